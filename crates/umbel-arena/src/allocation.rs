@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
 use crate::chunk::LINE_BYTES;
-use crate::memory::Memory;
+use crate::chunk_allocator::ChunkAllocator;
 
-/// What stands before the bytes of a piece.
+/// Header before the bytes of a piece.
 #[repr(C)]
-struct Head {
-    /// How many [`Piece`]s there are of it, the one in a slot included.
+struct AllocationHeader {
+    /// Number of [`Allocation`]s of the piece, including the one in a slot.
     references: AtomicU32,
     len: u32,
     chunk: u32,
@@ -21,68 +21,69 @@ struct Head {
     touched: AtomicU8,
 }
 
-const HEAD_BYTES: usize = size_of::<Head>();
+const HEADER_BYTES: usize = size_of::<AllocationHeader>();
 
 /// Bytes in an arena that never change. A clone is another reference to the same ones.
 ///
-/// INVARIANT: `head` is the start of memory taken from an arena, a `Head`, then `len` initialised
-/// bytes, then, aligned, an `Arc<Memory>` as a raw pointer. It stays until the count is zero.
-pub struct Piece {
-    head: NonNull<Head>,
+/// INVARIANT: `head` is the start of memory taken from an arena, a `AllocationHeader`, then `len`
+/// initialised bytes, then, aligned, an `Arc<ChunkAllocator>` as a raw pointer. It stays until the
+/// count is zero.
+pub struct Allocation {
+    head: NonNull<AllocationHeader>,
 }
 
 // SAFETY: a piece is a counted reference, like an `Arc`, to bytes that never change and atomics.
-unsafe impl Send for Piece {}
+unsafe impl Send for Allocation {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for Allocation {}
 
-impl Piece {
+impl Allocation {
     /// No piece is as long as this.
     pub const BYTES_MAX: usize = u32::MAX as usize - 2 * LINE_BYTES;
 
-    /// How far behind the start the pointer to the memory stands.
+    /// Offset of the pointer to the memory after the start.
     fn tail(len: usize) -> usize {
-        (HEAD_BYTES + len).next_multiple_of(align_of::<*const Memory>())
+        (HEADER_BYTES + len).next_multiple_of(align_of::<*const ChunkAllocator>())
     }
 
     fn total(len: usize) -> usize {
-        (Piece::tail(len) + size_of::<*const Memory>()).next_multiple_of(LINE_BYTES)
+        (Allocation::tail(len) + size_of::<*const ChunkAllocator>()).next_multiple_of(LINE_BYTES)
     }
 
-    pub(crate) fn new(memory: &Arc<Memory>, parts: &[&[u8]]) -> Piece {
+    pub(crate) fn new(memory: &Arc<ChunkAllocator>, parts: &[&[u8]]) -> Allocation {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        assert!(len < Piece::BYTES_MAX, "no piece is this long");
-        let (start, chunk) = memory.take(Piece::total(len));
-        let head = Head {
+        assert!(len < Allocation::BYTES_MAX, "no piece is this long");
+        let (start, chunk) = memory.take(Allocation::total(len));
+        let head = AllocationHeader {
             references: AtomicU32::new(1),
             len: len as u32,
             chunk,
             touched: AtomicU8::new(0),
         };
-        let mut at = HEAD_BYTES;
-        // SAFETY: `start` is `total(len)` bytes that start on a line and that nobody else has;
-        // head, parts and tail fit by the arithmetic of `total`, and are aligned.
+        let mut at = HEADER_BYTES;
+        // SAFETY: `start` is `total(len)` bytes that start on a line and that no other thread has.
+        // Header, parts and tail fit by the arithmetic of `total`, and are aligned.
         unsafe {
-            start.cast::<Head>().write(head);
+            start.cast::<AllocationHeader>().write(head);
             for part in parts {
                 start.add(at).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
                 at += part.len();
             }
             let memory = Arc::into_raw(Arc::clone(memory));
-            start.add(Piece::tail(len)).cast::<*const Memory>().write(memory);
+            start.add(Allocation::tail(len)).cast::<*const ChunkAllocator>().write(memory);
         }
-        Piece { head: start.cast() }
+        Allocation { head: start.cast() }
     }
 
     #[inline]
-    fn head(&self) -> &Head {
+    fn head(&self) -> &AllocationHeader {
         // SAFETY: by the invariant; only atomics of a head ever change.
         unsafe { self.head.as_ref() }
     }
 
-    /// How many bytes of the arena it takes.
+    /// Number of bytes of the arena it takes.
     pub fn memory_bytes(&self) -> usize {
-        Piece::total(self.head().len as usize)
+        Allocation::total(self.head().len as usize)
     }
 
     /// The number of the chunk it lies in.
@@ -90,10 +91,10 @@ impl Piece {
         self.head().chunk
     }
 
-    /// Where its bytes start, to write to them as their owner.
+    /// Start of the bytes, which their owner may write.
     pub(crate) fn start(&self) -> NonNull<u8> {
-        // SAFETY: the bytes stand behind the head, in the same memory.
-        unsafe { self.head.cast::<u8>().add(HEAD_BYTES) }
+        // SAFETY: the bytes stand after the head, in the same memory.
+        unsafe { self.head.cast::<u8>().add(HEADER_BYTES) }
     }
 
     /// Hands the reference to a slot.
@@ -101,40 +102,40 @@ impl Piece {
         ManuallyDrop::new(self).head.cast()
     }
 
-    /// Takes the reference back that [`Piece::into_raw`] handed out.
+    /// Takes back the reference of [`Allocation::into_raw`].
     ///
     /// # Safety
     /// `raw` came from `into_raw`, and is turned back once.
-    pub(crate) unsafe fn from_raw(raw: NonNull<u8>) -> Piece {
-        Piece { head: raw.cast() }
+    pub(crate) unsafe fn from_raw(raw: NonNull<u8>) -> Allocation {
+        Allocation { head: raw.cast() }
     }
 
-    /// Looks at a piece without taking the reference.
+    /// Borrows a piece without taking the reference.
     ///
     /// # Safety
     /// `raw` came from `into_raw`, and its reference stays for all of `'a`.
     #[inline]
-    pub(crate) unsafe fn lend<'a>(raw: NonNull<u8>) -> Lent<'a> {
+    pub(crate) unsafe fn borrow<'a>(raw: NonNull<u8>) -> BorrowedAllocation<'a> {
         // SAFETY: by the invariant of the piece that the pointer came from, which the caller says
         // stays.
-        Lent { head: unsafe { raw.cast::<Head>().as_ref() }, raw }
+        BorrowedAllocation { head: unsafe { raw.cast::<AllocationHeader>().as_ref() }, raw }
     }
 }
 
 /// A piece lent by its slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent<'a> {
-    head: &'a Head,
+pub(crate) struct BorrowedAllocation<'a> {
+    head: &'a AllocationHeader,
     raw: NonNull<u8>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> BorrowedAllocation<'a> {
     #[inline]
     pub(crate) fn bytes(self) -> &'a [u8] {
-        // SAFETY: `len` initialised bytes stand behind the head, in the memory that `raw` has the
+        // SAFETY: `len` initialised bytes stand after the head, in the memory that `raw` has the
         // provenance of, and never change.
         unsafe {
-            std::slice::from_raw_parts(self.raw.add(HEAD_BYTES).as_ptr(), self.head.len as usize)
+            std::slice::from_raw_parts(self.raw.add(HEADER_BYTES).as_ptr(), self.head.len as usize)
         }
     }
 
@@ -156,34 +157,34 @@ impl<'a> Lent<'a> {
     }
 
     /// A reference of its own.
-    pub(crate) fn hold(self) -> Piece {
-        let piece = ManuallyDrop::new(Piece { head: self.raw.cast() });
-        Piece::clone(&piece)
+    pub(crate) fn to_owned_allocation(self) -> Allocation {
+        let piece = ManuallyDrop::new(Allocation { head: self.raw.cast() });
+        Allocation::clone(&piece)
     }
 }
 
-impl Deref for Piece {
+impl Deref for Allocation {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: this reference keeps the piece for as long as `self` is borrowed.
-        unsafe { Piece::lend(self.head.cast()) }.bytes()
+        unsafe { Allocation::borrow(self.head.cast()) }.bytes()
     }
 }
 
-impl Clone for Piece {
-    fn clone(&self) -> Piece {
+impl Clone for Allocation {
+    fn clone(&self) -> Allocation {
         let before = self.head().references.fetch_add(1, Ordering::Relaxed);
         if before > u32::MAX / 2 {
-            // Two thousand million references were forgotten; wrapping would free what is in use.
+            // Two thousand million references were leaked; an overflow would free used memory.
             std::process::abort();
         }
-        Piece { head: self.head }
+        Allocation { head: self.head }
     }
 }
 
-impl Drop for Piece {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.head().references.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -193,13 +194,14 @@ impl Drop for Piece {
         let start = self.head.cast::<u8>();
         // SAFETY: this was the last reference, and the fence orders every other's use before this.
         // `new` wrote the pointer there; it is turned back once.
-        let memory =
-            unsafe { Arc::from_raw(start.add(Piece::tail(len)).cast::<*const Memory>().read()) };
-        memory.give(start, chunk, Piece::total(len));
+        let memory = unsafe {
+            Arc::from_raw(start.add(Allocation::tail(len)).cast::<*const ChunkAllocator>().read())
+        };
+        memory.give(start, chunk, Allocation::total(len));
     }
 }
 
-impl std::fmt::Debug for Piece {
+impl std::fmt::Debug for Allocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Piece").field("bytes", &self.len()).finish_non_exhaustive()
     }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_find_the_same_places() {
+    fn vector_and_portable_search_agree() {
         let mut line = [9u8; 64];
         let places = [0, 7, 8, 15, 16, 31, 32, 47, 48, 63];
         places.into_iter().for_each(|at: usize| line[at] = 200);

@@ -1,9 +1,10 @@
-//! Asks for huge pages under memory that somebody else owns.
+//! Huge pages for memory of another owner.
 
-/// Asks the system to put memory of whole huge pages on such, so that reading it at random places
-/// misses fewer translations of addresses. It changes no byte, is best said before the memory is
-/// first touched, and does nothing where there is less than a few of them or the system has none.
-pub fn wish_for_huge_pages<T>(items: &[T]) {
+/// Advises the system to use huge pages for whole huge pages of this memory, so that random reads
+/// have fewer TLB misses. Changes no byte, and works best before the memory is
+/// first used. Does nothing for less than a few huge pages, or where the system
+/// has none.
+pub fn advise_huge_pages<T>(items: &[T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         use crate::chunk::HUGE_PAGE_BYTES;
@@ -14,7 +15,8 @@ pub fn wish_for_huge_pages<T>(items: &[T]) {
         let before = start.addr().wrapping_neg() % HUGE_PAGE_BYTES;
         let len = size_of_val(items).saturating_sub(before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         if len > 0 {
-            // SAFETY: the range lies within the caller's memory, and the wish changes no contents.
+            // SAFETY: the range lies within the caller's memory, and the advice changes no
+            // contents.
             let _ = unsafe {
                 madvise(start.wrapping_add(before).cast_mut().cast(), len, Advice::LinuxHugepage)
             };
@@ -26,13 +28,13 @@ pub fn wish_for_huge_pages<T>(items: &[T]) {
 
 #[cfg(test)]
 mod tests {
-    use super::wish_for_huge_pages;
+    use super::advise_huge_pages;
 
     #[test]
-    fn memory_keeps_what_is_in_it() {
+    fn huge_page_advice_keeps_the_content() {
         for count in [0, 1, 1 << 10, 3 << 20] {
             let items: Vec<u64> = (0..count).collect();
-            wish_for_huge_pages(&items);
+            advise_huge_pages(&items);
             assert!(items.iter().copied().eq(0..count));
         }
     }

@@ -3,7 +3,7 @@
 use crate::varint;
 
 /// Takes fields off the front of a byte slice. Every method returns `None` where the bytes end too
-/// early or are malformed; [`Decoder::position`] then tells where.
+/// early or are malformed; [`Decoder::position`] then says where.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -16,12 +16,12 @@ impl<'a> Decoder<'a> {
         Decoder { bytes, position: 0 }
     }
 
-    /// How many bytes were taken.
+    /// Number of bytes taken.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// How many bytes are left.
+    /// Number of bytes that are left.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }

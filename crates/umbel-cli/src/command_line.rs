@@ -1,160 +1,175 @@
-//! The command line: every command and flag but those of `bench`, which live in `bench::flags`.
+//! Command line of `umbel`. The flags of `bench` are in `bench::bench_flags`, those of event
+//! stores in `events::event_args`, those of filters in `filter::filter_args`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use umbel_lab::command::LabCommand;
 
-use crate::bench::flags::BenchFlags;
+use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;
-use crate::events::args::{
+use crate::events::event_args::{
     AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs,
     RestoreArgs, ScavengeArgs, ServeArgs, StreamsArgs, SubscribeArgs,
 };
 use crate::filter::FilterCommand;
-use crate::limits::Limits;
-use crate::number::counts;
+use crate::global_options::StoreLimits;
+use crate::text::numbers::integer_parser;
 
-const ABOUT: &str =
-    "A store for keys and values in which asking for what is not there costs almost nothing";
+/// Version of the package and commit of the build.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("UMBEL_COMMIT"));
+const ABOUT: &str = "Key-value store and event store with fast lookups of absent keys";
 
-/// The command line of `umbel`.
+/// Parsed command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "umbel",
-    version,
+    version = VERSION,
     about = ABOUT,
     after_help = EXIT_CODES,
     max_term_width = 100
 )]
 pub struct CommandLine {
-    /// The folder of the store
+    /// Directory of the store
     #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR",
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub db: Option<PathBuf>,
-    /// Whether it is `UMBEL_DB` that says so, which the parser does not tell by itself.
+    /// Whether `db` comes from `UMBEL_DB`; the parser does not report the source.
     #[arg(skip)]
     pub is_db_by_variable: bool,
-    /// What the store may take of the machine.
+    /// Resource limits of the store.
     #[command(flatten)]
-    pub limits: Limits,
-    /// Write JSON for programs (scan: one object per line)
+    pub limits: StoreLimits,
+    /// Print JSON for programs (scan: one object per line)
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// The commands.
+/// Commands of `umbel`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Measure this machine: db_bench's benchmarks, flags and output lines
+    /// Run benchmarks, with the names, flags and output lines of db_bench
     Bench(Box<BenchFlags>),
-    /// Read a file or a pipe into the store
+    /// Import keys and values from a file or pipe
     Import(ImportArgs),
-    /// Write a key's value to standard output; exit code 1 when there is none
+    /// Print the value of a key; exit code 1 if the key is absent
     Get(GetArgs),
-    /// Store a value under a key
+    /// Set the value of a key
     Put(PutArgs),
-    /// Remove a key, one that is not there is fine; or a stream of an event store
+    /// Delete a key, if present, or a stream of an event store
     Delete(DeleteArgs),
-    /// List keys and values in key order, one `key TAB value` a line
+    /// Print entries in key order, one `key TAB value` per line
     Scan(ScanArgs),
-    /// Say what the store did and holds: levels, filters, cache, write amplification
+    /// Print statistics: levels, filters, block cache, write amplification
     Stats,
-    /// Say which filters are kept in memory, why, and what other memory would bring
+    /// Print which filters are in memory, why, and the effect of more or less memory
     Advise,
-    /// Read every byte of the store and check it
+    /// Read the whole store and report damage; exit code 3 if there is any
     Verify,
-    /// Show the levels of each keyspace, or what one file of a store holds
+    /// Print the levels of each keyspace, or the contents of one file
     Inspect(InspectArgs),
-    /// Rewrite a keyspace so that nothing deleted or overwritten takes space
+    /// Compact a keyspace, which frees the space of deleted and overwritten entries
     Compact(CompactArgs),
-    /// Copy the store as it is now into a new folder, by hard links
+    /// Create a checkpoint: a consistent copy in a new directory, by hard links
     Checkpoint(CheckpointArgs),
-    /// Give back the space of an event store's deleted, truncated and too old events
+    /// Free the space of deleted, truncated and expired events of an event store
     Scavenge(ScavengeArgs),
-    /// Append events to an event store: JSON lines in, one out as each is acknowledged
+    /// Append events to an event store, from JSON lines; prints each when acknowledged
     Append(AppendArgs),
-    /// Write the events of a stream, or of an event store, as JSON lines
+    /// Print the events of a stream, or of all streams, as JSON lines
     Read(ReadArgs),
-    /// List the streams of an event store
+    /// List the streams, categories or event types of an event store
     Streams(StreamsArgs),
-    /// Show or change the metadata of a stream of an event store
+    /// Print or change the metadata of a stream
     Metadata(MetadataArgs),
-    /// Copy an event store into a backup; again, only what is new
+    /// Back up an event store; later backups copy only new data
     Backup(BackupArgs),
-    /// Make an event store, in an empty or missing folder, out of a backup
+    /// Restore an event store from a backup, into an empty or missing directory
     Restore(RestoreArgs),
-    /// Save what can be read of a damaged event store, and say what is lost
+    /// Repair a damaged event store and report lost events; exit code 3 if there are any
     Repair(RepairArgs),
-    /// Append events of another event store with the ids, times and revisions they had
+    /// Import events of another event store with their ids, times and revisions
     ImportEvents(ImportEventsArgs),
-    /// Serve an event store to the clients that event stores have
+    /// Run a server for an event store, for KurrentDB and EventStoreDB clients
     Serve(Box<ServeArgs>),
-    /// Follow the events of a server as they come, as JSON lines
+    /// Subscribe to the events of a server and print them as JSON lines
     Subscribe(SubscribeArgs),
-    /// Look at a running server from outside, as its clients see it
+    /// Check a running server from the position of a client
     Doctor(DoctorArgs),
-    /// Filters by themselves, without a store: size, build, check, inspect, bench
+    /// Size, build, check, inspect and benchmark filters, without a store
     #[command(subcommand)]
     Filter(FilterCommand),
-    /// Experiments that answer what a filter setting is worth, and their report
+    /// Run experiments on filter settings and report the results
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Removes a benchmark's temporary folder once its parent process is gone.
+    /// Print the completion script of a shell
+    Completions {
+        /// Shell that reads the script
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all commands
+    Man {
+        /// Directory to write `umbel.1` and a page for each command to [default: standard output]
+        #[arg(long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
+    /// Removes the temporary directory of a benchmark after its parent process has ended.
     #[command(hide = true, name = "remove-bench-folder")]
     RemoveBenchFolder {
-        /// The folder's name, without the temporary folder it lies in.
+        /// Name of the directory inside the temporary directory.
         name: String,
     },
 }
 
-/// Which keyspace a command works on.
+/// Keyspace of a command.
 #[derive(Debug, Args)]
 pub struct KeyspaceArgs {
-    /// The keyspace
+    /// Name of the keyspace
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub keyspace: String,
 }
 
-/// The formats that `import` reads.
+/// Input formats of `import`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ImportFormat {
-    /// The line is the key, its number the value
+    /// Each line is a key, its line number the value
     Lines,
     /// Key, tab, value
     Tsv,
-    /// Two columns, quoted as RFC 4180 says
+    /// Two columns, quoted as in RFC 4180
     Csv,
-    /// {"key": ..., "value": ...} on each line, as `scan --json` writes them
+    /// {"key": ..., "value": ...} on each line, as `scan --json` prints them
     Jsonl,
 }
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The file; `-` or nothing is standard input
+    /// Input file [default: -, standard input]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// How the input is written
+    /// Format of the input
     #[arg(long, value_enum, default_value_t = ImportFormat::Lines)]
     pub format: ImportFormat,
-    /// Keys and values of lines, tsv and csv are written in hex
+    /// Read keys and values of lines, tsv and csv as hex
     #[arg(long)]
     pub hex: bool,
-    /// The first line of a csv names the columns
+    /// Skip the first line of a csv, which has column names
     #[arg(long)]
     pub header: bool,
-    /// Leave damaged lines aside and count them, instead of stopping at the first
+    /// Skip and count damaged lines instead of stopping at the first
     #[arg(long)]
     pub skip_bad: bool,
-    /// Sync every batch, so that what was imported survives power loss at any moment
+    /// Sync after every batch of 1000 entries instead of once at the end
     #[arg(long)]
     pub sync: bool,
 }
@@ -162,14 +177,14 @@ pub struct ImportArgs {
 /// Arguments of `get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// The key
+    /// Key
     pub key: OsString,
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// The key is given and the value is written in hex
+    /// Read the key and print the value as hex
     #[arg(long)]
     pub hex: bool,
-    /// Write the value's bytes and nothing else: no line break, no escapes on a terminal
+    /// Print only the bytes of the value: no line break, no escapes on a terminal
     #[arg(long, conflicts_with = "hex")]
     pub raw: bool,
 }
@@ -177,20 +192,20 @@ pub struct GetArgs {
 /// Arguments of `put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
-    /// The key
+    /// Key
     pub key: OsString,
-    /// The value
+    /// Value
     #[arg(required_unless_present = "file")]
     pub value: Option<OsString>,
-    /// Take the value from a file instead; `-` is standard input
+    /// Read the value from a file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// Key and value are given in hex (a value from --file is not)
+    /// Read key and value as hex, except a value from --file
     #[arg(long)]
     pub hex: bool,
-    /// Return once the write survives power loss
+    /// Sync the write before returning, so that it survives power loss
     #[arg(long)]
     pub sync: bool,
 }
@@ -198,24 +213,25 @@ pub struct PutArgs {
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// The key
+    /// Key
     #[arg(required_unless_present = "stream", conflicts_with = "stream")]
     pub key: Option<OsString>,
-    /// In an event store: the stream. The next append creates it again
+    /// Delete a stream of an event store instead; the next append creates it again
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// Delete the stream for good
+    /// Delete the stream permanently, with a stream tombstone
     #[arg(long, requires = "stream")]
     pub tombstone: bool,
-    /// What is expected of the stream: any, no-stream, exists, or the revision of its last event
-    #[arg(long, value_name = "WHAT", requires = "stream")]
+    /// Expected revision of the stream: any, no-stream, exists, or the revision of its last event
+    /// [default: any]
+    #[arg(long, value_name = "EXPECTED", requires = "stream")]
     pub expected: Option<String>,
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// The key is given in hex
+    /// Read the key as hex
     #[arg(long)]
     pub hex: bool,
-    /// Return once the delete survives power loss
+    /// Sync the delete before returning, so that it survives power loss
     #[arg(long)]
     pub sync: bool,
 }
@@ -225,29 +241,29 @@ pub struct DeleteArgs {
 pub struct ScanArgs {
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// Only keys that begin with this
+    /// Print only keys with this prefix
     #[arg(long, value_name = "P")]
     pub prefix: Option<OsString>,
-    /// Only keys from this one on
+    /// First key of the range
     #[arg(long, value_name = "A")]
     pub from: Option<OsString>,
-    /// Only keys before this one
+    /// End of the range, exclusive
     #[arg(long, value_name = "B")]
     pub to: Option<OsString>,
-    /// At most so many entries
-    #[arg(long, value_name = "N", value_parser = counts(0, u64::MAX),
+    /// Maximum number of entries
+    #[arg(long, value_name = "N", value_parser = integer_parser(0, u64::MAX),
         allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// From the last key to the first
+    /// Print in descending key order
     #[arg(long)]
     pub reverse: bool,
-    /// Leave the values out
+    /// Print keys without values
     #[arg(long)]
     pub keys_only: bool,
-    /// Bounds are given and entries are written in hex
+    /// Read bounds and print entries as hex
     #[arg(long)]
     pub hex: bool,
-    /// Write keys and values as they are, without escapes
+    /// Print the bytes of keys and values without escapes
     #[arg(long, conflicts_with = "hex")]
     pub raw: bool,
 }
@@ -255,7 +271,7 @@ pub struct ScanArgs {
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A .table, .log or .manifest file; without it the store is shown
+    /// Table, log, manifest or blob file [default: the store]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
@@ -265,13 +281,13 @@ pub struct InspectArgs {
 pub struct CompactArgs {
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
-    /// Only keys from this one on
+    /// First key of the range
     #[arg(long, value_name = "A")]
     pub from: Option<OsString>,
-    /// Only keys before this one
+    /// End of the range, exclusive
     #[arg(long, value_name = "B")]
     pub to: Option<OsString>,
-    /// Bounds are given in hex
+    /// Read bounds as hex
     #[arg(long)]
     pub hex: bool,
 }
@@ -279,7 +295,7 @@ pub struct CompactArgs {
 /// Arguments of `checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// The new folder; it must not exist yet
+    /// Directory to create; it must not exist
     #[arg(value_name = "DIR")]
     pub target: PathBuf,
 }

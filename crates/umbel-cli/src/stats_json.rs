@@ -9,10 +9,10 @@ use umbel::{
 /// All statistics.
 pub fn to_json(stats: &Stats) -> Value {
     json!({
-        "keyspaces": stats.keyspaces.iter().map(keyspace).collect::<Vec<_>>(),
+        "keyspaces": stats.keyspaces.iter().map(keyspace_json).collect::<Vec<_>>(),
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
-        "cache_carried": stats.cache_carried,
+        "cache_carried": stats.cache_warmed,
         "cache_evictions": stats.cache_evictions,
         "cache_bytes": stats.cache_bytes,
         "cache_capacity": stats.cache_capacity,
@@ -25,19 +25,19 @@ pub fn to_json(stats: &Stats) -> Value {
         "log_bytes_written": stats.log_bytes_written,
         "log_bytes_live": stats.log_bytes_live,
         "log_syncs": stats.log_syncs,
-        "log": log(&stats.log),
+        "log": wal_json(&stats.log),
         "snapshots": stats.snapshots,
-        "memory": memory(&stats.memory),
-        "descriptors": descriptors(&stats.descriptors),
-        "readers": readers(&stats.readers),
-        "blobs": blobs(&stats.blobs),
+        "memory": memory_json(&stats.memory),
+        "descriptors": descriptors_json(&stats.descriptors),
+        "readers": readers_json(&stats.readers),
+        "blobs": blobs_json(&stats.blobs),
         "last_sequence": stats.last_sequence,
         "write_amplification": stats.write_amplification,
         "read_only_reason": stats.read_only_reason,
     })
 }
 
-fn log(log: &LogStats) -> Value {
+fn wal_json(log: &LogStats) -> Value {
     json!({
         "is_mapped": log.is_mapped,
         "why_unmapped": log.why_unmapped,
@@ -48,7 +48,7 @@ fn log(log: &LogStats) -> Value {
     })
 }
 
-fn memory(memory: &MemoryStats) -> Value {
+fn memory_json(memory: &MemoryStats) -> Value {
     json!({
         "budget_bytes": memory.budget_bytes,
         "machine_bytes": memory.machine_bytes,
@@ -72,17 +72,17 @@ fn memory(memory: &MemoryStats) -> Value {
     })
 }
 
-fn descriptors(descriptors: &DescriptorStats) -> Value {
+fn descriptors_json(descriptors: &DescriptorStats) -> Value {
     json!({
         "open_tables_max": descriptors.open_tables_max,
         "open_tables": descriptors.open_tables,
         "reopened": descriptors.reopened,
-        "shortages": descriptors.shortages,
-        "work_put_off": descriptors.work_put_off,
+        "shortages": descriptors.exhaustions,
+        "work_put_off": descriptors.postponed_work,
     })
 }
 
-fn readers(readers: &ReaderStats) -> Value {
+fn readers_json(readers: &ReaderStats) -> Value {
     json!({
         "snapshots": readers.snapshots,
         "oldest_snapshot": readers.oldest_snapshot,
@@ -99,7 +99,7 @@ fn readers(readers: &ReaderStats) -> Value {
     })
 }
 
-fn blobs(blobs: &BlobStats) -> Value {
+fn blobs_json(blobs: &BlobStats) -> Value {
     json!({
         "files": blobs.files,
         "bytes": blobs.bytes,
@@ -109,7 +109,7 @@ fn blobs(blobs: &BlobStats) -> Value {
     })
 }
 
-fn keyspace(keyspace: &KeyspaceStats) -> Value {
+fn keyspace_json(keyspace: &KeyspaceStats) -> Value {
     json!({
         "name": keyspace.name,
         "user_bytes_written": keyspace.user_bytes_written,
@@ -120,18 +120,18 @@ fn keyspace(keyspace: &KeyspaceStats) -> Value {
         "blob_bytes": keyspace.blob_bytes,
         "memtable_negatives": keyspace.memtable_negatives,
         "gets": keyspace.gets,
-        "existence_filter": existence_size(keyspace.existence_filter),
-        "existence": keyspace.existence.as_ref().map(existence),
-        "existence_is_asked": keyspace.existence_is_asked,
+        "existence_filter": existence_size_json(keyspace.existence_filter),
+        "existence": keyspace.existence.as_ref().map(existence_json),
+        "existence_is_asked": keyspace.existence_is_probed,
         "existence_problem": keyspace.existence_problem,
         "prefix_probes": keyspace.prefix_probes,
         "prefix_negatives": keyspace.prefix_negatives,
         "write_amplification": keyspace.write_amplification,
-        "levels": keyspace.levels.iter().map(level).collect::<Vec<_>>(),
+        "levels": keyspace.levels.iter().map(level_json).collect::<Vec<_>>(),
     })
 }
 
-fn level(level: &LevelStats) -> Value {
+fn level_json(level: &LevelStats) -> Value {
     json!({
         "level": level.level,
         "tables": level.tables,
@@ -161,7 +161,7 @@ fn level(level: &LevelStats) -> Value {
     })
 }
 
-/// What a verification found; `log_entries` are the entries that are in no table yet.
+/// Report of a verification; `log_entries` are the entries that are in no table yet.
 pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> Value {
     json!({
         "whole": report.damage.is_empty(),
@@ -177,7 +177,7 @@ pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> 
 }
 
 /// The size of an existence filter as options give it.
-pub fn existence_size(size: ExistenceSize) -> Value {
+pub fn existence_size_json(size: ExistenceSize) -> Value {
     match size {
         ExistenceSize::Off => json!("off"),
         ExistenceSize::Growing { .. } => json!("grow"),
@@ -185,8 +185,8 @@ pub fn existence_size(size: ExistenceSize) -> Value {
     }
 }
 
-/// What the existence filter of a keyspace says about itself.
-pub fn existence(stats: &ExistenceStats) -> Value {
+/// Statistics of an existence filter.
+pub fn existence_json(stats: &ExistenceStats) -> Value {
     json!({
         "state": stats.state(),
         "lost": stats.lost,
@@ -202,7 +202,7 @@ pub fn existence(stats: &ExistenceStats) -> Value {
         "measured_rate": stats.measured_rate,
         "denied": stats.denied,
         "maybe": stats.maybe,
-        "in_vain": stats.in_vain,
+        "in_vain": stats.false_positives,
         "covered": stats.covered,
         "lag_items": stats.lag_items,
         "flushes": stats.flushes,

@@ -1,42 +1,42 @@
-//! What the command line parser complains of, as one sentence.
+//! Errors of the command line parser as one sentence.
 
 use std::ffi::OsString;
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::errors::{Failure, Outcome};
-use crate::nearest::nearest;
+use crate::errors::{CommandError, CommandResult};
+use crate::text::suggestion::nearest;
 
-/// Prints help and version where they were asked for; everything else is a [`Failure::Usage`].
-pub fn answer(error: &Error) -> Outcome<()> {
+/// Prints help and version; every other error becomes a [`CommandError::Usage`].
+pub fn handle_clap_error(error: &Error) -> CommandResult<()> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Failure::output(&error)),
+            Err(error) => Err(CommandError::output(&error)),
         },
-        _ => Err(Failure::usage(sentence(error))),
+        _ => Err(CommandError::usage(error_sentence(error))),
     }
 }
 
-/// What is wrong, as one sentence.
-pub fn sentence(error: &Error) -> String {
+/// Error as one sentence.
+pub fn error_sentence(error: &Error) -> String {
     let argument = text(error, ContextKind::InvalidArg);
     let value = text(error, ContextKind::InvalidValue);
     let complaint = match error.kind() {
-        ErrorKind::UnknownArgument => format!("there is no flag or argument `{argument}` here"),
+        ErrorKind::UnknownArgument => format!("unknown flag or argument `{argument}`"),
         ErrorKind::InvalidSubcommand => {
-            format!("there is no command `{}`", text(error, ContextKind::InvalidSubcommand))
+            format!("unknown command `{}`", text(error, ContextKind::InvalidSubcommand))
         }
         ErrorKind::InvalidValue if value.is_empty() => {
             format!("`{argument}` needs a value that is not empty")
         }
         ErrorKind::InvalidValue => {
             let known = text(error, ContextKind::ValidValue);
-            format!("`{value}` is no value for `{argument}`, which may be {known}")
+            format!("`{value}` is not a value of `{argument}`; possible values: {known}")
         }
         ErrorKind::ValueValidation => {
-            return refused(&argument, &value, error);
+            return refused_value(&argument, &value, error);
         }
         ErrorKind::MissingRequiredArgument => format!("{argument} is missing"),
         ErrorKind::ArgumentConflict => {
@@ -44,7 +44,7 @@ pub fn sentence(error: &Error) -> String {
             if argument == other {
                 return format!("`{argument}` is given twice; keep one");
             }
-            format!("`{argument}` and `{other}` do not go together")
+            format!("`{argument}` and `{other}` cannot be combined")
         }
         _ => first_line(error),
     };
@@ -60,14 +60,14 @@ pub fn sentence(error: &Error) -> String {
     let is_dashed = argument.starts_with('-') && !argument.starts_with("--");
     match suggested {
         None if error.kind() == ErrorKind::UnknownArgument && is_dashed => {
-            format!("{complaint}; where it is a key, write `--` in front of it")
+            format!("{complaint}; if it is a key, write `--` before it")
         }
         Some(suggested) => format!("{complaint}; did you mean `{suggested}`?"),
-        None => format!("{complaint}; --help says what is"),
+        None => format!("{complaint}; see --help"),
     }
 }
 
-/// A context as text; several values with commas between.
+/// A context as text, with commas between several values.
 fn text(error: &Error, kind: ContextKind) -> String {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -77,8 +77,8 @@ fn text(error: &Error, kind: ContextKind) -> String {
     }
 }
 
-/// The reason says what may be.
-fn refused(argument: &str, value: &str, error: &Error) -> String {
+/// Sentence about a value that its parser rejects; the reason names the valid ones.
+fn refused_value(argument: &str, value: &str, error: &Error) -> String {
     let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     if !reason.starts_with("must be ") {
         return format!("`{argument}` cannot be `{value}`: {reason}");
@@ -89,7 +89,7 @@ fn refused(argument: &str, value: &str, error: &Error) -> String {
 
 /// The sentence with the names of flags as they were typed: `--write-buffer-size`, and not
 /// `--write_buffer_size`.
-pub fn as_typed(sentence: &str, arguments: impl IntoIterator<Item = OsString>) -> String {
+pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut sentence = sentence.to_string();
     for argument in arguments {
         let Some(text) = argument.to_str().filter(|text| text.starts_with("--")) else { continue };
@@ -121,16 +121,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_named_as_they_were_typed() {
+    fn errors_spell_flags_as_typed() {
         let typed = |sentence, arguments: &[&str]| {
-            as_typed(sentence, arguments.iter().map(|argument| OsString::from(*argument)))
+            with_typed_flags(sentence, arguments.iter().map(|argument| OsString::from(*argument)))
         };
         let sentence = "--write_buffer_size is 1, but must be 4096";
-        let said = typed(sentence, &["bench", "--num", "--write-buffer-size=1"]);
-        assert_eq!(said, "--write-buffer-size is 1, but must be 4096");
+        let message = typed(sentence, &["bench", "--num", "--write-buffer-size=1"]);
+        assert_eq!(message, "--write-buffer-size is 1, but must be 4096");
         assert_eq!(typed(sentence, &["--write_buffer_size", "1", "--write"]), sentence);
-        let said = typed("--max_file_size is 1", &["--target-file-size-base=1"]);
-        assert_eq!(said, "--target-file-size-base is 1");
+        let message = typed("--max_file_size is 1", &["--target-file-size-base=1"]);
+        assert_eq!(message, "--target-file-size-base is 1");
         assert_eq!(typed("--", &["--", "--="]), "--");
     }
 }

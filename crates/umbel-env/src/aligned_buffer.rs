@@ -1,14 +1,14 @@
 //! [`AlignedBuffer`]: memory that can be written to a file past the page cache.
 
-/// What addresses, lengths and offsets of direct writes are multiples of: enough for every device
-/// that is common.
+/// Alignment of addresses, lengths and offsets of direct writes: enough for every common
+/// device.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
 /// Bytes that start at a multiple of [`DIRECT_ALIGNMENT`]. Its memory never moves.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     memory: Vec<u8>,
-    /// Where in `memory` the bytes start.
+    /// Offset of the bytes in `memory`.
     start: usize,
     len: usize,
     capacity: usize,
@@ -25,12 +25,12 @@ impl AlignedBuffer {
         AlignedBuffer { memory, start, len: 0, capacity }
     }
 
-    /// How many bytes fit.
+    /// Number of bytes that fit.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many bytes are in it.
+    /// Number of bytes that are in it.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_stand_at_the_alignment_and_are_padded_with_zeros() {
+    fn bytes_are_aligned_and_padded_with_zeros() {
         let mut buffer = AlignedBuffer::new(5000);
         assert_eq!((buffer.capacity(), buffer.is_empty()), (8192, true));
         assert_eq!(buffer.fill(&[7; 5000]), 5000);

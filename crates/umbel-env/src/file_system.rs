@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-/// What an existing file is opened for.
+/// Access to an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading only.
@@ -26,11 +26,11 @@ pub struct DirectoryEntry {
     pub len: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// Which file or directory it is.
+    /// Identity of the file or directory.
     pub identity: FileIdentity,
 }
 
-/// Which file or directory of a running system this is, whatever its names are: device and inode.
+/// Identity of a file or directory of a running system, independent of its names: device and inode.
 /// Equal identities mean the same file as long as one of the two is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileIdentity {
@@ -40,18 +40,18 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
-/// Where a held directory is, compared with the path it was opened by.
+/// Location of a held directory, compared with the path it was opened by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DirectoryPlace {
+pub enum DirectoryLocation {
     /// The path still leads to it.
     Unchanged,
     /// The path leads to something else or to nothing: the directory was renamed, a link points
     /// elsewhere now, or something is mounted over it.
     Moved {
-        /// Its path now, where the system tells.
-        now: Option<PathBuf>,
+        /// Current path, where the system reports it.
+        path: Option<PathBuf>,
     },
-    /// It has no name any more.
+    /// The directory has no name any more.
     Removed,
 }
 
@@ -59,7 +59,7 @@ pub enum DirectoryPlace {
 pub trait File: Send + Sync + Debug {
     /// The path it was opened by, for error messages.
     fn path(&self) -> &Path;
-    /// Which file this is, whatever its name is now.
+    /// Identity of the file, independent of its current name.
     fn identity(&self) -> Result<FileIdentity>;
     /// Whether other names stand for it, too: a hard-linked copy of its directory holds it. It may
     /// be in use there, and is neither cut nor used for something else.
@@ -88,12 +88,12 @@ pub trait File: Send + Sync + Debug {
     }
     /// Writes all of `bytes` at `offset`, growing the file where needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
-    /// Writes all of `bytes` at `offset` straight from the caller's memory, past the page cache,
+    /// Writes all of `bytes` at `offset` directly from the caller's memory, past the page cache,
     /// growing the file where needed. `false` where this file system or platform does not allow
-    /// it: then use `write_all_at`, which is right whatever was written directly before. What is
-    /// durable is decided by `sync` alone, here too: the device has a cache of its own, and where
-    /// the bytes lie is not on it yet.
-    /// REQUIRES: address, length and offset are multiples of [`crate::DIRECT_ALIGNMENT`]; nobody
+    /// it. Then use `write_all_at`, which is correct after any direct write. Only `sync` makes
+    /// the bytes durable, as for other writes: the device has a cache of its own, and the new
+    /// extent may not be on it yet.
+    /// REQUIRES: address, length and offset are multiples of [`crate::DIRECT_ALIGNMENT`]; no thread
     /// else uses this handle at the same time.
     fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
         let _ = (bytes, offset);
@@ -101,35 +101,35 @@ pub trait File: Send + Sync + Debug {
     }
     /// Cuts the file or grows it with zeros.
     fn set_len(&self, len: u64) -> Result<()>;
-    /// Reserves space so that writes below `len` cannot fail for want of it, and makes the file at
+    /// Reserves space so that writes below `len` cannot fail for lack of it, and makes the file at
     /// least `len` long; new bytes read as zeros.
     fn preallocate(&self, len: u64) -> Result<()>;
     /// Makes the bytes and the length durable, but **not** the name: see [`FileSystem::sync_dir`].
     /// Also covers bytes written through a [`Mapping`] of this file. A failure is final: the bytes
     /// may be lost although a later sync succeeds.
     fn sync(&self) -> Result<()>;
-    /// Asks for these bytes to be written to the device from now on, also those stored through a
-    /// [`Mapping`], so that [`File::sync`] has less to wait for. Promises nothing: what is durable
-    /// is decided by `sync` alone, and a failure is found there. Does nothing where the platform
-    /// has no such call. Worth it for bytes that will not change any more.
+    /// Starts the write-back of these bytes to the device, including stores through a
+    /// [`Mapping`], so that [`File::sync`] waits less. Promises nothing: only `sync` makes bytes
+    /// durable and reports failures. Does nothing where the platform
+    /// has no such call. Useful for bytes that will not change any more.
     fn write_back(&self, range: Range<u64>) {
         let _ = range;
     }
-    /// Asks for these bytes to be brought from the device from now on, so that a later
-    /// [`File::read_at`] has less to wait for. Promises nothing, and fails in silence: the read
-    /// tells. Does nothing where the platform has no such call.
+    /// Starts a read of these bytes from the device, so that a later [`File::read_at`] waits
+    /// less. Promises nothing and reports no error: the later read reports it. Does nothing where
+    /// the platform has no such call.
     fn read_ahead(&self, range: Range<u64>) {
         let _ = range;
     }
     /// Maps the first `len` bytes for writing. Pages are made writable step by step, ahead of the
     /// stores, so that no store can fault.
-    /// REQUIRES: `preallocate(len)` succeeded, through whatever handle, and nobody cuts the file
-    /// while it is mapped.
-    /// `None` where this file system or platform cannot map safely: use `write_all_at`, and do not
-    /// write over what is there, since that may need new space.
+    /// REQUIRES: `preallocate(len)` succeeded, through any handle, and no process truncates the
+    /// file while it is mapped.
+    /// `None` where this file system or platform cannot map safely. Then use `write_all_at`, and do
+    /// not overwrite existing bytes, since that may need new space.
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>>;
-    /// Why [`File::map`] said `None`, as the end of a sentence; `None` where it is not known.
-    fn why_unmapped(&self) -> Option<String> {
+    /// Reason why [`File::map`] returned `None`, as the end of a sentence; `None` if unknown.
+    fn unmapped_reason(&self) -> Option<String> {
         None
     }
 }
@@ -137,7 +137,7 @@ pub trait File: Send + Sync + Debug {
 /// A file's bytes mapped into memory for writing. Stores survive the death of the process at once
 /// and power loss after [`File::sync`].
 pub trait Mapping: Send + Sync + Debug {
-    /// How many bytes are mapped.
+    /// Number of bytes that are mapped.
     fn len(&self) -> u64;
     /// Whether nothing is mapped.
     fn is_empty(&self) -> bool {
@@ -145,22 +145,22 @@ pub trait Mapping: Send + Sync + Debug {
     }
     /// Stores `bytes` at `offset`. An error where they do not fit.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()>;
-    /// What makes the pages ready from another thread; `None` where there is nothing to make ready.
-    fn populator(&self) -> Option<Arc<dyn Populator>> {
+    /// Prefaulter for another thread; `None` where no page needs it.
+    fn prefaulter(&self) -> Option<Arc<dyn Prefaulter>> {
         None
     }
 }
 
 /// Makes pages of a [`Mapping`] ready ahead of its stores, so that the thread that stores does not
 /// have to. It keeps the pages mapped.
-pub trait Populator: Send + Sync + Debug {
-    /// Makes the pages below `end`, or below the mapping's length, present and writable. A page so
-    /// made counts as dirty and goes to the disk with the next sync: only what is about to be
-    /// written should be.
-    fn populate(&self, end: u64) -> Result<()>;
-    /// Takes whole pages within these bytes out of the mapping; the file keeps what was stored to
-    /// them. Writing a page back that is mapped stops every processor that runs the process for a
-    /// moment. A store to one of them later is still right, but faults.
+pub trait Prefaulter: Send + Sync + Debug {
+    /// Makes the pages below `end`, or below the mapping's length, present and writable. Such a
+    /// page counts as dirty and goes to the disk with the next sync. So call it only for pages that
+    /// are written soon.
+    fn prefault(&self, end: u64) -> Result<()>;
+    /// Takes whole pages within these bytes out of the mapping; the file keeps the stores.
+    /// The write-back of a mapped page stops every processor that runs the process for a
+    /// moment. A later store to such a page is correct, but faults.
     fn release(&self, range: Range<u64>) {
         let _ = range;
     }
@@ -182,10 +182,10 @@ pub trait Pin: Send + Sync + Debug {}
 /// A file system. Creating, renaming, linking and removing become durable by
 /// [`FileSystem::sync_dir`] of the directory that holds the name, and not before.
 ///
-/// A file system that [`FileSystem::hold`] returned is **held** at one directory. Its paths all
-/// begin with the path that directory was opened by. They are resolved from the open directory,
-/// never from the root or the current directory: the handle keeps its directory when that is
-/// renamed, its path leads elsewhere, or the process changes its current directory.
+/// A file system that [`FileSystem::open_directory`] returned is **held** at one directory. Its
+/// paths all begin with the path of that directory at its open. They are resolved from the open
+/// directory, never from the root or the current directory. The handle keeps its directory when
+/// that is renamed, when its path leads elsewhere, or when the process changes its directory.
 pub trait FileSystem: Send + Sync + Debug {
     /// The path from the root on, links and all. The current directory stands before a relative
     /// one. An error where the path is empty or there is no current directory.
@@ -193,22 +193,22 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Opens a directory and returns the file system held at it. Its subdirectories are opened when
     /// a call first names them, and are held from then on, too.
     /// REQUIRES: `path` is absolute.
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>>;
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>>;
     /// Whether a path is in the held directory. Where none is held, every path is.
     fn reaches(&self, path: &Path) -> bool {
         let _ = path;
         true
     }
-    /// Where the held directory is now. [`DirectoryPlace::Unchanged`] where none is held.
-    fn place(&self) -> Result<DirectoryPlace>;
-    /// Whether the held directory has no name any more. Looks at nothing but the directory: no path
+    /// Current location of the held directory. [`DirectoryLocation::Unchanged`] where none is held.
+    fn directory_location(&self) -> Result<DirectoryLocation>;
+    /// Whether the held directory has no name any more. Checks only the directory: no path
     /// is resolved, so no mount over it can make the caller wait.
     fn is_removed(&self) -> Result<bool> {
-        Ok(self.place()? == DirectoryPlace::Removed)
+        Ok(self.directory_location()? == DirectoryLocation::Removed)
     }
-    /// An error where the held directory, which was opened by the path `directory`, was removed:
-    /// what is made durable in it goes with the handle. A failure to look proves nothing.
-    fn check_kept(&self, directory: &Path) -> Result<()> {
+    /// Fails where the held directory, which was opened by the path `directory`, was removed:
+    /// data in it would be lost with the handle. A failed check proves nothing.
+    fn check_directory(&self, directory: &Path) -> Result<()> {
         match self.is_removed() {
             Ok(true) => Err(Error::Replaced {
                 path: directory.to_path_buf(),
@@ -217,15 +217,15 @@ pub trait FileSystem: Send + Sync + Debug {
             Ok(false) | Err(_) => Ok(()),
         }
     }
-    /// An error where a name stands for another file than the one that the writer of the held
-    /// directory created or listed, or for none: what is made durable in that file goes with the
+    /// Fails where a name stands for another file than the one that the writer of the held
+    /// directory created or listed, or for none: data in that file would be lost with the
     /// handle. Nothing is checked where the file system does not know the writer's files: see
-    /// [`OwnFiles`](crate::OwnFiles).
+    /// [`OwnedFiles`](crate::OwnedFiles).
     fn check_named(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())
     }
-    /// Which file or directory has this name; `None` where none has. Links are not followed.
+    /// Identity of the file or directory with this name; `None` where none has. Follows no links.
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>>;
     /// Creates a directory (mode 0700) and its missing parents. One that exists is fine.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
@@ -246,30 +246,31 @@ pub trait FileSystem: Send + Sync + Debug {
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()>;
     /// Removes a name.
     fn remove_file(&self, path: &Path) -> Result<()>;
-    /// Removes an empty directory. An error where something is in it, or where it is none.
+    /// Removes an empty directory. Fails where it has entries, or where the path is not a
+    /// directory.
     fn remove_dir(&self, path: &Path) -> Result<()>;
     /// The names in a directory, sorted.
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
     /// Whether a file or directory has this name.
     fn exists(&self, path: &Path) -> Result<bool>;
-    /// A path from the root of the file system on and without links, as far as there is something
-    /// under it; the path itself where that cannot be told, or where there are no links.
+    /// The absolute path without links, as far as it exists; the
+    /// given path where that is unknown, or where there are no links.
     fn resolved(&self, path: &Path) -> PathBuf {
         path.to_path_buf()
     }
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// The innermost file system, for [`FileSystem::hard_link`] between two of them. A wrapper
-    /// answers with what it wraps.
+    /// returns the file system that it wraps.
     fn innermost(&self) -> &dyn Any;
     /// Takes the exclusive lock of the file at `path`, creating it where missing.
     /// [`Error::Locked`] with the parent directory's path where another process or handle (of this
     /// process too) holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
     /// Pins a version in the lock file at `path`, so that the holder of the lock keeps the files of
-    /// that version and of later ones. Waits for nothing, changes no file, and keeps neither a
-    /// writer nor another reader out. `None` where no pin can be had: there is no lock file, it may
-    /// not be read, or the platform has no such locks.
+    /// that version and of later ones. Waits for nothing, changes no file, and blocks neither a
+    /// writer nor another reader. `None` where a pin is impossible: the lock file is missing or
+    /// unreadable, or the platform has no such locks.
     /// REQUIRES: `version` is below 2^62.
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>>;
 }

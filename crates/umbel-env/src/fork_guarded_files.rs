@@ -1,4 +1,4 @@
-//! [`ProcessFiles`]: a file system that a forked child cannot change anything through.
+//! [`ForkGuardedFiles`]: a file system that a forked child cannot change anything through.
 //!
 //! The last line of defence of a store's handle. What is forgotten above it, such as a table that
 //! is removed when its last reader is dropped, ends here with an error.
@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-use crate::file::{Access, File, FileSystem, Lock, Pin};
+use crate::file_system::{Access, File, FileSystem, Lock, Pin};
 use crate::process::ProcessMark;
 
 /// The files of a handle of one process.
 #[derive(Debug)]
-pub(crate) struct ProcessFiles {
+pub(crate) struct ForkGuardedFiles {
     files: Arc<dyn FileSystem>,
     process: ProcessMark,
 }
 
-impl ProcessFiles {
+impl ForkGuardedFiles {
     /// `files`, for this process.
-    pub(crate) fn new(files: Arc<dyn FileSystem>) -> ProcessFiles {
-        ProcessFiles { files, process: ProcessMark::current() }
+    pub(crate) fn new(files: Arc<dyn FileSystem>) -> ForkGuardedFiles {
+        ForkGuardedFiles { files, process: ProcessMark::current() }
     }
 
     fn check(&self, path: &Path) -> Result<()> {
@@ -29,16 +29,16 @@ impl ProcessFiles {
     }
 }
 
-impl FileSystem for ProcessFiles {
+impl FileSystem for ForkGuardedFiles {
     crate::pass_on! {
-        files: absolute reaches place is_removed check_named identity innermost read_dir exists
-            resolved
+        files: absolute reaches directory_location is_removed check_named identity innermost
+            read_dir exists resolved
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.check(path)?;
-        let (files, process) = (self.files.hold(path)?, self.process);
-        Ok(Arc::new(ProcessFiles { files, process }))
+        let (files, process) = (self.files.open_directory(path)?, self.process);
+        Ok(Arc::new(ForkGuardedFiles { files, process }))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {

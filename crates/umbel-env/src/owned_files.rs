@@ -1,23 +1,24 @@
-//! [`OwnFiles`]: the files of a directory that has one writer, which changes no file that is not
+//! [`OwnedFiles`]: the files of a directory that has one writer, which changes no file that is not
 //! its own.
 //!
-//! An operator can put another file under a name of an open store, or a whole other state of the
-//! store into its directory. What the writer created, and what it found when it opened the
-//! directory, is its own as long as the names stand for the same files and the directory for the
-//! same state. The comparison and the change are two calls: no system call removes a name only
-//! while it stands for a certain file.
+//! An operator can put another file under a name of an open store, or another state of the
+//! store into its directory. The writer owns the files that it created, and those that it found
+//! when it opened the directory. It owns them while the names stand for the same files and the
+//! directory for the same state. The comparison and the change are two calls: no system call
+//! removes a name only while it stands for a certain file.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::file::{Access, DirectoryEntry, File, FileIdentity, FileSystem};
+use crate::file_system::{Access, DirectoryEntry, File, FileIdentity, FileSystem};
 
-/// Whether a directory still holds what its writer wrote last.
+/// Whether a directory still holds the last state of its writer.
 pub trait OwnershipCheck: Send + Sync + Debug {
     /// An error [`Error::Replaced`] where it does not. Every other error says only that it could
     /// not be found out.
@@ -26,25 +27,25 @@ pub trait OwnershipCheck: Send + Sync + Debug {
 
 /// The files of the directory of a writer.
 #[derive(Debug)]
-pub struct OwnFiles {
+pub struct OwnedFiles {
     files: Arc<dyn FileSystem>,
     ownership: Arc<dyn OwnershipCheck>,
     hasher: RandomState,
-    /// Which file each name stands for that was created or listed, by the hash of its path: many
-    /// paths take much memory. Where two paths have the same hash, the file of the first one stays
-    /// when it should be removed.
-    known: Mutex<HashMap<u64, FileIdentity>>,
+    /// Identity of each created or listed file, by the hash of its path: many paths take much
+    /// memory. Where two paths have the same hash, the file of the first one stays although it
+    /// should be removed.
+    identities: Mutex<HashMap<u64, FileIdentity>>,
 }
 
-impl OwnFiles {
+impl OwnedFiles {
     /// REQUIRES: `files` are held at the directory. A file in it is removed or renamed only after
     /// it was created or its directory listed through this.
-    pub fn new(files: Arc<dyn FileSystem>, ownership: Arc<dyn OwnershipCheck>) -> OwnFiles {
-        OwnFiles { files, ownership, hasher: RandomState::new(), known: Mutex::default() }
+    pub fn new(files: Arc<dyn FileSystem>, ownership: Arc<dyn OwnershipCheck>) -> OwnedFiles {
+        OwnedFiles { files, ownership, hasher: RandomState::new(), identities: Mutex::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, FileIdentity>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identities.lock().ignore_poison()
     }
 
     fn key(&self, path: &Path) -> u64 {
@@ -71,8 +72,8 @@ impl OwnFiles {
         Err(Error::Replaced { path: path.to_path_buf(), reason })
     }
 
-    /// An error where a name may not be taken from a file: it is not the writer's own, or the
-    /// directory holds another state of the store. A failure to look proves nothing.
+    /// Fails where a name may not be taken from a file: the writer does not own the file, or the
+    /// directory holds another state of the store. A failed check proves nothing.
     fn check_change(&self, path: &Path) -> Result<()> {
         let looked = self.ownership.check().and_then(|()| self.files.identity(path));
         match looked {
@@ -83,15 +84,15 @@ impl OwnFiles {
     }
 }
 
-impl FileSystem for OwnFiles {
+impl FileSystem for OwnedFiles {
     crate::pass_on! {
-        files: absolute reaches place is_removed identity innermost create_dir_all hard_link
-            remove_dir exists resolved sync_dir lock pin
+        files: absolute reaches directory_location is_removed identity innermost create_dir_all
+            hard_link remove_dir exists resolved sync_dir lock pin
     }
 
     /// A store in a subdirectory looks after its own files.
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        self.files.hold(path)
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        self.files.open_directory(path)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -152,7 +153,7 @@ impl FileSystem for OwnFiles {
         match self.files.identity(path) {
             Ok(Some(found)) => self.check_file(path, found),
             Ok(None) => {
-                self.files.check_kept(path.parent().unwrap_or(path))?;
+                self.files.check_directory(path.parent().unwrap_or(path))?;
                 let reason = "it was removed".into();
                 Err(Error::Replaced { path: path.to_path_buf(), reason })
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use umbel_base::{Error, Result};
 
 /// Refuses an empty path. It is most often an unset variable, and joined with a file name it would
-/// mean the current folder. `what` names the thing that the path is of: "the store".
+/// mean the current folder. `what` names the object of the path: "the store".
 ///
 /// # Errors
 /// `Invalid` where the path is empty.
@@ -23,10 +23,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_path_is_refused_with_what_it_is_of() {
-        let said = check_path("the backup", Path::new("")).unwrap_err();
-        assert!(matches!(said, Error::Invalid(_)), "{said:?}");
-        assert!(said.to_string().starts_with("the path of the backup is empty; "), "{said}");
+    fn empty_path_is_refused_with_its_purpose() {
+        let error = check_path("the backup", Path::new("")).unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+        assert!(error.to_string().starts_with("the path of the backup is empty; "), "{error}");
         for path in [".", "/", " ", "data"] {
             check_path("the backup", Path::new(path)).unwrap();
         }

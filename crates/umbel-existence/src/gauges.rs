@@ -1,12 +1,12 @@
-//! Numbers that are looked at without waiting for whoever works.
+//! Numbers that are read without waiting for a working thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread at a time changes.
 #[derive(Debug, Default)]
-pub(crate) struct Number(AtomicU64);
+pub(crate) struct Gauge(AtomicU64);
 
-impl Number {
+impl Gauge {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -20,17 +20,17 @@ impl Number {
     }
 }
 
-/// What was done since the filter was opened, and how far it is.
+/// Counters since the filter was opened, and its progress.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Gauges {
     /// The user's position up to which everything is durable here.
-    pub(crate) covered: Number,
+    pub(crate) covered: Gauge,
     /// Hashes that were taken for a flush which failed.
-    pub(crate) unwritten: Number,
-    pub(crate) flushes: Number,
-    pub(crate) generations: Number,
-    pub(crate) bytes_written: Number,
-    pub(crate) growths: Number,
-    pub(crate) rebuilds: Number,
-    pub(crate) healed_lines: Number,
+    pub(crate) unwritten: Gauge,
+    pub(crate) flushes: Gauge,
+    pub(crate) generations: Gauge,
+    pub(crate) bytes_written: Gauge,
+    pub(crate) growths: Gauge,
+    pub(crate) rebuilds: Gauge,
+    pub(crate) healed_lines: Gauge,
 }

@@ -1,9 +1,10 @@
-//! How often the filter was asked and how it answered, counted beside the readers.
+//! Counts of probes and their answers, kept per thread.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
-/// One for each of so many threads; those beyond share.
+/// Number of counters with a thread of their own; further threads share.
 const STRIPES: usize = 64;
 
 /// The stripe of the next thread that counts.
@@ -13,40 +14,40 @@ thread_local! {
     static STRIPE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
 }
 
-/// Cache lines of one thread, or of one who asks again and again.
+/// Cache lines of one thread, or of one repeated prober.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
-    asked: AtomicU64,
+    probes: AtomicU64,
     maybe: AtomicU64,
-    in_vain: AtomicU64,
+    false_positives: AtomicU64,
 }
 
 impl Stripe {
     /// Counts one answer.
     #[inline(always)]
     fn note(&self, may_contain: bool) {
-        // Not the one or the other: where is written to must not depend on an answer that is still
-        // on its way from memory, or everything that is read next waits for it.
-        add(&self.asked, 1);
+        // Branch-free: the address of a write must not depend on an answer that is still
+        // in flight from memory, or every later read waits for it.
+        add(&self.probes, 1);
         add(&self.maybe, u64::from(may_contain));
     }
 
-    fn read(&self) -> Asked {
+    fn read(&self) -> ProbeCounts {
         let maybe = self.maybe.load(Ordering::Relaxed);
-        Asked {
-            denied: self.asked.load(Ordering::Relaxed).saturating_sub(maybe),
+        ProbeCounts {
+            denied: self.probes.load(Ordering::Relaxed).saturating_sub(maybe),
             maybe,
-            in_vain: self.in_vain.load(Ordering::Relaxed),
+            false_positives: self.false_positives.load(Ordering::Relaxed),
         }
     }
 }
 
-/// Counts for one who asks again and again, who need not look up each time where.
+/// Counts for one repeated prober, which need not look up each time where.
 #[derive(Debug)]
-pub(crate) struct OwnCounters(Arc<Stripe>);
+pub(crate) struct ReaderCounters(Arc<Stripe>);
 
-impl OwnCounters {
+impl ReaderCounters {
     /// Counts one answer.
     #[inline(always)]
     pub(crate) fn note(&mut self, may_contain: bool) {
@@ -54,52 +55,52 @@ impl OwnCounters {
     }
 }
 
-/// Those who count for themselves.
+/// Probers with counters of their own.
 #[derive(Debug, Default)]
-struct Owners {
+struct ReaderStripes {
     stripes: Vec<Arc<Stripe>>,
-    /// What those counted who are gone.
-    gone: Asked,
+    /// Counts of ended probers.
+    dropped_readers: ProbeCounts,
 }
 
-impl Owners {
-    fn forget_gone(&mut self) {
-        let gone = &mut self.gone;
+impl ReaderStripes {
+    fn merge_dropped(&mut self) {
+        let dropped = &mut self.dropped_readers;
         self.stripes.retain(|stripe| {
             let is_there = Arc::strong_count(stripe) > 1;
             if !is_there {
-                gone.add(stripe.read());
+                dropped.add(stripe.read());
             }
             is_there
         });
     }
 }
 
-/// How often the filter was asked and how it answered.
+/// Number of times the filter was probed and how it answered.
 ///
 /// A thread adds to a stripe of its own without a locked instruction, which would keep a reader
-/// from fetching the next line before this one has come. Where threads share a stripe, because
-/// there were more than 64, two that count at the same moment may count once: the numbers are for
+/// from fetching the next line before this one has arrived. With more than 64 threads, some share a
+/// stripe, and two concurrent counts may count once. The numbers are for
 /// rates.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ProbeCounters {
     stripes: Vec<Stripe>,
-    owners: Mutex<Owners>,
+    owners: Mutex<ReaderStripes>,
 }
 
-/// Sums of [`Counters`].
+/// Sums of [`ProbeCounters`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ProbeCounts {
     pub(crate) denied: u64,
     pub(crate) maybe: u64,
-    pub(crate) in_vain: u64,
+    pub(crate) false_positives: u64,
 }
 
-impl Asked {
-    fn add(&mut self, more: Asked) {
+impl ProbeCounts {
+    fn add(&mut self, more: ProbeCounts) {
         self.denied += more.denied;
         self.maybe += more.maybe;
-        self.in_vain += more.in_vain;
+        self.false_positives += more.false_positives;
     }
 }
 
@@ -107,29 +108,29 @@ fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
 
-impl Counters {
-    pub(crate) fn new() -> Counters {
-        Counters {
+impl ProbeCounters {
+    pub(crate) fn new() -> ProbeCounters {
+        ProbeCounters {
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             owners: Mutex::default(),
         }
     }
 
-    fn owners(&self) -> MutexGuard<'_, Owners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn owners(&self) -> MutexGuard<'_, ReaderStripes> {
+        self.owners.lock().ignore_poison()
     }
 
-    /// For one who asks again and again.
-    pub(crate) fn own_counters(&self) -> OwnCounters {
+    /// For one repeated prober.
+    pub(crate) fn reader_counters(&self) -> ReaderCounters {
         let stripe = Arc::<Stripe>::default();
         let mut owners = self.owners();
-        owners.forget_gone();
+        owners.merge_dropped();
         owners.stripes.push(Arc::clone(&stripe));
-        OwnCounters(stripe)
+        ReaderCounters(stripe)
     }
 
     #[inline]
-    fn own(&self) -> &Stripe {
+    fn thread_stripe(&self) -> &Stripe {
         // A thread that is ending counts with the first.
         let stripe = STRIPE.try_with(|stripe| *stripe).unwrap_or(0);
         &self.stripes[stripe % STRIPES]
@@ -138,26 +139,26 @@ impl Counters {
     /// Counts one answer.
     #[inline]
     pub(crate) fn note(&self, may_contain: bool) {
-        self.own().note(may_contain);
+        self.thread_stripe().note(may_contain);
     }
 
     /// Counts answers.
     pub(crate) fn note_all(&self, answers: &[bool]) {
         let maybe = answers.iter().filter(|answer| **answer).count() as u64;
-        let own = self.own();
-        add(&own.asked, answers.len() as u64);
+        let own = self.thread_stripe();
+        add(&own.probes, answers.len() as u64);
         add(&own.maybe, maybe);
     }
 
-    /// Counts one "maybe" that was in vain.
-    pub(crate) fn note_in_vain(&self) {
-        add(&self.own().in_vain, 1);
+    /// Counts one "maybe" that was a false positive.
+    pub(crate) fn note_false_positive(&self) {
+        add(&self.thread_stripe().false_positives, 1);
     }
 
     /// The sums so far.
-    pub(crate) fn asked(&self) -> Asked {
+    pub(crate) fn totals(&self) -> ProbeCounts {
         let owners = self.owners();
-        let mut sum = owners.gone;
+        let mut sum = owners.dropped_readers;
         let stripes = self.stripes.iter().chain(owners.stripes.iter().map(|stripe| &**stripe));
         stripes.for_each(|stripe| sum.add(stripe.read()));
         sum
@@ -169,15 +170,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_owners_counted_stays_when_they_are_gone() {
-        let counters = Counters::new();
+    fn counts_survive_their_threads() {
+        let counters = ProbeCounters::new();
         counters.note(true);
         for _ in 0..100 {
-            let mut own = counters.own_counters();
+            let mut own = counters.reader_counters();
             own.note(false);
             own.note(true);
             assert!(counters.owners().stripes.len() <= 2, "they are forgotten");
         }
-        assert_eq!(counters.asked(), Asked { denied: 100, maybe: 101, in_vain: 0 });
+        assert_eq!(counters.totals(), ProbeCounts { denied: 100, maybe: 101, false_positives: 0 });
     }
 }

@@ -1,14 +1,14 @@
-//! Puts hashes into the order of the places they fall on, roughly, so that building a filter that
-//! is larger than the caches works on one small part of it after the other.
+//! Partitions hashes roughly in the order of their positions. So the build of a filter
+//! larger than the caches works on one small part of it after the other.
 
-use crate::line::line_of;
+use crate::probe::cache_line::line_of;
 
-/// How many hashes wait in front of each part, to be written as one cache line.
+/// Number of hashes that wait in front of each part, to be written as one cache line.
 const LANE: usize = 8;
 
-/// The hashes, each sent through `mix`, in `parts` parts, each a like share of all that mixed
-/// hashes may be, which ascend from part to part and have no certain order in them; and where each
-/// part ends.
+/// Sends each hash through `mix` and partitions the results into `parts` equal ranges, in ascending
+/// order of ranges and in no certain order inside them. Also returns the end of
+/// each part.
 ///
 /// Takes 8 bytes for each hash besides the hashes themselves. `mix` is called twice for each.
 pub(crate) fn scatter(
@@ -46,7 +46,7 @@ pub(crate) fn scatter(
     (sorted, ends)
 }
 
-/// Where each part begins.
+/// Start of each part.
 fn starts(hashes: &[u64], parts: usize, part_of: impl Fn(u64) -> usize) -> Vec<usize> {
     let mut counts = vec![0usize; parts];
     for hash in hashes {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_ascend_and_nothing_is_lost() {
+    fn parts_ascend_and_keep_every_hash() {
         for count in [0usize, 1, 7, 100, 5_000, 70_000] {
             for parts in [1, 2, 3, 64, 1_000] {
                 let mix = |hash: u64| hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);

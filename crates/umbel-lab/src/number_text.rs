@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-/// A number with three or four digits that mean something.
+/// Formats a number with three or four significant digits.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -15,7 +15,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with thousands separators.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -28,7 +28,7 @@ fn grouped(value: f64) -> String {
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
-/// How many times one figure is another: `1.07`, or `–` where that says nothing.
+/// Formats a ratio of two figures: `1.07`, or `–` if the second is 0.
 pub fn ratio(part: f64, whole: f64) -> String {
     if whole == 0.0 { "–".to_string() } else { format!("{:.2}", part / whole) }
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_what_means_something() {
+    fn numbers_keep_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (1_234_567.8, "1,234,568"),

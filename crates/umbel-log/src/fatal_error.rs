@@ -1,14 +1,14 @@
-//! [`Failed`]: why nothing is made durable any more.
+//! [`FatalError`]: why nothing is made durable any more.
 
 use std::sync::OnceLock;
 
 use umbel_base::{Error, Result};
 
-/// Why nothing is made durable any more.
+/// Reason of the first failed sync or write, after which nothing becomes durable.
 #[derive(Debug, Default)]
-pub(crate) struct Failed(OnceLock<String>);
+pub(crate) struct FatalError(OnceLock<String>);
 
-impl Failed {
+impl FatalError {
     /// An error where something failed before.
     pub(crate) fn check(&self) -> Result<()> {
         match self.0.get() {
@@ -17,9 +17,9 @@ impl Failed {
         }
     }
 
-    /// What of a failed attempt reached the disk is not known, and the next one may succeed without
-    /// it: the system reports the loss of what it was to write once.
-    pub(crate) fn noting(&self, result: Result<()>) -> Result<()> {
+    /// It is unknown how much of a failed attempt reached the disk. The next one may succeed
+    /// without it: the system reports a lost write-back only once.
+    pub(crate) fn record(&self, result: Result<()>) -> Result<()> {
         result.inspect_err(|error| {
             // The first reason stays.
             let _ = self.0.set(error.to_string());

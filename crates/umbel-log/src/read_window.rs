@@ -1,60 +1,60 @@
-//! [`Window`]: a file seen through a buffer that moves forward, so that a long log is read in large
-//! pieces and never as a whole.
+//! [`ReadWindow`]: a file seen through a buffer that moves forward, so that a long log is read in
+//! large pieces and never as a whole.
 
 use std::sync::Arc;
 
 use umbel_base::Result;
 use umbel_env::File;
 
-/// How much is read at a time.
+/// Bytes per read.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A part of a file in memory.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct ReadWindow {
     /// The file.
     pub file: Arc<dyn File>,
-    /// Nothing at or behind this offset is read.
+    /// Nothing at or after this offset is read.
     pub limit: u64,
     start: u64,
     filled: usize,
     buffer: Vec<u8>,
 }
 
-impl Window {
+impl ReadWindow {
     /// A window on the first `limit` bytes of `file`, with nothing read yet.
     /// REQUIRES: the file is at least that long.
-    pub fn new(file: Arc<dyn File>, limit: u64) -> Window {
-        Window { file, limit, start: 0, filled: 0, buffer: Vec::new() }
+    pub fn new(file: Arc<dyn File>, limit: u64) -> ReadWindow {
+        ReadWindow { file, limit, start: 0, filled: 0, buffer: Vec::new() }
     }
 
-    /// Forgets what was read, and what a writer has cut off meanwhile: the next call of
-    /// [`Window::get`] reads from the file.
-    pub fn forget(&mut self) -> Result<()> {
+    /// Drops the buffered bytes, which a writer may have cut off: the next call of
+    /// [`ReadWindow::get`] reads from the file.
+    pub fn discard(&mut self) -> Result<()> {
         self.filled = 0;
         self.limit = self.limit.min(self.file.len()?);
         Ok(())
     }
 
-    /// How many bytes there are from `offset` on.
+    /// Number of bytes from `offset` on.
     #[inline]
     pub fn remaining(&self, offset: u64) -> u64 {
         self.limit.saturating_sub(offset)
     }
 
     /// The `len` bytes from `offset`, read from the file where the window does not hold them yet.
-    /// REQUIRES: `len <= self.remaining(offset)`, which bounds what is allocated.
+    /// REQUIRES: `len <= self.remaining(offset)`, which bounds the allocation.
     #[inline]
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         if offset < self.start || offset + len as u64 > self.start + self.filled as u64 {
             self.fill(offset, len)?;
         }
-        Ok(self.held(offset, len))
+        Ok(self.filled_bytes(offset, len))
     }
 
-    /// Bytes that a call to [`Window::get`] has brought in.
+    /// Bytes that a call to [`ReadWindow::get`] has brought in.
     #[inline]
-    pub fn held(&self, offset: u64, len: usize) -> &[u8] {
+    pub fn filled_bytes(&self, offset: u64, len: usize) -> &[u8] {
         let at = (offset - self.start) as usize;
         &self.buffer[at..at + len]
     }
@@ -76,7 +76,7 @@ impl Window {
         self.start = offset;
         self.filled = kept;
         let read = self.file.read_at(&mut self.buffer[kept..wanted], offset + kept as u64)?;
-        // A writer of another process that ends the log cuts off room that was never written.
+        // A writer of another process that ends the log cuts off space that was never written.
         self.buffer[kept + read..wanted].fill(0);
         self.filled = wanted;
         Ok(())

@@ -1,35 +1,35 @@
-//! What stands behind the place where reading stopped.
+//! Classification of the bytes after the last valid record.
 //!
-//! Mapped pages reach the disk in any order, so valid records behind a gap are what an ordinary
-//! power cut leaves. Only a record that says that bytes behind the gap's beginning had been synced
-//! proves that the gap is damage. This module looks for such a record at every aligned offset.
+//! Mapped pages reach the disk in any order, so an ordinary power cut may leave valid records after
+//! a gap. Only a record whose durable mark covers bytes after the start of the gap
+//! proves that the gap is damage. This module searches such a record at every aligned offset.
 
 use umbel_base::Result;
 
 use crate::format::{
-    Binding, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_checksum, u32_at,
+    RECORD_ALIGN, RECORD_HEADER_BYTES, RecordBinding, RecordHeader, record_checksum, u32_at,
 };
-use crate::window::{CHUNK_BYTES, Window};
+use crate::read_window::{CHUNK_BYTES, ReadWindow};
 
-/// How many bytes may be checksummed per byte of tail. Bytes that nobody made on purpose look like
-/// a record too rarely to come near it.
+/// Number of bytes that may be checksummed per byte of tail. Bytes that no writer made on purpose
+/// look like a record too rarely to come near it.
 const CHECKSUMMED_PER_BYTE: u64 = 4;
 
-/// What [`examine`] found.
+/// Result of [`examine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Nothing but zeros, or no bytes at all.
     Zeros,
-    /// Bytes, but no record that was asked for.
+    /// Bytes, but no record that was requested.
     Bytes,
     /// A valid record at `offset` that says that everything below `durable` was synced.
     Record {
-        /// Where the record is.
+        /// Offset of the record.
         offset: u64,
         /// Its durable mark, in bytes.
         durable: u64,
     },
-    /// So much that looks like records and is not that the search was given up.
+    /// The search stopped, because too many bytes look like records.
     Undecided,
 }
 
@@ -37,12 +37,12 @@ pub(crate) enum Tail {
 /// least `durable_min`.
 /// REQUIRES: `start` is aligned.
 pub(crate) fn examine(
-    window: &mut Window,
-    binding: Binding,
+    window: &mut ReadWindow,
+    binding: RecordBinding,
     start: u64,
     durable_min: u64,
 ) -> Result<Tail> {
-    let mut search = Search {
+    let mut search = TailSearch {
         binding,
         durable_min,
         limit: window.limit,
@@ -58,11 +58,12 @@ pub(crate) fn examine(
             zeros = false;
             let found = search.chunk(chunk, offset);
             match found {
-                Found::Nothing => {}
-                Found::Tail(tail) => return Ok(tail),
-                Found::Long { offset: at, record } => {
-                    // Its end lies outside the chunk: read it on the side, then go on behind it.
-                    if let Some(tail) = search.long(window, at, &record)? {
+                ChunkMatch::Nothing => {}
+                ChunkMatch::Tail(tail) => return Ok(tail),
+                ChunkMatch::Long { offset: at, record } => {
+                    // The record ends outside the chunk: read it separately, then continue after
+                    // it.
+                    if let Some(tail) = search.check_long_candidate(window, at, &record)? {
                         return Ok(tail);
                     }
                     offset = at + RECORD_ALIGN;
@@ -80,24 +81,24 @@ pub(crate) fn examine(
     Ok(if zeros { Tail::Zeros } else { Tail::Bytes })
 }
 
-enum Found {
+enum ChunkMatch {
     Nothing,
     Tail(Tail),
     Long { offset: u64, record: RecordHeader },
 }
 
-struct Search {
-    binding: Binding,
+struct TailSearch {
+    binding: RecordBinding,
     durable_min: u64,
     limit: u64,
     budget: u64,
     scratch: Vec<u8>,
 }
 
-impl Search {
+impl TailSearch {
     /// Tries every aligned offset of a chunk that begins at `start`, up to the first candidate that
     /// decides or that reaches out of the chunk.
-    fn chunk(&mut self, chunk: &[u8], start: u64) -> Found {
+    fn chunk(&mut self, chunk: &[u8], start: u64) -> ChunkMatch {
         let low = self.binding.checksum_id() as u32;
         for (index, bytes) in
             chunk.windows(RECORD_HEADER_BYTES).step_by(RECORD_ALIGN as usize).enumerate()
@@ -110,21 +111,21 @@ impl Search {
             let offset = start + at as u64;
             let Some(record) = self.candidate(bytes, offset) else { continue };
             let len = record.record_bytes();
-            if !self.spend(len) {
-                return Found::Tail(Tail::Undecided);
+            if !self.spend_budget(len) {
+                return ChunkMatch::Tail(Tail::Undecided);
             }
             if len > (chunk.len() - at) as u64 {
-                return Found::Long { offset, record };
+                return ChunkMatch::Long { offset, record };
             }
-            let whole = &chunk[at..at + len as usize];
-            if record_checksum(self.binding, offset, whole) == record.checksum {
-                return Found::Tail(Tail::Record { offset, durable: record.durable });
+            let bytes = &chunk[at..at + len as usize];
+            if record_checksum(self.binding, offset, bytes) == record.checksum {
+                return ChunkMatch::Tail(Tail::Record { offset, durable: record.durable });
             }
         }
-        Found::Nothing
+        ChunkMatch::Nothing
     }
 
-    /// A header that could be what is searched for, judged without its payload.
+    /// Whether a header can be that of a searched record, without its payload.
     #[inline]
     fn candidate(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
         let record = RecordHeader::decode(self.binding.checksum_id(), bytes)?;
@@ -134,16 +135,16 @@ impl Search {
         plausible.then_some(record)
     }
 
-    fn spend(&mut self, bytes: u64) -> bool {
+    fn spend_budget(&mut self, bytes: u64) -> bool {
         let enough = bytes <= self.budget;
         self.budget = self.budget.saturating_sub(bytes);
         enough
     }
 
     /// Checks a candidate that reaches out of its chunk.
-    fn long(
+    fn check_long_candidate(
         &mut self,
-        window: &Window,
+        window: &ReadWindow,
         offset: u64,
         record: &RecordHeader,
     ) -> Result<Option<Tail>> {
@@ -151,9 +152,9 @@ impl Search {
         if self.scratch.len() < len {
             self.scratch.resize(len, 0);
         }
-        let whole = &mut self.scratch[..len];
-        window.file.read_exact_at(whole, offset)?;
-        let valid = record_checksum(self.binding, offset, whole) == record.checksum;
+        let bytes = &mut self.scratch[..len];
+        window.file.read_exact_at(bytes, offset)?;
+        let valid = record_checksum(self.binding, offset, bytes) == record.checksum;
         Ok(valid.then_some(Tail::Record { offset, durable: record.durable }))
     }
 }

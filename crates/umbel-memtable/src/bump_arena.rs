@@ -1,10 +1,10 @@
-//! A bump allocator: memory is taken piece by piece and given back all at once.
+//! A bump allocator: memory is taken piece by piece and freed all at once.
 //!
-//! Chunks grow with what is held, from a kilobyte to the size of a huge page: a memtable of ten
-//! keys takes no more than it needs, and in a large one an access to a random entry finds its
-//! address translated, where the system gives huge pages to who asks for them.
+//! Chunks grow with the content, from a kilobyte to the size of a huge page. A memtable of ten
+//! keys takes no more than it needs. In a large one, random accesses have few TLB misses
+//! where the system gives huge pages to processes that request them.
 //!
-//! INVARIANT: a piece handed out is never moved, handed out again or freed before the arena is
+//! INVARIANT: a returned piece is never moved, returned again or freed before the arena is
 //! dropped.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -16,14 +16,14 @@ use umbel_arena::Chunk;
 const CHUNK_BYTES_MIN: usize = 1024;
 /// Largest chunk, size and alignment of a huge page. An arena that holds as much gets only these.
 const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// From here on and below that size, chunks are pages of their own: what an allocator takes back of
-/// a memtable it keeps in part, between other things, which in a small budget is much.
+/// Below that size, from here on, chunks are pages of their own. An allocator keeps part of the
+/// freed memory of a memtable, fragmented, which is much in a small budget.
 const PAGES_BYTES: usize = 64 * 1024;
-/// Alignment of chunks, and the largest a piece may ask for: a cache line.
+/// Alignment of chunks, and the largest a piece may request: a cache line.
 const CHUNK_ALIGN: usize = 64;
 
 /// Memory for one memtable's entries or nodes.
-pub(crate) struct Arena {
+pub(crate) struct BumpArena {
     /// Every chunk with the layout it was allocated with.
     chunks: Vec<(NonNull<u8>, Layout)>,
     /// Those that are pages of their own.
@@ -35,20 +35,20 @@ pub(crate) struct Arena {
     reserved: usize,
 }
 
-impl Default for Arena {
-    fn default() -> Arena {
-        Arena::new()
+impl Default for BumpArena {
+    fn default() -> BumpArena {
+        BumpArena::new()
     }
 }
 
 // SAFETY: an arena owns its chunks as a `Vec` owns its buffer; `next` points into one of them and
 // is used through `&mut self` only.
-unsafe impl Send for Arena {}
+unsafe impl Send for BumpArena {}
 
-impl Arena {
+impl BumpArena {
     /// An arena that holds nothing yet.
-    pub(crate) fn new() -> Arena {
-        Arena {
+    pub(crate) fn new() -> BumpArena {
+        BumpArena {
             chunks: Vec::new(),
             pages: Vec::new(),
             next: NonNull::dangling(),
@@ -58,7 +58,7 @@ impl Arena {
         }
     }
 
-    /// Bytes handed out, padding included.
+    /// Bytes of all pieces, padding included.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -81,7 +81,7 @@ impl Arena {
             return self.allocate_in_new_chunk(layout);
         };
         // SAFETY: `next` is the start of `left` free bytes of a chunk and `padding <= total <=
-        // left`, so both sums stay inside that chunk or one behind its end.
+        // left`, so both sums stay inside that chunk or one after its end.
         let (piece, next) = unsafe { (self.next.add(padding), self.next.add(total)) };
         self.next = next;
         self.left -= total;
@@ -89,7 +89,7 @@ impl Arena {
         piece
     }
 
-    /// A piece that the current chunk has no room for: from a new chunk, or, where it is large,
+    /// A piece for which the current chunk has no space: from a new chunk or, where it is large,
     /// from one of its own, so that little of the current chunk is wasted.
     #[cold]
     fn allocate_in_new_chunk(&mut self, layout: Layout) -> NonNull<u8> {
@@ -109,7 +109,7 @@ impl Arena {
     /// Allocates a chunk that starts on a cache line. REQUIRES: `bytes` is not zero.
     fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
         if (PAGES_BYTES..HUGE_PAGE_BYTES).contains(&bytes)
-            && let Some(chunk) = Chunk::of_pages(bytes)
+            && let Some(chunk) = Chunk::from_pages(bytes)
         {
             let start = chunk.start();
             self.pages.push(chunk);
@@ -125,7 +125,7 @@ impl Arena {
             handle_alloc_error(layout);
         };
         if bytes == HUGE_PAGE_BYTES {
-            ask_for_a_huge_page(chunk);
+            advise_huge_page(chunk);
         }
         self.chunks.push((chunk, layout));
         self.reserved += bytes;
@@ -133,10 +133,10 @@ impl Arena {
     }
 }
 
-/// Asks Linux to back a chunk by one page. Whether it does only makes a difference in speed.
+/// Advises Linux to back a chunk by one page. Whether it does only makes a difference in speed.
 ///
 /// REQUIRES: the chunk is aligned to a huge page and as large.
-fn ask_for_a_huge_page(chunk: NonNull<u8>) {
+fn advise_huge_page(chunk: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         use std::ffi::{c_int, c_void};
@@ -154,11 +154,12 @@ fn ask_for_a_huge_page(chunk: NonNull<u8>) {
     let _ = chunk;
 }
 
-impl Drop for Arena {
+impl Drop for BumpArena {
     fn drop(&mut self) {
         for &(chunk, layout) in &self.chunks {
-            // SAFETY: each chunk came from `alloc` with this layout and is freed once, here. Nobody
-            // uses a piece any more: the arena's owner keeps it as long as pieces are in use.
+            // SAFETY: each chunk came from `alloc` with this layout and is freed once, here. No
+            // thread uses a piece any more: the arena's owner keeps it as long as pieces are in
+            // use.
             unsafe { dealloc(chunk.as_ptr(), layout) };
         }
     }
@@ -169,8 +170,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_aligned_apart_and_counted() {
-        let mut arena = Arena::new();
+    fn pieces_are_aligned_disjoint_and_counted() {
+        let mut arena = BumpArena::new();
         let mut pieces: Vec<(usize, usize)> = Vec::new();
         for step in 0..2000usize {
             let (size, align) = (1 + step * 37 % 700, 1 << (step % 7));
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_large_piece_leaves_the_current_chunk_in_use() {
-        let mut arena = Arena::new();
+        let mut arena = BumpArena::new();
         let small = Layout::from_size_align(64, 64).expect("a small layout");
         let first = arena.allocate(small).addr().get();
         arena.allocate(Layout::from_size_align(100 << 20, 8).expect("a large layout"));

@@ -1,4 +1,4 @@
-//! Searches the interleavings of the writer and a reader with loom, and what weak memory may show
+//! Searches the interleavings of the writer and a reader with loom, and the effects of weak memory
 //! in each, on the real tree with nodes of two slots.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p umbel-memtable --lib --release`
@@ -6,17 +6,17 @@
 //! Every test follows one pattern: entries are inserted, one more comes while a reader reads. What
 //! was there before must be found in every interleaving, and the newcomer too once it is published.
 
-use crate::entry::{Entry, Target};
-use crate::filter::{GrowingFilter, Growth};
+use crate::entry::{Entry, SeekKey};
+use crate::growing_filter::{FilterGrowth, GrowingFilter};
 use crate::node::Bound;
-use crate::tree::{Place, Tree};
+use crate::tree::{Tree, TreePosition};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use umbel_base::ValueKind;
 
-/// The key of a letter: small ones share a prefix that nodes leave out, capitals do not have it.
-/// The keys of digits differ only behind the eight bytes of a head, so that their heads tie where
-/// a letter stands beside them.
+/// The key of a letter: small ones share a prefix that nodes omit, capitals do not have it.
+/// The keys of digits differ only after the eight bytes of a head, so that their heads tie where
+/// a letter is beside them.
 fn key(letter: u8) -> Vec<u8> {
     if letter.is_ascii_digit() {
         return [&b"0123456789"[..], &[letter]].concat();
@@ -35,19 +35,19 @@ fn letter(entry: Entry<'_>) -> u8 {
     letter
 }
 
-/// The place of the first entry at or behind a letter.
-fn seek(tree: &Tree, letter: u8) -> Option<Place<'_>> {
-    tree.seek(Target { key: &key(letter), sequence: u64::MAX }, Bound::Before)
+/// The place of the first entry at or after a letter.
+fn seek(tree: &Tree, letter: u8) -> Option<TreePosition<'_>> {
+    tree.seek(SeekKey { key: &key(letter), sequence: u64::MAX }, Bound::Before)
 }
 
 fn found(tree: &Tree, wanted: u8) -> bool {
-    let entry = tree.find(Target { key: &key(wanted), sequence: u64::MAX });
+    let entry = tree.find(SeekKey { key: &key(wanted), sequence: u64::MAX });
     entry.is_some_and(|entry| letter(entry) == wanted)
 }
 
-/// Runs `read(tree, before)` beside the insert of `newcomer` into a tree of the letters `before`,
-/// in all interleavings in which no more than `preemptions` times a thread loses the processor
-/// while it could run on.
+/// Runs `read(tree, before)` concurrently with the insert of `newcomer` into a tree of the letters
+/// `before`, in all interleavings with at most `preemptions` preemptions of a
+/// thread that could continue.
 fn beside(before: &'static [u8], newcomer: u8, preemptions: usize, read: fn(&Tree, &'static [u8])) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -135,7 +135,7 @@ fn a_filter_that_grows() {
     model.check(move || {
         let filter = Arc::new(GrowingFilter::new(1_000, 10));
         let tree = Arc::new(Tree::new());
-        let mut growth = Growth::default();
+        let mut growth = FilterGrowth::default();
         // The next one finds the first filter full.
         (0..64).for_each(|n| filter.insert(hash(n), &mut growth));
         let writer = {
@@ -147,7 +147,7 @@ fn a_filter_that_grows() {
         };
         assert!([0, 63].iter().all(|&n| filter.may_contain(hash(n))), "an old hash is found");
         if found(&tree, b'm') {
-            assert!(filter.may_contain(hash(64)), "who finds an entry finds its hash");
+            assert!(filter.may_contain(hash(64)), "a reader that finds an entry finds its hash");
         }
         writer.join().expect("the writer does not panic");
         assert!([0, 63, 64].iter().all(|&n| filter.may_contain(hash(n))));
@@ -176,7 +176,7 @@ fn a_split_of_the_root_leaf() {
 }
 
 #[test]
-fn a_split_of_the_root_leaf_met_backwards() {
+fn a_split_of_the_root_leaf_during_prev() {
     beside(b"am", b'g', 2, backwards);
 }
 
@@ -193,7 +193,7 @@ fn a_split_of_an_inner_node_and_a_leaf() {
 }
 
 #[test]
-fn a_split_of_an_inner_node_met_by_a_walk() {
+fn a_split_of_an_inner_node_during_a_scan() {
     beside(b"adgjmp", b'z', 2, |tree, _| {
         let place = seek(tree, b'j').expect("an old entry is found");
         let next = tree.next(place).expect("an old entry follows");

@@ -1,47 +1,47 @@
 //! The memtable's cursor.
 
-use crate::entry::{Entry, Target};
+use crate::entry::{Entry, SeekKey};
 use crate::memtable::Memtable;
 use crate::node::Bound;
-use crate::tree::Place;
+use crate::tree::TreePosition;
 use std::sync::Arc;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-/// Walks a memtable in internal order, beside the writer. It sees entries inserted after it was
-/// made, and those inserted later between its entry and the next; a reader ignores the sequence
-/// numbers behind its own. Its methods never fail.
+/// Cursor over a memtable in internal order, concurrent with the writer. It sees entries inserted
+/// before its creation, and later ones between its entry and the next. A reader ignores the
+/// sequence numbers after its own. Its methods never fail.
 pub struct MemtableCursor {
     /// INVARIANT: it belongs to `memtable`. Its lifetime is the memtable's, which this cursor keeps
     /// alive, and not really `'static`.
-    place: Option<Place<'static>>,
+    position: Option<TreePosition<'static>>,
     memtable: Arc<Memtable>,
 }
 
 impl Memtable {
     /// A cursor, which keeps the memtable alive. It is not valid before its first `seek*`.
     pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
-        MemtableCursor { place: None, memtable: Arc::clone(self) }
+        MemtableCursor { position: None, memtable: Arc::clone(self) }
     }
 }
 
 impl MemtableCursor {
-    fn stand(
+    fn move_to(
         &mut self,
-        seek: impl for<'a> FnOnce(&'a Memtable) -> Option<Place<'a>>,
+        seek: impl for<'a> FnOnce(&'a Memtable) -> Option<TreePosition<'a>>,
     ) -> Result<()> {
         let memtable: *const Memtable = Arc::as_ptr(&self.memtable);
-        // SAFETY: the `Arc` keeps the memtable where it is as long as this cursor lives, so the
-        // borrow, which is stretched to `'static`, is good as long as `place` is: `place` is
-        // dropped with the cursor, and what the cursor lends is bounded by a borrow of the cursor
+        // SAFETY: the `Arc` keeps the memtable at its address as long as this cursor lives. So the
+        // borrow, which is extended to `'static`, is valid as long as `place` is: `place` is
+        // dropped with the cursor, and borrows of the cursor bound the slices that it lends
         // (`entry` below).
-        self.place = seek(unsafe { &*memtable });
+        self.position = seek(unsafe { &*memtable });
         Ok(())
     }
 
     /// The current entry, lent no longer than the cursor.
     #[inline]
     fn entry(&self) -> Entry<'_> {
-        self.place.as_ref().expect("the caller asks a valid cursor only").entry()
+        self.position.as_ref().expect("the caller reads a valid cursor only").entry()
     }
 }
 
@@ -51,34 +51,34 @@ impl Cursor for MemtableCursor {
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.stand(|memtable| memtable.tree().last())
+        self.move_to(|memtable| memtable.tree().last())
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let target = Target { key, sequence };
-        self.stand(|memtable| memtable.tree().seek(target, Bound::Before))
+        let target = SeekKey { key, sequence };
+        self.move_to(|memtable| memtable.tree().seek(target, Bound::Before))
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let target = Target { key, sequence: SequenceNumber::MAX };
-        self.stand(|memtable| memtable.tree().seek_before(target))
+        let target = SeekKey { key, sequence: SequenceNumber::MAX };
+        self.move_to(|memtable| memtable.tree().seek_before(target))
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        let place = self.place.expect("the caller moves a valid cursor only");
-        self.stand(|memtable| memtable.tree().next(place))
+        let place = self.position.expect("the caller moves a valid cursor only");
+        self.move_to(|memtable| memtable.tree().next(place))
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        let place = self.place.expect("the caller moves a valid cursor only");
-        self.stand(|memtable| memtable.tree().prev(place))
+        let place = self.position.expect("the caller moves a valid cursor only");
+        self.move_to(|memtable| memtable.tree().prev(place))
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        self.place.is_some()
+        self.position.is_some()
     }
 
     #[inline]

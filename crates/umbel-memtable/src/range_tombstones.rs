@@ -1,56 +1,57 @@
 //! The memtable's range tombstones: a list that only grows, read without a lock, and fragments cut
 //! from its beginning.
 //!
-//! Cutting costs up to the square of their number, so a point read does not wait for it: what came
-//! after the last cut is looked through one by one, and cut only once it has become long.
+//! Cutting costs up to the square of their number, so a point read does not wait for it. Tombstones
+//! after the last cut are searched one by one, and cut only once there are many.
 
 use arc_swap::ArcSwap;
 use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber};
 
 /// Tombstones in the first chunk; each further one has twice as many as the one before.
 const CHUNK_FIRST: usize = 4;
 /// Chunks for as many tombstones as 32 bits count.
 const CHUNKS: usize = 30;
-/// So many tombstones that were not cut yet a point read looks through in any case.
-const UNCUT_MIN: usize = 8;
+/// This number of tombstones that were not cut yet a point read looks through in any case.
+const UNFRAGMENTED_MIN: usize = 8;
 
 /// Fragments, and of how many tombstones they are.
 #[derive(Default)]
-struct Snapshot {
+struct FragmentSnapshot {
     count: usize,
     fragments: Arc<FragmentedTombstones>,
 }
 
 /// A growing set of range tombstones.
-pub(crate) struct Tombstones {
+pub(crate) struct RangeTombstones {
     chunks: [OnceLock<Box<[OnceLock<RangeTombstone>]>>; CHUNKS],
-    /// How many there are. INVARIANT: those numbered below it are in the chunks.
+    /// Number of tombstones. INVARIANT: those numbered below it are in the chunks.
     count: AtomicUsize,
     memory_bytes: AtomicUsize,
     writer: Mutex<()>,
-    /// Whoever holds it cuts.
-    cutting: Mutex<()>,
-    snapshot: ArcSwap<Snapshot>,
+    /// The thread that holds it cuts.
+    fragmenting: Mutex<()>,
+    snapshot: ArcSwap<FragmentSnapshot>,
 }
 
 /// The chunk of a tombstone and its place there.
-fn place_of(number: usize) -> (usize, usize) {
+fn locate(number: usize) -> (usize, usize) {
     let chunk = (number / CHUNK_FIRST + 1).ilog2() as usize;
     (chunk, number - CHUNK_FIRST * ((1 << chunk) - 1))
 }
 
-impl Tombstones {
+impl RangeTombstones {
     /// A set without tombstones.
-    pub(crate) fn new() -> Tombstones {
-        Tombstones {
+    pub(crate) fn new() -> RangeTombstones {
+        RangeTombstones {
             chunks: array::from_fn(|_| OnceLock::new()),
             count: AtomicUsize::new(0),
-            memory_bytes: AtomicUsize::new(size_of::<Tombstones>()),
+            memory_bytes: AtomicUsize::new(size_of::<RangeTombstones>()),
             writer: Mutex::new(()),
-            cutting: Mutex::new(()),
+            fragmenting: Mutex::new(()),
             snapshot: ArcSwap::default(),
         }
     }
@@ -58,9 +59,9 @@ impl Tombstones {
     /// Adds one and returns the bytes that hold it.
     pub(crate) fn push(&self, tombstone: RangeTombstone) -> usize {
         let key_bytes = tombstone.start.len() + tombstone.end.len();
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.writer.lock().ignore_poison();
         let number = self.count.load(Ordering::Relaxed);
-        let (chunk, at) = place_of(number);
+        let (chunk, at) = locate(number);
         let mut memory_bytes = key_bytes;
         let slots = self.chunks[chunk].get_or_init(|| {
             let slots: Box<[_]> = (0..CHUNK_FIRST << chunk).map(|_| OnceLock::new()).collect();
@@ -80,7 +81,7 @@ impl Tombstones {
 
     /// The tombstone of this number. REQUIRES: `number < count`.
     fn at(&self, number: usize) -> &RangeTombstone {
-        let (chunk, at) = place_of(number);
+        let (chunk, at) = locate(number);
         let slot = self.chunks[chunk].get().and_then(|slots| slots[at].get());
         slot.expect("every number below the count was given")
     }
@@ -90,11 +91,11 @@ impl Tombstones {
     pub(crate) fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         let count = self.count.load(Ordering::Acquire);
         let mut snapshot = self.snapshot.load();
-        if count.saturating_sub(snapshot.count) > UNCUT_MIN.max(snapshot.count / 4) {
+        if count.saturating_sub(snapshot.count) > UNFRAGMENTED_MIN.max(snapshot.count / 4) {
             // Where another reader is at it, its work will do for the next question.
-            match self.cutting.try_lock() {
-                Ok(_cutting) => self.cut(count),
-                Err(TryLockError::Poisoned(_)) => self.cut(count),
+            match self.fragmenting.try_lock() {
+                Ok(_cutting) => self.fragment(count),
+                Err(TryLockError::Poisoned(_)) => self.fragment(count),
                 Err(TryLockError::WouldBlock) => {}
             }
             snapshot = self.snapshot.load();
@@ -114,19 +115,19 @@ impl Tombstones {
         if snapshot.count >= count {
             return Arc::clone(&snapshot.fragments);
         }
-        let _cutting = self.cutting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.cut(count);
+        let _cutting = self.fragmenting.lock().ignore_poison();
+        self.fragment(count);
         Arc::clone(&self.snapshot.load().fragments)
     }
 
     /// Cuts the first `count` tombstones or more. The writer does not wait meanwhile.
     /// REQUIRES: the caller holds `cutting`.
-    fn cut(&self, count: usize) {
+    fn fragment(&self, count: usize) {
         // Another reader may have been faster.
         if self.snapshot.load().count < count {
             let first = (0..count).map(|number| self.at(number));
             let fragments = Arc::new(FragmentedTombstones::new(first));
-            self.snapshot.store(Arc::new(Snapshot { count, fragments }));
+            self.snapshot.store(Arc::new(FragmentSnapshot { count, fragments }));
         }
     }
 }
@@ -136,15 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_follow_one_another() {
+    fn positions_are_consecutive() {
         let mut expected = (0, 0);
         for number in 0..1_000 {
-            assert_eq!(place_of(number), expected);
+            assert_eq!(locate(number), expected);
             expected.1 += 1;
             if expected.1 == CHUNK_FIRST << expected.0 {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert!(place_of(u32::MAX as usize - CHUNK_FIRST).0 < CHUNKS);
+        assert!(locate(u32::MAX as usize - CHUNK_FIRST).0 < CHUNKS);
     }
 }

@@ -1,7 +1,7 @@
-//! What clients ask for when they read or subscribe, out of few words.
+//! Constructors for the options of reads and subscriptions.
 //!
 //! ```
-//! use umbel_proto::reading::{at_most, backwards, of_stream};
+//! use umbel_proto::read_options::{at_most, backwards, of_stream};
 //! use umbel_proto::streams::read_req::{CountOption, ReadDirection, RevisionOption};
 //!
 //! let newest = at_most(1, backwards(of_stream("orders-7", RevisionOption::End(()))));
@@ -15,7 +15,7 @@ use crate::streams::read_req::{
     UuidForm, UuidOption, Window,
 };
 
-/// A read of a stream, forwards, of all there is.
+/// Reads all events of a stream forwards.
 pub fn of_stream(stream: &str, from: RevisionOption) -> Options {
     Options {
         stream_option: Some(StreamOption::Stream(StreamOptions {
@@ -31,33 +31,33 @@ pub fn of_stream(stream: &str, from: RevisionOption) -> Options {
     }
 }
 
-/// A read of all events, forwards.
+/// Reads all events of the store forwards.
 pub fn of_all(from: AllOption) -> Options {
     let all = StreamOption::All(AllOptions { all_option: Some(from) });
     Options { stream_option: Some(all), ..of_stream("", RevisionOption::Start(())) }
 }
 
-/// At this place among all events.
-pub fn at(position: u64) -> AllOption {
+/// Starts at this position of the event log.
+pub fn at_position(position: u64) -> AllOption {
     AllOption::Position(Position { commit_position: position, prepare_position: position })
 }
 
-/// The same read backwards.
+/// Reverses the direction of a read.
 pub fn backwards(options: Options) -> Options {
     Options { read_direction: ReadDirection::Backwards.into(), ..options }
 }
 
-/// The same read of so many events at most.
+/// Limits the number of events of a read.
 pub fn at_most(count: u64, options: Options) -> Options {
     Options { count_option: Some(CountOption::Count(count)), ..options }
 }
 
-/// A subscription in place of a read.
+/// Turns a read into a subscription.
 pub fn subscription(options: Options) -> Options {
     Options { count_option: Some(CountOption::Subscription(())), ..options }
 }
 
-/// The same read of what passes, with a place told after each `interval` events looked at.
+/// Filters a read, with a position reported after each `interval` events read.
 pub fn filtered(filter: Filter, interval: u32, options: Options) -> Options {
     let filter = FilterOptions {
         filter: Some(filter),
@@ -67,18 +67,18 @@ pub fn filtered(filter: Filter, interval: u32, options: Options) -> Options {
     Options { filter_option: Some(FilterOption::Filter(filter)), ..options }
 }
 
-/// What matches a regular expression.
+/// Matches names by a regular expression.
 pub fn regex(expression: &str) -> Expression {
     Expression { regex: expression.to_string(), prefix: Vec::new() }
 }
 
-/// What begins with one of these.
+/// Matches names that begin with one of these prefixes.
 pub fn prefixes<S: ToString>(prefixes: &[S]) -> Expression {
     let prefix = prefixes.iter().map(ToString::to_string).collect();
     Expression { regex: String::new(), prefix }
 }
 
-/// The same read with links answered by what they point to.
+/// Resolves links.
 pub fn resolving_links(options: Options) -> Options {
     Options { resolve_links: true, ..options }
 }

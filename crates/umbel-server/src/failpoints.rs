@@ -1,89 +1,90 @@
-//! Bugs to plant in groups of consumers and in what reads requests, so that their model tests can
-//! prove that they find them.
-//! Only tests can plant one, and each only for its own thread.
+//! Failpoints in consumer groups and request decoders. They let the model tests prove that they
+//! find bugs.
+//!
+//! Only tests can activate one, and each only for its own thread.
 
-/// A planted bug.
+/// A failpoint: a deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// What is to be parked and not written yet is not held.
-    FloorIgnoresParking,
-    /// The first event that is held counts as done.
-    FloorTooFar,
-    /// The floor is what was taken in.
-    FloorIsLast,
-    /// Whoever acknowledges an event, it is done.
+pub enum Failpoint {
+    /// Events that wait to be parked do not hold the checkpoint back.
+    CheckpointIgnoresParking,
+    /// The first event in flight counts as processed.
+    CheckpointTooFar,
+    /// The checkpoint is the last event read.
+    CheckpointIsLast,
+    /// An ack of any consumer completes an event.
     AckOfOthers,
-    /// What was on the way to a consumer that goes away is left out.
-    DisconnectForgets,
-    /// A consumer gets one more than it has room for.
-    RoomIgnored,
-    /// Nothing is ever late.
-    TimeoutForgotten,
-    /// It is not counted how often an event was sent.
+    /// Events in flight to a disconnected consumer are lost.
+    DisconnectLosesEvents,
+    /// A consumer gets one event more than its limit.
+    CapacityIgnored,
+    /// No event times out.
+    TimeoutIgnored,
+    /// Deliveries of an event are not counted.
     RetryNotCounted,
-    /// An event is sent once more than it may be.
+    /// An event is retried once more than allowed.
     RetryOnceMore,
-    /// What is to be parked is left out.
+    /// Events to be parked are dropped.
     ParkSkips,
-    /// What is to be sent again is left out.
+    /// Events to be retried are dropped.
     RetrySkips,
-    /// The events of a pin go to whoever has room.
+    /// Pinned events go to any consumer with capacity.
     PinIgnored,
-    /// The one consumer that gets all is the last one.
+    /// The single active consumer is the last one.
     SingleIsLast,
-    /// What is parked counts before it is written.
+    /// A parked event counts before it is written.
     ParkedUnwritten,
-    /// What is sent again counts as done once it is read.
+    /// Replayed events count as processed once they are read.
     ReplayTruncatesEarly,
-    /// A replay leaves its first event out.
+    /// A replay skips its first event.
     ReplaySkips,
-    /// Of each page that is read the first event is left out.
+    /// Each page that is read loses its first event.
     PageSkips,
-    /// Who does not say which revision he expects expects any.
-    ExpectedUnsaid,
-    /// An identifier that is none is all zeros.
+    /// A missing expected revision means any.
+    ExpectedMissing,
+    /// An invalid identifier reads as all zeros.
     IdIsZeros,
-    /// A direction that nobody knows is forwards.
+    /// An unknown direction reads as forwards.
     DirectionUnknown,
-    /// An append that breaks off is one that ends there.
-    BreakIsEnd,
-    /// A message that is none is a failure of the server.
-    NoMessageIsOurs,
-    /// A part that says nothing is left out.
+    /// A truncated append counts as complete.
+    TruncationIsEnd,
+    /// A malformed message counts as a failure of the server.
+    MalformedIsInternal,
+    /// An empty part is skipped.
     PartSkipped,
-    /// An operation of a batch that says nothing is left out.
-    KindUnsaid,
-    /// The first condition of a batch is left out.
+    /// A batch operation without a kind is skipped.
+    KindMissing,
+    /// The first condition of a batch is skipped.
     ConditionSkipped,
-    /// A keyspace that is not there is the default one.
+    /// A missing keyspace reads as the default one.
     KeyspaceIsDefault,
-    /// A condition that does not hold is a failure of the server.
-    ConflictIsOurs,
-    /// A scan does not mind its prefix.
-    PrefixForgotten,
-    /// A scan does not mind that it is to go backwards.
-    ReverseForgotten,
+    /// A condition that does not hold counts as a failure of the server.
+    ConflictIsInternal,
+    /// A scan ignores its prefix.
+    PrefixIgnored,
+    /// A scan ignores that it is reversed.
+    ReverseIgnored,
 }
 
-/// Whether it is planted.
+/// Whether the failpoint is active.
 #[cfg(not(test))]
-pub const fn planted(_: Bug) -> bool {
+pub const fn is_enabled(_: Failpoint) -> bool {
     false
 }
 
 #[cfg(test)]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static ACTIVE: std::cell::Cell<Option<Failpoint>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether it is planted.
+/// Whether the failpoint is active.
 #[cfg(test)]
-pub fn planted(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
+pub fn is_enabled(failpoint: Failpoint) -> bool {
+    ACTIVE.get() == Some(failpoint)
 }
 
-/// Plants a bug for this thread, or takes it out.
+/// Activates a failpoint for this thread, or deactivates all.
 #[cfg(test)]
-pub fn plant(bug: Option<Bug>) {
-    PLANTED.set(bug);
+pub fn set_failpoint(failpoint: Option<Failpoint>) {
+    ACTIVE.set(failpoint);
 }

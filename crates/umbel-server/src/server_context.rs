@@ -1,4 +1,4 @@
-//! [`Service`]: what every call of one server shares.
+//! [`ServerContext`]: state that all calls of one server share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,148 +8,156 @@ use tonic::Status;
 use umbel_env::Env;
 use umbel_events::EventId;
 
-use crate::access::Access;
-use crate::backups::Backups;
-use crate::budget::Budget;
-use crate::call_log::CallLog;
-use crate::calls::Calls;
+use crate::auth::authorization::Authorizer;
 use crate::config::Config;
-use crate::failure;
-use crate::gates::Gates;
-use crate::group_registry::Groups;
-use crate::group_room::GroupRoom;
+use crate::consumer_groups::group_registry::GroupRegistry;
+use crate::event_store::EventStore;
+use crate::event_store::backups::Backups;
+use crate::event_store::projection_states::SystemProjections;
+use crate::event_store::scavenging::Scavenger;
 use crate::kv_store::KvStore;
-use crate::limits::RECEIVING_BYTES_MAX;
-use crate::peers::Peers;
-use crate::scavenging::Scavenging;
-use crate::store::EventStore;
-use crate::unread::Unread;
+use crate::limits::RECEIVE_BYTES_MAX;
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::ConnectionRegistry;
+use crate::resources::group_quota::GroupQuota;
+use crate::resources::inbound_quota::InboundQuota;
+use crate::resources::outbound_quota::OutboundQuota;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::call_metrics::CallMetrics;
 
-/// What every call of one server shares.
+/// State that all calls of one server share.
 #[derive(Debug)]
-pub struct Service {
-    /// The store.
+pub struct ServerContext {
+    /// The event store.
     pub store: EventStore,
-    /// Who may do what.
-    pub access: Access,
-    /// How many calls came.
-    pub calls: Calls,
-    /// What the log is told of calls.
-    pub call_log: Arc<CallLog>,
-    /// What appends may hold in memory.
-    pub budget: Arc<Budget>,
-    /// What messages may hold that have come in part.
-    pub receiving: Arc<Budget>,
-    /// What was read for clients that have not taken it.
-    pub unread: Arc<Unread>,
-    /// The connections there are.
-    pub peers: Arc<Peers>,
-    /// How many calls may be open on all of them.
-    pub calls_max: usize,
-    /// The clock.
+    /// Authorization of callers.
+    pub authorizer: Authorizer,
+    /// Counters of calls.
+    pub call_metrics: CallMetrics,
+    /// Log of failed and slow calls.
+    pub access_log: Arc<AccessLog>,
+    /// Memory quota of appends.
+    pub append_quota: Arc<InboundQuota>,
+    /// Memory quota of partially received messages.
+    pub receive_quota: Arc<InboundQuota>,
+    /// Memory quota of data that clients have not taken yet.
+    pub outbound_quota: Arc<OutboundQuota>,
+    /// Open connections.
+    pub connections: Arc<ConnectionRegistry>,
+    /// Maximum number of open calls on all of them.
+    pub open_calls_max: usize,
+    /// Operating system environment.
     pub env: Env,
-    /// Chosen anew at each start.
-    pub instance: EventId,
-    /// The host and the port under which clients are told to reach it.
+    /// Random identifier of this start.
+    pub instance_id: EventId,
+    /// Host and port that clients should connect to.
     pub advertise: Option<(String, u16)>,
-    /// The port it listens on.
+    /// Port that the server listens on.
     pub port: u16,
-    /// How long an append or a batch may take from its first part to its last.
-    pub parts_time: Duration,
-    /// Up to where the built-in views show what there is.
-    pub gates: Gates,
-    /// Groups of consumers.
-    pub groups: Groups,
-    /// What they may hold in memory.
-    pub group_room: Arc<GroupRoom>,
-    /// Copies the store while it is served.
+    /// Time limit of an append or a batch from its first part to its last.
+    pub partial_append_time: Duration,
+    /// State of the built-in projections, including their frozen positions.
+    pub system_projections: SystemProjections,
+    /// Consumer groups.
+    pub group_registry: GroupRegistry,
+    /// Memory quota of the groups.
+    pub group_quota: Arc<GroupQuota>,
+    /// Online backups of the store.
     pub backups: Backups,
-    /// Keys and values, where they are served.
+    /// Key-value store, if served.
     pub kv: Option<Arc<KvStore>>,
-    /// Gives space back.
-    pub scavenging: Arc<dyn Scavenging>,
-    /// Tells whoever runs the server that a client asks it to stop.
-    pub ask: watch::Sender<bool>,
-    stop: watch::Receiver<bool>,
+    /// Starts and stops scavenges.
+    pub scavenger: Arc<dyn Scavenger>,
+    /// Becomes true when a client requests a shutdown.
+    pub stop_request: watch::Sender<bool>,
+    stopping: watch::Receiver<bool>,
 }
 
-impl Service {
-    /// `stop` becomes true once, when no call may begin to wait any more. `port` is the one that
-    /// is listened on.
+impl ServerContext {
+    /// Creates the context. `stop` becomes true once, when no call may begin to wait any more.
+    /// `port` is the port that the server listens on.
     pub fn new(
         store: EventStore,
-        (gates, scavenging, backups): (Gates, Arc<dyn Scavenging>, Backups),
+        (projections, scavenging, backups): (SystemProjections, Arc<dyn Scavenger>, Backups),
         env: Env,
         config: Config,
         port: u16,
         stop: watch::Receiver<bool>,
-    ) -> umbel::Result<Service> {
+    ) -> umbel::Result<ServerContext> {
         let mut random = [0; 16];
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
-        let budget = Arc::new(Budget::default());
-        let Config { advertise, parts_time, users, unread_bytes_max, slow_time, .. } = config;
-        let group_room = Arc::new(GroupRoom::new(config.groups_bytes_max));
-        let access = Access::new(Arc::clone(store.rules()), &env, users.is_some())?;
-        let (unread, peers) = (Arc::new(Unread::new(unread_bytes_max)), Arc::default());
-        let (calls, call_log) = (Calls::default(), Arc::new(CallLog::new(&env, slow_time)));
-        let ask = watch::Sender::new(false);
-        Ok(Service {
+        let budget = Arc::new(InboundQuota::default());
+        let Config {
+            advertise,
+            partial_append_time: parts_time,
+            users,
+            outbound_bytes_max: unread_bytes_max,
+            slow_call_time: slow_time,
+            ..
+        } = config;
+        let group_quota = Arc::new(GroupQuota::new(config.groups_bytes_max));
+        let access = Authorizer::new(Arc::clone(store.acl_cache()), &env, users.is_some())?;
+        let (unread, connections) =
+            (Arc::new(OutboundQuota::new(unread_bytes_max)), Arc::default());
+        let (calls, call_log) = (CallMetrics::default(), Arc::new(AccessLog::new(&env, slow_time)));
+        let stop_request = watch::Sender::new(false);
+        Ok(ServerContext {
             store,
-            access,
-            calls,
-            call_log,
-            budget,
-            receiving: Arc::new(Budget::new(RECEIVING_BYTES_MAX)),
-            unread,
-            peers,
-            calls_max: config.calls_max,
+            authorizer: access,
+            call_metrics: calls,
+            access_log: call_log,
+            append_quota: budget,
+            receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
+            outbound_quota: unread,
+            connections,
+            open_calls_max: config.open_calls_max,
             env,
-            instance,
+            instance_id: instance,
             advertise,
             port,
-            parts_time,
-            gates,
-            groups: Groups::default(),
-            group_room,
+            partial_append_time: parts_time,
+            system_projections: projections,
+            group_registry: GroupRegistry::default(),
+            group_quota,
             backups,
             kv: None,
-            scavenging,
-            ask,
-            stop,
+            scavenger: scavenging,
+            stop_request,
+            stopping: stop,
         })
     }
 
-    /// A new identifier for what needs one.
+    /// Generates a random identifier.
     pub fn new_id(&self) -> umbel::Result<EventId> {
         let mut random = [0; 16];
         self.env.entropy.fill(&mut random)?;
         Ok(EventId::from_random(random))
     }
 
-    /// A new identifier for an event whose client left that to the server.
+    /// Generates an identifier for an event whose client left that to the server.
     pub fn event_id(&self) -> Result<EventId, Status> {
-        self.new_id().map_err(|error| failure::status(&error.into()))
+        self.new_id().map_err(|error| grpc_status::status(&error.into()))
     }
 
-    /// Asks whoever runs the server to stop it. `false` where nobody listens.
-    pub fn ask_to_stop(&self) -> bool {
-        self.ask.send(true).is_ok()
+    /// Requests a shutdown. Returns `false` if no thread listens for it.
+    pub fn request_stop(&self) -> bool {
+        self.stop_request.send(true).is_ok()
     }
 
-    /// Why a store of the server takes no write any more, if one does not.
+    /// Reason why a store of the server refuses writes, if one does.
     pub fn failure(&self) -> Option<String> {
         self.store.failure().or_else(|| self.kv.as_ref()?.failure())
     }
 
-    /// Whether the server is about to stop.
+    /// Whether the server is stopping.
     pub fn is_stopping(&self) -> bool {
-        *self.stop.borrow()
+        *self.stopping.borrow()
     }
 
-    /// Waits until the server is about to stop.
-    pub async fn stopping(&self) {
-        // An error says that nobody can tell it to stop any more: it has.
-        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    /// Waits until the server is stopping.
+    pub async fn wait_stopping(&self) {
+        // An error means that the sender is gone: the server has stopped.
+        let _ = self.stopping.clone().wait_for(|stop| *stop).await;
     }
 }

@@ -1,15 +1,15 @@
-//! Call sites: what was asked of the disk, of which class of files.
+//! Call sites: which call the disk received, of which class of files.
 
 use std::path::Path;
 
-/// What a call asks for.
+/// Operation that a call requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// Opening a directory to hold it.
-    Hold,
-    /// Where a held directory is.
-    Place,
-    /// Which file a handle or a name stands for.
+    OpenDirectory,
+    /// Location of a held directory.
+    LocateDirectory,
+    /// Identity of the file of a handle or a name.
     Identity,
     CreateDir,
     Create,
@@ -41,8 +41,8 @@ impl Operation {
     /// The word in labels.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Operation::Hold => "hold",
-            Operation::Place => "place",
+            Operation::OpenDirectory => "hold",
+            Operation::LocateDirectory => "place",
             Operation::Identity => "identity",
             Operation::CreateDir => "create_dir",
             Operation::Create => "create",
@@ -71,13 +71,13 @@ impl Operation {
     /// The verb phrase in error messages, which a path follows.
     pub(crate) fn phrase(self) -> &'static str {
         match self {
-            Operation::Hold => "open the directory",
-            Operation::Place => "look for the directory",
-            Operation::Identity => "look at",
+            Operation::OpenDirectory => "open the directory",
+            Operation::LocateDirectory => "look for the directory",
+            Operation::Identity => "read the metadata of",
             Operation::CreateDir => "create the directory",
             Operation::Create => "create",
             Operation::Open => "open",
-            Operation::Len => "ask the length of",
+            Operation::Len => "read the length of",
             Operation::Read => "read from",
             Operation::Write => "write to",
             Operation::WriteDirect => "write directly to",
@@ -98,12 +98,12 @@ impl Operation {
         }
     }
 
-    /// Whether the call can leave the disk, or what of it is durable, other than it was.
+    /// Whether the call can change the disk, or its durable state.
     pub(crate) fn changes(self) -> bool {
         !matches!(
             self,
-            Operation::Hold
-                | Operation::Place
+            Operation::OpenDirectory
+                | Operation::LocateDirectory
                 | Operation::Identity
                 | Operation::Open
                 | Operation::Len
@@ -129,9 +129,9 @@ pub(crate) fn class_of(path: &Path) -> String {
     while !rest.is_empty() {
         let is_word = |character: char| character.is_ascii_alphanumeric();
         let end = rest.find(|character| !is_word(character)).unwrap_or(rest.len());
-        let (word, behind) = rest.split_at(end);
+        let (word, after) = rest.split_at(end);
         push_class_of_word(&mut class, word);
-        let mut characters = behind.chars();
+        let mut characters = after.chars();
         class.extend(characters.next());
         rest = characters.as_str();
     }

@@ -1,4 +1,4 @@
-//! Damage by hand: bytes that change, vanish or move while nobody writes them.
+//! Damage manually: bytes that change, vanish or move while no process writes them.
 //!
 //! Each of these first makes the file durable as it is, so that the damage is in every later image.
 //! They panic where the file does not exist or ends before the place: a test that damages nothing
@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::content::Content;
-use crate::disk::{Disk, Node, ROOT, Reached};
+use crate::disk::{Disk, Node, ROOT, ResolvedDirectory};
+use crate::file_content::FileContent;
 use crate::sim::Sim;
 use crate::survival::SECTOR_BYTES;
 
@@ -58,7 +58,7 @@ impl Sim {
         });
     }
 
-    /// Puts bytes behind the end of a file.
+    /// Puts bytes after the end of a file.
     pub fn extend(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         self.edit(path.as_ref(), |content| content.write(bytes, content.len()));
     }
@@ -76,7 +76,7 @@ impl Sim {
         let path = path.as_ref();
         let parent = path.parent().unwrap_or(Path::new(""));
         let mut state = self.machine.state();
-        let place = state.disk.place(Reached::ROOT, path);
+        let place = state.disk.resolve_slot(ResolvedDirectory::ROOT, path);
         let removed = place.and_then(|place| state.disk.remove(place));
         assert!(removed.is_ok(), "no file {} to remove", path.display());
         if let Ok(directory) = state.disk.find_directory(parent) {
@@ -101,7 +101,8 @@ impl Sim {
         self.edit(second.as_ref(), |content| *content = of_first);
     }
 
-    /// Puts back what an older copy of the disk has at `offset`: a write that the disk lost.
+    /// Restores the bytes that an older copy of the disk has at `offset`: a write that the disk
+    /// lost.
     pub fn restore_block(&self, older: &Sim, path: impl AsRef<Path>, offset: u64, len: usize) {
         let path = path.as_ref();
         let bytes = older.with_file(path, |content| take(content, offset, len));
@@ -111,7 +112,7 @@ impl Sim {
         });
     }
 
-    fn with_file<T>(&self, path: &Path, ask: impl FnOnce(&mut Content) -> T) -> T {
+    fn with_file<T>(&self, path: &Path, ask: impl FnOnce(&mut FileContent) -> T) -> T {
         let mut state = self.machine.state();
         let number = state.disk.find_file(path);
         let inode = number.and_then(|number| state.disk.inode_mut(number));
@@ -121,7 +122,7 @@ impl Sim {
         }
     }
 
-    fn edit(&self, path: &Path, edit: impl FnOnce(&mut Content)) {
+    fn edit(&self, path: &Path, edit: impl FnOnce(&mut FileContent)) {
         self.with_file(path, edit);
         let mut state = self.machine.state();
         if let Ok(inode) = state.disk.find_file(path).and_then(|n| state.disk.inode_mut(n)) {
@@ -133,7 +134,7 @@ impl Sim {
 }
 
 /// The bytes at a place, all of which the file must have.
-fn take(content: &Content, offset: u64, len: usize) -> Vec<u8> {
+fn take(content: &FileContent, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let read = content.read(&mut bytes, offset);
     assert_eq!(read, len, "the file ends at {}", content.len());

@@ -1,4 +1,4 @@
-//! What an operator does to directories while processes run.
+//! Operations of an operator on directories while processes run.
 //!
 //! None of these is a numbered call. Each is durable at once, so that a later power loss shows the
 //! directories as the operator left them.
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 
 use umbel_env::FileIdentity;
 
-use crate::disk::{Disk, Mounted, Node, Place, Reached};
+use crate::disk::{DirectorySlot, Disk, MountPoint, Node, ResolvedDirectory};
 use crate::sim::Sim;
 
-/// What a mount lets a process do.
+/// Access that a mount allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mount {
     /// Everything.
     ReadWrite,
     /// No change: each one is "read-only file system".
     ReadOnly,
-    /// No change: each one is "permission denied", as for a user who may only read.
+    /// No change: each one is "permission denied", as for a user with read access only.
     WithoutPermission,
 }
 
@@ -38,20 +38,21 @@ impl Sim {
     pub fn set_current_dir(&self, path: impl AsRef<Path>) {
         let mut state = self.machine.state();
         let current = state.disk.path_of(state.current_dir.directory).unwrap_or_default();
-        let reached = state.disk.reach(Reached::ROOT, &current.join(path.as_ref()));
+        let reached =
+            state.disk.resolve_directory(ResolvedDirectory::ROOT, &current.join(path.as_ref()));
         state.current_dir = expect(reached, path.as_ref());
     }
 
     /// Makes a directory and its missing parents.
     pub fn make_dir(&self, path: impl AsRef<Path>) {
-        self.change(path.as_ref(), |disk, path| disk.create_dir_all(Reached::ROOT, path));
+        self.change(path.as_ref(), |disk, path| disk.create_dir_all(ResolvedDirectory::ROOT, path));
     }
 
     /// Gives a file or directory another name: `mv`. Nothing may have the new name.
     pub fn move_path(&self, source: impl AsRef<Path>, target: impl AsRef<Path>) {
         self.change(source.as_ref(), |disk, source| {
-            let to = disk.place(Reached::ROOT, target.as_ref())?;
-            let from = disk.place(Reached::ROOT, source)?;
+            let to = disk.resolve_slot(ResolvedDirectory::ROOT, target.as_ref())?;
+            let from = disk.resolve_slot(ResolvedDirectory::ROOT, source)?;
             disk.rename(from, to)
         });
     }
@@ -85,12 +86,12 @@ impl Sim {
     }
 
     /// Shows the directory at `source` at `target`, over the directory that is there. A process
-    /// that holds that one goes on seeing it.
+    /// that holds that one still sees it.
     pub fn mount(&self, source: impl AsRef<Path>, target: impl AsRef<Path>, mount: Mount) {
         self.change(target.as_ref(), |disk, target| {
             let directory = disk.find_directory(source.as_ref())?;
             let over = disk.find_directory(target)?;
-            disk.mounts.insert(over, Mounted { directory, refusal: mount.refusal() });
+            disk.mounts.insert(over, MountPoint { directory, refusal: mount.refusal() });
             Ok(())
         });
     }
@@ -98,7 +99,7 @@ impl Sim {
     /// Ends the mount at a path.
     pub fn unmount(&self, path: impl AsRef<Path>) {
         self.change(path.as_ref(), |disk, path| {
-            let place = disk.place(Reached::ROOT, path)?;
+            let place = disk.resolve_slot(ResolvedDirectory::ROOT, path)?;
             match disk.at(&place) {
                 Some(Node::Directory(number)) if disk.mounts.remove(&number).is_some() => Ok(()),
                 _ => Err(io::Error::from_raw_os_error(22)),
@@ -111,7 +112,8 @@ impl Sim {
         self.machine.state().disk.mounts.clear();
     }
 
-    /// Which file or directory a path from the root leads to; `None` where it leads to none.
+    /// Identity of the file or directory that a path from the root leads to; `None` where it leads
+    /// to none.
     pub fn identity(&self, path: impl AsRef<Path>) -> Option<FileIdentity> {
         match self.machine.state().disk.find(path.as_ref()) {
             Ok(Node::File(inode) | Node::Directory(inode)) => {
@@ -168,7 +170,7 @@ fn expect<T>(done: io::Result<T>, path: &Path) -> T {
 }
 
 fn copy(disk: &mut Disk, from: u64, target: &Path) -> io::Result<()> {
-    disk.create_dir_all(Reached::ROOT, target)?;
+    disk.create_dir_all(ResolvedDirectory::ROOT, target)?;
     let names = disk.directories.get(&from).map(|d| d.current.clone()).unwrap_or_default();
     for (name, node) in names.iter() {
         let path = target.join(name);
@@ -176,7 +178,7 @@ fn copy(disk: &mut Disk, from: u64, target: &Path) -> io::Result<()> {
             Node::Directory(inner) => copy(disk, inner, &path)?,
             Node::File(number) => {
                 let content = disk.inode(number)?.current.clone();
-                let place = disk.place(Reached::ROOT, &path)?;
+                let place = disk.resolve_slot(ResolvedDirectory::ROOT, &path)?;
                 let made = disk.create(place)?;
                 let inode = disk.inode_mut(made)?;
                 inode.durable = content.clone();
@@ -188,7 +190,7 @@ fn copy(disk: &mut Disk, from: u64, target: &Path) -> io::Result<()> {
 }
 
 fn remove(disk: &mut Disk, path: &Path) -> io::Result<()> {
-    let place: Place = disk.place(Reached::ROOT, path)?;
+    let place: DirectorySlot = disk.resolve_slot(ResolvedDirectory::ROOT, path)?;
     let Some(Node::Directory(number)) = disk.at(&place) else { return disk.remove(place) };
     let names = disk.directories.get(&number).map(|d| d.current.clone()).unwrap_or_default();
     for name in names.keys() {

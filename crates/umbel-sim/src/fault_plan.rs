@@ -1,19 +1,19 @@
-//! What is planned to go wrong.
+//! Planned faults.
 
 use std::io;
 
-use crate::site::{Operation, matches};
+use crate::call_site::{Operation, matches};
 
 /// On which side of a call the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum CrashSide {
     /// The call has no effect.
     Before,
-    /// The call has its whole effect, but its caller does not learn of it.
+    /// The call has its full effect, but returns an error.
     After,
 }
 
-/// What the disk says.
+/// Error that the disk returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// An input or output error. Any call but a mapped store can say it.
@@ -67,7 +67,7 @@ impl FaultKind {
 /// A failing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What the call says.
+    /// Error that the call returns.
     pub kind: FaultKind,
     /// Whether every later call that the fault fits fails too. A fault set for a site stays with
     /// that site.
@@ -75,27 +75,27 @@ pub struct Fault {
 }
 
 #[derive(Debug, Clone)]
-struct Armed {
-    trigger: Trigger,
+struct ArmedFault {
+    trigger: FaultTrigger,
     fault: Fault,
     has_fired: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Trigger {
+enum FaultTrigger {
     Call(u64),
     Site { pattern: String, calls_left: u64 },
 }
 
 /// Every fault to come.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Plan {
-    pub(crate) crash: Option<(u64, When)>,
-    armed: Vec<Armed>,
+pub(crate) struct FaultPlan {
+    pub(crate) crash: Option<(u64, CrashSide)>,
+    armed: Vec<ArmedFault>,
     ignored: Vec<String>,
-    /// How many calls failed by plan.
+    /// Number of calls that failed by plan.
     pub(crate) fired: u64,
-    /// How many calls were ignored by plan.
+    /// Number of calls that were ignored by plan.
     pub(crate) skipped: u64,
     /// Whether syncs only say that they did it.
     pub(crate) lies: bool,
@@ -111,18 +111,18 @@ pub(crate) struct Plan {
     pub(crate) refuses_exchanges: bool,
     /// Whether no reader can pin a version.
     pub(crate) refuses_pins: bool,
-    /// How many bytes all files together may take.
+    /// Number of bytes all files together may take.
     pub(crate) capacity: Option<u64>,
 }
 
-impl Plan {
+impl FaultPlan {
     pub(crate) fn fail_call(&mut self, call: u64, fault: Fault) {
-        self.armed.push(Armed { trigger: Trigger::Call(call), fault, has_fired: false });
+        self.armed.push(ArmedFault { trigger: FaultTrigger::Call(call), fault, has_fired: false });
     }
 
     pub(crate) fn fail_site(&mut self, pattern: &str, nth: u64, fault: Fault) {
-        let trigger = Trigger::Site { pattern: pattern.to_owned(), calls_left: nth };
-        self.armed.push(Armed { trigger, fault, has_fired: false });
+        let trigger = FaultTrigger::Site { pattern: pattern.to_owned(), calls_left: nth };
+        self.armed.push(ArmedFault { trigger, fault, has_fired: false });
     }
 
     pub(crate) fn ignore(&mut self, pattern: &str) {
@@ -135,7 +135,7 @@ impl Plan {
         self.lies = false;
     }
 
-    /// The fault of this call, if it has one. Asked once per call.
+    /// The fault of this call, if it has one. Called once per call.
     pub(crate) fn fault(
         &mut self,
         call: u64,
@@ -150,8 +150,10 @@ impl Plan {
             let is_due = match &mut armed.trigger {
                 // The named call itself may be one that cannot fail so; a sticky fault then begins
                 // with the next one that can.
-                Trigger::Call(number) => call == *number || (armed.fault.sticky && call > *number),
-                Trigger::Site { pattern, calls_left } => {
+                FaultTrigger::Call(number) => {
+                    call == *number || (armed.fault.sticky && call > *number)
+                }
+                FaultTrigger::Site { pattern, calls_left } => {
                     if !matches(pattern, operation, class) {
                         continue;
                     }
@@ -168,7 +170,7 @@ impl Plan {
         found
     }
 
-    /// Whether this call is to be left out. Asked once per call.
+    /// Whether this call is to be left out. Called once per call.
     pub(crate) fn ignores(&mut self, operation: Operation, class: &str) -> bool {
         let ignores = operation.can_be_ignored()
             && self.ignored.iter().any(|pattern| matches(pattern, operation, class));

@@ -1,6 +1,6 @@
 //! The bytes of a file as shared pages, so that copies of a disk cost next to nothing.
 //!
-//! INVARIANT: a page that is missing reads as zeros, and bytes behind `len` are zeros, so that
+//! INVARIANT: a page that is missing reads as zeros, and bytes after `len` are zeros, so that
 //! growing a file touches no page.
 
 use std::sync::Arc;
@@ -17,23 +17,23 @@ type Chunk = [Option<Arc<Page>>; PAGES_PER_CHUNK];
 
 /// The bytes of a file. Cloning shares every page until one side writes to it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Content {
+pub(crate) struct FileContent {
     len: u64,
     chunks: Arc<Vec<Option<Arc<Chunk>>>>,
 }
 
 /// A piece of a byte range that lies within one page.
-struct Piece {
+struct PageRange {
     page: usize,
-    /// Where in the page it begins.
+    /// Start in the page.
     start: usize,
-    /// How many bytes of the range come before it.
+    /// Number of bytes of the range that come before it.
     done: usize,
     len: usize,
 }
 
 /// Cuts `len` bytes at `offset` at page borders.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = PageRange> {
     let mut done = 0;
     std::iter::from_fn(move || {
         if done == len {
@@ -42,13 +42,13 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         let at = offset as usize + done;
         let start = at % PAGE_BYTES;
         let piece_len = (PAGE_BYTES - start).min(len - done);
-        let piece = Piece { page: at / PAGE_BYTES, start, done, len: piece_len };
+        let piece = PageRange { page: at / PAGE_BYTES, start, done, len: piece_len };
         done += piece_len;
         Some(piece)
     })
 }
 
-impl Content {
+impl FileContent {
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -106,12 +106,12 @@ impl Content {
     /// Cuts the file or grows it with zeros.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
-            self.clear_behind(len as usize);
+            self.clear_after(len as usize);
         }
         self.len = len;
     }
 
-    fn clear_behind(&mut self, len: usize) {
+    fn clear_after(&mut self, len: usize) {
         let kept_pages = len.div_ceil(PAGE_BYTES);
         let kept_chunks = kept_pages.div_ceil(PAGES_PER_CHUNK);
         let chunks = Arc::make_mut(&mut self.chunks);
@@ -136,7 +136,7 @@ impl Content {
         bytes
     }
 
-    /// How many pages are held in memory.
+    /// Number of pages that are held in memory.
     #[cfg(test)]
     fn pages_held(&self) -> usize {
         self.chunks.iter().flatten().map(|chunk| chunk.iter().flatten().count()).sum()
@@ -147,11 +147,11 @@ impl Content {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Content;
+    use super::FileContent;
 
     #[test]
     fn long_zero_ranges_hold_no_page() {
-        let mut content = Content::default();
+        let mut content = FileContent::default();
         content.grow(64 << 20);
         content.write(&[0; 100_000], 1 << 20);
         assert_eq!((content.len(), content.pages_held()), (64 << 20, 0));
@@ -183,7 +183,7 @@ mod tests {
         /// The pages behave like one vector, and a copy made earlier stays as it was.
         #[test]
         fn behaves_like_a_vector(steps in prop::collection::vec(step(), 1..20)) {
-            let mut content = Content::default();
+            let mut content = FileContent::default();
             let mut model: Vec<u8> = Vec::new();
             let mut copies = Vec::new();
             for step in steps {

@@ -5,33 +5,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::disk::{Disk, Reached};
-use crate::moves::Moves;
-use crate::plan::{FaultKind, Plan, When};
+use crate::call_site::Operation;
+use crate::disk::{Disk, ResolvedDirectory};
+use crate::fault_plan::{CrashSide, FaultKind, FaultPlan};
 use crate::random::{Random, digest, join};
-use crate::site::Operation;
+use crate::scheduled_actions::ScheduledActions;
 
 /// A simulated machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    state: Mutex<State>,
-    /// The clock, in nanoseconds. Beside the state, because everybody asks it all the time.
+    state: Mutex<MachineState>,
+    /// The clock, in nanoseconds. Beside the state, because every thread reads it all the time.
     pub(crate) now_ns: AtomicU64,
-    /// What an operator does between two calls.
-    pub(crate) moves: Moves,
+    /// Operation of an operator between two calls.
+    pub(crate) scheduled: ScheduledActions,
 }
 
 /// Everything that calls change.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct MachineState {
     pub(crate) disk: Disk,
-    pub(crate) plan: Plan,
+    pub(crate) plan: FaultPlan,
     /// The current directory of the process.
-    pub(crate) current_dir: Reached,
+    pub(crate) current_dir: ResolvedDirectory,
     /// The numbers of the locked files and of the directories they are in.
     pub(crate) locks: BTreeSet<u64>,
     /// Pinned versions by the number of the lock file, and how many pins each has.
@@ -61,15 +62,15 @@ pub(crate) struct Call<'a> {
     pub(crate) operation: Operation,
     pub(crate) class: &'a str,
     pub(crate) path: &'a Path,
-    /// A hash of what else was given.
+    /// A hash of the other arguments.
     pub(crate) detail: u64,
 }
 
-/// What the plan has for a call that happens at all.
+/// Planned outcome of a call that takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     /// Do it.
-    Do,
+    Execute,
     /// Say that it was done.
     Ignore,
     /// Say this.
@@ -89,10 +90,10 @@ impl Call<'_> {
 
 impl Machine {
     pub(crate) fn new(seed: u64, disk: Disk, now_ns: u64) -> Machine {
-        let state = State {
+        let state = MachineState {
             disk,
-            plan: Plan::default(),
-            current_dir: Reached::ROOT,
+            plan: FaultPlan::default(),
+            current_dir: ResolvedDirectory::ROOT,
             locks: BTreeSet::new(),
             pins: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -104,14 +105,14 @@ impl Machine {
             site_numbers: BTreeMap::new(),
             calls: Vec::new(),
         };
-        let moves = Moves::default();
-        Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns), moves }
+        let moves = ScheduledActions::default();
+        Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns), scheduled: moves }
     }
 
     /// The state, for one call or question.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, MachineState> {
         // A test that panics while it holds the state has failed already.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Lets time pass.
@@ -121,8 +122,8 @@ impl Machine {
 
     /// Does the moves that come before the next call. No lock is held, so that a move may do
     /// whatever a test does.
-    fn make_moves(&self) {
-        let next = self.moves.next();
+    fn run_scheduled(&self) {
+        let next = self.scheduled.next();
         if next == 0 {
             return;
         }
@@ -131,38 +132,38 @@ impl Machine {
             state => state.calls() + 1,
         };
         if call >= next {
-            self.moves.due(call).into_iter().for_each(|planned_move| planned_move());
+            self.scheduled.due(call).into_iter().for_each(|planned_move| planned_move());
         }
     }
 
-    /// Does one call: `work` gets the state and what the plan says of this call.
+    /// Does one call: `work` gets the state and the planned outcome of this call.
     pub(crate) fn call<T>(
         self: &Arc<Self>,
         call: Call<'_>,
-        work: impl FnOnce(&mut State, Verdict) -> Result<T>,
+        work: impl FnOnce(&mut MachineState, CallVerdict) -> Result<T>,
     ) -> Result<T> {
         self.advance_ns(1000);
-        self.make_moves();
+        self.run_scheduled();
         let mut state = self.state();
         if state.is_dead {
             return Err(call.power_lost());
         }
         let number = state.count(&call);
         match state.plan.crash {
-            Some((at, When::Before)) if at == number => {
+            Some((at, CrashSide::Before)) if at == number => {
                 state.is_dead = true;
                 return Err(call.power_lost());
             }
             _ => {}
         }
         let verdict = match state.plan.fault(number, call.operation, call.class) {
-            Some(kind) => Verdict::Fail(kind),
-            None if state.plan.ignores(call.operation, call.class) => Verdict::Ignore,
-            None => Verdict::Do,
+            Some(kind) => CallVerdict::Fail(kind),
+            None if state.plan.ignores(call.operation, call.class) => CallVerdict::Ignore,
+            None => CallVerdict::Execute,
         };
         let result = work(&mut state, verdict);
         state.trace = join(state.trace, u64::from(result.is_ok()));
-        if state.plan.crash == Some((number, When::After)) {
+        if state.plan.crash == Some((number, CrashSide::After)) {
             state.is_dead = true;
             return Err(call.power_lost());
         }
@@ -174,17 +175,17 @@ impl Machine {
         self: &Arc<Self>,
         call: Call<'_>,
         ignored: Option<T>,
-        work: impl FnOnce(&mut State) -> io::Result<T>,
+        work: impl FnOnce(&mut MachineState) -> io::Result<T>,
     ) -> Result<T> {
         self.call(call, |state, verdict| match (verdict, ignored) {
-            (Verdict::Fail(kind), _) => Err(call.error(kind.error())),
-            (Verdict::Ignore, Some(ignored)) => Ok(ignored),
+            (CallVerdict::Fail(kind), _) => Err(call.error(kind.error())),
+            (CallVerdict::Ignore, Some(ignored)) => Ok(ignored),
             _ => work(state).map_err(|error| call.error(error)),
         })
     }
 }
 
-impl State {
+impl MachineState {
     /// Numbers and hashes a call.
     fn count(&mut self, call: &Call<'_>) -> u64 {
         let site = self.site_number(call.operation, call.class);
@@ -207,7 +208,7 @@ impl State {
         number
     }
 
-    /// How many calls there were.
+    /// Number of calls.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.len() as u64
     }
@@ -238,7 +239,7 @@ impl State {
         (1..=self.calls()).filter(changes).collect()
     }
 
-    /// Drops what no name and no handle leads to any more.
+    /// Drops nodes without a name and a handle.
     pub(crate) fn collect_garbage(&mut self) {
         self.handles.retain(|_, token| token.strong_count() > 0);
         let handles = &self.handles;

@@ -1,30 +1,31 @@
-//! What an operator does between two calls of a process.
+//! Operation of an operator between two calls of a process.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
-/// What an operator does.
+/// Operation of an operator.
 pub(crate) type Move = Box<dyn FnOnce() + Send>;
 
 /// Moves that are planned, by the number of the call that each comes before.
 #[derive(Default)]
-pub(crate) struct Moves {
+pub(crate) struct ScheduledActions {
     planned: Mutex<BTreeMap<u64, Vec<Move>>>,
     /// The call before which the next move comes; 0 where none is planned.
     next: AtomicU64,
 }
 
-impl fmt::Debug for Moves {
+impl fmt::Debug for ScheduledActions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Moves").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
-impl Moves {
+impl ScheduledActions {
     fn planned(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Move>>> {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.planned.lock().ignore_poison()
     }
 
     fn note_next(&self, planned: &BTreeMap<u64, Vec<Move>>) {
@@ -40,7 +41,7 @@ impl Moves {
     }
 
     /// Forgets every move to come. Returns how many there were.
-    pub(crate) fn forget(&self) -> u64 {
+    pub(crate) fn clear(&self) -> u64 {
         let mut planned = self.planned();
         let count = planned.values().map(Vec::len).sum::<usize>();
         planned.clear();

@@ -6,18 +6,18 @@ use std::time::Duration;
 use umbel_base::Result;
 use umbel_env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 
-use crate::call::Machine;
-use crate::files::SimFiles;
+use crate::machine::Machine;
 use crate::random::join;
+use crate::sim_files::SimFiles;
 
-/// When the simulated world began: the 14th of November 2023, in microseconds since 1970.
+/// Start of the simulated time: the 14th of November 2023, in microseconds since 1970.
 const WALL_START_MICROS: u64 = 1_700_000_000_000_000;
 
 /// The environment of a simulated machine.
 pub(crate) fn env(machine: &Arc<Machine>) -> Env {
     let system = Env::system();
     Env {
-        files: Arc::new(SimFiles::whole(machine)),
+        files: Arc::new(SimFiles::new(machine)),
         clock: Arc::new(SimClock { machine: Arc::clone(machine) }),
         entropy: Arc::new(SimEntropy { machine: Arc::clone(machine) }),
         threads: Arc::new(SimThreads { system: system.threads, machine: Arc::clone(machine) }),
@@ -39,7 +39,7 @@ impl Resources for SimResources {
     }
 }
 
-/// A clock that passes a microsecond whenever somebody calls anything.
+/// A clock that passes a microsecond whenever a thread makes a call.
 #[derive(Debug)]
 struct SimClock {
     machine: Arc<Machine>,

@@ -4,19 +4,20 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, DIRECT_ALIGNMENT, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock,
-    Mapping, Pin,
+    Access, DIRECT_ALIGNMENT, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem,
+    Lock, Mapping, Pin,
 };
 
-use crate::call::{Call, Machine, State, Verdict};
-use crate::content::{FILE_BYTES_MAX, PAGE_BYTES};
-use crate::disk::{Change, Node, Place, Reached};
+use crate::call_site::{Operation, class_of};
+use crate::disk::{Change, DirectorySlot, Node, ResolvedDirectory};
+use crate::file_content::{FILE_BYTES_MAX, PAGE_BYTES};
+use crate::machine::{Call, CallVerdict, Machine, MachineState};
 use crate::random::{digest, join};
-use crate::site::{Operation, class_of};
 use crate::survival::SECTOR_BYTES;
 
 /// The class of every directory.
@@ -26,7 +27,7 @@ const DIRECTORY: &str = "directory";
 #[derive(Debug)]
 pub(crate) struct SimFiles {
     machine: Arc<Machine>,
-    held: Option<Arc<HeldDirectory>>,
+    open_directory: Option<Arc<OpenDirectory>>,
 }
 
 /// An open file.
@@ -38,7 +39,7 @@ struct SimFile {
     token: Arc<()>,
 }
 
-/// Which file a handle means.
+/// File of a handle.
 #[derive(Debug)]
 struct FileName {
     path: PathBuf,
@@ -52,8 +53,9 @@ impl FileName {
     }
 }
 
-/// Where a file that is to reach `end` runs out of space; `end` itself where there is enough.
-fn end_of_space(state: &State, number: u64, end: u64) -> io::Result<u64> {
+/// Offset at which a file that is to reach `end` runs out of space; `end` itself where there is
+/// enough.
+fn end_of_space(state: &MachineState, number: u64, end: u64) -> io::Result<u64> {
     let held = state.disk.inode(number)?.current.len();
     match state.plan.capacity {
         Some(capacity) if end > held => {
@@ -75,16 +77,16 @@ fn check_len(end: Option<u64>) -> io::Result<u64> {
 }
 
 impl SimFile {
-    fn write(&self, state: &mut State, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write(&self, state: &mut MachineState, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = check_len(offset.checked_add(bytes.len() as u64))?;
-        // A full disk takes what still fits before it says that it is full.
+        // A full disk writes the part that fits before it fails.
         let end_of_space = end_of_space(state, self.name.number, end)?;
         let fitting = end_of_space.saturating_sub(offset).min(bytes.len() as u64) as usize;
         self.write_some(state, &bytes[..fitting], offset)?;
         if fitting < bytes.len() { Err(disk_full()) } else { Ok(()) }
     }
 
-    fn write_some(&self, state: &mut State, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_some(&self, state: &mut MachineState, bytes: &[u8], offset: u64) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -96,9 +98,11 @@ impl SimFile {
         self.machine.call(call, |state, verdict| {
             self.check_writable(&call)?;
             match verdict {
-                Verdict::Ignore => Ok(()),
-                Verdict::Do => self.write(state, bytes, offset).map_err(|error| call.error(error)),
-                Verdict::Fail(kind) => {
+                CallVerdict::Ignore => Ok(()),
+                CallVerdict::Execute => {
+                    self.write(state, bytes, offset).map_err(|error| call.error(error))
+                }
+                CallVerdict::Fail(kind) => {
                     // The disk may have taken some sectors before it failed.
                     let sectors = (bytes.len() as u64).div_ceil(SECTOR_BYTES);
                     let mut random = state.chance_of_call();
@@ -200,12 +204,12 @@ impl File for SimFile {
         let number = self.name.number;
         self.machine.call(call, |state, verdict| {
             let done = match verdict {
-                Verdict::Ignore => Ok(()),
-                Verdict::Do if state.plan.lies => Ok(()),
-                Verdict::Do => state.disk.sync(number),
-                Verdict::Fail(kind) => {
+                CallVerdict::Ignore => Ok(()),
+                CallVerdict::Execute if state.plan.lies => Ok(()),
+                CallVerdict::Execute => state.disk.sync(number),
+                CallVerdict::Fail(kind) => {
                     let reverts = state.plan.reverts;
-                    state.disk.give_up(number, reverts).and(Err(kind.error()))
+                    state.disk.fail_sync(number, reverts).and(Err(kind.error()))
                 }
             };
             done.map_err(|error| call.error(error))
@@ -265,7 +269,7 @@ impl Mapping for SimMapping {
             }
             if state.disk.inode(self.name.number)?.current.len() < offset + bytes.len() as u64 {
                 return Err(io::Error::other(
-                    "the file was cut; a real process dies of this store",
+                    "the file was truncated; a real process dies of this store",
                 ));
             }
             state.disk.change(self.name.number, Change::Write { offset, bytes: bytes.into() })
@@ -319,11 +323,17 @@ impl Drop for SimLock {
 
 impl SimFiles {
     /// The whole file system.
-    pub(crate) fn whole(machine: &Arc<Machine>) -> SimFiles {
-        SimFiles { machine: Arc::clone(machine), held: None }
+    pub(crate) fn new(machine: &Arc<Machine>) -> SimFiles {
+        SimFiles { machine: Arc::clone(machine), open_directory: None }
     }
 
-    fn handle(&self, state: &mut State, path: &Path, number: u64, access: Access) -> Arc<dyn File> {
+    fn handle(
+        &self,
+        state: &mut MachineState,
+        path: &Path,
+        number: u64,
+        access: Access,
+    ) -> Arc<dyn File> {
         let slot = state.handles.entry(number).or_default();
         let token = slot.upgrade().unwrap_or_default();
         *slot = Arc::downgrade(&token);
@@ -336,36 +346,40 @@ impl SimFiles {
         })
     }
 
-    /// Where the resolution of a path begins, and what of it is left to resolve.
-    fn start<'a>(&self, state: &State, path: &'a Path) -> io::Result<(Reached, &'a Path)> {
-        match &self.held {
-            None if path.is_absolute() => Ok((Reached::ROOT, path)),
+    /// Start of the resolution of a path, and the rest of the path.
+    fn start<'a>(
+        &self,
+        state: &MachineState,
+        path: &'a Path,
+    ) -> io::Result<(ResolvedDirectory, &'a Path)> {
+        match &self.open_directory {
+            None if path.is_absolute() => Ok((ResolvedDirectory::ROOT, path)),
             None => Ok((state.current_dir, path)),
             Some(held) => held.start(state, path),
         }
     }
 
-    fn find(&self, state: &State, path: &Path) -> io::Result<(Node, Option<i32>)> {
+    fn find(&self, state: &MachineState, path: &Path) -> io::Result<(Node, Option<i32>)> {
         let (start, rest) = self.start(state, path)?;
         state.disk.find_from(start, rest)
     }
 
-    fn place_of(&self, state: &State, path: &Path) -> io::Result<Place> {
+    fn slot_of(&self, state: &MachineState, path: &Path) -> io::Result<DirectorySlot> {
         let (start, rest) = self.start(state, path)?;
-        state.disk.place(start, rest)
+        state.disk.resolve_slot(start, rest)
     }
 
     /// The number of the directory at a path. A subdirectory that is held is not looked up again.
-    fn directory(&self, state: &State, path: &Path) -> io::Result<u64> {
-        if let Some(known) = self.held.as_ref().and_then(|held| held.known(path)) {
+    fn directory(&self, state: &MachineState, path: &Path) -> io::Result<u64> {
+        if let Some(known) = self.open_directory.as_ref().and_then(|held| held.resolved(path)) {
             return Ok(known.directory);
         }
         let (start, rest) = self.start(state, path)?;
-        Ok(state.disk.reach(start, rest)?.directory)
+        Ok(state.disk.resolve_directory(start, rest)?.directory)
     }
 
     /// The number of the file at a path that is to be opened.
-    fn find_file(&self, state: &State, path: &Path, access: Access) -> io::Result<u64> {
+    fn find_file(&self, state: &MachineState, path: &Path, access: Access) -> io::Result<u64> {
         match self.find(state, path)? {
             (Node::File(_), Some(refusal)) if access == Access::ReadWrite => {
                 Err(io::Error::from_raw_os_error(refusal))
@@ -375,8 +389,8 @@ impl SimFiles {
         }
     }
 
-    /// The class of what a path names: a name cannot say whether it is a directory's, so the disk
-    /// does.
+    /// The class of the file that a path names. The disk decides whether it is a
+    /// directory.
     fn class_at(&self, path: &Path) -> String {
         match self.find(&self.machine.state(), path) {
             Ok((Node::Directory(_), _)) => DIRECTORY.to_owned(),
@@ -387,19 +401,23 @@ impl SimFiles {
 
 /// A directory held open.
 #[derive(Debug)]
-struct HeldDirectory {
+struct OpenDirectory {
     path: PathBuf,
-    directory: Reached,
+    directory: ResolvedDirectory,
     /// Subdirectories that a call has named, by their path from here.
-    subdirectories: Mutex<BTreeMap<PathBuf, Reached>>,
+    subdirectories: Mutex<BTreeMap<PathBuf, ResolvedDirectory>>,
 }
 
-impl HeldDirectory {
-    fn subdirectories(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Reached>> {
-        self.subdirectories.lock().unwrap_or_else(PoisonError::into_inner)
+impl OpenDirectory {
+    fn subdirectories(&self) -> MutexGuard<'_, BTreeMap<PathBuf, ResolvedDirectory>> {
+        self.subdirectories.lock().ignore_poison()
     }
 
-    fn start<'a>(&self, state: &State, path: &'a Path) -> io::Result<(Reached, &'a Path)> {
+    fn start<'a>(
+        &self,
+        state: &MachineState,
+        path: &'a Path,
+    ) -> io::Result<(ResolvedDirectory, &'a Path)> {
         let rest = path.strip_prefix(&self.path);
         assert!(rest.is_ok(), "{} is not in {}", path.display(), self.path.display());
         let rest = rest.unwrap_or(path);
@@ -409,13 +427,13 @@ impl HeldDirectory {
         if let Some(known) = self.subdirectories().get(parent) {
             return Ok((*known, name));
         }
-        let reached = state.disk.reach(self.directory, parent)?;
+        let reached = state.disk.resolve_directory(self.directory, parent)?;
         self.subdirectories().insert(parent.to_path_buf(), reached);
         Ok((reached, name))
     }
 
     /// The directory at `path` where it is this one or one that a call has named before.
-    fn known(&self, path: &Path) -> Option<Reached> {
+    fn resolved(&self, path: &Path) -> Option<ResolvedDirectory> {
         let rest = path.strip_prefix(&self.path).ok()?;
         match rest.as_os_str().is_empty() {
             true => Some(self.directory),
@@ -430,11 +448,16 @@ impl HeldDirectory {
     }
 }
 
-fn on<'a>(operation: Operation, class: &'a str, path: &'a Path) -> Call<'a> {
+fn path_call<'a>(operation: Operation, class: &'a str, path: &'a Path) -> Call<'a> {
     Call { operation, class, path, detail: 0 }
 }
 
-fn towards<'a>(operation: Operation, class: &'a str, source: &'a Path, target: &Path) -> Call<'a> {
+fn two_path_call<'a>(
+    operation: Operation,
+    class: &'a str,
+    source: &'a Path,
+    target: &Path,
+) -> Call<'a> {
     let detail = digest(target.as_os_str().as_encoded_bytes());
     Call { operation, class, path: source, detail }
 }
@@ -446,45 +469,46 @@ impl FileSystem for SimFiles {
         }
         let state = self.machine.state();
         let current = state.disk.path_of(state.current_dir.directory);
-        let missing = || on(Operation::Place, DIRECTORY, path).error(missing_directory());
+        let missing =
+            || path_call(Operation::LocateDirectory, DIRECTORY, path).error(missing_directory());
         current.map(|current| current.join(path)).ok_or_else(missing)
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         assert!(path.is_absolute(), "{} is not absolute", path.display());
-        let call = on(Operation::Hold, DIRECTORY, path);
+        let call = path_call(Operation::OpenDirectory, DIRECTORY, path);
         let directory = self.machine.simple_call(call, None, |state| {
             let (start, rest) = self.start(state, path)?;
-            state.disk.reach(start, rest)
+            state.disk.resolve_directory(start, rest)
         })?;
         let held =
-            HeldDirectory { path: path.to_path_buf(), directory, subdirectories: Mutex::default() };
+            OpenDirectory { path: path.to_path_buf(), directory, subdirectories: Mutex::default() };
         let machine = Arc::clone(&self.machine);
-        Ok(Arc::new(SimFiles { machine, held: Some(Arc::new(held)) }))
+        Ok(Arc::new(SimFiles { machine, open_directory: Some(Arc::new(held)) }))
     }
 
     fn reaches(&self, path: &Path) -> bool {
-        self.held.as_ref().is_none_or(|held| path.starts_with(&held.path))
+        self.open_directory.as_ref().is_none_or(|held| path.starts_with(&held.path))
     }
 
-    fn place(&self) -> Result<DirectoryPlace> {
-        let Some(held) = &self.held else { return Ok(DirectoryPlace::Unchanged) };
-        let call = on(Operation::Place, DIRECTORY, &held.path);
+    fn directory_location(&self) -> Result<DirectoryLocation> {
+        let Some(held) = &self.open_directory else { return Ok(DirectoryLocation::Unchanged) };
+        let call = path_call(Operation::LocateDirectory, DIRECTORY, &held.path);
         self.machine.simple_call(call, None, |state| {
             let number = held.directory.directory;
             let is_removed = state.disk.directories.get(&number).is_none_or(|d| d.is_removed);
-            let found = state.disk.reach(Reached::ROOT, &held.path);
+            let found = state.disk.resolve_directory(ResolvedDirectory::ROOT, &held.path);
             Ok(match found {
-                _ if is_removed => DirectoryPlace::Removed,
-                Ok(found) if found.directory == number => DirectoryPlace::Unchanged,
-                _ => DirectoryPlace::Moved { now: state.disk.path_of(number) },
+                _ if is_removed => DirectoryLocation::Removed,
+                Ok(found) if found.directory == number => DirectoryLocation::Unchanged,
+                _ => DirectoryLocation::Moved { path: state.disk.path_of(number) },
             })
         })
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         let class = class_of(path);
-        self.machine.simple_call(on(Operation::Identity, &class, path), None, |state| {
+        self.machine.simple_call(path_call(Operation::Identity, &class, path), None, |state| {
             match self.find(state, path) {
                 Ok((node, _)) => Ok(Some(identity_of(node))),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -494,10 +518,10 @@ impl FileSystem for SimFiles {
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        let call = on(Operation::CreateDir, DIRECTORY, path);
+        let call = path_call(Operation::CreateDir, DIRECTORY, path);
         self.machine.simple_call(call, None, |state| {
             // Parents may be missing, so that nothing but the held directory itself is a start.
-            let (start, rest) = match &self.held {
+            let (start, rest) = match &self.open_directory {
                 Some(held) => (held.directory, path.strip_prefix(&held.path).unwrap_or(path)),
                 None => self.start(state, path)?,
             };
@@ -507,8 +531,8 @@ impl FileSystem for SimFiles {
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let class = class_of(path);
-        self.machine.simple_call(on(Operation::Create, &class, path), None, |state| {
-            let place = self.place_of(state, path)?;
+        self.machine.simple_call(path_call(Operation::Create, &class, path), None, |state| {
+            let place = self.slot_of(state, path)?;
             let number = state.disk.create(place)?;
             Ok(self.handle(state, path, number, Access::ReadWrite))
         })
@@ -516,7 +540,7 @@ impl FileSystem for SimFiles {
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         let class = class_of(path);
-        self.machine.simple_call(on(Operation::Open, &class, path), None, |state| {
+        self.machine.simple_call(path_call(Operation::Open, &class, path), None, |state| {
             let number = self.find_file(state, path, access)?;
             Ok(self.handle(state, path, number, access))
         })
@@ -524,12 +548,12 @@ impl FileSystem for SimFiles {
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         let class = format!("{} to {}", class_of(source), class_of(target));
-        let call = towards(Operation::Rename, &class, source, target);
+        let call = two_path_call(Operation::Rename, &class, source, target);
         self.machine.simple_call(call, Some(()), |state| {
-            let (from, to) = (self.place_of(state, source)?, self.place_of(state, target)?);
+            let (from, to) = (self.slot_of(state, source)?, self.slot_of(state, target)?);
             state.disk.rename(from, to)
         })?;
-        if let Some(held) = &self.held {
+        if let Some(held) = &self.open_directory {
             held.forget(source);
             held.forget(target);
         }
@@ -538,12 +562,12 @@ impl FileSystem for SimFiles {
 
     fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
         let class = format!("{} and {}", class_of(one), class_of(other));
-        let call = towards(Operation::Rename, &class, one, other);
+        let call = two_path_call(Operation::Rename, &class, one, other);
         self.machine.simple_call(call, Some(true), |state| {
             if state.plan.refuses_exchanges {
                 return Ok(false);
             }
-            let places = (self.place_of(state, one)?, self.place_of(state, other)?);
+            let places = (self.slot_of(state, one)?, self.slot_of(state, other)?);
             state.disk.exchange(places.0, places.1)?;
             Ok(true)
         })
@@ -551,7 +575,7 @@ impl FileSystem for SimFiles {
 
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         let class = class_of(source);
-        let call = towards(Operation::HardLink, &class, source, target);
+        let call = two_path_call(Operation::HardLink, &class, source, target);
         let target_files = target_files.innermost().downcast_ref::<SimFiles>();
         self.machine.simple_call(call, Some(()), |state| {
             let target_files = target_files.ok_or_else(|| io::Error::from_raw_os_error(18))?;
@@ -559,37 +583,37 @@ impl FileSystem for SimFiles {
             if state.plan.refuses_links {
                 return Err(io::Error::from_raw_os_error(18));
             }
-            let place = target_files.place_of(state, target)?;
+            let place = target_files.slot_of(state, target)?;
             state.disk.hard_link(node, place)
         })
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         let class = class_of(path);
-        let call = on(Operation::Remove, &class, path);
+        let call = path_call(Operation::Remove, &class, path);
         self.machine.simple_call(call, Some(()), |state| {
-            let place = self.place_of(state, path)?;
+            let place = self.slot_of(state, path)?;
             state.disk.remove(place)
         })
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        let call = on(Operation::RemoveDir, DIRECTORY, path);
+        let call = path_call(Operation::RemoveDir, DIRECTORY, path);
         self.machine.simple_call(call, Some(()), |state| {
-            let place = self.place_of(state, path)?;
+            let place = self.slot_of(state, path)?;
             state.disk.remove_dir(place)
         })?;
-        if let Some(held) = &self.held {
+        if let Some(held) = &self.open_directory {
             held.forget(path);
         }
         Ok(())
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        let call = on(Operation::ReadDir, DIRECTORY, path);
+        let call = path_call(Operation::ReadDir, DIRECTORY, path);
         self.machine.simple_call(call, None, |state| {
             let (start, rest) = self.start(state, path)?;
-            let number = state.disk.reach(start, rest)?.directory;
+            let number = state.disk.resolve_directory(start, rest)?.directory;
             let Some(directory) = state.disk.directories.get(&number) else { return Ok(vec![]) };
             let entry = |(name, node): (&String, &Node)| {
                 let (len, is_directory) = match node {
@@ -605,7 +629,7 @@ impl FileSystem for SimFiles {
 
     fn exists(&self, path: &Path) -> Result<bool> {
         let class = self.class_at(path);
-        let call = on(Operation::Exists, &class, path);
+        let call = path_call(Operation::Exists, &class, path);
         self.machine.simple_call(call, None, |state| match self.find(state, path) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -614,7 +638,7 @@ impl FileSystem for SimFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let call = on(Operation::SyncDir, DIRECTORY, path);
+        let call = path_call(Operation::SyncDir, DIRECTORY, path);
         self.machine.simple_call(call, Some(()), |state| {
             let directory = self.directory(state, path)?;
             if !state.plan.lies {
@@ -631,23 +655,24 @@ impl FileSystem for SimFiles {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         let class = class_of(path);
-        let taken = self.machine.simple_call(on(Operation::Lock, &class, path), None, |state| {
-            let number = match self.find_file(state, path, Access::ReadWrite) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let place = self.place_of(state, path)?;
-                    state.disk.create(place)?
+        let taken =
+            self.machine.simple_call(path_call(Operation::Lock, &class, path), None, |state| {
+                let number = match self.find_file(state, path, Access::ReadWrite) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        let place = self.slot_of(state, path)?;
+                        state.disk.create(place)?
+                    }
+                    found => found?,
+                };
+                // The directory is locked, too: a lock file that was removed and created again is
+                // no second lock.
+                let numbers = [number, self.slot_of(state, path)?.directory];
+                let is_free = numbers.iter().all(|number| !state.locks.contains(number));
+                if is_free {
+                    state.locks.extend(numbers);
                 }
-                found => found?,
-            };
-            // The directory is locked, too: a lock file that was removed and created again is no
-            // second lock.
-            let numbers = [number, self.place_of(state, path)?.directory];
-            let is_free = numbers.iter().all(|number| !state.locks.contains(number));
-            if is_free {
-                state.locks.extend(numbers);
-            }
-            Ok(is_free.then_some(numbers))
-        })?;
+                Ok(is_free.then_some(numbers))
+            })?;
         let Some(numbers) = taken else {
             return Err(Error::Locked(path.parent().unwrap_or(Path::new("")).to_path_buf()));
         };
@@ -656,17 +681,18 @@ impl FileSystem for SimFiles {
 
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
         let class = class_of(path);
-        let taken = self.machine.simple_call(on(Operation::Pin, &class, path), None, |state| {
-            let key = match self.find_file(state, path, Access::Read) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                found => (found?, version),
-            };
-            if state.plan.refuses_pins {
-                return Ok(None);
-            }
-            *state.pins.entry(key).or_default() += 1;
-            Ok(Some(key))
-        })?;
+        let taken =
+            self.machine.simple_call(path_call(Operation::Pin, &class, path), None, |state| {
+                let key = match self.find_file(state, path, Access::Read) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    found => (found?, version),
+                };
+                if state.plan.refuses_pins {
+                    return Ok(None);
+                }
+                *state.pins.entry(key).or_default() += 1;
+                Ok(Some(key))
+            })?;
         // Outside of the call, which may drop its result while it holds the state.
         let pin =
             |key| Box::new(SimPin { machine: Arc::clone(&self.machine), key }) as Box<dyn Pin>;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use zstd::bulk::{Compressor as ZstdCompressor, Decompressor as ZstdDecompressor};
 
-/// How blocks are compressed. The numbers are stored in each block's trailer and never change.
+/// Compression of blocks. The numbers are stored in each block's trailer and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Compression {
@@ -18,7 +18,7 @@ pub enum Compression {
     Zstd = 2,
 }
 
-/// The level Zstandard is asked for: its own default.
+/// The level Zstandard is requested: its own default.
 const ZSTD_LEVEL: i32 = 3;
 
 /// FORMAT: a compressed payload starts with the unpacked length as a `u32`.
@@ -36,7 +36,7 @@ impl Compression {
     }
 }
 
-/// Packs blocks one after the other, keeping what can be kept between them.
+/// Compresses blocks one after the other, and keeps its state between them.
 pub(crate) struct Compressor {
     kind: Compression,
     zstd: Option<ZstdCompressor<'static>>,
@@ -55,8 +55,8 @@ impl Compressor {
         Compressor { kind, zstd: None, packed: Vec::new() }
     }
 
-    /// Packs `payload`. `None` where it should be stored as it is, because packing saves less than
-    /// an eighth: then unpacking would cost more than the bytes are worth.
+    /// Compresses `payload`. `None` where it should be stored raw, because compression saves less
+    /// than an eighth: decompression would then cost more than the saved bytes.
     pub(crate) fn pack(&mut self, payload: &[u8]) -> Option<&mut Vec<u8>> {
         let len = u32::try_from(payload.len()).ok()?;
         self.packed.clear();
@@ -64,13 +64,13 @@ impl Compressor {
         let written = match self.kind {
             Compression::None => return None,
             Compression::Lz4 => {
-                let room = lz4_flex::block::get_maximum_output_size(payload.len());
-                self.packed.resize(LENGTH_BYTES + room, 0);
+                let bytes_max = lz4_flex::block::get_maximum_output_size(payload.len());
+                self.packed.resize(LENGTH_BYTES + bytes_max, 0);
                 lz4_flex::block::compress_into(payload, &mut self.packed[LENGTH_BYTES..]).ok()?
             }
             Compression::Zstd => {
-                let room = zstd::zstd_safe::compress_bound(payload.len());
-                self.packed.resize(LENGTH_BYTES + room, 0);
+                let bytes_max = zstd::zstd_safe::compress_bound(payload.len());
+                self.packed.resize(LENGTH_BYTES + bytes_max, 0);
                 if self.zstd.is_none() {
                     self.zstd = ZstdCompressor::new(ZSTD_LEVEL).ok();
                 }
@@ -96,15 +96,17 @@ pub(crate) fn unpack(
     limit: usize,
 ) -> Result<Vec<u8>, &'static str> {
     let Some((len, packed)) = packed.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err("a compressed block is too short to say its unpacked length");
+        return Err("a compressed block is too short for its decompressed length");
     };
     let len = u32::from_le_bytes(*len) as usize;
     if len > limit {
-        return Err("a compressed block claims to be longer than any block of this file");
+        return Err(
+            "a compressed block's recorded length is over that of every block of this file",
+        );
     }
     let mut unpacked = vec![0; len];
     let written = match kind {
-        Compression::None => return Err("a block that is not compressed was to be unpacked"),
+        Compression::None => return Err("internal: an uncompressed block was to be decompressed"),
         Compression::Lz4 => lz4_flex::block::decompress_into(packed, &mut unpacked).ok(),
         Compression::Zstd => UNPACK_ZSTD.with_borrow_mut(|context| {
             if context.is_none() {
@@ -114,7 +116,7 @@ pub(crate) fn unpack(
         }),
     };
     if written != Some(len) {
-        return Err("a compressed block does not unpack to the length it claims");
+        return Err("a compressed block does not decompress to its recorded length");
     }
     Ok(unpacked)
 }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_blocks_unpack_and_lying_ones_are_refused() {
+    fn compressed_blocks_round_trip_and_false_ones_are_refused() {
         let payload: Vec<u8> = (0..5000u32).flat_map(|i| [(i / 100) as u8, 7]).collect();
         for kind in [Compression::Lz4, Compression::Zstd] {
             let mut compressor = Compressor::new(kind);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_stored_as_it_is() {
+    fn incompressible_blocks_are_stored_raw() {
         let mut state = 1u64;
         let noise: Vec<u8> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

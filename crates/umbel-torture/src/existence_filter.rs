@@ -1,34 +1,34 @@
-//! The histories of `umbel-existence`: a user with a log and keys, a filter on the crash disk, and
-//! whatever can happen to them. No key of the log may ever be denied.
+//! Scripts of `umbel-existence`: a user with a log and keys, a filter on the crash disk, and all
+//! faults. No key of the log may ever be denied.
 //!
-//! They are those of the crate's own tests, which take some hundred seeds.
+//! The crate's own tests run the same scripts with some hundred seeds.
 
-#[path = "../../umbel-existence/tests/suite/history.rs"]
-mod history;
-#[path = "../../umbel-existence/tests/suite/keys.rs"]
-mod keys;
-#[path = "../../umbel-existence/tests/suite/plants.rs"]
-mod plants;
-#[path = "../../umbel-existence/tests/suite/rot.rs"]
-mod rot;
+#[path = "../../umbel-existence/tests/suite/corruption.rs"]
+mod corruption;
+#[path = "../../umbel-existence/tests/suite/failpoint_list.rs"]
+mod failpoint_list;
+#[path = "../../umbel-existence/tests/suite/script.rs"]
+mod script;
+#[path = "../../umbel-existence/tests/suite/test_keys.rs"]
+mod test_keys;
 
-use self::history::{Done, Plant};
-use crate::check::no_panic;
-use crate::random::join;
-use crate::report::Tally;
+use self::script::{Plant, ScriptResult};
+use crate::simulation::image_check::no_panic;
+use crate::support::seeded_random::derive_seed;
+use crate::support::tally::Tally;
 
-/// How many seeds the campaign takes, and its small part.
+/// Default number of seeds.
 pub const SEEDS: u64 = 100_000;
 pub const SEEDS_SMALL: u64 = 1000;
-/// Within so many seeds each planted bug must be noticed.
+/// Number of seeds within which each planted bug must be noticed.
 pub const SEEDS_PLANTED: u64 = 10_000;
 
-/// Histories of so many seeds.
+/// Runs scripts of the given number of seeds.
 pub fn campaign(seed: u64, seeds: u64) -> Tally {
     let tally = Tally::new("existence");
     for number in 0..seeds {
-        let own = join(seed, number);
-        let ended = history(own, |_| ());
+        let own = derive_seed(seed, number);
+        let ended = run_script(own, |_| ());
         tally.scenario(ended.is_ok());
         match ended {
             Ok(done) => count(&tally, &done),
@@ -38,16 +38,16 @@ pub fn campaign(seed: u64, seeds: u64) -> Tally {
     tally
 }
 
-/// One history once more.
-pub fn again(seed: u64) -> Result<(), String> {
-    history(seed, |_| ()).map(|done| println!("nothing was wrong: {done:?}"))
+/// Replays one script.
+pub fn replay(seed: u64) -> Result<(), String> {
+    run_script(seed, |_| ()).map(|done| println!("nothing was wrong: {done:?}"))
 }
 
-fn history(seed: u64, plant: Plant) -> Result<Done, String> {
-    no_panic(|| history::run(seed, plant))
+fn run_script(seed: u64, plant: Plant) -> Result<ScriptResult, String> {
+    no_panic(|| script::run(seed, plant))
 }
 
-fn count(tally: &Tally, done: &Done) {
+fn count(tally: &Tally, done: &ScriptResult) {
     for (what, count) in [
         ("opens", done.opens),
         ("ends of a life", done.crashes),
@@ -56,23 +56,23 @@ fn count(tally: &Tally, done: &Done) {
         ("growths", done.growths),
         ("rebuilds", done.rebuilds),
         ("lines healed", done.healed),
-        ("keys asked for", done.checks),
+        ("keys probed", done.checks),
     ] {
         tally.add(what, count);
     }
 }
 
-/// Whether each of the planted bugs is noticed within so many seeds.
-pub fn planted(seed: u64, seeds: u64) -> Tally {
+/// Hunts each planted bug within the limit of seeds.
+pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> Tally {
     let tally = Tally::new("existence-planted");
-    for (pattern, plant) in plants::FORGOTTEN {
+    for (pattern, plant) in failpoint_list::FORGOTTEN {
         hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
     }
     #[cfg(feature = "canary")]
-    for bug in plants::INSIDE {
-        bug.turn_on();
+    for bug in failpoint_list::INSIDE {
+        bug.enable();
         hunt(&tally, &format!("{bug:?}"), seed, seeds, |_| ());
-        umbel_base::canary::turn_all_off();
+        umbel_base::failpoint::disable_all();
     }
     #[cfg(not(feature = "canary"))]
     tally.skip("bugs inside the filter: they are built in with the feature canary".to_string());
@@ -80,14 +80,12 @@ pub fn planted(seed: u64, seeds: u64) -> Tally {
 }
 
 fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, plant: Plant) {
-    let noticed =
-        (0..seeds).find_map(|number| Some((number, history(join(seed, number), plant).err()?)));
+    let noticed = (0..seeds)
+        .find_map(|number| Some((number, run_script(derive_seed(seed, number), plant).err()?)));
     match &noticed {
         Some((after, text)) => tally.note(format!("{bug}: noticed by seed {after}: {text:.300}")),
-        None => tally.violation(
-            format!("{bug}: nobody noticed in {seeds} seeds"),
-            format!("existence {seed}"),
-        ),
+        None => tally
+            .violation(format!("{bug}: not noticed in {seeds} seeds"), format!("existence {seed}")),
     }
     tally.scenario(noticed.is_some());
 }

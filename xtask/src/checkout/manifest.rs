@@ -1,10 +1,10 @@
-//! The few lines of a `Cargo.toml` that the rules need.
+//! Reader for the lines of a `Cargo.toml` that the rules need.
 //!
 //! Not a TOML parser: it knows section headers and `key = value` lines, which is how this
 //! workspace writes its manifests. A table it cannot read yields no dependencies, and the floor
 //! rule then reports the missing floor, so it fails loudly.
 
-/// Which table a dependency stands in.
+/// Table that contains a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DependencyKind {
     /// `[dependencies]`.
@@ -20,27 +20,27 @@ pub enum DependencyKind {
 pub struct Dependency {
     /// The crate's name as the table writes it.
     pub name: String,
-    /// The table it stands in.
+    /// The table that contains it.
     pub kind: DependencyKind,
     /// Whether its version comes from the workspace table.
     pub from_workspace: bool,
-    /// Whether only a feature brings it. Not told for a table of its own.
+    /// Whether it is optional, in its entry; not set for a dependency with a table of its own.
     pub is_optional: bool,
-    /// The line it stands on, counted from 1.
+    /// Its line, counted from 1.
     pub line: usize,
 }
 
-/// What a `Cargo.toml` says.
+/// Content of a `Cargo.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// `package.name`; empty where the file describes no package.
     pub name: String,
     /// `package.metadata.floor`.
-    pub floor: Option<u32>,
+    pub layer: Option<u32>,
     /// Every dependency, platform-specific ones included.
     pub dependencies: Vec<Dependency>,
-    /// Third-party crates of `[workspace.dependencies]` with the line, and whether a comment says
-    /// why: it stands right above, or stands above the crate's neighbours and names it.
+    /// Third-party crates of `[workspace.dependencies]` with the line, and whether a comment gives
+    /// the reason: right above the crate, or above its neighbours with the crate's name.
     pub workspace_dependencies: Vec<(String, usize, bool)>,
 }
 
@@ -65,11 +65,11 @@ impl Manifest {
                     key: key.trim(),
                     value: value.trim(),
                     line: index + 1,
-                    explained: previous_is_comment || comment.contains(key.trim()),
+                    has_reason: previous_is_comment || comment.contains(key.trim()),
                 };
                 manifest.read_entry(&section, &entry);
             }
-            // `# -- title --` parts the table; it explains nothing.
+            // `# -- title --` divides the table; it gives no reason.
             previous_is_comment = line.starts_with('#') && !line.starts_with("# -- ");
             if line.starts_with('#') {
                 comment = line.to_string();
@@ -79,7 +79,7 @@ impl Manifest {
     }
 
     fn read_header(&mut self, section: &str, line: usize) {
-        // `[dependencies.name]` spells one dependency as a table of its own.
+        // `[dependencies.name]` defines one dependency as a table of its own.
         if let Some((table, name)) = section.rsplit_once('.')
             && let Some(kind) = dependency_kind(table)
         {
@@ -93,10 +93,10 @@ impl Manifest {
     fn read_entry(&mut self, section: &str, entry: &Entry<'_>) {
         match (section, entry.key) {
             ("package", "name") => self.name = entry.value.trim_matches('"').to_string(),
-            ("package.metadata", "floor") => self.floor = entry.value.parse().ok(),
+            ("package.metadata", "floor") => self.layer = entry.value.parse().ok(),
             ("workspace.dependencies", key) => {
                 if !entry.value.contains("path =") {
-                    let row = (key.to_string(), entry.line, entry.explained);
+                    let row = (key.to_string(), entry.line, entry.has_reason);
                     self.workspace_dependencies.push(row);
                 }
             }
@@ -122,7 +122,7 @@ struct Entry<'a> {
     key: &'a str,
     value: &'a str,
     line: usize,
-    explained: bool,
+    has_reason: bool,
 }
 
 fn dependency_kind(section: &str) -> Option<DependencyKind> {
@@ -144,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_names_floors_and_every_spelling_of_a_dependency() {
+    fn names_floors_and_all_dependency_forms_are_parsed() {
         let manifest = Manifest::parse(
             "[package]\nname = \"umbel-x\"\n[package.metadata]\nfloor = 2\n[dependencies]\n\
              a.workspace = true\nb = { workspace = true, features = [\"std\"] }\nc = \"1\"\n\
              [dependencies.d]\nversion = \"1\"\n[target.'cfg(unix)'.dependencies]\n\
              e.workspace = true\n[dev-dependencies]\nf.workspace = true\n",
         );
-        assert_eq!((manifest.name.as_str(), manifest.floor), ("umbel-x", Some(2)));
+        assert_eq!((manifest.name.as_str(), manifest.layer), ("umbel-x", Some(2)));
         let seen: Vec<_> = manifest
             .dependencies
             .iter()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_whether_a_workspace_dependency_is_explained() {
+    fn unexplained_workspace_dependency_is_recognized() {
         let manifest = Manifest::parse(
             "[workspace.dependencies]\n# -- ours --\nours = { path = \"ours\" }\n# Reason.\n\
              a = \"1\"\nb = \"1\"\n# c and delta.\nc = \"1\"\ndelta = \"1\"\n",

@@ -1,24 +1,24 @@
-//! Finds the paths (`a::b::{c, d as e}`) that a file's code names, groups spelled out.
+//! Finds the paths (`a::b::{c, d as e}`) in a file's code and expands groups.
 
 /// One path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathUse {
-    /// Where it starts, in bytes.
+    /// Its start, in bytes.
     pub offset: usize,
-    /// Its parts; at least two.
+    /// Its segments; at least two.
     pub parts: Vec<String>,
-    /// The name it gets by `as`.
+    /// The name that `as` gives it.
     pub alias: Option<String>,
 }
 
 impl PathUse {
-    /// The name by which the path's last part is known where it is used.
+    /// Returns the name by which code refers to the path's last segment.
     pub fn name(&self) -> &str {
         self.alias.as_deref().or(self.parts.last().map(String::as_str)).unwrap_or("")
     }
 }
 
-/// Every path of at least two parts. REQUIRES: comments and strings are blanked.
+/// Returns every path of at least two segments. REQUIRES: comments and strings are blanked.
 pub fn paths(code: &str) -> Vec<PathUse> {
     let mut scanner = Scanner { bytes: code.as_bytes(), at: 0, found: Vec::new() };
     while scanner.at < scanner.bytes.len() {
@@ -42,7 +42,7 @@ impl Scanner<'_> {
         self.bytes.get(self.at).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
     }
 
-    /// Steps over one byte, or over a whole number so that `1e5` is not taken for a word.
+    /// Skips one byte, or a whole number so that `1e5` is not taken for a word.
     fn skip_to_boundary(&mut self) {
         let digit = self.bytes[self.at].is_ascii_digit();
         self.at += 1;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn spells_out_groups_and_finds_paths_inside_expressions() {
+    fn groups_are_expanded_and_paths_in_expressions_found() {
         let code = "use std::{fs, io::{self, Read as R}}; let x = crate::a::b(1, std::fs::read);";
         let expected =
             ["std::fs", "std::io::self", "std::io::Read", "crate::a::b", "std::fs::read"];
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_aliases() {
+    fn aliases_are_kept() {
         let found = paths("pub use table::Meta as TableMeta; let y = a::b as u64;");
         assert_eq!(found[0].name(), "TableMeta");
         assert_eq!(found[1].parts, ["a", "b"]);

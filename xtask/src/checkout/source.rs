@@ -1,5 +1,5 @@
-//! A Rust file as the rules see it: its code without comments and strings, which parts of it are
-//! tests, and how long its functions are.
+//! A Rust file as the rules see it: its code without comments and strings, its test-only ranges,
+//! and the lengths of its functions.
 //!
 //! INVARIANT: `code` has the length and the line breaks of `text`, so offsets and lines agree.
 
@@ -14,9 +14,9 @@ pub struct Source<'a> {
     pub text: &'a str,
     /// Its text with the insides of comments, strings and characters blanked.
     pub code: String,
-    /// The parts that only tests compile, as byte ranges.
+    /// The ranges, in bytes, that only tests compile.
     pub tests: Vec<Range<usize>>,
-    /// Files that hold modules declared here which only tests compile; without `.rs`.
+    /// Files of test-only modules that this file declares; without `.rs`.
     pub test_files: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Source<'a> {
         line_of(&self.code, offset)
     }
 
-    /// Whether the whole file is tests: by its place or by `#![cfg(test)]`.
+    /// Whether the whole file is test code: by its path or by `#![cfg(test)]`.
     pub fn is_test_file(&self) -> bool {
         let in_folder =
             self.path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples"));
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         in_folder || inner || self.path.ends_with("/tests.rs")
     }
 
-    /// The code with the parts that only tests compile blanked as well.
+    /// Returns the code with the test-only ranges blanked as well.
     pub fn code_without_tests(&self) -> String {
         if self.is_test_file() {
             return blank_all(&self.code);
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Where `word` stands in `code` as a whole word.
+/// Finds `word` in `code` as a whole word.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -174,14 +174,14 @@ fn is_test_attribute(attribute: &str) -> bool {
     conditional && names_test && !inner.contains("not(")
 }
 
-/// A module whose text is in another file: its name, and where its declaration stands.
-struct Declared {
+/// A module whose text is in another file: its name and the place of its declaration.
+struct DeclaredModule {
     name: String,
     declaration: Range<usize>,
 }
 
 /// The file of a module that the file at `path` declares, without `.rs`.
-fn module_file(path: &str, text: &str, module: &Declared) -> String {
+fn module_file(path: &str, text: &str, module: &DeclaredModule) -> String {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
     let declaration = &text[module.declaration.clone()];
@@ -193,7 +193,7 @@ fn module_file(path: &str, text: &str, module: &Declared) -> String {
     format!("{own}/{}", module.name)
 }
 
-fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<Declared>) {
+fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<DeclaredModule>) {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut modules = Vec::new();
     for (at, _) in code.match_indices("#[") {
@@ -211,8 +211,10 @@ fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<Declared>) {
                 let end = code[item..].find(';').map_or(code.len(), |length| item + length + 1);
                 let mut words = code[item..end].trim_end_matches(';').split_whitespace();
                 if words.by_ref().any(|word| word == "mod") {
-                    let declared =
-                        |name: &str| Declared { name: name.to_string(), declaration: at..end };
+                    let declared = |name: &str| DeclaredModule {
+                        name: name.to_string(),
+                        declaration: at..end,
+                    };
                     modules.extend(words.next().map(declared));
                 }
                 ranges.push(at..end);
@@ -257,7 +259,7 @@ struct Literal {
     next: usize,
 }
 
-/// What starts at `at`: a comment, string or character to blank, or one byte of code.
+/// Parses what starts at `at`: a comment, string or character to blank, or one byte of code.
 fn literal_at(bytes: &[u8], at: usize) -> Literal {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn measures_functions_with_their_signatures() {
+    fn function_length_includes_the_signature() {
         let source = Source::parse("a.rs", "fn one() {}\ntype T = fn(u8);\nfn two(\n) {\n{}\n}\n");
         let seen: Vec<_> =
             source.functions().into_iter().map(|f| (f.name, f.line, f.lines)).collect();
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_only_tests_compile() {
+    fn test_only_code_is_recognized() {
         let text = "fn real() {}\n#[cfg(test)]\n#[expect(x)]\nmod tests { fn t() {} }\n\
                     #[cfg(test)]\nmod model;\n#[cfg(not(test))]\nfn also_real() {}\n\
                     #[cfg(test)]\n#[path = \"a_tests.rs\"]\nmod more;\n";

@@ -1,16 +1,16 @@
-//! The checkout as the rules see it: every name, and the text of every file a rule may read.
+//! The checkout as the rules see it: every name, and the text of every readable file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::manifest::Manifest;
+use crate::checkout::manifest::Manifest;
 
-/// Folders that hold nothing of ours.
+/// Folders without files of this project.
 const SKIPPED_FOLDERS: [&str; 6] =
     [".git", "target", "corpus", "artifacts", "node_modules", ".venv"];
 
-/// Endings of files whose text is read.
+/// File name endings of files whose text is read.
 const TEXT_ENDINGS: [&str; 5] = [".rs", ".md", ".toml", ".txt", ".lock"];
 
 /// The files of a checkout. Paths are relative to its root and use `/`.
@@ -25,7 +25,7 @@ pub struct Tree {
 pub struct Crate {
     /// Its folder, relative to the root: `crates/umbel-log`.
     pub folder: String,
-    /// What its `Cargo.toml` says.
+    /// Its `Cargo.toml`.
     pub manifest: Manifest,
 }
 
@@ -37,7 +37,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree made of these files, for the tests of the rules.
+    /// Builds a tree of these files, for the tests of the rules.
     pub fn from_files(files: &[(&str, &str)]) -> Tree {
         let mut tree = Tree::default();
         for (path, text) in files {
@@ -114,7 +114,7 @@ impl Tree {
     }
 }
 
-/// The root of the checkout this program was built from.
+/// Returns the root of the checkout that this program was built from.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or_else(|| here.to_path_buf(), Path::to_path_buf)

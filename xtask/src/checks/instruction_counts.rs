@@ -1,21 +1,21 @@
-//! Instructions that the hot operations take, counted by callgrind and held to a committed
-//! baseline: unlike times, they are the same whatever else the machine does.
+//! Instruction counts of the hot operations, measured by callgrind and compared with a committed
+//! baseline. Unlike times, they do not depend on the load of the machine.
 //!
-//! The count depends on the compiler and, through the C library's choice of `memcpy` and `memcmp`,
-//! on the processor a little. So a count may exceed its baseline by `TOLERANCE`, and with another
-//! compiler than the baseline's nothing is compared.
+//! The count depends on the compiler. It also depends a little on the processor, through the C
+//! library's choice of `memcpy` and `memcmp`. So a count may exceed its baseline by `TOLERANCE`,
+//! and a baseline of another compiler is not compared.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::ScopedJoinHandle;
 
-use crate::programs::released;
-use crate::steps::{Counts, Outcome};
-use crate::tree;
+use crate::checkout::tree;
+use crate::tools::built_programs::released_program;
+use crate::tools::steps::{CheckCounts, StepOutcome};
 
-/// Where the baseline lies.
+/// Path of the baseline.
 const BASELINE: &str = "docs/lab/instructions.txt";
-/// What is counted: the shape of the keys, how many there are, and the operation.
+/// Key shapes that are counted.
 const SHAPES: [&str; 4] = ["random", "category-id", "path", "url"];
 const KEYS: &str = "100000";
 const OPERATIONS: [&str; 11] = [
@@ -32,34 +32,34 @@ const OPERATIONS: [&str; 11] = [
     "compact",
 ];
 const REPEATS: u64 = 10_000;
-/// What is asked with the advisor on and off, and how many gets of each.
+/// Workloads that are counted with the advisor on and off.
 const WORKLOADS: [&str; 5] = ["uniform", "zipfian", "hits", "misses", "turning"];
 const GETS: &str = "60000";
-/// How many more instructions a workload may take with the advisor than without.
+/// Largest ratio of instructions with the advisor to those without.
 const ADVISED_TOLERANCE: f64 = 1.02;
-/// How much more than its baseline an operation may take.
+/// Largest ratio of a count to its baseline.
 const TOLERANCE: f64 = 1.03;
-/// How much less says that the baseline should be lowered.
+/// Ratio to the baseline below which the baseline should be lowered.
 const SLACK: f64 = 0.90;
 
 /// One line of the baseline: an operation and its instructions.
-type Row = (String, u64);
+type CountRow = (String, u64);
 /// A workload, and its instructions without and with the advisor.
-type Advised = (&'static str, u64, u64);
+type AdvisedRow = (&'static str, u64, u64);
 
-/// Counts every operation and compares with the baseline, or writes a new one.
-/// REQUIRES: the release build is there.
-pub fn instructions(write: bool) -> Outcome {
+/// Counts every operation and compares with the baseline, or writes a new baseline.
+/// REQUIRES: the release build exists.
+pub fn instructions(write: bool) -> StepOutcome {
     if !responds("valgrind") {
-        return Outcome::skip(
-            "instruction counts: there is no `valgrind` (on Debian `apt-get install valgrind`)",
+        return StepOutcome::skip(
+            "instruction counts: no `valgrind` on the PATH (Debian: `apt-get install valgrind`)",
         );
     }
     let compiler = compiler();
     let text = std::fs::read_to_string(tree::root().join(BASELINE)).unwrap_or_default();
     let (made_with, baseline) = parse(&text);
     if !write && made_with != compiler {
-        return Outcome::skip(format!(
+        return StepOutcome::skip(format!(
             "instruction counts: {BASELINE} was made with {made_with}, this is {compiler}; \
              `cargo xtask instructions --write` makes a new one"
         ));
@@ -75,9 +75,9 @@ pub fn instructions(write: bool) -> Outcome {
     match counted {
         Err(message) => {
             println!("{message}");
-            Outcome::of(false)
+            StepOutcome::of(false)
         }
-        Ok((rows, _)) if write => Outcome::of(write_baseline(&compiler, &rows)),
+        Ok((rows, _)) if write => StepOutcome::of(write_baseline(&compiler, &rows)),
         Ok((rows, advised)) => {
             let mut outcome = compare(&baseline, &rows);
             outcome.add(compare_advised(&advised));
@@ -86,9 +86,10 @@ pub fn instructions(write: bool) -> Outcome {
     }
 }
 
-/// Counts every operation with keys of every shape, and the workloads with the advisor if asked:
-/// beside each other, each on a store of its own, because one count keeps one processor busy.
-fn count_all(folder: &Path, advised: bool) -> Result<(Vec<Row>, Vec<Advised>), String> {
+/// Counts every operation with keys of every shape and, if `advised`, the workloads with the
+/// advisor. Counts run in parallel, each on a store of its own, because each keeps one processor
+/// busy.
+fn count_all(folder: &Path, advised: bool) -> Result<(Vec<CountRow>, Vec<AdvisedRow>), String> {
     std::thread::scope(|scope| {
         let advised = advised.then(|| scope.spawn(|| count_advised(&folder.join("advised"))));
         let counting =
@@ -104,16 +105,17 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 fn fill(store: &Path, shape: &str) -> Result<(), String> {
-    let filled = Command::new(released("hot")).arg("fill").arg(store).args([shape, KEYS]).status();
+    let filled =
+        Command::new(released_program("hot")).arg("fill").arg(store).args([shape, KEYS]).status();
     match filled.is_ok_and(|status| status.success()) {
         true => Ok(()),
         false => Err(format!("`hot fill` failed for {shape} keys")),
     }
 }
 
-/// Counts workloads without and with the advisor.
-fn count_advised(store: &Path) -> Result<Vec<Advised>, String> {
-    let program = released("hot");
+/// Counts the workloads without and with the advisor.
+fn count_advised(store: &Path) -> Result<Vec<AdvisedRow>, String> {
+    let program = released_program("hot");
     fill(store, SHAPES[0])?;
     let one = |workload: &str, setting: &str| {
         let words = ["advised", &store.to_string_lossy(), SHAPES[0], KEYS];
@@ -125,27 +127,27 @@ fn count_advised(store: &Path) -> Result<Vec<Advised>, String> {
     counted.into_iter().collect()
 }
 
-/// The advisor must not cost what it cannot win.
-fn compare_advised(counted: &[Advised]) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Checks that the advisor costs no more instructions than it can save.
+fn compare_advised(counted: &[AdvisedRow]) -> StepOutcome {
+    let mut outcome = StepOutcome::default();
     for &(workload, plain, advised) in counted {
         let ratio = advised as f64 / plain.max(1) as f64;
         let passes = ratio <= ADVISED_TOLERANCE;
-        let Counts { passed, failed } = &mut outcome.counts;
+        let CheckCounts { passed, failed } = &mut outcome.counts;
         *(if passes { passed } else { failed }) += 1;
         println!("   advised {workload:18} {ratio:7.3} of what plain filters take{}", mark(passes));
     }
     outcome
 }
 
-fn count_shape(store: &Path, shape: &str) -> Result<Vec<Row>, String> {
-    let program = released("hot");
+fn count_shape(store: &Path, shape: &str) -> Result<Vec<CountRow>, String> {
+    let program = released_program("hot");
     fill(store, shape)?;
     let keys = count(&program, store, shape, "nothing")?;
     let mut rows = Vec::new();
     for operation in OPERATIONS {
         let all = count(&program, store, shape, operation)?;
-        // A scan makes no keys, and what is written into tables was made before.
+        // A scan makes no keys, and the entries of a table are made beforehand.
         let makes = !["scan", "flush", "compact"].contains(&operation);
         let each = all.saturating_sub(if makes { keys } else { 0 }) / REPEATS;
         rows.push((format!("{shape} {operation}"), each));
@@ -153,13 +155,13 @@ fn count_shape(store: &Path, shape: &str) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Instructions of the measured function, doing `operation`.
+/// Returns the instructions of the measured function for `operation`.
 fn count(program: &Path, store: &Path, shape: &str, operation: &str) -> Result<u64, String> {
     let (store, repeats) = (store.to_string_lossy(), REPEATS.to_string());
     callgrind(program, &["count", &store, shape, KEYS, operation, &repeats])
 }
 
-/// Instructions of the measured function.
+/// Runs `hot` under callgrind and returns the instructions of the measured function.
 fn callgrind(program: &Path, words: &[&str]) -> Result<u64, String> {
     let mut command = Command::new("valgrind");
     command
@@ -176,8 +178,8 @@ fn callgrind(program: &Path, words: &[&str]) -> Result<u64, String> {
         .ok_or_else(|| format!("callgrind counted nothing for {}: {text}", words.join(" ")))
 }
 
-/// The compiler of a baseline and its rows. Lines that start with `#` are for people.
-fn parse(text: &str) -> (String, Vec<Row>) {
+/// Parses a baseline into its compiler and rows. Lines that start with `#` are comments.
+fn parse(text: &str) -> (String, Vec<CountRow>) {
     let mut compiler = String::new();
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -192,20 +194,20 @@ fn parse(text: &str) -> (String, Vec<Row>) {
     (compiler, rows)
 }
 
-fn compare(baseline: &[Row], rows: &[Row]) -> Outcome {
-    let mut outcome = Outcome::default();
+fn compare(baseline: &[CountRow], rows: &[CountRow]) -> StepOutcome {
+    let mut outcome = StepOutcome::default();
     let mut lower = 0;
     for (operation, now) in rows {
         let allowed = baseline.iter().find(|(name, _)| name == operation).map(|(_, count)| *count);
         let passes = allowed.is_some_and(|count| *now as f64 <= count as f64 * TOLERANCE);
-        let Counts { passed, failed } = &mut outcome.counts;
+        let CheckCounts { passed, failed } = &mut outcome.counts;
         *(if passes { passed } else { failed }) += 1;
         let before = allowed.map_or("no baseline".to_string(), |count| count.to_string());
         println!("   {operation:26} {now:7} (baseline {before}){}", mark(passes));
         lower += u64::from(allowed.is_some_and(|count| (*now as f64) < count as f64 * SLACK));
     }
     if lower > 0 {
-        println!("   {lower} operations got cheaper: `cargo xtask instructions --write` says so");
+        println!("   {lower} operations got cheaper: lower the baseline by --write");
     }
     outcome
 }
@@ -214,7 +216,7 @@ fn mark(passes: bool) -> &'static str {
     if passes { "" } else { "  TOO MANY" }
 }
 
-fn write_baseline(compiler: &str, rows: &[Row]) -> bool {
+fn write_baseline(compiler: &str, rows: &[CountRow]) -> bool {
     let mut text = format!(
         "# Instructions of one operation, {KEYS} keys of 16 to 46 bytes with values of 100 bytes, \
          everything cached,\n# counted by callgrind without what making the keys takes. `cargo \
@@ -253,15 +255,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_baseline_is_read_back_and_held_to() {
-        let (compiler, rows) = parse("# people\ncompiler: rustc 1\nrandom hit: 100\nx y: many\n");
+    fn baseline_is_parsed_and_compared() {
+        let (compiler, rows) = parse("# comment\ncompiler: rustc 1\nrandom hit: 100\nx y: many\n");
         assert_eq!(compiler, "rustc 1");
         assert_eq!(rows, [("random hit".to_string(), 100)]);
         let now = |count| [("random hit".to_string(), count)];
-        assert_eq!(compare(&rows, &now(103)).counts, Counts { passed: 1, failed: 0 });
-        assert_eq!(compare(&rows, &now(104)).counts, Counts { passed: 0, failed: 1 });
+        assert_eq!(compare(&rows, &now(103)).counts, CheckCounts { passed: 1, failed: 0 });
+        assert_eq!(compare(&rows, &now(104)).counts, CheckCounts { passed: 0, failed: 1 });
         // A new operation needs a baseline of its own.
         let other = [("random new".to_string(), 1)];
-        assert_eq!(compare(&rows, &other).counts, Counts { passed: 0, failed: 1 });
+        assert_eq!(compare(&rows, &other).counts, CheckCounts { passed: 0, failed: 1 });
     }
 }

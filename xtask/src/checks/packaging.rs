@@ -1,24 +1,24 @@
-//! What is packed along: the unit of systemd is looked at by systemd itself.
+//! Check of the packaged systemd unit, by `systemd-analyze`.
 
 use std::process::Command;
 
-use crate::steps::Outcome;
-use crate::tree;
+use crate::checkout::tree;
+use crate::tools::steps::StepOutcome;
 
 /// The unit, and the program that it starts.
 const UNIT: &str = "packaging/umbel.service";
 const PROGRAM: &str = "/usr/local/bin/umbel";
 
-/// Has systemd read the unit, where it is there.
-pub fn packaging() -> Outcome {
+/// Runs the check, if systemd is installed.
+pub fn packaging() -> StepOutcome {
     let text = match std::fs::read_to_string(tree::root().join(UNIT)) {
         Ok(text) => text,
         Err(error) => {
             println!("FAILED {UNIT}: {error}");
-            return Outcome::of(false);
+            return StepOutcome::of(false);
         }
     };
-    // It complains of programs that are not there.
+    // `systemd-analyze` complains of programs that are not installed.
     let folder = std::env::temp_dir().join(format!("umbel-unit-{}", std::process::id()));
     let unit = folder.join("umbel.service");
     let written = std::fs::create_dir_all(&folder)
@@ -29,11 +29,11 @@ pub fn packaging() -> Outcome {
     std::fs::remove_dir_all(&folder).ok();
     match read {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let is_good = output.status.success() && !said.contains("umbel.service");
-            println!("{} {UNIT} {said}", if is_good { "ok" } else { "FAILED" });
-            Outcome::of(is_good)
+            let messages = String::from_utf8_lossy(&output.stderr);
+            let is_good = output.status.success() && !messages.contains("umbel.service");
+            println!("{} {UNIT} {messages}", if is_good { "ok" } else { "FAILED" });
+            StepOutcome::of(is_good)
         }
-        Err(error) => Outcome::skip(format!("{UNIT}: systemd-analyze: {error}")),
+        Err(error) => StepOutcome::skip(format!("{UNIT}: systemd-analyze: {error}")),
     }
 }

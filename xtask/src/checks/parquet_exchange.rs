@@ -1,28 +1,33 @@
-//! Bloom filters of Parquet files, exchanged with DuckDB both ways, where Python can have it.
+//! Exchange of Parquet files with Bloom filters with DuckDB, in both directions.
 
 use std::process::Command;
 
-use crate::installed;
-use crate::steps::{Outcome, run_counting};
-use crate::{programs, tree};
+use crate::checkout::tree;
+use crate::tools::built_programs;
+use crate::tools::steps::{StepOutcome, run_counting};
+use crate::tools::tool_install;
 
-/// DuckDB writes Parquet files with filters and says what it reads of them.
+/// Version of DuckDB, which writes and reads Parquet files with filters.
 const DUCKDB: &str = "1.4.2";
 
-/// Exchanges filters. REQUIRES: the binary is built.
-pub fn exchange() -> Outcome {
-    let python = match installed::python("parquet-exchange", "duckdb", DUCKDB) {
+/// Exchanges files. REQUIRES: the binary is built.
+pub fn exchange() -> StepOutcome {
+    let python = match tool_install::python("parquet-exchange", "duckdb", DUCKDB) {
         Ok(python) => python,
-        Err(reason) => return Outcome::skip(format!("exchange with DuckDB: {reason}")),
+        Err(reason) => return StepOutcome::skip(format!("exchange with DuckDB: {reason}")),
     };
     let folder = std::env::temp_dir().join(format!("umbel-parquet-{}", std::process::id()));
     if let Err(error) = std::fs::create_dir_all(&folder) {
         println!("{}: {error}", folder.display());
-        return Outcome::of(false);
+        return StepOutcome::of(false);
     }
     let script = tree::root().join("xtask").join("parquet_exchange.py");
     let outcome = run_counting(
-        Command::new(python).arg("-I").arg(script).arg(programs::umbel()).arg(&folder),
+        Command::new(python)
+            .arg("-I")
+            .arg(script)
+            .arg(built_programs::umbel_program())
+            .arg(&folder),
         |_| true,
     );
     // Nothing depends on whether the folder goes: its name is this process's own.

@@ -1,35 +1,37 @@
-//! The transcript in `docs/first-events.md`, typed again: every command of it, in an empty folder,
-//! and its output compared.
+//! Check of the transcript in `docs/tutorials/first-events.md`: runs each command in an empty
+//! folder and compares its output.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::programs;
-use crate::steps::Outcome;
+use crate::tools::built_programs;
+use crate::tools::steps::StepOutcome;
 
-/// Where the server of the transcript listens.
+/// Address at which the server of the transcript listens.
 const ADDRESS: &str = "127.0.0.1:2113";
 
-/// A part of the page.
+/// Part of the page.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A file that the reader writes: its name and text.
+pub enum PagePart {
+    /// A file that the reader creates: its name and text.
     File(String, String),
-    /// A command, and the lines it answers with.
+    /// A command and its expected lines of output.
     Command(String, Vec<String>),
 }
 
-/// The files and commands of a page, in order.
-pub fn parts(page: &str) -> Vec<Part> {
+/// Returns the files and commands of a page, in order.
+pub fn parts(page: &str) -> Vec<PagePart> {
     let mut found = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
         let Some(kind) = line.strip_prefix("```") else { continue };
         let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
         match kind.split_once(' ') {
-            Some((_, name)) => found.push(Part::File(name.to_string(), block.join("\n") + "\n")),
+            Some((_, name)) => {
+                found.push(PagePart::File(name.to_string(), block.join("\n") + "\n"))
+            }
             None if kind == "console" => found.extend(commands(&block)),
             None => {}
         }
@@ -37,20 +39,20 @@ pub fn parts(page: &str) -> Vec<Part> {
     found
 }
 
-fn commands(block: &[&str]) -> Vec<Part> {
+fn commands(block: &[&str]) -> Vec<PagePart> {
     let mut found = Vec::new();
     for line in block {
         match (line.strip_prefix("$ "), found.last_mut()) {
-            (Some(command), _) => found.push(Part::Command(command.to_string(), Vec::new())),
-            (None, Some(Part::Command(_, lines))) => lines.push(line.to_string()),
+            (Some(command), _) => found.push(PagePart::Command(command.to_string(), Vec::new())),
+            (None, Some(PagePart::Command(_, lines))) => lines.push(line.to_string()),
             (None, _) => {}
         }
     }
     found
 }
 
-/// Whether a line is as shown, where `...` stands for anything.
-pub fn is_as_shown(line: &str, shown: &str) -> bool {
+/// Whether a line matches the shown one, in which `...` matches anything.
+pub fn matches_shown(line: &str, shown: &str) -> bool {
     let mut pieces = shown.split("...");
     let Some(mut rest) = pieces.next().and_then(|first| line.strip_prefix(first)) else {
         return false;
@@ -64,14 +66,15 @@ pub fn is_as_shown(line: &str, shown: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Types the transcript of a page. REQUIRES: the binary is built, and `python` can import
-/// what the page uses.
-pub fn transcript(page: &str, python: &Path) -> Outcome {
+/// Runs the transcript of a page. REQUIRES: the binary is built, and `python` can import the
+/// modules of the page.
+pub fn transcript(page: &str, python: &Path) -> StepOutcome {
     if let Err(error) = TcpListener::bind(ADDRESS) {
-        return Outcome::skip(format!("the transcript of first events: {ADDRESS}: {error}"));
+        return StepOutcome::skip(format!("the transcript of first events: {ADDRESS}: {error}"));
     }
     let folder = std::env::temp_dir().join(format!("umbel-first-{}", std::process::id()));
-    let mut desk = Desk { folder: folder.clone(), path: path(python), servers: Vec::new() };
+    let mut desk =
+        TranscriptShell { folder: folder.clone(), path: path(python), servers: Vec::new() };
     let typed = std::fs::create_dir_all(&folder)
         .map_err(|error| error.to_string())
         .and_then(|()| parts(page).iter().try_for_each(|part| desk.take(part)));
@@ -79,28 +82,30 @@ pub fn transcript(page: &str, python: &Path) -> Outcome {
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     match &typed {
-        Ok(()) => println!("ok docs/first-events.md: every command answers as it shows"),
-        Err(complaint) => println!("FAILED docs/first-events.md: {complaint}"),
+        Ok(()) => {
+            println!("ok docs/tutorials/first-events.md: every command prints what the page shows")
+        }
+        Err(complaint) => println!("FAILED docs/tutorials/first-events.md: {complaint}"),
     }
-    Outcome::of(typed.is_ok())
+    StepOutcome::of(typed.is_ok())
 }
 
-/// The binary's folder and the interpreter's, before all others.
+/// Returns a `PATH` that begins with the folders of the binary and of the interpreter.
 fn path(python: &Path) -> std::ffi::OsString {
-    let binary = programs::umbel();
+    let binary = built_programs::umbel_program();
     let mut folders: Vec<PathBuf> =
         [binary.as_path(), python].iter().filter_map(|p| Some(p.parent()?.to_path_buf())).collect();
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     std::env::join_paths(folders).unwrap_or_default()
 }
 
-struct Desk {
+struct TranscriptShell {
     folder: PathBuf,
     path: std::ffi::OsString,
     servers: Vec<Child>,
 }
 
-impl Desk {
+impl TranscriptShell {
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(command).current_dir(&self.folder).env("PATH", &self.path);
@@ -108,15 +113,15 @@ impl Desk {
         shell
     }
 
-    fn take(&mut self, part: &Part) -> Result<(), String> {
+    fn take(&mut self, part: &PagePart) -> Result<(), String> {
         match part {
-            Part::File(name, text) => std::fs::write(self.folder.join(name), text)
+            PagePart::File(name, text) => std::fs::write(self.folder.join(name), text)
                 .map_err(|error| format!("could not write {name}: {error}")),
-            Part::Command(command, shown) => match command.strip_suffix('&') {
+            PagePart::Command(command, shown) => match command.strip_suffix('&') {
                 Some(server) => self.serve(server, shown),
                 None => {
                     if command.starts_with("umbel verify") {
-                        // As the page says, the server has been stopped.
+                        // The page stops the server before this command.
                         self.stop_servers();
                     }
                     self.run(command, shown)
@@ -127,15 +132,15 @@ impl Desk {
 
     fn run(&self, command: &str, shown: &[String]) -> Result<(), String> {
         let output = self.shell(command).output().map_err(|error| format!("{command}: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let lines: Vec<&str> = said.lines().collect();
+        let stdout_text = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> = stdout_text.lines().collect();
         let is_same = lines.len() == shown.len()
-            && lines.iter().zip(shown).all(|(line, shown)| is_as_shown(line, shown));
+            && lines.iter().zip(shown).all(|(line, shown)| matches_shown(line, shown));
         if is_same {
             return Ok(());
         }
-        let complained = String::from_utf8_lossy(&output.stderr);
-        Err(format!("`{command}` answers\n{said}{complained}and not\n{}", shown.join("\n")))
+        let stderr_text = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`{command}` printed\n{stdout_text}{stderr_text}and not\n{}", shown.join("\n")))
     }
 
     fn serve(&mut self, command: &str, shown: &[String]) -> Result<(), String> {
@@ -144,12 +149,12 @@ impl Desk {
             shell.stdout(Stdio::piped()).spawn().map_err(|error| format!("{command}: {error}"))?;
         let mut line = String::new();
         if let Some(stdout) = server.stdout.take() {
-            // What cannot be read is not as shown.
+            // A failed read leaves the line empty, which is reported as a mismatch.
             BufReader::new(stdout).read_line(&mut line).ok();
         }
         self.servers.push(server);
-        let is_same = shown.first().is_some_and(|shown| is_as_shown(line.trim_end(), shown));
-        if is_same { Ok(()) } else { Err(format!("`{command}` answers {line} and not {shown:?}")) }
+        let is_same = shown.first().is_some_and(|shown| matches_shown(line.trim_end(), shown));
+        if is_same { Ok(()) } else { Err(format!("`{command}` printed {line} and not {shown:?}")) }
     }
 
     fn stop_servers(&mut self) {
@@ -165,24 +170,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_taken_apart() {
+    fn pages_are_parsed() {
         let page =
             "a\n```console\n$ one\n1\n2\n$ two\n```\n```python x.py\np = 1\n```\n```text\n```";
         let command = |name: &str, lines: &[&str]| {
-            Part::Command(name.to_string(), lines.iter().map(ToString::to_string).collect())
+            PagePart::Command(name.to_string(), lines.iter().map(ToString::to_string).collect())
         };
-        let file = Part::File("x.py".to_string(), "p = 1\n".to_string());
+        let file = PagePart::File("x.py".to_string(), "p = 1\n".to_string());
         assert_eq!(parts(page), [command("one", &["1", "2"]), command("two", &[]), file]);
     }
 
     #[test]
-    fn dots_stand_for_anything() {
+    fn dots_match_anything() {
         for (line, shown) in [("a", "a"), ("a7b", "a...b"), ("ab", "a...b"), ("a1b2c", "a...b...c")]
         {
-            assert!(is_as_shown(line, shown), "{line} {shown}");
+            assert!(matches_shown(line, shown), "{line} {shown}");
         }
         for (line, shown) in [("ab", "a"), ("b", "a..."), ("a7", "a...b"), ("a1c2b", "a...b...c")] {
-            assert!(!is_as_shown(line, shown), "{line} {shown}");
+            assert!(!matches_shown(line, shown), "{line} {shown}");
         }
     }
 }

@@ -1,21 +1,28 @@
-//! The clients that event stores have, from their registries and unchanged, against the release
-//! binary: those whose language this machine has.
+//! Runs the public client libraries for event stores, unchanged, against the release binary, if
+//! this machine has their languages.
 
 use std::path::Path;
 
-use crate::client_programs::{
-    Client, Languages, PYTHON_CLIENT, Server, Sums, count, go, java, node, node_groups,
-    node_second, python, python_groups, python_kv, python_second, rust,
+use crate::checkout::tree;
+use crate::clients::client_programs::{
+    CaseCounts, ClientLanguages, ClientProgram, PYTHON_CLIENT, Server, count, go, java, node,
+    node_groups, node_second, python, python_groups, python_kv, python_second, rust,
 };
-use crate::steps::{Counts, Outcome};
-use crate::transcript::transcript;
-use crate::{clients_secure, installed, tree};
+use crate::clients::doc_transcript::transcript;
+use crate::tools::steps::{CheckCounts, StepOutcome};
+use crate::tools::tool_install;
 
-/// A newcomer's first events.
-const FIRST_EVENTS: &str = "docs/first-events.md";
+pub mod client_programs;
+pub mod console;
+pub mod doc_transcript;
+pub mod secure_clients;
+pub mod server_kills;
 
-/// A client: its language, what runs it, and whether every change waits for it.
-const CLIENTS: [(&str, Client, bool); 5] = [
+/// The guide for a new user's first events.
+const FIRST_EVENTS: &str = "docs/tutorials/first-events.md";
+
+/// A client: its language, its command, and whether the fast checks run it.
+const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Python", python, true),
     ("Node", node, true),
     ("Rust", rust, true),
@@ -23,9 +30,9 @@ const CLIENTS: [(&str, Client, bool); 5] = [
     ("Go", go, false),
 ];
 
-/// Calls of the second protocol, of projections, of groups, and of keys and values, where a client
-/// has them apart.
-const SECONDS: [(&str, Client); 5] = [
+/// Separate programs for the second protocol, projections, persistent subscriptions, and keys and
+/// values.
+const SECONDS: [(&str, ClientProgram); 5] = [
     ("Python", python_second),
     ("Python", python_groups),
     ("Python", python_kv),
@@ -33,36 +40,41 @@ const SECONDS: [(&str, Client); 5] = [
     ("Node", node_groups),
 ];
 
-/// Runs every client that there is. REQUIRES: the binary is built.
-pub fn clients(languages: Languages) -> Outcome {
+/// Runs every available client. REQUIRES: the binary is built.
+pub fn clients(languages: ClientLanguages) -> StepOutcome {
     let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
-    let (mut outcome, mut sums) = (Outcome::default(), Sums::new());
-    outcome.add(visit(&folder, languages, true, &mut sums));
-    // What was kept is gone on with at a server that was started again.
-    outcome.add(visit(&folder, languages, false, &mut sums));
-    outcome.add(clients_secure::visit(&folder, languages, &mut sums));
+    let (mut outcome, mut sums) = (StepOutcome::default(), CaseCounts::new());
+    outcome.add(run_clients(&folder, languages, true, &mut sums));
+    // The second run continues from saved state, on a restarted server.
+    outcome.add(run_clients(&folder, languages, false, &mut sums));
+    outcome.add(secure_clients::run_secure_clients(&folder, languages, &mut sums));
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
-    for (language, Counts { passed, failed }) in sums {
+    for (language, CheckCounts { passed, failed }) in sums {
         println!("   {language}: {passed} cases passed, {failed} failed");
     }
     outcome.add(first_events());
     outcome
 }
 
-/// Runs the clients against a server that is started for them. The first time each keeps in a file
-/// what it needs to go on the second time.
-fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -> Outcome {
+/// Runs the clients against a new server. In the first run each client saves in a file what the
+/// second run needs.
+fn run_clients(
+    folder: &Path,
+    languages: ClientLanguages,
+    is_first: bool,
+    sums: &mut CaseCounts,
+) -> StepOutcome {
     let flags = ["--insecure", "--kv"];
     let server = match Server::start(&folder.join("events"), |command| command.args(flags)) {
         Ok(server) => server,
         Err(complaint) => {
             println!("{complaint}");
-            return Outcome::of(false);
+            return StepOutcome::of(false);
         }
     };
-    let mut outcome = Outcome::default();
-    let is_asked = |of_few: bool| of_few || languages == Languages::All;
+    let mut outcome = StepOutcome::default();
+    let is_asked = |of_few: bool| of_few || languages == ClientLanguages::All;
     for (name, client, _) in CLIENTS.into_iter().filter(|(_, _, of_few)| is_asked(*of_few)) {
         match client() {
             Ok(mut command) => {
@@ -73,12 +85,12 @@ fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -
                 count(&mut outcome, sums, name, &mut command);
             }
             Err(reason) if is_first => {
-                outcome.add(Outcome::skip(format!("the {name} client: {reason}")));
+                outcome.add(StepOutcome::skip(format!("the {name} client: {reason}")));
             }
             Err(_) => {}
         }
     }
-    // These keep nothing to go on with.
+    // These programs save no state.
     for (name, client) in SECONDS.into_iter().filter(|_| is_first) {
         if let Ok(mut command) = client() {
             count(&mut outcome, sums, name, command.arg(&server.connection));
@@ -88,17 +100,19 @@ fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -
     outcome
 }
 
-/// The transcript of a newcomer's first events.
-fn first_events() -> Outcome {
-    let python = match installed::python("client-python", "kurrentdbclient", PYTHON_CLIENT) {
+/// Checks the transcript of a new user's first events.
+fn first_events() -> StepOutcome {
+    let python = match tool_install::python("client-python", "kurrentdbclient", PYTHON_CLIENT) {
         Ok(python) => python,
-        Err(reason) => return Outcome::skip(format!("the transcript of first events: {reason}")),
+        Err(reason) => {
+            return StepOutcome::skip(format!("the transcript of first events: {reason}"));
+        }
     };
     match std::fs::read_to_string(tree::root().join(FIRST_EVENTS)) {
         Ok(page) => transcript(&page, &python),
         Err(error) => {
             println!("FAILED {FIRST_EVENTS}: {error}");
-            Outcome::of(false)
+            StepOutcome::of(false)
         }
     }
 }

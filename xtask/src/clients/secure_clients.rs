@@ -1,16 +1,16 @@
-//! Clients against a server that encrypts and asks users who they are, with authorities and
-//! certificates that are made for it.
+//! Clients against a TLS server that authenticates users, with new authorities and certificates.
 
 use std::path::Path;
 
-use crate::client_programs::{
-    Client, Languages, Server, Sums, count, go, java, node_script, python_script, rust,
+use crate::clients::client_programs::{
+    CaseCounts, ClientLanguages, ClientProgram, Server, count, go, java, node_script,
+    python_script, rust,
 };
-use crate::installed::succeeded;
-use crate::steps::Outcome;
+use crate::tools::steps::StepOutcome;
+use crate::tools::tool_install::succeeded;
 
-/// What is run: its language, what runs it, and whether every change waits for it.
-const CLIENTS: [(&str, Client, bool); 5] = [
+/// A program: its language, its command, and whether the fast checks run it.
+const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Python", || python_script("python_secure.py"), true),
     ("Node", || node_script("node_secure.cjs"), true),
     ("Rust", rust, true),
@@ -18,9 +18,13 @@ const CLIENTS: [(&str, Client, bool); 5] = [
     ("Go", go, false),
 ];
 
-/// Runs the clients; those that cannot be had were told before. Their store and certificates lie
-/// in the folder.
-pub fn visit(folder: &Path, languages: Languages, sums: &mut Sums) -> Outcome {
+/// Runs the clients; unavailable ones were reported before. The folder holds their store and
+/// certificates.
+pub fn run_secure_clients(
+    folder: &Path,
+    languages: ClientLanguages,
+    sums: &mut CaseCounts,
+) -> StepOutcome {
     let folder = folder.join("secure");
     let started = certificates(&folder).and_then(|()| {
         Server::start(&folder.join("events"), |command| {
@@ -38,14 +42,14 @@ pub fn visit(folder: &Path, languages: Languages, sums: &mut Sums) -> Outcome {
     let server = match started {
         Ok(server) => server,
         Err(complaint) => {
-            println!("FAILED a server that encrypts: {complaint}");
-            return Outcome::of(false);
+            println!("FAILED TLS server: {complaint}");
+            return StepOutcome::of(false);
         }
     };
-    // Clients look for the name that the certificate has.
+    // Clients verify the host name against the certificate.
     let connection = server.connection.replace("127.0.0.1", "localhost");
-    let mut outcome = Outcome::default();
-    let is_asked = |of_few: bool| of_few || languages == Languages::All;
+    let mut outcome = StepOutcome::default();
+    let is_asked = |of_few: bool| of_few || languages == ClientLanguages::All;
     for (name, client, _) in CLIENTS.into_iter().filter(|(_, _, of_few)| is_asked(*of_few)) {
         if let Ok(mut command) = client() {
             let command = command.arg(&connection).arg(&folder).arg("secure");
@@ -56,7 +60,7 @@ pub fn visit(folder: &Path, languages: Languages, sums: &mut Sums) -> Outcome {
     outcome
 }
 
-/// Has the client in Rust make them: this program has no libraries.
+/// Makes certificates with the Rust client, because `xtask` has no dependencies.
 fn certificates(folder: &Path) -> Result<(), String> {
-    succeeded("the making of certificates", rust()?.arg("certificates").arg(folder).output())
+    succeeded("umbel-rust-client certificates", rust()?.arg("certificates").arg(folder).output())
 }

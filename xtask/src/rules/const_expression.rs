@@ -1,7 +1,7 @@
 //! Evaluates the constant integer expressions of `limits.rs`: numbers, `+ - * <<`, parentheses
 //! and ranges.
 
-/// The value as text: a number, or `first..=last`. `None` where it is not such an expression.
+/// Returns the value as text: a number, or `first..=last`. `None` for other expressions.
 pub fn evaluate(text: &str) -> Option<String> {
     if let Some((first, last)) = text.split_once("..=") {
         return Some(format!("{}..={}", number(first)?, number(last)?));
@@ -73,7 +73,7 @@ mod tests {
     use super::evaluate;
 
     #[test]
-    fn evaluates_what_limits_are_written_with() {
+    fn limit_expressions_are_evaluated() {
         assert_eq!(evaluate("64 * 1024").as_deref(), Some("65536"));
         assert_eq!(evaluate("(1 << 56) - 1").as_deref(), Some("72057594037927935"));
         assert_eq!(evaluate("-1..=1_000").as_deref(), Some("-1..=1000"));

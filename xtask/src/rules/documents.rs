@@ -1,10 +1,10 @@
-//! The rules for documents: links resolve, headings are the fixed ones, every file kind has its
-//! page, PROMISES repeats the limits, and CI runs what the README says.
+//! Rules for documents: links resolve, headings are the fixed ones, every file kind has its page,
+//! PROMISES repeats the limits, and CI runs the command of the README.
 
 use std::collections::BTreeMap;
 
-use crate::expression::evaluate;
-use crate::source::Source;
+use crate::checkout::source::Source;
+use crate::rules::const_expression::evaluate;
 use crate::{Tree, Violation};
 
 /// The headings of a changelog section, in their order.
@@ -12,7 +12,7 @@ const CHANGELOG_HEADINGS: [&str; 4] = ["Safety", "Performance", "Features", "Int
 /// The file kinds that must have a page.
 const FORMATS: [&str; 6] = ["log", "table", "filter", "manifest", "current", "wal"];
 /// Documents every checkout has.
-const REQUIRED: [&str; 12] = [
+const REQUIRED: [&str; 13] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -23,12 +23,17 @@ const REQUIRED: [&str; 12] = [
     "docs/README.md",
     "docs/PROMISES.md",
     "docs/STYLE.md",
+    SUMMARY,
     "docs/TESTING.md",
     "docs/decisions/README.md",
 ];
+/// Table of contents of the book.
+pub const SUMMARY: &str = "docs/SUMMARY.md";
+/// Documents that the book does not list: the summary itself, and results.
+const UNLISTED: [&str; 2] = [SUMMARY, "docs/lab/"];
 const LIMITS: [&str; 2] = ["crates/umbel-base/src/limits.rs", "crates/umbel-events/src/limits.rs"];
 const PROMISES: &str = "docs/PROMISES.md";
-/// The one command that decides whether a change is good.
+/// The command of CI and the README that runs every check.
 const TEST_COMMAND: &str = "cargo xtask test";
 
 /// Checks every document.
@@ -48,6 +53,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     if let Some(text) = tree.text("CHANGELOG.md") {
         check_changelog(text, &mut found);
     }
+    check_summary(tree, &mut found);
     check_formats(tree, &mut found);
     check_decisions(tree, &mut found);
     if let Some(promises) = tree.text(PROMISES) {
@@ -57,14 +63,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     }
     for path in ["README.md", ".ci/run"] {
         if tree.text(path).is_some_and(|text| !text.contains(TEST_COMMAND)) {
-            let message = format!("must name `{TEST_COMMAND}`: CI runs what the README says");
+            let message = format!("must name `{TEST_COMMAND}`: CI runs the command of the README");
             found.push(Violation::file(path, "test-command", message));
         }
     }
     found
 }
 
-/// The link targets of a Markdown text with their lines; code is left out.
+/// Returns the link targets of a Markdown text with their lines; code is left out.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -91,6 +97,27 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// Returns the files that a document links, relative to the root.
+pub fn linked_files(path: &str, text: &str) -> Vec<String> {
+    let files = links(text).into_iter().filter(|(_, target)| !target.contains("://"));
+    files
+        .filter_map(|(_, target)| resolve(path, target.split('#').next().unwrap_or(&target)))
+        .collect()
+}
+
+/// Checks that the book lists every document below `docs/`.
+fn check_summary(tree: &Tree, found: &mut Vec<Violation>) {
+    let Some(summary) = tree.text(SUMMARY) else { return };
+    let listed = linked_files(SUMMARY, summary);
+    for (path, _) in tree.ending(".md").filter(|(path, _)| path.starts_with("docs/")) {
+        let is_unlisted = UNLISTED.iter().any(|unlisted| path.starts_with(unlisted));
+        if !is_unlisted && !listed.iter().any(|page| page == path) {
+            let message = format!("`{path}` is not listed: add it, so that the book has it");
+            found.push(Violation::file(SUMMARY, "summary", message));
+        }
+    }
+}
+
 fn check_links(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) {
     for (line, target) in links(text) {
         if target.contains("://") || target.starts_with("mailto:") || target.starts_with('#') {
@@ -99,13 +126,13 @@ fn check_links(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) 
         let file = target.split('#').next().unwrap_or(&target);
         let resolved = resolve(path, file);
         if !resolved.as_deref().is_some_and(|resolved| tree.exists(resolved)) {
-            let message = format!("the link to `{target}` leads nowhere");
+            let message = format!("the link to `{target}` has no target");
             found.push(Violation::line(path, line, "links", message));
         }
     }
 }
 
-/// A comment that sends its reader to a document sends him to one that exists.
+/// Checks that a document that a comment names exists.
 fn check_mentions(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) {
     if Source::parse(path, text).is_test_file() {
         return;
@@ -122,7 +149,7 @@ fn check_mentions(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation
     }
 }
 
-/// A link of the document at `from`, relative to the root. `None` where it leaves the checkout.
+/// Resolves a link of the document at `from` relative to the root. `None` outside the checkout.
 fn resolve(from: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -164,7 +191,8 @@ fn check_changelog(text: &str, found: &mut Vec<Violation>) {
     }
 }
 
-/// Every file kind has a page, the index lists every page, and each magic in the code is on one.
+/// Checks that each file kind has a page, the index lists every page, and a page names each magic
+/// in the code.
 fn check_formats(tree: &Tree, found: &mut Vec<Violation>) {
     const INDEX: &str = "docs/formats/README.md";
     for kind in FORMATS {
@@ -199,7 +227,7 @@ fn check_formats(tree: &Tree, found: &mut Vec<Violation>) {
     }
 }
 
-/// The printable start of every byte string in a line that defines a magic.
+/// Returns the printable start of every byte string in a line that defines a magic.
 fn magics(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -215,7 +243,7 @@ fn magics(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Decisions are numbered without gaps and listed in the index.
+/// Checks that decisions are numbered without gaps and listed in the index.
 fn check_decisions(tree: &Tree, found: &mut Vec<Violation>) {
     const INDEX: &str = "docs/decisions/README.md";
     let index = tree.text(INDEX).unwrap_or("");
@@ -243,7 +271,7 @@ fn check_decisions(tree: &Tree, found: &mut Vec<Violation>) {
     }
 }
 
-/// PROMISES and `limits.rs` hold the same names with the same values.
+/// Checks that PROMISES and `limits.rs` hold the same names with the same values.
 fn check_limits(limits: &[(&str, &str)], promises: &str, found: &mut Vec<Violation>) {
     let promised = promised_limits(promises);
     let mut in_code = Vec::new();
@@ -284,7 +312,7 @@ fn check_limits(limits: &[(&str, &str)], promises: &str, found: &mut Vec<Violati
     }
 }
 
-/// The rows of the table `| limit | value | constant |`: constant to line and plain value.
+/// Parses the table `| limit | value | constant |`: constant to line and plain value.
 fn promised_limits(promises: &str) -> BTreeMap<String, (usize, String)> {
     let mut rows = BTreeMap::new();
     let mut inside = false;
@@ -310,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_links_outside_code() {
+    fn links_outside_code_are_found() {
         let text = "[a](b.md) `[c](d.md)`\n```\n[e](f.md)\n```\n[g]: h.md\n";
         assert_eq!(links(text), [(1, "b.md".to_string()), (5, "h.md".to_string())]);
         assert_eq!(resolve("docs/formats/log.md", "../../README.md").as_deref(), Some("README.md"));
@@ -318,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_table_of_limits() {
+    fn table_of_limits_is_parsed() {
         let text = "| limit | value | constant |\n|---|---|---|\n| Key | 65,536 | `KEY` |\n\
                     | Bits | -1 to 1,000 | `BITS` |\n\n| x | y | z |\n";
         let rows = promised_limits(text);

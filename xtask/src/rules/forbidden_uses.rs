@@ -1,21 +1,21 @@
-//! What ARCHITECTURE.md says is not there: words a floor must not name, the outside world outside
-//! `umbel-env`, async code below floor 5, unsafe code where no crate's purpose needs it.
+//! Absences that ARCHITECTURE.md states: words that a floor must not name, system calls outside
+//! `umbel-env`, async code below floor 5, unsafe code outside the crates that need it.
 
-use crate::path_scan::paths;
-use crate::source::{Source, words};
-use crate::tidy::{covers, test_files};
-use crate::tree::Crate;
+use crate::checkout::path_scan::paths;
+use crate::checkout::source::{Source, words};
+use crate::checkout::tree::Crate;
+use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};
 
-/// Crates whose purpose needs unsafe code: mapped files, memory that readers share without a lock,
-/// the memtable, and the C interfaces of other engines, which nobody who uses Umbel builds.
+/// Crates that need unsafe code: mapped files, memory that readers share without a lock, the
+/// memtable, and the C interfaces of other engines, which no user of Umbel builds.
 const UNSAFE_CRATES: [&str; 4] = ["umbel-env", "umbel-arena", "umbel-memtable", "umbel-rivals"];
 
-/// Crates whose unsafe code is one audited module; the rest of them denies it.
-const UNSAFE_MODULES: [(&str, &str); 1] = [("umbel-filter", "src/simd.rs")];
+/// Crates with one audited module of unsafe code; the rest of them denies it.
+const UNSAFE_MODULES: [(&str, &str); 1] = [("umbel-filter", "src/simd/mod.rs")];
 
-/// Crates that reach the outside world through `umbel-env` only.
-const INSIDE: [&str; 10] = [
+/// Crates that make system calls only through `umbel-env`.
+const OUTSIDE_WORLD_NAMES: [&str; 10] = [
     "umbel-arena",
     "umbel-base",
     "umbel-filter",
@@ -28,8 +28,8 @@ const INSIDE: [&str; 10] = [
     "umbel",
 ];
 
-/// Paths that name the outside world, with what to use in their place.
-const OUTSIDE: [(&[&str], &str); 6] = [
+/// Paths of system calls, with their replacements.
+const OUTSIDE_WORLD_PATHS: [(&[&str], &str); 6] = [
     (&["std", "fs"], "umbel_env::FileSystem"),
     (&["std", "time", "Instant"], "umbel_env::Clock::now"),
     (&["std", "time", "SystemTime"], "umbel_env::Clock::wall_micros"),
@@ -38,8 +38,8 @@ const OUTSIDE: [(&[&str], &str); 6] = [
     (&["std", "thread", "Builder"], "umbel_env::Threads::spawn"),
 ];
 
-/// What a crate must not speak of, as runs of parts of names, with the reason.
-const UNSPOKEN: [(&str, &[&str], &str); 1] = [(
+/// Words that a crate must not use, as sequences of parts of names, with the reason.
+const FORBIDDEN_WORDS: [(&str, &[&str], &str); 1] = [(
     "umbel",
     &[
         "umbel_events",
@@ -53,11 +53,11 @@ const UNSPOKEN: [(&str, &[&str], &str); 1] = [(
         "subscriber",
         "subscription",
     ],
-    "the engine knows keys and values; what they mean lives above it",
+    "the engine knows keys and values; their meaning belongs to higher floors",
 )];
 
-/// The lowest floor whose code may be async.
-const ASYNC_FLOOR: u32 = 5;
+/// The lowest floor that may have async code.
+const ASYNC_LAYER_MIN: u32 = 5;
 
 /// Checks every crate.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -78,7 +78,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             let code = source.code_without_tests();
             check_async(&package, &source, &code, &mut found);
             check_outside(&package, &source, &code, &mut found);
-            check_unspoken(&package, &source, &code, &mut found);
+            check_forbidden_words(&package, &source, &code, &mut found);
         }
     }
     found
@@ -88,7 +88,7 @@ fn check_forbids_unsafe(tree: &Tree, package: &Crate, found: &mut Vec<Violation>
     if UNSAFE_CRATES.contains(&package.manifest.name.as_str()) {
         return;
     }
-    // What is forbidden cannot be allowed again inside.
+    // `forbid` cannot be overridden inside.
     let attribute = match unsafe_module(package) {
         Some(_) => "#![deny(unsafe_code)]",
         None => "#![forbid(unsafe_code)]",
@@ -102,7 +102,7 @@ fn check_forbids_unsafe(tree: &Tree, package: &Crate, found: &mut Vec<Violation>
     }
 }
 
-/// The path of the module of the crate that may have unsafe code.
+/// Returns the path of the crate's module that may have unsafe code.
 fn unsafe_module(package: &Crate) -> Option<String> {
     let (_, module) = UNSAFE_MODULES.iter().find(|(name, _)| *name == package.manifest.name)?;
     Some(format!("{}/{module}", package.folder))
@@ -118,29 +118,29 @@ fn check_unsafe(package: &Crate, source: &Source<'_>, found: &mut Vec<Violation>
     for at in words(&source.code, "unsafe") {
         let modules = UNSAFE_MODULES.map(|(name, module)| format!("{name}/{module}")).join(", ");
         let crates = UNSAFE_CRATES.join(", ");
-        let message = format!("unsafe code lives in {crates} and {modules} only");
+        let message = format!("unsafe code is allowed only in {crates} and {modules}");
         found.push(Violation::line(source.path, source.line_of(at), "unsafe", message));
     }
 }
 
 fn check_async(package: &Crate, source: &Source<'_>, code: &str, found: &mut Vec<Violation>) {
-    if package.manifest.floor.is_none_or(|floor| floor >= ASYNC_FLOOR) {
+    if package.manifest.layer.is_none_or(|floor| floor >= ASYNC_LAYER_MIN) {
         return;
     }
     for word in ["async", "await", "tokio"] {
         for at in words(code, word) {
-            let message = format!("`{word}`: nothing below floor {ASYNC_FLOOR} is async");
+            let message = format!("`{word}`: code below floor {ASYNC_LAYER_MIN} must not be async");
             found.push(Violation::line(source.path, source.line_of(at), "async", message));
         }
     }
 }
 
 fn check_outside(package: &Crate, source: &Source<'_>, code: &str, found: &mut Vec<Violation>) {
-    if !INSIDE.contains(&package.manifest.name.as_str()) {
+    if !OUTSIDE_WORLD_NAMES.contains(&package.manifest.name.as_str()) {
         return;
     }
     for used in paths(code) {
-        for (banned, instead) in OUTSIDE {
+        for (banned, instead) in OUTSIDE_WORLD_PATHS {
             if used.parts.len() >= banned.len()
                 && used.parts.iter().zip(banned).all(|(a, b)| a == b)
             {
@@ -152,8 +152,13 @@ fn check_outside(package: &Crate, source: &Source<'_>, code: &str, found: &mut V
     }
 }
 
-fn check_unspoken(package: &Crate, source: &Source<'_>, code: &str, found: &mut Vec<Violation>) {
-    for (name, unspoken, reason) in UNSPOKEN {
+fn check_forbidden_words(
+    package: &Crate,
+    source: &Source<'_>,
+    code: &str,
+    found: &mut Vec<Violation>,
+) {
+    for (name, unspoken, reason) in FORBIDDEN_WORDS {
         if package.manifest.name != name {
             continue;
         }
@@ -161,7 +166,7 @@ fn check_unspoken(package: &Crate, source: &Source<'_>, code: &str, found: &mut 
             let parts = format!("_{}_", name_parts(identifier).join("_"));
             for phrase in unspoken {
                 if parts.contains(&format!("_{phrase}_")) {
-                    let message = format!("`{identifier}` speaks of `{phrase}`: {reason}");
+                    let message = format!("`{identifier}` names `{phrase}`: {reason}");
                     let line = source.line_of(offset);
                     found.push(Violation::line(source.path, line, "absences", message));
                 }
@@ -176,7 +181,7 @@ fn identifiers(code: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|word| (word.as_ptr().addr() - code.as_ptr().addr(), word))
 }
 
-/// `FlushEvent` and `flush_event` both speak of `flush` and `event`.
+/// Splits a name into parts: `FlushEvent` and `flush_event` both have `flush` and `event`.
 fn name_parts(identifier: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut previous_is_lower = false;
@@ -199,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_names() {
+    fn identifiers_are_split_into_words() {
         assert_eq!(name_parts("FlushEvent"), ["flush", "event"]);
         assert_eq!(name_parts("prevents_all"), ["prevents", "all"]);
         assert_eq!(name_parts("EVENT_MAX"), ["event", "max"]);

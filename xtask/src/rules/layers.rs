@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::manifest::{Dependency, DependencyKind};
-use crate::tree::Crate;
+use crate::checkout::manifest::{Dependency, DependencyKind};
+use crate::checkout::tree::Crate;
 use crate::{Tree, Violation};
 
-/// Where the third-party crates of each crate are listed.
+/// File that lists the third-party crates of each crate.
 pub const THIRD_PARTY: &str = "xtask/third-party.txt";
 
-/// Crates that only tests may use, and who may use them all the same.
+/// Crates that only tests may use, and the crates that may use them anyway.
 const TEST_ONLY: [(&str, &[&str]); 1] = [("umbel-sim", &["umbel-torture"])];
 
-/// Packages outside the workspace's members, which have dependencies of their own.
-const OUTSIDE: [&str; 3] = ["crates/umbel-rivals", "fuzz", "xtask/clients/rust"];
+/// Packages outside the workspace, with dependencies of their own.
+const OUTSIDE_PACKAGES: [&str; 3] = ["crates/umbel-rivals", "fuzz", "xtask/clients/rust"];
 
 /// Checks every crate of the workspace.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -21,16 +21,16 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let floors: BTreeMap<&str, u32> = crates
         .iter()
-        .filter_map(|package| Some((package.manifest.name.as_str(), package.manifest.floor?)))
+        .filter_map(|package| Some((package.manifest.name.as_str(), package.manifest.layer?)))
         .collect();
     let ours: BTreeSet<&str> =
         crates.iter().map(|package| package.manifest.name.as_str()).collect();
     let mut third_party = ThirdParty::read(tree, &mut found);
     for package in &crates {
         let path = format!("{}/Cargo.toml", package.folder);
-        check_own_floor(package, &path, &mut found);
+        check_own_layer(package, &path, &mut found);
         for dependency in &package.manifest.dependencies {
-            let outside = OUTSIDE.contains(&package.folder.as_str());
+            let outside = OUTSIDE_PACKAGES.contains(&package.folder.as_str());
             if !dependency.from_workspace && !outside {
                 let message = format!(
                     "`{}` must be `.workspace = true`: versions live in one table",
@@ -58,14 +58,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-fn check_own_floor(package: &Crate, path: &str, found: &mut Vec<Violation>) {
+fn check_own_layer(package: &Crate, path: &str, found: &mut Vec<Violation>) {
     let folder_name = package.folder.rsplit('/').next().unwrap_or(&package.folder);
     let name = &package.manifest.name;
     if package.folder.starts_with("crates/") && folder_name != name {
-        let message = format!("the folder is called `{folder_name}`, the crate `{name}`");
+        let message = format!("the folder is `{folder_name}`, the crate `{name}`: rename one");
         found.push(Violation::file(path, "floors", message));
     }
-    if package.manifest.floor.is_none() && package.folder != "fuzz" {
+    if package.manifest.layer.is_none() && package.folder != "fuzz" {
         let message = "states no floor: add `[package.metadata]` with `floor = N`";
         found.push(Violation::file(path, "floors", message));
     }
@@ -96,13 +96,13 @@ fn check_edge(
     }
 }
 
-/// Every third-party crate of the workspace table says why it is there.
+/// Checks that a comment gives the reason for every third-party crate of the workspace table.
 fn check_reasons(tree: &Tree, found: &mut Vec<Violation>) {
     let Some(text) = tree.text("Cargo.toml") else { return };
-    let workspace = crate::manifest::Manifest::parse(text);
+    let workspace = crate::checkout::manifest::Manifest::parse(text);
     for (name, line, explained) in workspace.workspace_dependencies {
         if !explained {
-            let message = format!("`{name}` needs a comment line above it that says why");
+            let message = format!("`{name}` needs a comment line above it with the reason");
             found.push(Violation::line("Cargo.toml", line, "third-party", message));
         }
     }

@@ -1,28 +1,28 @@
-//! The shrink-only list of files and functions that are longer than the house allows.
+//! The shrink-only list of files and functions that exceed the general limits.
 //!
-//! INVARIANT: a row's number is exactly what its file or function measures, so the list can only
-//! shrink: who shortens the code must lower the number, and who lengthens it fails the test.
+//! INVARIANT: a row's number is exactly the size of its file or function, so the list can only
+//! shrink: shorter code must lower the number, and longer code fails the test.
 
 use std::collections::BTreeMap;
 
 use crate::{Tree, Violation};
 
-/// Where the list lies.
-pub const LIST: &str = "xtask/tidy-exceptions.txt";
+/// Path of the list.
+pub const LIST_FILE: &str = "xtask/tidy-exceptions.txt";
 
-/// The list, and what was measured where a row allows more than the house does.
+/// The list, and the sizes of code that exceeds the general limit.
 #[derive(Debug, Default)]
-pub struct Exceptions {
+pub struct SizeExceptions {
     rows: BTreeMap<String, (usize, usize)>,
     measured: BTreeMap<String, usize>,
     broken: Vec<Violation>,
 }
 
-impl Exceptions {
+impl SizeExceptions {
     /// Reads the list. A row is `path: limit` for a file or `path::function: limit`.
-    pub fn read(tree: &Tree) -> Exceptions {
-        let mut exceptions = Exceptions::default();
-        for (index, line) in tree.text(LIST).unwrap_or("").lines().enumerate() {
+    pub fn read(tree: &Tree) -> SizeExceptions {
+        let mut exceptions = SizeExceptions::default();
+        for (index, line) in tree.text(LIST_FILE).unwrap_or("").lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -33,7 +33,7 @@ impl Exceptions {
                     exceptions.rows.insert(name.to_string(), (limit, index + 1));
                 }
                 None => exceptions.broken.push(Violation::line(
-                    LIST,
+                    LIST_FILE,
                     index + 1,
                     "exceptions",
                     format!("`{line}` is not `path: limit`"),
@@ -43,18 +43,18 @@ impl Exceptions {
         exceptions
     }
 
-    /// How long this file or function may be.
-    pub fn limit(&mut self, name: &str, house_limit: usize, measured: usize) -> usize {
-        let Some((limit, _)) = self.rows.get(name) else { return house_limit };
+    /// Returns the longest allowed length of this file or function.
+    pub fn limit(&mut self, name: &str, general_limit: usize, measured: usize) -> usize {
+        let Some((limit, _)) = self.rows.get(name) else { return general_limit };
         // Two functions of one name share a row: the longest counts.
         let longest = self.measured.entry(name.to_string()).or_default();
-        if measured > house_limit {
+        if measured > general_limit {
             *longest = measured.max(*longest);
         }
         *limit
     }
 
-    /// The rows that are wrong or larger than needed.
+    /// Returns the rows that are wrong or larger than needed.
     pub fn stale(self) -> Vec<Violation> {
         let mut found = self.broken;
         for (name, (limit, line)) in &self.rows {
@@ -65,7 +65,7 @@ impl Exceptions {
                 }
                 Some(_) => continue,
             };
-            found.push(Violation::line(LIST, *line, "exceptions", message));
+            found.push(Violation::line(LIST_FILE, *line, "exceptions", message));
         }
         found
     }

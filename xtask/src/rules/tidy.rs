@@ -1,17 +1,17 @@
-//! The rules for sources: size, first line, names, banned words, and which attributes are refused.
+//! Rules for sources: size, first line, names, banned words, and attributes.
 
-use crate::exceptions::Exceptions;
-use crate::source::{Source, words};
+use crate::checkout::source::{Source, words};
+use crate::rules::size_exceptions::SizeExceptions;
 use crate::{Tree, Violation};
 
-/// Most lines of a file.
+/// Number of lines of a file above which a warning is printed.
 pub const FILE_LINES_MAX: usize = 1000;
-/// Most lines of a function, from its `fn` to its closing brace.
+/// Largest number of lines of a function, from its `fn` to its closing brace.
 pub const FUNCTION_LINES_MAX: usize = 70;
-/// Most characters of a line.
+/// Largest number of characters of a line.
 pub const LINE_WIDTH_MAX: usize = 100;
 
-/// File names that say nothing.
+/// File names without meaning.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "helper", "misc"];
 
 /// Words that mark unfinished work, spelled in parts so that this file does not contain them.
@@ -19,7 +19,7 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 
 /// Checks every Rust file and the exception list.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    let mut exceptions = Exceptions::read(tree);
+    let mut exceptions = SizeExceptions::read(tree);
     let mut found = Vec::new();
     let test_files = test_files(tree);
     for (path, text) in tree.ending(".rs") {
@@ -35,24 +35,30 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Files that only tests compile because the module that declares them says so; without `.rs`.
+/// Returns the files that are so long that they may hold two nouns. They are warnings only.
+pub fn long_files(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            let message = format!("{lines} lines: split the file if two nouns share it");
+            found.push(Violation::file(path, "file-length", message));
+        }
+    }
+    found
+}
+
+/// Returns the files that are test-only because of their module's declaration; without `.rs`.
 pub fn test_files(tree: &Tree) -> Vec<String> {
     tree.ending(".rs").flat_map(|(path, text)| Source::parse(path, text).test_files).collect()
 }
 
-/// Whether `path` is the file, or lies in the folder, of the module `test`.
+/// Whether `path` is the file, or is in the folder, of the module `test`.
 pub fn covers(test: &str, path: &str) -> bool {
     path.strip_prefix(test).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-fn check_shape(source: &Source<'_>, exceptions: &mut Exceptions, found: &mut Vec<Violation>) {
-    let lines = source.text.lines().count();
-    let limit = exceptions.limit(source.path, FILE_LINES_MAX, lines);
-    if lines > limit {
-        let message =
-            format!("{lines} lines, at most {limit}: two nouns share this file, part them");
-        found.push(Violation::file(source.path, "file-length", message));
-    }
+fn check_shape(source: &Source<'_>, exceptions: &mut SizeExceptions, found: &mut Vec<Violation>) {
     for function in source.functions() {
         let name = format!("{}::{}", source.path, function.name);
         let limit = exceptions.limit(&name, FUNCTION_LINES_MAX, function.lines);
@@ -75,7 +81,7 @@ fn check_shape(source: &Source<'_>, exceptions: &mut Exceptions, found: &mut Vec
         }
     }
     if !source.text.starts_with("//!") {
-        let message = "the first line must be `//!` and say what the file is for";
+        let message = "the first line must be `//!` with the purpose of the file";
         found.push(Violation::file(source.path, "first-line", message));
     }
 }
@@ -84,7 +90,7 @@ fn check_name(path: &str, found: &mut Vec<Violation>) {
     for part in path.split('/') {
         let name = part.strip_suffix(".rs").unwrap_or(part);
         if EMPTY_NAMES.contains(&name) {
-            let message = format!("`{name}` says nothing: name the file after its noun");
+            let message = format!("`{name}` has no meaning: name the file after its noun");
             found.push(Violation::file(path, "file-name", message));
         }
     }
@@ -109,7 +115,7 @@ fn check_words(source: &Source<'_>, is_test: bool, found: &mut Vec<Violation>) {
     }
     for mark in UNFINISHED {
         for at in words(source.text, mark) {
-            let message = format!("`{mark}`: do it, or open an issue and say nothing here");
+            let message = format!("`{mark}`: finish it, or open an issue and remove the mark");
             found.push(Violation::line(path, source.line_of(at), "unfinished", message));
         }
     }
@@ -125,7 +131,7 @@ fn check_attributes(source: &Source<'_>, found: &mut Vec<Violation>) {
         };
         if has("allow") {
             let message =
-                "write `#[expect(lint, reason = \"...\")]`: it fails once it is not needed";
+                "write `#[expect(lint, reason = \"...\")]`: it fails when it is no longer needed";
             found.push(Violation::line(source.path, line, "allow", message));
         }
         if has("expect") && words(attribute, "reason").next().is_none() {
@@ -139,7 +145,7 @@ fn check_attributes(source: &Source<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Each integration-test binary links on its own: minutes on two cores.
+/// A crate has one integration-test binary, because linking each takes minutes on two cores.
 fn check_test_binaries(tree: &Tree, found: &mut Vec<Violation>) {
     for package in tree.crates() {
         let folder = format!("{}/tests", package.folder);

@@ -1,15 +1,15 @@
-//! What a rule reports.
+//! Violation that a rule reports.
 
 use std::fmt;
 
 /// One place where a rule does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The file, relative to the root, and the line where it has one: `docs/cli.md:12`.
+    /// The file, relative to the root, and the line if there is one: `docs/reference/cli.md:12`.
     pub place: String,
     /// The rule's short name.
     pub rule: &'static str,
-    /// What is wrong there and what to do.
+    /// Description of the violation and its remedy.
     pub message: String,
 }
 

@@ -1,40 +1,40 @@
-//! Where cargo puts the programs that the checks run.
+//! Folders into which cargo puts the programs that the checks run.
 //!
-//! The test command checks the programs that the tests were built with: to build them for release,
-//! too, takes longer than all checks of them. Commands that run one check alone, and every program
-//! that is measured, take the release build.
+//! The test command checks the programs that the tests were built with: a release build takes
+//! longer than all checks of them. Commands that run one check, and every measured program, use the
+//! release build.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::tree;
+use crate::checkout::tree;
 
-/// The build that the checks take their programs from.
-static BUILD: OnceLock<&str> = OnceLock::new();
+/// Build that contains the programs of the checks.
+static CHECKED_BUILD: OnceLock<&str> = OnceLock::new();
 
 const RELEASE: &str = "release";
-/// Where cargo puts what it builds for tests.
-const TESTS: &str = "debug";
+/// Folder of the build for tests.
+const TEST_BUILD: &str = "debug";
 
-/// From here on the checks run what the tests were built with, not the release build.
+/// Makes all later checks use the build of the tests, not the release build.
 /// REQUIRES: no check has run.
-pub fn take_those_of_tests() {
+pub fn use_test_build() {
     // Only the test command calls this, once.
-    let _ = BUILD.set(TESTS);
+    let _ = CHECKED_BUILD.set(TEST_BUILD);
 }
 
-/// The program `umbel` that the checks run.
-pub fn umbel() -> PathBuf {
-    checked("umbel")
+/// Returns the program `umbel` for the checks.
+pub fn umbel_program() -> PathBuf {
+    checked_program("umbel")
 }
 
-/// A program that the checks run.
-pub fn checked(name: &str) -> PathBuf {
-    program(BUILD.get_or_init(|| RELEASE), name)
+/// Returns a program for the checks.
+pub fn checked_program(name: &str) -> PathBuf {
+    program(CHECKED_BUILD.get_or_init(|| RELEASE), name)
 }
 
-/// A program of the release build.
-pub fn released(name: &str) -> PathBuf {
+/// Returns a program of the release build.
+pub fn released_program(name: &str) -> PathBuf {
     program(RELEASE, name)
 }
 
@@ -42,7 +42,7 @@ fn program(build: &str, name: &str) -> PathBuf {
     target().join(build).join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
 
-/// The folder that cargo builds into.
+/// Returns the target folder of cargo.
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => tree::root().join(folder),

@@ -1,4 +1,4 @@
-//! Running one check after the other: what each took, what it counted, what was skipped and why.
+//! Runs checks one after the other and reports the time, the counts and the skips of each.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
@@ -6,48 +6,48 @@ use std::time::{Duration, Instant};
 
 use crate::Violation;
 
-/// What was counted.
+/// Counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CheckCounts {
     /// Checks that passed.
     pub passed: u64,
     /// Checks that failed.
     pub failed: u64,
 }
 
-/// What one step came to.
+/// Result of one step.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// What was counted.
-    pub counts: Counts,
+pub struct StepOutcome {
+    /// Counts.
+    pub counts: CheckCounts,
     /// Each skipped check with its reason.
     pub skipped: Vec<String>,
 }
 
-impl Outcome {
+impl StepOutcome {
     /// One check that passed or failed.
-    pub fn of(passed: bool) -> Outcome {
-        let counts = Counts { passed: u64::from(passed), failed: u64::from(!passed) };
-        Outcome { counts, skipped: Vec::new() }
+    pub fn of(passed: bool) -> StepOutcome {
+        let counts = CheckCounts { passed: u64::from(passed), failed: u64::from(!passed) };
+        StepOutcome { counts, skipped: Vec::new() }
     }
 
     /// One check that was skipped.
-    pub fn skip(reason: impl Into<String>) -> Outcome {
-        Outcome { counts: Counts::default(), skipped: vec![reason.into()] }
+    pub fn skip(reason: impl Into<String>) -> StepOutcome {
+        StepOutcome { counts: CheckCounts::default(), skipped: vec![reason.into()] }
     }
 
-    /// Adds what another check came to.
-    pub fn add(&mut self, other: Outcome) {
+    /// Adds the counts of another check.
+    pub fn add(&mut self, other: StepOutcome) {
         self.counts.passed += other.counts.passed;
         self.counts.failed += other.counts.failed;
         self.skipped.extend(other.skipped);
     }
 
-    /// Adds what a line of a program's output says it counted.
+    /// Adds the counts of a line of a program's output.
     ///
     /// Known lines: the test harness's `test result:` and `test NAME ... ignored, REASON`, a
-    /// program's own `N passed, M failed, K skipped`, and `SKIPPED: what: why`, which a test prints
-    /// that found at run time that it cannot run here: it counts as skipped, not as passed.
+    /// program's own `N passed, M failed, K skipped`, and `SKIPPED: what: why`. A test prints the
+    /// last one if it cannot run on this machine; it counts as skipped, not as passed.
     pub fn read_line(&mut self, line: &str) {
         let line = line.trim();
         if let Some(rest) = line.strip_prefix("SKIPPED: ") {
@@ -67,8 +67,8 @@ impl Outcome {
         }
     }
 
-    /// Turns run-time skips, which the harness counted as passed, into skips only, and a program
-    /// that failed without counting a failure into one failure.
+    /// Turns run-time skips, which the harness counted as passed, into skips. Counts one failure
+    /// for a program that failed without counting one.
     fn settle(&mut self, run_time_skips: u64, success: bool) {
         self.counts.passed = self.counts.passed.saturating_sub(run_time_skips);
         if !success && self.counts.failed == 0 {
@@ -77,32 +77,32 @@ impl Outcome {
     }
 }
 
-/// The number that ends where `word` begins; 0 where there is none.
+/// Returns the number before `word`, or 0.
 fn number_before(text: &str, word: &str) -> u64 {
     let Some(end) = text.find(word) else { return 0 };
     let digits = text[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
     digits.parse().unwrap_or(0)
 }
 
-/// Everything run so far.
+/// Results of all steps so far.
 #[derive(Debug, Default)]
-pub struct Report {
-    counts: Counts,
+pub struct CheckReport {
+    counts: CheckCounts,
     skipped: Vec<String>,
     failed_steps: Vec<String>,
 }
 
-impl Report {
+impl CheckReport {
     /// Runs a step and prints its name and its time.
-    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Outcome) {
+    pub fn step(&mut self, name: &str, run: impl FnOnce() -> StepOutcome) {
         println!("== {name}");
         let start = now();
         let outcome = run();
         let took = start.elapsed();
         let verdict = match outcome.counts {
-            Counts { failed: 1.., .. } => "FAILED",
-            Counts { passed: 0, .. } => "skipped",
-            Counts { .. } => "ok",
+            CheckCounts { failed: 1.., .. } => "FAILED",
+            CheckCounts { passed: 0, .. } => "skipped",
+            CheckCounts { .. } => "ok",
         };
         println!("   {verdict} in {}", seconds(took));
         for reason in &outcome.skipped {
@@ -116,7 +116,7 @@ impl Report {
         self.skipped.extend(outcome.skipped);
     }
 
-    /// Prints what failed and, as the last line, the sum. Whether nothing failed.
+    /// Prints the failures and, as the last line, the sum. Returns whether nothing failed.
     pub fn finish(&self) -> bool {
         println!();
         if !self.failed_steps.is_empty() {
@@ -127,30 +127,37 @@ impl Report {
     }
 
     fn summary(&self) -> String {
-        let Counts { passed, failed } = self.counts;
+        let CheckCounts { passed, failed } = self.counts;
         format!("{passed} passed, {failed} failed, {} skipped", self.skipped.len())
     }
 }
 
-/// Prints violations, one a line. Whether there are none, as an outcome of one check.
-pub fn report_violations(violations: &[Violation]) -> Outcome {
+/// Prints warnings, one on each line. They fail no check.
+pub fn report_warnings(warnings: &[Violation]) {
+    for warning in warnings {
+        println!("warning: {warning}");
+    }
+}
+
+/// Prints violations, one on each line. Returns the outcome of one check.
+pub fn report_violations(violations: &[Violation]) -> StepOutcome {
     for violation in violations {
         println!("{violation}");
     }
-    Outcome::of(violations.is_empty())
+    StepOutcome::of(violations.is_empty())
 }
 
 /// Runs a command that passes or fails as a whole.
-pub fn run(command: &mut Command) -> Outcome {
+pub fn run(command: &mut Command) -> StepOutcome {
     match command.status() {
-        Ok(status) => Outcome::of(status.success()),
+        Ok(status) => StepOutcome::of(status.success()),
         Err(error) => cannot_start(command, &error),
     }
 }
 
-/// Runs a command that counts, and prints what people need of its output: `show` decides by line.
-pub fn run_counting(command: &mut Command, mut show: impl FnMut(&str) -> bool) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Runs a command that prints counts, and prints the lines that `show` accepts.
+pub fn run_counting(command: &mut Command, mut show: impl FnMut(&str) -> bool) -> StepOutcome {
+    let mut outcome = StepOutcome::default();
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => return cannot_start(command, &error),
@@ -163,7 +170,7 @@ pub fn run_counting(command: &mut Command, mut show: impl FnMut(&str) -> bool) -
             let skips = line.trim_start().starts_with("SKIPPED: ");
             run_time_skips += u64::from(skips);
             let shown = show(&line);
-            // What a test that passed printed is hidden, and may look like a closing line.
+            // The output of a passed test is hidden and may look like a summary line.
             if shown || skips {
                 outcome.read_line(&line);
             }
@@ -177,26 +184,26 @@ pub fn run_counting(command: &mut Command, mut show: impl FnMut(&str) -> bool) -
     outcome
 }
 
-fn cannot_start(command: &Command, error: &std::io::Error) -> Outcome {
+fn cannot_start(command: &Command, error: &std::io::Error) -> StepOutcome {
     println!("could not start {}: {error}", command.get_program().to_string_lossy());
-    Outcome::of(false)
+    StepOutcome::of(false)
 }
 
-/// The cargo that runs this program, in the root of the checkout.
+/// Returns the running cargo, in the root of the checkout.
 pub fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(crate::tree::root());
+    command.current_dir(crate::checkout::tree::root());
     command
 }
 
-/// Now, for showing how long something took.
+/// Returns the present moment, for showing how long a step took.
 #[expect(clippy::disallowed_methods, reason = "no test depends on how long a step took")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// A duration as people read it: `0.4 s`, `2 min 3 s`.
+/// Formats a duration: `0.4 s`, `2 min 3 s`.
 pub fn seconds(duration: Duration) -> String {
     let whole = duration.as_secs();
     if whole < 60 {
@@ -210,8 +217,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_the_lines_of_the_harness_and_of_our_programs() {
-        let mut outcome = Outcome::default();
+    fn result_lines_of_harness_and_programs_are_counted() {
+        let mut outcome = StepOutcome::default();
         for line in [
             "test a ... ok",
             "test b::c ... ignored, needs a loop device",
@@ -221,24 +228,24 @@ mod tests {
         ] {
             outcome.read_line(line);
         }
-        assert_eq!(outcome.counts, Counts { passed: 51, failed: 5 });
+        assert_eq!(outcome.counts, CheckCounts { passed: 51, failed: 5 });
         assert_eq!(outcome.skipped, ["b::c: needs a loop device", "power cut: not root"]);
     }
 
     #[test]
-    fn a_program_that_dies_counts_as_one_failure_and_a_skip_not_as_passed() {
-        let mut outcome = Outcome::default();
+    fn crash_counts_as_failure_and_skip_not_as_passed() {
+        let mut outcome = StepOutcome::default();
         outcome.read_line("test result: ok. 3 passed; 0 failed; 0 ignored");
         outcome.settle(1, false);
-        assert_eq!(outcome.counts, Counts { passed: 2, failed: 1 });
+        assert_eq!(outcome.counts, CheckCounts { passed: 2, failed: 1 });
     }
 
     #[test]
     fn the_report_ends_with_one_line_of_sums() {
-        let mut report = Report::default();
-        report.step("one", || Outcome::of(true));
-        report.step("two", || Outcome::skip("no compiler"));
-        report.step("three", || Outcome::of(false));
+        let mut report = CheckReport::default();
+        report.step("one", || StepOutcome::of(true));
+        report.step("two", || StepOutcome::skip("no compiler"));
+        report.step("three", || StepOutcome::of(false));
         assert_eq!(report.summary(), "1 passed, 1 failed, 1 skipped");
         assert!(!report.finish());
     }

@@ -1,12 +1,12 @@
-//! Programs in other languages that checks need: a package from its registry, installed once, in a
+//! Installs programs in other languages that checks need: a package from its registry, once, in a
 //! folder of its own below the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::programs;
+use crate::tools::built_programs;
 
-/// No sources, which would be compiled for an hour, no questions, and no endless tries.
+/// Options: no source packages, whose build takes an hour, no prompts, few retries.
 const PIP_INSTALL: [&str; 11] = [
     "-I",
     "-m",
@@ -21,9 +21,9 @@ const PIP_INSTALL: [&str; 11] = [
     "--timeout=20",
 ];
 
-/// A Python that has this version of a package. The error says what is missing.
+/// Returns a Python with this version of a package. The error names what is missing.
 pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
-    let environment = programs::target().join(folder);
+    let environment = built_programs::target().join(folder);
     let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let has_package = |python: &Path| {
         let check = format!(
@@ -46,12 +46,12 @@ pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, Str
     if has_package(&python) {
         return Ok(python);
     }
-    Err(format!("`{pip}` succeeded, but what it installed cannot be imported"))
+    Err(format!("`{pip}` succeeded, but the package cannot be imported"))
 }
 
-/// A folder in which Node finds this version of a package. The error says what is missing.
+/// Returns a folder in which Node finds this version of a package. The error names what is missing.
 pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
-    let folder = programs::target().join(folder);
+    let folder = built_programs::target().join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let modules = folder.join("node_modules");
     let check = format!(
@@ -75,20 +75,20 @@ pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBu
     if has_package() {
         return Ok(modules);
     }
-    Err(format!("`{npm}` succeeded, but what it installed cannot be loaded"))
+    Err(format!("`{npm}` succeeded, but the package cannot be loaded"))
 }
 
 fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// An error with the last line of what a program said where it did not succeed.
+/// Fails with the last line of a program's output if the program failed.
 pub fn succeeded(what: &str, output: std::io::Result<Output>) -> Result<(), String> {
     let output = output.map_err(|error| format!("`{what}` did not start: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).trim().to_string();
-    Err(format!("`{what}` failed: {}", said.lines().last().unwrap_or("it said nothing")))
+    let bytes = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&bytes).trim().to_string();
+    Err(format!("`{what}` failed: {}", text.lines().last().unwrap_or("no output")))
 }

@@ -1,6 +1,7 @@
-//! This checkout itself.
+//! Rules applied to this checkout.
 
-use xtask::{Tree, Violation, tree};
+use xtask::checkout::tree;
+use xtask::{Tree, Violation};
 
 fn check(rules: fn(&Tree) -> Vec<Violation>) {
     let tree = Tree::read(&tree::root()).expect("the checkout is readable");
@@ -16,5 +17,5 @@ fn is_tidy() {
 
 #[test]
 fn keeps_its_floors() {
-    check(xtask::floors);
+    check(xtask::layers);
 }

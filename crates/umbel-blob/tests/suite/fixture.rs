@@ -14,7 +14,7 @@ pub fn machine() -> Sim {
     sim
 }
 
-/// Where the blob with this id lies.
+/// Path of the blob with this id.
 pub fn path(id: u64) -> PathBuf {
     PathBuf::from(format!("/blobs/{id:06}.blob"))
 }
@@ -30,12 +30,12 @@ pub fn open(sim: &Sim, id: u64) -> Arc<dyn File> {
     sim.env().files.open(&path(id), Access::Read).unwrap()
 }
 
-/// Reads what a pointer points at.
+/// Reads the value of a pointer.
 pub fn read(sim: &Sim, pointer: &BlobPointer) -> Result<Vec<u8>> {
     umbel_blob::read(open(sim, pointer.id), pointer)
 }
 
-/// A value of so many bytes, unlike any of another seed.
+/// Value of `len` bytes that differs from that of any other seed.
 pub fn value(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 251 + at * 7) as u8 ^ seed).collect()
 }

@@ -1,16 +1,16 @@
-//! The worked example of `docs/formats/blob.md` is what the code writes.
+//! The code writes the worked example of `docs/formats/blob.md`.
 
-use super::stage::{machine, path, write};
+use super::fixture::{machine, path, write};
 
 const PAGE: &str = include_str!("../../../../docs/formats/blob.md");
 
-/// The bytes of the example: behind an offset in hexadecimal and two spaces, up to two spaces.
+/// Bytes of the example: after an offset in hexadecimal and two spaces, up to two spaces.
 fn example() -> Vec<u8> {
-    let (_, behind) = PAGE.split_once("```example blob\n").expect("the page has the example");
-    let (block, _) = behind.split_once("```").expect("the example ends");
+    let (_, rest) = PAGE.split_once("```example blob\n").expect("the page has the example");
+    let (block, _) = rest.split_once("```").expect("the example ends");
     let mut bytes: Vec<u8> = Vec::new();
     for line in block.lines().filter(|line| !line.trim_start().starts_with("--")) {
-        let (offset, rest) = line.split_once("  ").expect("two spaces behind the offset");
+        let (offset, rest) = line.split_once("  ").expect("two spaces after the offset");
         assert_eq!(usize::from_str_radix(offset, 16), Ok(bytes.len()), "the offset of {line}");
         let digits = rest.split("  ").next().unwrap_or_default().split(' ');
         bytes.extend(digits.map(|digits| u8::from_str_radix(digits, 16).expect("two digits")));

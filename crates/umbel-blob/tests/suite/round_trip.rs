@@ -1,12 +1,12 @@
-//! What is written is read.
+//! Written values are read back.
 
 use umbel_base::Error;
-use umbel_blob::{Blob, CHUNK_BYTES, file_bytes};
+use umbel_blob::{BlobReader, CHUNK_BYTES, file_bytes};
 
-use super::stage::{machine, open, path, read, value, write};
+use super::fixture::{machine, open, path, read, value, write};
 
 #[test]
-fn values_of_all_lengths_around_chunks_and_pieces_come_back() {
+fn values_around_chunk_and_piece_sizes_round_trip() {
     let sim = machine();
     let mut lens = vec![1, 2, 63, 64, 65];
     for chunks in [1, 2, 15, 16, 17, 32] {
@@ -18,14 +18,14 @@ fn values_of_all_lengths_around_chunks_and_pieces_come_back() {
         assert_eq!((pointer.id, pointer.value_bytes), (id, len as u64));
         assert_eq!(open(&sim, id).len().unwrap(), file_bytes(len as u64));
         assert!(read(&sim, &pointer).unwrap() == expected, "{len} bytes");
-        let blob = Blob::open_standalone(open(&sim, id), id).unwrap();
+        let blob = BlobReader::open_standalone(open(&sim, id), id).unwrap();
         assert_eq!(*blob.pointer(), pointer);
         blob.verify().unwrap();
     }
 }
 
 #[test]
-fn what_was_written_survives_power_loss_once_the_folder_is_synced() {
+fn values_survive_power_loss_after_directory_sync() {
     let sim = machine();
     let pointer = write(&sim, 3, &value(3, 100_000)).unwrap();
     sim.env().files.sync_dir(std::path::Path::new("/blobs")).unwrap();
@@ -35,11 +35,11 @@ fn what_was_written_survives_power_loss_once_the_folder_is_synced() {
 }
 
 #[test]
-fn a_value_that_has_no_room_is_refused_before_a_byte_of_it_is_written() {
+fn full_disk_refuses_a_value_before_any_write() {
     let sim = machine();
     sim.set_capacity(1 << 20);
     let refused = write(&sim, 1, &value(1, 2 << 20));
-    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
     assert!(!sim.sites().keys().any(|site| site.starts_with("write")));
 }
 

@@ -1,12 +1,12 @@
-//! Which benchmarks there are, and the list of those that `--benchmarks` asks for.
+//! Known benchmarks, and the list of those in `--benchmarks`.
 
 use std::time::Duration;
 
-use super::absent;
 use super::settings::Settings;
-use super::tally::Until;
-use crate::errors::{Failure, Outcome};
-use crate::nearest::nearest;
+use crate::bench::thread_stats::StopCondition;
+use crate::bench::unsupported_flags;
+use crate::errors::{CommandError, CommandResult};
+use crate::text::suggestion::nearest;
 
 /// Most keys that filluniquerandom shuffles: 8 bytes each.
 const UNIQUE_MAX: u64 = 1 << 30;
@@ -14,9 +14,9 @@ const UNIQUE_MAX: u64 = 1 << 30;
 /// Longest time that a reading benchmark of the tour takes.
 const TOUR_READ_TIME: Duration = Duration::from_secs(5);
 
-/// What a benchmark does.
+/// Kind of benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum BenchmarkKind {
     /// Writes keys in order.
     WriteSequential,
     /// Writes random keys.
@@ -67,31 +67,39 @@ pub enum Work {
     LevelStats,
 }
 
-impl Work {
+impl BenchmarkKind {
     fn is_random(self) -> bool {
         matches!(
             self,
-            Work::WriteRandom
-                | Work::Update
-                | Work::DeleteRandom
-                | Work::ReadRandom
-                | Work::ReadMissing
-                | Work::ReadHot
-                | Work::MultiRead
-                | Work::Seek
-                | Work::ReadWhileWriting
-                | Work::ReadWhileScanning
-                | Work::ReadWrite
+            BenchmarkKind::WriteRandom
+                | BenchmarkKind::Update
+                | BenchmarkKind::DeleteRandom
+                | BenchmarkKind::ReadRandom
+                | BenchmarkKind::ReadMissing
+                | BenchmarkKind::ReadHot
+                | BenchmarkKind::MultiRead
+                | BenchmarkKind::Seek
+                | BenchmarkKind::ReadWhileWriting
+                | BenchmarkKind::ReadWhileScanning
+                | BenchmarkKind::ReadWrite
         )
     }
 
     fn is_write(self) -> bool {
-        matches!(self, Work::WriteSequential | Work::WriteRandom | Work::WriteUnique)
+        matches!(
+            self,
+            BenchmarkKind::WriteSequential
+                | BenchmarkKind::WriteRandom
+                | BenchmarkKind::WriteUnique
+        )
     }
 
     /// Whether a result line says how long it took; the others print text of their own.
     pub fn has_result_line(self) -> bool {
-        !matches!(self, Work::Stats | Work::LevelStats | Work::WaitForCompaction)
+        !matches!(
+            self,
+            BenchmarkKind::Stats | BenchmarkKind::LevelStats | BenchmarkKind::WaitForCompaction
+        )
     }
 }
 
@@ -99,63 +107,63 @@ impl Work {
 #[derive(Debug, Clone, Copy)]
 struct Benchmark {
     name: &'static str,
-    work: Work,
+    kind: BenchmarkKind,
     /// Whether it starts with an empty store.
-    fresh: bool,
+    needs_fresh_store: bool,
 }
 
-const fn fresh(name: &'static str, work: Work) -> Benchmark {
-    Benchmark { name, work, fresh: true }
+const fn on_fresh_store(name: &'static str, work: BenchmarkKind) -> Benchmark {
+    Benchmark { name, kind: work, needs_fresh_store: true }
 }
 
-const fn on(name: &'static str, work: Work) -> Benchmark {
-    Benchmark { name, work, fresh: false }
+const fn on_existing_store(name: &'static str, work: BenchmarkKind) -> Benchmark {
+    Benchmark { name, kind: work, needs_fresh_store: false }
 }
 
 const BENCHMARKS: [Benchmark; 32] = [
-    fresh("fillseq", Work::WriteSequential),
-    fresh("fillrandom", Work::WriteRandom),
-    fresh("filluniquerandom", Work::WriteUnique),
-    fresh("fillbatch", Work::WriteSequential),
-    fresh("fillsync", Work::WriteRandom),
-    fresh("fill100K", Work::WriteRandom),
-    on("overwrite", Work::WriteRandom),
-    on("updaterandom", Work::Update),
-    on("deleteseq", Work::DeleteSequential),
-    on("deleterandom", Work::DeleteRandom),
-    on("readrandom", Work::ReadRandom),
-    on("readrandomsmall", Work::ReadRandom),
-    on("readmissing", Work::ReadMissing),
-    on("readhot", Work::ReadHot),
-    on("readseq", Work::ReadSequential),
-    on("readreverse", Work::ReadReverse),
-    on("multireadrandom", Work::MultiRead),
-    on("seekrandom", Work::Seek),
-    on("readwhilewriting", Work::ReadWhileWriting),
-    on("readwhilescanning", Work::ReadWhileScanning),
-    on("readrandomwriterandom", Work::ReadWrite),
-    on("open", Work::Open),
-    on("flush", Work::Flush),
-    on("compact", Work::Compact),
-    on("compactall", Work::Compact),
-    on("waitforcompaction", Work::WaitForCompaction),
-    on("verify", Work::Verify),
-    on("verifychecksum", Work::Verify),
-    on("xxh3", Work::Checksum),
-    on("crc32c", Work::Checksum),
-    on("stats", Work::Stats),
-    on("levelstats", Work::LevelStats),
+    on_fresh_store("fillseq", BenchmarkKind::WriteSequential),
+    on_fresh_store("fillrandom", BenchmarkKind::WriteRandom),
+    on_fresh_store("filluniquerandom", BenchmarkKind::WriteUnique),
+    on_fresh_store("fillbatch", BenchmarkKind::WriteSequential),
+    on_fresh_store("fillsync", BenchmarkKind::WriteRandom),
+    on_fresh_store("fill100K", BenchmarkKind::WriteRandom),
+    on_existing_store("overwrite", BenchmarkKind::WriteRandom),
+    on_existing_store("updaterandom", BenchmarkKind::Update),
+    on_existing_store("deleteseq", BenchmarkKind::DeleteSequential),
+    on_existing_store("deleterandom", BenchmarkKind::DeleteRandom),
+    on_existing_store("readrandom", BenchmarkKind::ReadRandom),
+    on_existing_store("readrandomsmall", BenchmarkKind::ReadRandom),
+    on_existing_store("readmissing", BenchmarkKind::ReadMissing),
+    on_existing_store("readhot", BenchmarkKind::ReadHot),
+    on_existing_store("readseq", BenchmarkKind::ReadSequential),
+    on_existing_store("readreverse", BenchmarkKind::ReadReverse),
+    on_existing_store("multireadrandom", BenchmarkKind::MultiRead),
+    on_existing_store("seekrandom", BenchmarkKind::Seek),
+    on_existing_store("readwhilewriting", BenchmarkKind::ReadWhileWriting),
+    on_existing_store("readwhilescanning", BenchmarkKind::ReadWhileScanning),
+    on_existing_store("readrandomwriterandom", BenchmarkKind::ReadWrite),
+    on_existing_store("open", BenchmarkKind::Open),
+    on_existing_store("flush", BenchmarkKind::Flush),
+    on_existing_store("compact", BenchmarkKind::Compact),
+    on_existing_store("compactall", BenchmarkKind::Compact),
+    on_existing_store("waitforcompaction", BenchmarkKind::WaitForCompaction),
+    on_existing_store("verify", BenchmarkKind::Verify),
+    on_existing_store("verifychecksum", BenchmarkKind::Verify),
+    on_existing_store("xxh3", BenchmarkKind::Checksum),
+    on_existing_store("crc32c", BenchmarkKind::Checksum),
+    on_existing_store("stats", BenchmarkKind::Stats),
+    on_existing_store("levelstats", BenchmarkKind::LevelStats),
 ];
 
 /// One benchmark of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct BenchmarkStep {
     /// Its name, as result lines print it.
     pub name: &'static str,
-    /// What it does.
-    pub work: Work,
+    /// Kind of benchmark.
+    pub kind: BenchmarkKind,
     /// Whether it starts with an empty store.
-    pub fresh: bool,
+    pub needs_fresh_store: bool,
     /// Entries it writes or chooses from.
     pub num: u64,
     /// Reads of each thread.
@@ -166,41 +174,41 @@ pub struct Step {
     pub batch_size: usize,
     /// Whether every write is synced.
     pub sync: bool,
-    /// What ends it.
-    pub until: Until,
+    /// Stop condition.
+    pub stop_condition: StopCondition,
     /// Runs that do not count.
     pub warmups: u64,
     /// Runs that count.
     pub repeats: u64,
 }
 
-/// The steps that the settings ask for; a sentence about the first name that is none.
-pub fn parse(settings: &Settings) -> Outcome<Vec<Step>> {
+/// Parses the steps of the settings; the error names the first unknown benchmark.
+pub fn parse(settings: &Settings) -> CommandResult<Vec<BenchmarkStep>> {
     let names = settings.benchmarks.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let steps = names.map(|name| step(name, settings)).collect::<Outcome<Vec<_>>>()?;
+    let steps = names.map(|name| parse_step(name, settings)).collect::<CommandResult<Vec<_>>>()?;
     if steps.is_empty() {
-        return Err(Failure::usage(
+        return Err(CommandError::usage(
             "--benchmarks names no benchmark; `umbel bench --help` lists them",
         ));
     }
     Ok(steps)
 }
 
-fn step(text: &str, settings: &Settings) -> Outcome<Step> {
-    let (name, warmups, repeats) = repeats(text)?;
+fn parse_step(text: &str, settings: &Settings) -> CommandResult<BenchmarkStep> {
+    let (name, warmups, repeats) = parse_repeats(text)?;
     let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) else {
-        return Err(unknown(name));
+        return Err(unknown_benchmark(name));
     };
-    let mut step = Step {
+    let mut step = BenchmarkStep {
         name: benchmark.name,
-        work: benchmark.work,
-        fresh: benchmark.fresh,
+        kind: benchmark.kind,
+        needs_fresh_store: benchmark.needs_fresh_store,
         num: settings.num,
         reads: settings.reads,
         value_size: settings.value_size,
         batch_size: settings.batch_size,
         sync: settings.sync,
-        until: until(benchmark.work, settings),
+        stop_condition: stop_condition(benchmark.kind, settings),
         warmups,
         repeats,
     };
@@ -216,7 +224,7 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
             step.value_size = 100_000;
         }
         "filluniquerandom" if step.num > UNIQUE_MAX => {
-            return Err(Failure::usage(format!(
+            return Err(CommandError::usage(format!(
                 "--num is {}, but filluniquerandom keeps the order of its keys in memory and takes \
                  at most {UNIQUE_MAX}; take fillrandom",
                 step.num
@@ -230,19 +238,19 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
 
 /// An order has an end, so that only random work goes by --duration. The tour's reads are cut short
 /// on a slow machine; what it writes is what it reads later.
-fn until(work: Work, settings: &Settings) -> Until {
+fn stop_condition(work: BenchmarkKind, settings: &Settings) -> StopCondition {
     match (work.is_random(), work.is_write(), settings.duration) {
-        (true, _, Some(duration)) => Until::Elapsed(duration),
-        (_, false, None) if settings.tour => Until::Sooner(TOUR_READ_TIME),
-        _ => Until::Counts,
+        (true, _, Some(duration)) => StopCondition::TimeElapsed(duration),
+        (_, false, None) if settings.tour => StopCondition::CountOrTime(TOUR_READ_TIME),
+        _ => StopCondition::CountReached,
     }
 }
 
 /// `name[X10-W2]` is run ten times after two runs that do not count.
-fn repeats(text: &str) -> Outcome<(&str, u64, u64)> {
+fn parse_repeats(text: &str) -> CommandResult<(&str, u64, u64)> {
     let Some((name, rest)) = text.split_once('[') else { return Ok((text, 0, 1)) };
     let wrong = || {
-        Failure::usage(format!(
+        CommandError::usage(format!(
             "`{text}` is no benchmark; repeats are written as in readrandom[X10-W2]: X runs after \
              W warm-up runs"
         ))
@@ -261,13 +269,15 @@ fn repeats(text: &str) -> Outcome<(&str, u64, u64)> {
     Ok((name, warmups, repeats))
 }
 
-fn unknown(name: &str) -> Failure {
-    if let Some(reason) = absent::reason(name) {
-        return Failure::usage(format!("the benchmark `{name}` of db_bench {reason}"));
+fn unknown_benchmark(name: &str) -> CommandError {
+    if let Some(reason) = unsupported_flags::reason(name) {
+        return CommandError::usage(format!("the benchmark `{name}` of db_bench {reason}"));
     }
     let meant = nearest(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
     let meant = meant.map_or(String::new(), |nearest| format!("; did you mean `{nearest}`?"));
-    Failure::usage(format!("unknown benchmark `{name}`{meant} (`umbel bench --help` lists them)"))
+    CommandError::usage(format!(
+        "unknown benchmark `{name}`{meant} (`umbel bench --help` lists them)"
+    ))
 }
 
 #[cfg(test)]
@@ -276,54 +286,57 @@ mod tests {
     use crate::bench::settings::testing::settings;
 
     #[test]
-    fn names_are_steps_with_their_own_sizes() {
+    fn benchmark_names_become_sized_steps() {
         let settings = settings(&["--benchmarks=fillsync,fill100K, fillbatch,,open", "--num=5k"]);
         let steps = parse(&settings).unwrap();
         assert_eq!(steps.len(), 4);
-        assert_eq!((steps[0].num, steps[0].sync, steps[0].fresh), (5, true, true));
+        assert_eq!((steps[0].num, steps[0].sync, steps[0].needs_fresh_store), (5, true, true));
         assert_eq!((steps[1].num, steps[1].value_size), (5, 100_000));
         assert_eq!((steps[2].num, steps[2].batch_size), (5000, 1000));
-        assert!(!steps[3].fresh);
+        assert!(!steps[3].needs_fresh_store);
     }
 
     #[test]
-    fn repeats_are_read_as_rocksdb_does() {
+    fn repeats_are_parsed_as_in_rocksdb() {
         let settings = settings(&["--benchmarks=readrandom[X3-W2],readseq[W1],compact[X2]"]);
         let steps = parse(&settings).unwrap();
         let counts: Vec<_> = steps.iter().map(|step| (step.warmups, step.repeats)).collect();
         assert_eq!(counts, [(2, 3), (1, 1), (0, 2)]);
         for text in ["readseq[X]", "readseq[X0]", "readseq[Y2]", "readseq[X2", "readseq[é]"] {
-            assert!(repeats(text).is_err(), "{text}");
+            assert!(parse_repeats(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn only_random_work_goes_by_time() {
+    fn duration_applies_only_to_random_benchmarks() {
         let flags = ["--benchmarks=readrandom,readseq,fillseq,fillrandom", "--duration=7"];
         let steps = parse(&settings(&flags)).unwrap();
-        let seven = Until::Elapsed(Duration::from_secs(7));
-        let untils: Vec<_> = steps.iter().map(|step| step.until).collect();
-        assert_eq!(untils, [seven, Until::Counts, Until::Counts, seven]);
+        let seven = StopCondition::TimeElapsed(Duration::from_secs(7));
+        let untils: Vec<_> = steps.iter().map(|step| step.stop_condition).collect();
+        assert_eq!(
+            untils,
+            [seven, StopCondition::CountReached, StopCondition::CountReached, seven]
+        );
         let tour = parse(&settings(&[])).unwrap();
-        let until = |name| tour.iter().find(|step| step.name == name).unwrap().until;
-        assert_eq!(until("fillrandom"), Until::Counts);
-        assert_eq!(until("seekrandom"), Until::Sooner(TOUR_READ_TIME));
+        let until = |name| tour.iter().find(|step| step.name == name).unwrap().stop_condition;
+        assert_eq!(until("fillrandom"), StopCondition::CountReached);
+        assert_eq!(until("seekrandom"), StopCondition::CountOrTime(TOUR_READ_TIME));
     }
 
     #[test]
-    fn a_typo_is_answered_with_the_nearest_name() {
+    fn misspelled_name_gets_suggestion() {
         let settings = settings(&["--benchmarks=fillrandom,readrandum"]);
         assert_eq!(
             parse(&settings).unwrap_err().to_string(),
             "unknown benchmark `readrandum`; did you mean `readrandom`? \
              (`umbel bench --help` lists them)"
         );
-        let far = unknown("mixgraph").to_string();
+        let far = unknown_benchmark("mixgraph").to_string();
         assert!(!far.contains("did you mean"), "{far}");
-        let snappy = unknown("snappycomp").to_string();
+        let snappy = unknown_benchmark("snappycomp").to_string();
         assert!(snappy.contains("measures Snappy, which Umbel does not have"), "{snappy}");
         for benchmark in BENCHMARKS {
-            assert_eq!(absent::reason(benchmark.name), None);
+            assert_eq!(unsupported_flags::reason(benchmark.name), None);
         }
     }
 }

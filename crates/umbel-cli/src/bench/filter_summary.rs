@@ -1,15 +1,15 @@
-//! What stands at the end of a run: what the filters were asked, what they saved and what they
-//! cost, level by level; and for the tour, what was seen, in plain words.
+//! Summary at the end of a run: probes, saved reads and memory of filters by level; for the tour,
+//! its results in plain words.
 
 use umbel::{KeyspaceStats, LevelStats};
 
 use super::settings::Settings;
-use super::tally::Counted;
-use crate::number::{bytes, grouped, percent};
+use crate::bench::thread_stats::BenchmarkTotals;
+use crate::text::numbers::{bytes, grouped, percent};
 
-/// What the filters of one level did over all stores of a run, and what they are at its end.
+/// Filter counts of one level over all stores of a run, and its sizes at the end.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct LevelFilters {
+pub struct LevelFilterTotals {
     /// The level.
     pub level: usize,
     /// Tables.
@@ -18,11 +18,11 @@ pub struct LevelFilters {
     pub entries: u64,
     /// Bytes of its filters.
     pub filter_bytes: u64,
-    /// How often a filter was asked.
+    /// Number of probes of a filter.
     pub probes: u64,
-    /// How often it said no: reads saved.
+    /// Number of negative probes: reads saved.
     pub true_negatives: u64,
-    /// How often it said maybe and the key was not there: reads in vain.
+    /// Number of false positives.
     pub false_positives: u64,
     /// The rate it is designed for.
     pub designed_rate: f64,
@@ -30,11 +30,11 @@ pub struct LevelFilters {
 
 /// All levels.
 #[derive(Debug, Clone, Default)]
-pub struct Filters {
-    levels: Vec<LevelFilters>,
+pub struct FilterTotals {
+    levels: Vec<LevelFilterTotals>,
 }
 
-impl Filters {
+impl FilterTotals {
     /// Adds what a store did until now. REQUIRES: called once for each time a store was open, when
     /// nothing reads any more.
     pub fn add(&mut self, keyspace: &KeyspaceStats) {
@@ -46,21 +46,24 @@ impl Filters {
         }
     }
 
-    fn level(&mut self, level: usize) -> &mut LevelFilters {
+    fn level(&mut self, level: usize) -> &mut LevelFilterTotals {
         while self.levels.len() <= level {
-            self.levels.push(LevelFilters { level: self.levels.len(), ..LevelFilters::default() });
+            self.levels.push(LevelFilterTotals {
+                level: self.levels.len(),
+                ..LevelFilterTotals::default()
+            });
         }
         &mut self.levels[level]
     }
 
-    /// The levels that have tables or had their filters asked.
-    pub fn levels(&self) -> impl Iterator<Item = &LevelFilters> {
+    /// The levels that have tables or had their filters probed.
+    pub fn levels(&self) -> impl Iterator<Item = &LevelFilterTotals> {
         self.levels.iter().filter(|level| level.tables > 0 || level.probes > 0)
     }
 
     /// All levels together.
-    pub fn total(&self) -> LevelFilters {
-        let mut total = LevelFilters::default();
+    pub fn total(&self) -> LevelFilterTotals {
+        let mut total = LevelFilterTotals::default();
         let mut expected = 0.0;
         for level in &self.levels {
             total.tables += level.tables;
@@ -69,10 +72,10 @@ impl Filters {
             total.probes += level.probes;
             total.true_negatives += level.true_negatives;
             total.false_positives += level.false_positives;
-            expected += level.designed_rate * level.absent() as f64;
+            expected += level.designed_rate * level.absent_probes() as f64;
         }
-        if total.absent() > 0 {
-            total.designed_rate = expected / total.absent() as f64;
+        if total.absent_probes() > 0 {
+            total.designed_rate = expected / total.absent_probes() as f64;
         }
         total
     }
@@ -80,13 +83,12 @@ impl Filters {
     /// The table and the sentences.
     pub fn text(&self) -> String {
         let total = self.total();
-        let mut text = "\nWhat the filters did, level by level\n".to_string();
+        let mut text = "\nFilters by level\n".to_string();
         if total.probes == 0 {
             text.push_str(if total.filter_bytes == 0 {
-                "Nothing: no table has a filter (nothing was flushed yet, or --bloom_bits is 0 or \
-                 -1).\n"
+                "No table has a filter: nothing was flushed yet, or --bloom_bits is 0 or -1.\n"
             } else {
-                "Nothing: no read got as far as a table.\n"
+                "No read probed a filter.\n"
             });
             return text;
         }
@@ -95,10 +97,10 @@ impl Filters {
             "level",
             "tables",
             "filters",
-            "asked",
-            "said no",
-            "let through",
-            "in vain",
+            "probes",
+            "negative",
+            "positive",
+            "false pos.",
             "measured",
             "designed"
         ));
@@ -111,7 +113,7 @@ impl Filters {
     }
 }
 
-impl LevelFilters {
+impl LevelFilterTotals {
     fn add(&mut self, stats: &LevelStats) {
         self.tables = stats.tables;
         self.entries = stats.entries;
@@ -125,21 +127,21 @@ impl LevelFilters {
         }
     }
 
-    /// How often a filter was asked for a key that its table does not have.
-    fn absent(&self) -> u64 {
+    /// Number of probes of a filter for a key that its table does not have.
+    fn absent_probes(&self) -> u64 {
         self.true_negatives + self.false_positives
     }
 
     /// The measured rate, where there was anything to measure.
     pub fn measured_rate(&self) -> Option<f64> {
-        let absent = self.absent();
+        let absent = self.absent_probes();
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
     }
 
     fn row(&self, name: &str) -> String {
         let measured = self.measured_rate().map_or("-".to_string(), percent);
         let designed =
-            if self.absent() > 0 { percent(self.designed_rate) } else { "-".to_string() };
+            if self.absent_probes() > 0 { percent(self.designed_rate) } else { "-".to_string() };
         format!(
             "{name:>5} {:>7} {:>10} {:>13} {:>13} {:>13} {:>11} {measured:>9} {designed:>9}\n",
             grouped(self.tables),
@@ -154,19 +156,19 @@ impl LevelFilters {
     fn sentences(&self) -> String {
         let saved = self.true_negatives as f64 / self.probes.max(1) as f64;
         let bits = self.filter_bytes as f64 * 8.0 / self.entries.max(1) as f64;
-        let in_vain = match self.measured_rate() {
+        let false_positives = match self.measured_rate() {
             Some(rate) => format!(
-                "Of the questions for absent keys {} were let through in vain ({} measured, {} by \
+                "{} probes were false positives, {} of the probes for absent keys ({} by \
                  design).\n",
                 grouped(self.false_positives),
                 percent(rate),
                 percent(self.designed_rate)
             ),
-            None => "No absent key was asked for, so that nothing could be saved.\n".to_string(),
+            None => "No probe was for an absent key.\n".to_string(),
         };
         format!(
-            "Filters were asked {} times and said no {} times ({}): so many reads of a table were \
-             saved.\n{in_vain}They take {} of memory now, {bits:.1} bits an entry.\n",
+            "{} filter probes, {} of them negative ({}), each of which saved a read of a table.\n\
+             {false_positives}The filters take {} of memory, {bits:.1} bits per entry.\n",
             grouped(self.probes),
             grouped(self.true_negatives),
             percent(saved),
@@ -176,12 +178,12 @@ impl LevelFilters {
 }
 
 /// The results of the tour in plain words.
-pub fn story(
+pub fn tour_summary(
     settings: &Settings,
-    results: &[(&'static str, Counted)],
-    filters: &Filters,
+    results: &[(&'static str, BenchmarkTotals)],
+    filters: &FilterTotals,
 ) -> String {
-    let mut text = "\nWhat was seen\n".to_string();
+    let mut text = "\nResults\n".to_string();
     for (name, counted) in results {
         if let Some(sentence) = sentence(name, counted, settings) {
             text.push_str(&format!("- {sentence}\n"));
@@ -191,8 +193,7 @@ pub fn story(
     if let (Some((_, hit)), Some((_, miss))) = (first("readrandom"), first("readmissing")) {
         let (hit, miss) = (hit.micros_per_operation(), miss.micros_per_operation());
         text.push_str(&format!(
-            "- So asking for what is not there took {} of the time that asking for what is there \
-             took.\n",
+            "- A lookup of an absent key took {} of the time of a lookup of a random key.\n",
             percent(miss / hit.max(1e-9))
         ));
     }
@@ -200,7 +201,7 @@ pub fn story(
     if total.probes > 0 {
         let saved = total.true_negatives as f64 / total.probes as f64;
         text.push_str(&format!(
-            "- {} of all questions to filters ended there, at {} of memory (see above).\n",
+            "- {} of all filter probes were negative, with {} of filters in memory (see above).\n",
             percent(saved),
             bytes(total.filter_bytes)
         ));
@@ -208,29 +209,27 @@ pub fn story(
     text
 }
 
-fn sentence(name: &str, counted: &Counted, settings: &Settings) -> Option<String> {
+fn sentence(name: &str, counted: &BenchmarkTotals, settings: &Settings) -> Option<String> {
     let rate = grouped(counted.operations_per_second() as u64);
     let done = grouped(counted.done);
     let time = duration(counted.micros_per_operation());
     let size = bytes((settings.key_size + settings.value_size) as u64);
-    let found = percent(counted.found as f64 / counted.asked.max(1) as f64);
+    let found = percent(counted.found as f64 / counted.lookup_count.max(1) as f64);
     Some(match name {
         "fillrandom" => format!(
             "{done} entries of {size} were written in random order, {rate} a second ({time} each)."
         ),
-        "overwrite" => format!("{done} entries were written over them, {rate} a second."),
-        "readrandom" => format!("A random key was read in {time}; {found} of them were there."),
-        "readmissing" => format!(
-            "A key that is not there, but lies between those that are, was answered in {time}."
-        ),
+        "overwrite" => format!("{done} entries were overwritten, {rate} a second."),
+        "readrandom" => format!("A random key was read in {time}; {found} of them were present."),
+        "readmissing" => format!("An absent key between present ones was looked up in {time}."),
         "readhot" => format!("A key among the first hundredth was read in {time}."),
         "multireadrandom" => format!(
-            "Asked for {} at a time, a key took {time}.",
+            "A key of a multi-get of {} took {time}.",
             grouped(settings.multi_get_keys as u64)
         ),
-        "seekrandom" => format!("An iterator was made and put on a key in {time}."),
-        "readseq" => format!("Forwards in key order, {rate} entries were read a second."),
-        "readreverse" => format!("Backwards, {rate} a second."),
+        "seekrandom" => format!("An iterator was created and positioned in {time}."),
+        "readseq" => format!("A forward scan read {rate} entries a second."),
+        "readreverse" => format!("A backward scan read {rate} entries a second."),
         "readwhilewriting" => {
             format!("While another thread wrote as fast as it could, a read took {time}.")
         }
@@ -238,7 +237,7 @@ fn sentence(name: &str, counted: &Counted, settings: &Settings) -> Option<String
     })
 }
 
-/// A duration in the unit that people would say.
+/// A duration in its usual unit.
 fn duration(micros: f64) -> String {
     if micros < 1.0 {
         format!("{:.0} ns", micros * 1000.0)
@@ -270,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn counts_add_up_over_stores_and_sizes_are_those_of_the_last() {
-        let mut filters = Filters::default();
+    fn summary_adds_counts_and_keeps_last_sizes() {
+        let mut filters = FilterTotals::default();
         filters.add(&store(10_000));
         filters.add(&store(20_000));
         let total = filters.total();
@@ -280,33 +279,33 @@ mod tests {
         assert_eq!(total.measured_rate(), Some(300.0 / 15_300.0));
         assert_eq!(filters.levels().count(), 1);
         let text = filters.text();
-        assert!(text.contains("asked 30,000 times and said no 15,000 times (50.0 %)"), "{text}");
-        assert!(text.contains("300 were let through in vain (1.96 % measured, 2.00 %"), "{text}");
-        assert!(text.contains("1.2 KB of memory now, 10.0 bits an entry"), "{text}");
+        assert!(text.contains("30,000 filter probes, 15,000 of them negative (50.0 %)"), "{text}");
+        assert!(text.contains("300 probes were false positives, 1.96 % of the probes"), "{text}");
+        assert!(text.contains("1.2 KB of memory, 10.0 bits per entry"), "{text}");
     }
 
     #[test]
-    fn nothing_asked_is_said_so() {
-        let text = Filters::default().text();
-        assert!(text.contains("no table has a filter"), "{text}");
-        let mut filters = Filters::default();
+    fn no_lookups_are_reported_as_such() {
+        let text = FilterTotals::default().text();
+        assert!(text.contains("No table has a filter"), "{text}");
+        let mut filters = FilterTotals::default();
         filters.add(&store(0));
-        assert!(filters.text().contains("no read got as far as a table"));
+        assert!(filters.text().contains("No read probed a filter"));
     }
 
     #[test]
-    fn the_story_compares_hits_with_misses() {
-        let counted = |seconds: f64| Counted {
+    fn tour_summary_compares_hits_and_misses() {
+        let counted = |seconds: f64| BenchmarkTotals {
             done: 1_000_000,
             seconds,
             found: 500_000,
-            asked: 1_000_000,
-            ..Counted::default()
+            lookup_count: 1_000_000,
+            ..BenchmarkTotals::default()
         };
         let results = [("readrandom", counted(2.0)), ("readmissing", counted(0.5))];
-        let text = story(&settings(&[]), &results, &Filters::default());
+        let text = tour_summary(&settings(&[]), &results, &FilterTotals::default());
         assert!(text.contains("A random key was read in 2.00 µs; 50.0 % of them were"), "{text}");
-        assert!(text.contains("answered in 500 ns"), "{text}");
-        assert!(text.contains("not there took 25.0 % of the time"), "{text}");
+        assert!(text.contains("looked up in 500 ns"), "{text}");
+        assert!(text.contains("absent key took 25.0 % of the time"), "{text}");
     }
 }

@@ -6,10 +6,10 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::output::note;
+use crate::io::output::note;
 
 /// Their names, as db_bench spells them.
-pub const LEFT_ASIDE: &[&str] = &[
+pub const IGNORED_FLAGS: &[&str] = &[
     "allow_concurrent_memtable_write",
     "bytes_per_sync",
     "cache_index_and_filter_blocks",
@@ -60,10 +60,10 @@ pub const LEFT_ASIDE: &[&str] = &[
 ];
 
 /// Says which of them were given.
-pub fn note_left_aside(matches: &ArgMatches) {
-    for name in LEFT_ASIDE {
+pub fn warn_ignored_flags(matches: &ArgMatches) {
+    for name in IGNORED_FLAGS {
         if matches.value_source(name) == Some(ValueSource::CommandLine) {
-            note(&format!("umbel: note: --{name} means nothing here and was left aside"));
+            note(&format!("umbel: note: --{name} has no effect here and was ignored"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Random numbers, and keys made of numbers.
 
-use super::flags::KeyFormat;
 use super::settings::Settings;
+use crate::bench::bench_flags::KeyFormat;
 
 /// Blackman and Vigna's xoroshiro128+: two words of state, no multiplication, about a nanosecond.
 #[derive(Debug, Clone)]
@@ -46,27 +46,27 @@ fn split_mix(state: &mut u64) -> u64 {
 
 /// Makes keys, always in the same buffer.
 #[derive(Debug, Clone)]
-pub struct Keys {
+pub struct KeyGenerator {
     format: KeyFormat,
     prefix: usize,
     size: usize,
     buffer: Vec<u8>,
 }
 
-impl Keys {
+impl KeyGenerator {
     /// Keys that the fill benchmarks write.
-    pub fn new(settings: &Settings) -> Keys {
+    pub fn new(settings: &Settings) -> KeyGenerator {
         let size = settings.key_size;
         let prefix = settings.key_prefix;
         let mut buffer = vec![b'0'; size];
         buffer[..prefix].fill(b'a');
-        Keys { format: settings.key_format, prefix, size, buffer }
+        KeyGenerator { format: settings.key_format, prefix, size, buffer }
     }
 
     /// Keys that lie between them: a RocksDB key with one `0` more, a LevelDB key with its last
-    /// digit missing. Both engines' `readmissing` asks for these.
-    pub fn missing(settings: &Settings) -> Keys {
-        let mut keys = Keys::new(settings);
+    /// digit missing. Both engines' `readmissing` looks these up.
+    pub fn missing_key(settings: &Settings) -> KeyGenerator {
+        let mut keys = KeyGenerator::new(settings);
         match settings.key_format {
             KeyFormat::Rocksdb => keys.buffer.push(b'0'),
             KeyFormat::Leveldb => keys.buffer.truncate(keys.size - 1),
@@ -110,24 +110,24 @@ mod tests {
     #[test]
     fn rocksdb_keys_are_big_endian_and_padded() {
         let settings = settings(&["--key_size=12", "--key_prefix=1"]);
-        let mut keys = Keys::new(&settings);
+        let mut keys = KeyGenerator::new(&settings);
         assert_eq!(keys.key(0x0102_0304), b"a\0\0\0\0\x01\x02\x03\x04000");
         assert_eq!(keys.key(5), b"a\0\0\0\0\0\0\0\x05000");
-        let mut missing = Keys::missing(&settings);
+        let mut missing = KeyGenerator::missing_key(&settings);
         assert_eq!(missing.key(5), b"a\0\0\0\0\0\0\0\x050000");
     }
 
     #[test]
-    fn a_short_rocksdb_key_keeps_the_low_bytes() {
+    fn short_rocksdb_key_keeps_the_low_bytes() {
         let settings = settings(&["--key_size=2"]);
-        assert_eq!(Keys::new(&settings).key(0x0102_0304), b"\x03\x04");
+        assert_eq!(KeyGenerator::new(&settings).key(0x0102_0304), b"\x03\x04");
     }
 
     #[test]
     fn leveldb_keys_are_sixteen_digits() {
         let settings = settings(&["--key_format=leveldb", "--key_prefix=2"]);
-        assert_eq!(Keys::new(&settings).key(123), b"aa0000000000000123");
-        assert_eq!(Keys::missing(&settings).key(123), b"aa000000000000012");
+        assert_eq!(KeyGenerator::new(&settings).key(123), b"aa0000000000000123");
+        assert_eq!(KeyGenerator::missing_key(&settings).key(123), b"aa000000000000012");
     }
 
     #[test]

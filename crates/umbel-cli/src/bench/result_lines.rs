@@ -1,11 +1,11 @@
 //! Result lines, to the letter of LevelDB's and RocksDB's db_bench, so that programs that read
 //! those read these.
 
-use super::flags::LineFormat;
-use super::tally::Counted;
+use crate::bench::bench_flags::LineFormat;
+use crate::bench::thread_stats::BenchmarkTotals;
 
 /// The result of one run of a benchmark, histograms included, line breaks included.
-pub fn result(format: LineFormat, name: &str, counted: &Counted) -> String {
+pub fn result_text(format: LineFormat, name: &str, counted: &BenchmarkTotals) -> String {
     let mut text = match format {
         LineFormat::Leveldb => leveldb_line(name, counted),
         LineFormat::Rocksdb => rocksdb_line(name, counted),
@@ -24,8 +24,8 @@ pub fn result(format: LineFormat, name: &str, counted: &Counted) -> String {
 const LEVELDB_WITHOUT_RATE: [&str; 6] =
     ["readrandom", "readrandomsmall", "readmissing", "readhot", "readwhilewriting", "seekrandom"];
 
-/// What stands behind the numbers: the rate in bytes, then the message.
-fn extra(counted: &Counted, has_rate: bool) -> String {
+/// Text after the numbers: the rate in bytes, then the message.
+fn rate_and_message(counted: &BenchmarkTotals, has_rate: bool) -> String {
     let rate = counted.megabytes_per_second().filter(|_| has_rate);
     let rate = rate.map(|rate| format!("{rate:6.1} MB/s"));
     let message = (!counted.message.is_empty()).then(|| counted.message.clone());
@@ -33,46 +33,46 @@ fn extra(counted: &Counted, has_rate: bool) -> String {
     if parts.is_empty() { String::new() } else { format!(" {}", parts.join(" ")) }
 }
 
-fn leveldb_line(name: &str, counted: &Counted) -> String {
-    let extra = extra(counted, !LEVELDB_WITHOUT_RATE.contains(&name));
+fn leveldb_line(name: &str, counted: &BenchmarkTotals) -> String {
+    let extra = rate_and_message(counted, !LEVELDB_WITHOUT_RATE.contains(&name));
     format!("{name:<12} : {:11.3} micros/op;{extra}\n", counted.micros_per_operation())
 }
 
-fn rocksdb_line(name: &str, counted: &Counted) -> String {
+fn rocksdb_line(name: &str, counted: &BenchmarkTotals) -> String {
     format!(
         "{name:<12} : {:11.3} micros/op {} ops/sec {:.3} seconds {} operations;{}\n",
         counted.micros_per_operation(),
         counted.operations_per_second() as u64,
         counted.elapsed(),
         counted.operations(),
-        extra(counted, true)
+        rate_and_message(counted, true)
     )
 }
 
 /// The line in the place of a benchmark that needs a fresh store and must not make one.
-pub fn skipped(name: &str) -> String {
+pub fn skipped_line(name: &str) -> String {
     format!("{name:<12} : skipped (--use_existing_db is true)\n")
 }
 
-/// What gets found, as the engine of the format says it. RocksDB's own message for these
-/// benchmarks ends with a line break.
-pub fn found_message(format: LineFormat, found: u64, asked: u64, num: u64) -> String {
+/// Message with the number of found keys in the format of the engine. That of RocksDB ends with a
+/// line break.
+pub fn found_message(format: LineFormat, found: u64, lookups: u64, num: u64) -> String {
     match format {
         LineFormat::Leveldb => format!("({found} of {num} found)"),
-        LineFormat::Rocksdb => format!("({found} of {asked} found)\n"),
+        LineFormat::Rocksdb => format!("({found} of {lookups} found)\n"),
     }
 }
 
 /// The runs of a repeated benchmark.
 #[derive(Debug, Default)]
-pub struct Repeats {
+pub struct RepeatStats {
     operations: Vec<f64>,
     megabytes: Vec<f64>,
 }
 
-impl Repeats {
+impl RepeatStats {
     /// Adds a run.
-    pub fn add(&mut self, counted: &Counted) {
+    pub fn add(&mut self, counted: &BenchmarkTotals) {
         self.operations.push(counted.operations_per_second());
         self.megabytes.extend(counted.megabytes_per_second());
     }
@@ -82,7 +82,7 @@ impl Repeats {
     }
 
     /// The line after each run; `None` for the first one.
-    pub fn so_far(&self, name: &str, interval_only: bool) -> Option<String> {
+    pub fn progress_line(&self, name: &str, interval_only: bool) -> Option<String> {
         let runs = self.operations.len();
         if runs < 2 {
             return None;
@@ -91,10 +91,10 @@ impl Repeats {
         let (bytes, bytes_margin) = (mean(&self.megabytes), confidence(&self.megabytes));
         let (rate, margin) = (rate as i64, margin as i64);
         let text = if interval_only {
-            let (least, most) = (rate - margin, rate + margin);
-            let line = format!("{name} [CI95 {runs} runs] : ({least}, {most}) ops/sec");
-            let (least, most) = (bytes - bytes_margin, bytes + bytes_margin);
-            (line, format!("; ({least:.1}, {most:.1}) MB/sec"))
+            let (low, high) = (rate - margin, rate + margin);
+            let line = format!("{name} [CI95 {runs} runs] : ({low}, {high}) ops/sec");
+            let (low, high) = (bytes - bytes_margin, bytes + bytes_margin);
+            (line, format!("; ({low:.1}, {high:.1}) MB/sec"))
         } else {
             let line = format!("{name} [AVG {runs} runs] : {rate} (\u{b1} {margin}) ops/sec");
             (line, format!("; {bytes:6.1} (\u{b1} {bytes_margin:.1}) MB/sec"))
@@ -104,7 +104,7 @@ impl Repeats {
     }
 
     /// The lines after the last run; `None` where there was only one.
-    pub fn all(&self, name: &str) -> Option<String> {
+    pub fn summary_lines(&self, name: &str) -> Option<String> {
         let runs = self.operations.len();
         if runs < 2 {
             return None;
@@ -158,46 +158,46 @@ mod tests {
 
     use super::*;
 
-    fn counted() -> Counted {
-        Counted {
+    fn counted() -> BenchmarkTotals {
+        BenchmarkTotals {
             done: 2000,
             bytes: 2 << 20,
             seconds: 0.5,
             start: Duration::from_secs(1),
             end: Duration::from_millis(1250),
-            ..Counted::default()
+            ..BenchmarkTotals::default()
         }
     }
 
     #[test]
-    fn leveldb_lines_are_to_the_letter() {
+    fn leveldb_result_lines_match_exactly() {
         let format = LineFormat::Leveldb;
         assert_eq!(
-            result(format, "fillseq", &counted()),
+            result_text(format, "fillseq", &counted()),
             "fillseq      :     250.000 micros/op;    8.0 MB/s\n"
         );
         let message = found_message(format, 632, 1000, 2000);
-        let counted = Counted { message, ..counted() };
+        let counted = BenchmarkTotals { message, ..counted() };
         for (name, column) in [
             ("readrandom", "readrandom   "),
             ("readwhilewriting", "readwhilewriting "),
             ("seekrandom", "seekrandom   "),
         ] {
             let line = format!("{column}:     250.000 micros/op; (632 of 2000 found)\n");
-            assert_eq!(result(format, name, &counted), line);
+            assert_eq!(result_text(format, name, &counted), line);
         }
-        let counted = Counted { bytes: 0, message: String::new(), ..counted };
+        let counted = BenchmarkTotals { bytes: 0, message: String::new(), ..counted };
         assert_eq!(
-            result(format, "multireadrandom", &counted),
+            result_text(format, "multireadrandom", &counted),
             "multireadrandom :     250.000 micros/op;\n"
         );
     }
 
     #[test]
-    fn rocksdb_lines_are_to_the_letter() {
+    fn rocksdb_result_lines_match_exactly() {
         let format = LineFormat::Rocksdb;
         let message = found_message(format, 632, 1000, 2000);
-        let whole = Counted { message, ..counted() };
+        let whole = BenchmarkTotals { message, ..counted() };
         for (name, column) in
             [("readrandom", "readrandom   "), ("readwhilewriting", "readwhilewriting ")]
         {
@@ -205,47 +205,47 @@ mod tests {
                 "{column}:     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations;    \
                  8.0 MB/s (632 of 1000 found)\n\n"
             );
-            assert_eq!(result(format, name, &whole), line);
+            assert_eq!(result_text(format, name, &whole), line);
         }
         // Without --seek_nexts no bytes are read.
         assert_eq!(
-            result(format, "seekrandom", &Counted { bytes: 0, ..whole }),
+            result_text(format, "seekrandom", &BenchmarkTotals { bytes: 0, ..whole }),
             "seekrandom   :     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations; (632 \
              of 1000 found)\n\n"
         );
         assert_eq!(
-            result(format, "compact", &Counted { done: 0, bytes: 0, ..counted() }),
+            result_text(format, "compact", &BenchmarkTotals { done: 0, bytes: 0, ..counted() }),
             "compact      :  500000.000 micros/op 4 ops/sec 0.250 seconds 1 operations;\n"
         );
-        assert_eq!(skipped("fillseq"), "fillseq      : skipped (--use_existing_db is true)\n");
+        assert_eq!(skipped_line("fillseq"), "fillseq      : skipped (--use_existing_db is true)\n");
     }
 
     #[test]
-    fn repeats_are_summed_up_as_rocksdb_does() {
-        let mut repeats = Repeats::default();
+    fn repeats_are_summarized_as_in_rocksdb() {
+        let mut repeats = RepeatStats::default();
         repeats.add(&counted());
-        assert_eq!(repeats.so_far("readseq", false), None);
-        assert_eq!(repeats.all("readseq"), None);
-        repeats.add(&Counted { done: 1000, ..counted() });
+        assert_eq!(repeats.progress_line("readseq", false), None);
+        assert_eq!(repeats.summary_lines("readseq"), None);
+        repeats.add(&BenchmarkTotals { done: 1000, ..counted() });
         assert_eq!(
-            repeats.so_far("readseq", false).unwrap(),
+            repeats.progress_line("readseq", false).unwrap(),
             "readseq [AVG 2 runs] : 6000 (± 3919) ops/sec;    8.0 (± 0.0) MB/sec\n"
         );
         assert_eq!(
-            repeats.so_far("readseq", true).unwrap(),
+            repeats.progress_line("readseq", true).unwrap(),
             "readseq [CI95 2 runs] : (2081, 9919) ops/sec; (8.0, 8.0) MB/sec\n"
         );
         assert_eq!(
-            repeats.all("readseq").unwrap(),
+            repeats.summary_lines("readseq").unwrap(),
             "\nreadseq [AVG    2 runs] : 6000 (± 3919) ops/sec; 0.167 ms/op;    8.0 (± 0.0) \
              MB/sec\nreadseq [MEDIAN 2 runs] : 6000 ops/sec;    8.0 MB/sec\n"
         );
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatStats::default();
         for _ in 0..3 {
-            repeats.add(&Counted { bytes: 0, ..counted() });
+            repeats.add(&BenchmarkTotals { bytes: 0, ..counted() });
         }
         assert_eq!(
-            repeats.so_far("compact", false).unwrap(),
+            repeats.progress_line("compact", false).unwrap(),
             "compact [AVG 3 runs] : 8000 (± 0) ops/sec\n"
         );
     }

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::settings::Settings;
-use super::summary::{Filters, LevelFilters};
-use super::tally::{Counted, Latency};
-use crate::statistics;
+use crate::bench::filter_summary::{FilterTotals, LevelFilterTotals};
+use crate::bench::thread_stats::{BenchmarkTotals, OperationLatency};
+use crate::stats_json;
 
 /// One run of a benchmark.
-pub fn result(name: &str, counted: &Counted) -> Value {
+pub fn result(name: &str, counted: &BenchmarkTotals) -> Value {
     json!({
         "name": name,
         "operations": counted.operations(),
@@ -17,7 +17,7 @@ pub fn result(name: &str, counted: &Counted) -> Value {
         "ops_per_second": counted.operations_per_second(),
         "bytes": counted.bytes,
         "mb_per_second": counted.megabytes_per_second(),
-        "asked": counted.asked,
+        "asked": counted.lookup_count,
         "found": counted.found,
         "message": counted.message.trim_end(),
         "latencies": counted.latencies.iter().map(latency).collect::<Vec<_>>(),
@@ -29,23 +29,23 @@ pub fn skipped(name: &str) -> Value {
     json!({ "name": name, "skipped": "--use_existing_db is true" })
 }
 
-fn latency(latency: &Latency) -> Value {
+fn latency(latency: &OperationLatency) -> Value {
     let nanos = &latency.nanos;
     json!({
         "operation": latency.name,
         "count": nanos.count(),
         "average_ns": nanos.average(),
-        "min_ns": nanos.least(),
+        "min_ns": nanos.min(),
         "p50_ns": nanos.percentile(50.0),
         "p75_ns": nanos.percentile(75.0),
         "p99_ns": nanos.percentile(99.0),
         "p99_9_ns": nanos.percentile(99.9),
         "p99_99_ns": nanos.percentile(99.99),
-        "max_ns": nanos.most(),
+        "max_ns": nanos.max(),
     })
 }
 
-/// What the run went by.
+/// Settings of the run.
 pub fn settings(settings: &Settings) -> Value {
     json!({
         "benchmarks": settings.benchmarks,
@@ -59,7 +59,7 @@ pub fn settings(settings: &Settings) -> Value {
         "compression": settings.compression_name,
         "compression_ratio": settings.compression_ratio,
         "bloom_bits": settings.keyspace.bloom_bits,
-        "existence_filter": statistics::existence_size(settings.keyspace.existence_filter),
+        "existence_filter": stats_json::existence_size_json(settings.keyspace.existence_filter),
         "memory": settings.options.memory_bytes,
         "open_tables": settings.options.open_tables_max,
         "cache_size": settings.options.cache_bytes,
@@ -73,15 +73,15 @@ pub fn settings(settings: &Settings) -> Value {
     })
 }
 
-/// What the filters did.
-pub fn filters(filters: &Filters) -> Value {
+/// Filter counts.
+pub fn filters(filters: &FilterTotals) -> Value {
     json!({
         "levels": filters.levels().map(level).collect::<Vec<_>>(),
         "total": level(&filters.total()),
     })
 }
 
-fn level(level: &LevelFilters) -> Value {
+fn level(level: &LevelFilterTotals) -> Value {
     json!({
         "level": level.level,
         "tables": level.tables,

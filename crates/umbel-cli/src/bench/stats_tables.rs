@@ -4,15 +4,15 @@
 
 use umbel::{KeyspaceStats, LevelStats, Stats};
 
-use super::flags::LineFormat;
+use crate::bench::bench_flags::LineFormat;
 
 const MEGABYTE: f64 = 1_048_576.0;
 const GIGABYTE: f64 = 1_073_741_824.0;
 
-/// What happened since the store was opened.
+/// Totals since the store was opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Session {
-    /// How long ago that was.
+pub struct SessionTotals {
+    /// Seconds since then.
     pub seconds: f64,
     /// Keys written or deleted since.
     pub writes: u64,
@@ -23,7 +23,7 @@ pub fn stats(
     format: LineFormat,
     stats: &Stats,
     keyspace: &KeyspaceStats,
-    session: Session,
+    session: SessionTotals,
 ) -> String {
     match format {
         LineFormat::Leveldb => leveldb_stats(keyspace),
@@ -60,7 +60,7 @@ fn leveldb_stats(keyspace: &KeyspaceStats) -> String {
     text
 }
 
-fn rocksdb_stats(stats: &Stats, keyspace: &KeyspaceStats, session: Session) -> String {
+fn rocksdb_stats(stats: &Stats, keyspace: &KeyspaceStats, session: SessionTotals) -> String {
     const COLUMNS: &str = "Level    Files   Size     Score Read(GB)  Rn(GB) Rnp1(GB) Write(GB) \
         WPreComp(GB) Wnew(GB) Moved(GB) W-Amp Rd(MB/s) Wr(MB/s) Comp(sec) CompMergeCPU(sec) \
         Comp(cnt) Avg(sec) KeyIn KeyDrop Rblob(GB) Wblob(GB)";
@@ -146,7 +146,7 @@ fn database(stats: &Stats, keyspace: &KeyspaceStats, writes: u64, seconds: f64) 
     let (commits, groups) = (count(stats.commits), count(stats.commit_groups));
     let per_group = stats.commits as f64 / stats.commit_groups.max(1) as f64;
     let per_sync = stats.commits as f64 / stats.log_syncs.max(1) as f64;
-    let stalled = Stall { micros: stats.stall_micros, seconds }.text();
+    let stalled = StallTime { micros: stats.stall_micros, seconds }.text();
     let mut text =
         format!("\n** DB Stats **\nUptime(secs): {seconds:.1} total, {seconds:.1} interval\n");
     // The first interval is all there was.
@@ -168,12 +168,12 @@ fn database(stats: &Stats, keyspace: &KeyspaceStats, writes: u64, seconds: f64) 
     text
 }
 
-struct Stall {
+struct StallTime {
     micros: u64,
     seconds: f64,
 }
 
-impl Stall {
+impl StallTime {
     /// `HH:MM:SS.mmm H:M:S, %.1f percent`, as RocksDB writes it.
     fn text(&self) -> String {
         let millis = self.micros / 1000;
@@ -187,7 +187,7 @@ impl Stall {
     }
 }
 
-/// A size as RocksDB writes it: at least KB, two digits behind the point.
+/// A size as RocksDB writes it: at least KB, two digits after the point.
 fn size(bytes: u64) -> String {
     let mut value = bytes as f64 / 1024.0;
     for unit in ["KB", "MB", "GB"] {
@@ -200,7 +200,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A count as RocksDB writes it: thousands as K, millions as M, billions as G, without digits
-/// behind the point, and only from 10,000 on.
+/// after the point, and only from 10,000 on.
 fn count(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn level_stats_are_to_the_letter() {
+    fn level_stats_match_rocksdb_text() {
         assert_eq!(
             level_stats(&keyspace()),
             "Level Files Size(MB)\n--------------------\n  0        0        0\n  \
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn leveldb_stats_are_to_the_letter() {
+    fn leveldb_stats_match_exactly() {
         assert_eq!(
             leveldb_stats(&keyspace()),
             "                               Compactions\n\
@@ -250,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_stats_have_the_lines_that_scripts_look_for() {
+    fn rocksdb_stats_have_lines_that_scripts_parse() {
         let stats = Stats { stall_micros: 61_500_000, ..Stats::default() };
-        let text = rocksdb_stats(&stats, &keyspace(), Session { seconds: 123.0, writes: 5 });
+        let text = rocksdb_stats(&stats, &keyspace(), SessionTotals { seconds: 123.0, writes: 5 });
         for start in [
             "** Compaction Stats [default] **",
             "Level    Files   Size     Score Read(GB)",

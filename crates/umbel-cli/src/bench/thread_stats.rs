@@ -1,4 +1,4 @@
-//! What one thread counts while it runs a benchmark, and what all threads counted together.
+//! Counts of one thread in a benchmark, and of all threads together.
 //!
 //! The clock is read at the start, at the end and every 1000 operations or so. Only --histogram
 //! reads it for each operation: a reading costs about as much as a fast get.
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use umbel_env::Clock;
 
-use super::flags::LineFormat;
 use super::header::timestamp;
 use super::histogram::{Histogram, Layout};
 use super::settings::Settings;
-use crate::output::note;
+use crate::bench::bench_flags::LineFormat;
+use crate::io::output::note;
 
 /// Operations between two looks at the clock, the stop flag and the progress counter.
 const CHECK_INTERVAL: u64 = 1000;
 
-/// What ends a benchmark.
+/// Stop condition of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum StopCondition {
     /// Its counts.
-    Counts,
+    CountReached,
     /// Its counts, or this time where that is over sooner.
-    Sooner(Duration),
+    CountOrTime(Duration),
     /// This time, whatever the counts say.
-    Elapsed(Duration),
+    TimeElapsed(Duration),
 }
 
 /// Kinds of operations, each with its own histogram.
@@ -38,7 +38,7 @@ pub enum Operation {
     Write = 1,
     /// A delete.
     Delete = 2,
-    /// A seek, with the entries read behind it.
+    /// A seek, with the entries read after it.
     Seek = 3,
     /// A read, a change and a write.
     Update = 4,
@@ -51,7 +51,7 @@ const OPERATION_NAMES: [&str; 6] = ["read", "write", "delete", "seek", "update",
 
 /// The latencies of one kind of operation.
 #[derive(Debug, Clone)]
-pub struct Latency {
+pub struct OperationLatency {
     /// The kind's name.
     pub name: &'static str,
     /// Microseconds, in the buckets that are printed.
@@ -60,21 +60,21 @@ pub struct Latency {
     pub nanos: Histogram,
 }
 
-/// What the threads of a benchmark share.
+/// State that the threads of a benchmark share.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedState {
     /// Set when every thread has to end.
     pub stop: AtomicBool,
     /// Operations done, for the progress bar.
     pub done: AtomicU64,
     /// Threads that are still at work, the one that runs beside them not counted.
-    pub at_work: AtomicU64,
+    pub running: AtomicU64,
 }
 
 /// One thread's counts.
-pub struct Tally<'a> {
+pub struct ThreadStats<'a> {
     clock: &'a dyn Clock,
-    shared: &'a Shared,
+    shared: &'a SharedState,
     thread: usize,
     start: Duration,
     end: Duration,
@@ -87,23 +87,23 @@ pub struct Tally<'a> {
     /// Gets that found their key.
     pub found: u64,
     /// Gets.
-    pub asked: u64,
-    /// What the result line says behind the numbers.
+    pub lookup_count: u64,
+    /// Text of the result line after the numbers.
     pub message: String,
     over: bool,
     next_check: u64,
     published: u64,
-    latencies: Option<Latencies>,
-    interval: Option<Interval>,
+    latencies: Option<ThreadLatencies>,
+    interval: Option<IntervalReport>,
 }
 
-struct Latencies {
+struct ThreadLatencies {
     layout: Layout,
     last: Duration,
-    kinds: [Option<Box<Latency>>; OPERATION_NAMES.len()],
+    kinds: [Option<Box<OperationLatency>>; OPERATION_NAMES.len()],
 }
 
-struct Interval {
+struct IntervalReport {
     operations: u64,
     time: Duration,
     next: u64,
@@ -111,26 +111,26 @@ struct Interval {
     last_done: u64,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> ThreadStats<'a> {
     /// Starts counting.
     pub fn start(
         settings: &Settings,
         clock: &'a dyn Clock,
-        shared: &'a Shared,
+        shared: &'a SharedState,
         thread: usize,
-        until: Until,
-    ) -> Tally<'a> {
+        until: StopCondition,
+    ) -> ThreadStats<'a> {
         let now = clock.now();
         let layout = match settings.format {
             LineFormat::Leveldb => Layout::Leveldb,
             LineFormat::Rocksdb => Layout::Rocksdb,
         };
         let (deadline, counts_limit) = match until {
-            Until::Counts => (None, true),
-            Until::Sooner(time) => (Some(now + time), true),
-            Until::Elapsed(time) => (Some(now + time), false),
+            StopCondition::CountReached => (None, true),
+            StopCondition::CountOrTime(time) => (Some(now + time), true),
+            StopCondition::TimeElapsed(time) => (Some(now + time), false),
         };
-        Tally {
+        ThreadStats {
             clock,
             shared,
             thread,
@@ -141,17 +141,17 @@ impl<'a> Tally<'a> {
             done: 0,
             bytes: 0,
             found: 0,
-            asked: 0,
+            lookup_count: 0,
             message: String::new(),
             over: false,
             next_check: CHECK_INTERVAL,
             published: 0,
-            latencies: settings.histogram.then(|| Latencies {
+            latencies: settings.histogram.then(|| ThreadLatencies {
                 layout,
                 last: now,
                 kinds: Default::default(),
             }),
-            interval: (settings.stats_interval > 0).then_some(Interval {
+            interval: (settings.stats_interval > 0).then_some(IntervalReport {
                 operations: settings.stats_interval,
                 time: settings.stats_interval_time,
                 next: settings.stats_interval,
@@ -163,13 +163,13 @@ impl<'a> Tally<'a> {
 
     /// Whether to go on, where the counts allow `limit` operations.
     #[inline]
-    pub fn wants(&self, limit: u64) -> bool {
+    pub fn wants_more(&self, limit: u64) -> bool {
         !self.over && (self.done < limit || !self.counts_limit)
     }
 
     /// Counts operations that were done together.
     #[inline]
-    pub fn finished(&mut self, operations: u64, kind: Operation) {
+    pub fn count_operations(&mut self, operations: u64, kind: Operation) {
         self.done += operations;
         if self.latencies.is_some() {
             self.time(kind);
@@ -200,7 +200,7 @@ impl<'a> Tally<'a> {
         latencies.last = now;
         let layout = latencies.layout;
         let latency = latencies.kinds[kind as usize].get_or_insert_with(|| {
-            Box::new(Latency {
+            Box::new(OperationLatency {
                 name: OPERATION_NAMES[kind as usize],
                 micros: Histogram::new(layout),
                 nanos: Histogram::new(Layout::Rocksdb),
@@ -240,8 +240,8 @@ impl<'a> Tally<'a> {
     }
 
     /// Whether the threads that this one runs beside are at work.
-    pub fn others_at_work(&self) -> bool {
-        self.shared.at_work.load(Ordering::Relaxed) > 0
+    pub fn others_running(&self) -> bool {
+        self.shared.running.load(Ordering::Relaxed) > 0
     }
 
     /// Stops the clock.
@@ -252,11 +252,11 @@ impl<'a> Tally<'a> {
     }
 
     /// Adds this thread to the result of all.
-    pub fn add_to(self, result: &mut Counted) {
+    pub fn add_to(self, result: &mut BenchmarkTotals) {
         result.done += self.done;
         result.bytes += self.bytes;
         result.found += self.found;
-        result.asked += self.asked;
+        result.lookup_count += self.lookup_count;
         result.seconds += self.end.saturating_sub(self.start).as_secs_f64();
         result.start = result.start.min(self.start);
         result.end = result.end.max(self.end);
@@ -276,9 +276,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// What all threads of a benchmark counted.
+/// Counts of all threads of a benchmark.
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct BenchmarkTotals {
     /// Operations.
     pub done: u64,
     /// Bytes of keys and values.
@@ -286,26 +286,26 @@ pub struct Counted {
     /// Gets that found their key.
     pub found: u64,
     /// Gets.
-    pub asked: u64,
+    pub lookup_count: u64,
     /// The sum of the threads' times.
     pub seconds: f64,
-    /// When the first thread started.
+    /// Time at which the first thread started.
     pub start: Duration,
-    /// When the last one ended.
+    /// Time at which the last one ended.
     pub end: Duration,
-    /// What the result line says behind the numbers.
+    /// Text of the result line after the numbers.
     pub message: String,
-    /// Histograms, where asked for.
-    pub latencies: Vec<Latency>,
+    /// Histograms, if requested.
+    pub latencies: Vec<OperationLatency>,
 }
 
-impl Default for Counted {
-    fn default() -> Counted {
-        Counted {
+impl Default for BenchmarkTotals {
+    fn default() -> BenchmarkTotals {
+        BenchmarkTotals {
             done: 0,
             bytes: 0,
             found: 0,
-            asked: 0,
+            lookup_count: 0,
             seconds: 0.0,
             start: Duration::MAX,
             end: Duration::ZERO,
@@ -315,7 +315,7 @@ impl Default for Counted {
     }
 }
 
-impl Counted {
+impl BenchmarkTotals {
     /// From the first start to the last end, in seconds; never zero, so that it can divide.
     pub fn elapsed(&self) -> f64 {
         self.end.saturating_sub(self.start).as_secs_f64().max(1e-9)

@@ -1,16 +1,16 @@
 //! Benchmarks of LevelDB's and RocksDB's db_bench that Umbel does not have, and what to take.
 
 /// Names, and why there is no such benchmark and what comes near, as the end of a sentence.
-const ABSENT: &[(&[&str], &str)] = &[
+const UNSUPPORTED: &[(&[&str], &str)] = &[
     (
         &["snappycomp", "snappyuncomp"],
         "measures Snappy, which Umbel does not have; take fillseq,compact,readseq with \
-         --compression=lz4 to see what compression costs here",
+         --compression=lz4 to measure compression",
     ),
     (
         &["zstdcomp", "zstduncomp", "compress", "uncompress"],
         "measures a compression without a store, which Umbel does not do; take \
-         fillseq,compact,readseq with --compression=zstd (or lz4) to see what it costs here",
+         fillseq,compact,readseq with --compression=zstd (or lz4)",
     ),
     (
         &["xxhash", "xxhash64"],
@@ -27,8 +27,8 @@ const ABSENT: &[(&[&str], &str)] = &[
     (&["compact0", "compact1"], "compacts one level; take compact, which does all"),
 ];
 
-/// Why there is no benchmark of this name, where another engine has one.
+/// Reason why there is no benchmark of this name, where another engine has one.
 pub fn reason(name: &str) -> Option<&'static str> {
-    let known = ABSENT.iter().find(|(names, _)| names.contains(&name));
+    let known = UNSUPPORTED.iter().find(|(names, _)| names.contains(&name));
     known.map(|(_, reason)| *reason)
 }

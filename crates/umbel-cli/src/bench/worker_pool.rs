@@ -2,28 +2,29 @@
 //! error stops them all.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Barrier, Condvar, Mutex, PoisonError};
+use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Db, Env, Error, Keyspace, Result};
 
-use super::keys::Random;
-use super::plan::{Step, Work};
 use super::settings::Settings;
-use super::tally::{Counted, Shared, Tally, Until};
-use super::values::Pool;
 use super::workload::Worker;
-use crate::errors::{Failure, Outcome};
-use crate::number::grouped;
-use crate::output::note;
-use crate::progress::{Progress, Unit};
+use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
+use crate::bench::key_generator::Random;
+use crate::bench::thread_stats::{BenchmarkTotals, SharedState, StopCondition, ThreadStats};
+use crate::bench::value_generator::ValuePool;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::note;
+use crate::io::progress::{Progress, Unit};
+use crate::text::numbers::grouped;
 
-/// How often the bar moves.
+/// Interval between updates of the progress bar.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Everything that threads need and that stays the same for all of them.
-pub struct Crew<'a> {
+pub struct WorkerPool<'a> {
     /// The flags.
     pub settings: &'a Settings,
     /// The world.
@@ -33,23 +34,24 @@ pub struct Crew<'a> {
     /// The keyspace.
     pub keyspace: &'a Keyspace,
     /// The values.
-    pub pool: &'a Pool,
+    pub pool: &'a ValuePool,
     /// Seed of this run's first thread; the next ones count up from it.
     pub seed: u64,
-    /// What watches every look at the progress (the report file).
+    /// Observer of the progress (the report file).
     pub on_progress: &'a mut dyn FnMut(u64),
 }
 
-impl Crew<'_> {
+impl WorkerPool<'_> {
     /// Runs the step on its threads and adds up what they counted.
-    pub fn run(&mut self, step: &Step) -> Outcome<Counted> {
-        let beside = matches!(step.work, Work::ReadWhileWriting | Work::ReadWhileScanning);
-        let counting = if is_single(step.work) { 1 } else { self.settings.threads };
+    pub fn run(&mut self, step: &BenchmarkStep) -> CommandResult<BenchmarkTotals> {
+        let beside =
+            matches!(step.kind, BenchmarkKind::ReadWhileWriting | BenchmarkKind::ReadWhileScanning);
+        let counting = if is_single(step.kind) { 1 } else { self.settings.threads };
         let threads = counting + usize::from(beside);
-        let shared = Shared::default();
-        shared.at_work.store(counting as u64, Ordering::Relaxed);
+        let shared = SharedState::default();
+        shared.running.store(counting as u64, Ordering::Relaxed);
         let barrier = Barrier::new(threads);
-        let finished = Finished::default();
+        let finished = CompletionCounter::default();
         let (settings, db, keyspace) = (self.settings, self.db, self.keyspace);
         let (env, pool, seed) = (self.env, self.pool, self.seed);
         let mut progress = self.progress(step, counting);
@@ -57,7 +59,7 @@ impl Crew<'_> {
         thread::scope(|scope| {
             let start = |thread: usize| {
                 scope.spawn(move || {
-                    let _ending = Ending { shared, finished, counts: thread < counting };
+                    let _ending = CompletionGuard { shared, finished, counts: thread < counting };
                     let random = Random::new(seed.wrapping_add(thread as u64));
                     let values = pool.values(thread);
                     barrier.wait();
@@ -70,7 +72,13 @@ impl Crew<'_> {
                         beside: thread >= counting,
                         random,
                         values,
-                        tally: Tally::start(settings, clock, shared, thread, step.until),
+                        tally: ThreadStats::start(
+                            settings,
+                            clock,
+                            shared,
+                            thread,
+                            step.stop_condition,
+                        ),
                     };
                     let outcome = worker.run();
                     worker.tally.stop();
@@ -91,38 +99,38 @@ impl Crew<'_> {
             }
             progress.finish();
             let tallies = handles.into_iter().map(|handle| handle.join());
-            add_up(step, tallies.collect(), counting)
+            merge_totals(step, tallies.collect(), counting)
         })
     }
 
-    fn progress(&self, step: &Step, threads: usize) -> Progress {
-        let each = match step.work {
-            Work::WriteRandom | Work::WriteSequential | Work::WriteUnique => {
-                self.settings.writes.unwrap_or(step.num)
-            }
-            Work::DeleteRandom | Work::DeleteSequential => {
+    fn progress(&self, step: &BenchmarkStep, threads: usize) -> Progress {
+        let each = match step.kind {
+            BenchmarkKind::WriteRandom
+            | BenchmarkKind::WriteSequential
+            | BenchmarkKind::WriteUnique => self.settings.writes.unwrap_or(step.num),
+            BenchmarkKind::DeleteRandom | BenchmarkKind::DeleteSequential => {
                 self.settings.deletes.unwrap_or(step.num)
             }
-            Work::Compact | Work::Flush | Work::Checksum => 0,
+            BenchmarkKind::Compact | BenchmarkKind::Flush | BenchmarkKind::Checksum => 0,
             _ => step.reads,
         };
-        let known = each > 0 && !matches!(step.until, Until::Elapsed(_));
+        let known = each > 0 && !matches!(step.stop_condition, StopCondition::TimeElapsed(_));
         let total = known.then(|| each.saturating_mul(threads as u64));
         Progress::new(step.name, Unit::Operations, total, &self.env.clock)
     }
 }
 
 /// Whether more threads would only do the same thing again.
-fn is_single(work: Work) -> bool {
-    matches!(work, Work::Compact | Work::Flush | Work::Checksum)
+fn is_single(work: BenchmarkKind) -> bool {
+    matches!(work, BenchmarkKind::Compact | BenchmarkKind::Flush | BenchmarkKind::Checksum)
 }
 
-fn add_up(
-    step: &Step,
-    results: Vec<thread::Result<Result<Tally<'_>>>>,
+fn merge_totals(
+    step: &BenchmarkStep,
+    results: Vec<thread::Result<Result<ThreadStats<'_>>>>,
     counting: usize,
-) -> Outcome<Counted> {
-    let mut counted = Counted::default();
+) -> CommandResult<BenchmarkTotals> {
+    let mut counted = BenchmarkTotals::default();
     let mut errors: Vec<Error> = Vec::new();
     for (thread, result) in results.into_iter().enumerate() {
         match result {
@@ -130,7 +138,7 @@ fn add_up(
             Ok(Ok(_)) => {}
             Ok(Err(error)) => errors.push(error),
             Err(_) => {
-                return Err(Failure::System(format!(
+                return Err(CommandError::System(format!(
                     "a thread of {} ended by a panic, which is a defect of this program; please \
                      report it with the text above",
                     step.name
@@ -139,22 +147,22 @@ fn add_up(
         }
     }
     match errors.into_iter().next() {
-        Some(error) => Err(Failure::from(error).after(step.name)),
+        Some(error) => Err(CommandError::from(error).with_prefix(step.name)),
         None => Ok(counted),
     }
 }
 
 /// Says that a thread ended, also where it panicked.
-struct Ending<'a> {
-    shared: &'a Shared,
-    finished: &'a Finished,
+struct CompletionGuard<'a> {
+    shared: &'a SharedState,
+    finished: &'a CompletionCounter,
     counts: bool,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for CompletionGuard<'_> {
     fn drop(&mut self) {
         if self.counts {
-            self.shared.at_work.fetch_sub(1, Ordering::Relaxed);
+            self.shared.running.fetch_sub(1, Ordering::Relaxed);
         }
         if thread::panicking() {
             self.shared.stop.store(true, Ordering::Relaxed);
@@ -164,25 +172,25 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// How many threads ended.
+/// Number of threads that ended.
 #[derive(Default)]
-struct Finished {
+struct CompletionCounter {
     count: Mutex<usize>,
     changed: Condvar,
 }
 
-impl Finished {
+impl CompletionCounter {
     fn add(&self) {
         // A count is right whatever the thread that held the lock did.
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.count.lock().ignore_poison() += 1;
         self.changed.notify_all();
     }
 
     /// Waits until all ended, but no longer than `time`; whether all ended.
     fn wait(&self, all: usize, time: Duration) -> bool {
-        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count.lock().ignore_poison();
         let waited = self.changed.wait_timeout_while(count, time, |count| *count < all);
-        let (count, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (count, _) = waited.ignore_poison();
         *count >= all
     }
 }

@@ -4,17 +4,17 @@ use std::path::Path;
 
 use umbel::Durability;
 
-use super::args;
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::limits::Limits;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args;
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
 
-/// Which stream is deleted, and how.
+/// Stream to delete, and the kind of deletion.
 #[derive(Debug, Clone, Copy)]
-pub struct Deletion<'a> {
+pub struct DeleteRequest<'a> {
     /// The stream.
     pub stream: &'a str,
-    /// What is expected of it.
+    /// Expected revision.
     pub expected: Option<&'a str>,
     /// Whether for good.
     pub tombstone: bool,
@@ -23,12 +23,16 @@ pub struct Deletion<'a> {
 }
 
 /// Deletes the stream.
-pub fn run(folder: Option<&Path>, deletion: Deletion<'_>, limits: Limits) -> Outcome<()> {
-    let Deletion { stream, expected, tombstone, sync } = deletion;
+pub fn run(
+    directory: Option<&Path>,
+    deletion: DeleteRequest<'_>,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let DeleteRequest { stream, expected, tombstone, sync } = deletion;
     let durability = if sync { Durability::Synced } else { Durability::Buffered };
-    let expected = args::expected(expected.unwrap_or("any"))
-        .map_err(|reason| Failure::usage(format!("--expected: {reason}")))?;
-    let store = store::open(folder, limits, durability)?;
+    let expected = event_args::parse_expected(expected.unwrap_or("any"))
+        .map_err(|reason| CommandError::usage(format!("--expected: {reason}")))?;
+    let store = open_event_store::open(directory, limits, durability)?;
     match tombstone {
         true => store.tombstone(stream, expected)?,
         false => store.delete(stream, expected)?,

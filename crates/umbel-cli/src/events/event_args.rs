@@ -1,32 +1,32 @@
-//! Flags of the commands for an event store.
+//! Arguments of the commands for event stores.
 
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use umbel_events::Expected;
+use umbel_events::ExpectedVersion;
 
-use crate::number::counts;
+use crate::text::numbers::integer_parser;
 
 /// Arguments of `append`.
 #[derive(Debug, Args)]
 pub struct AppendArgs {
-    /// A file of JSON lines; `-` or nothing is standard input
+    /// File of JSON lines [default: -, standard input]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The stream of lines that name none
+    /// Stream of lines without "stream"
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// The type of lines that name none
+    /// Event type of lines without "type"
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<String>,
-    /// What is expected of the streams of lines that say nothing: any, no-stream, exists, or the
-    /// revision of the last event
-    #[arg(long, value_name = "WHAT", default_value = "any", value_parser = expected)]
-    pub expected: Expected,
+    /// Expected revision for lines without "expected": any, no-stream, exists, or the revision of
+    /// the last event
+    #[arg(long, value_name = "EXPECTED", default_value = "any", value_parser = parse_expected)]
+    pub expected: ExpectedVersion,
     /// Leave damaged lines aside and count them, instead of stopping at the first
     #[arg(long)]
     pub skip_bad: bool,
-    /// Acknowledge an event once it survives power loss
+    /// Acknowledge an append after fsync
     #[arg(long)]
     pub sync: bool,
 }
@@ -35,24 +35,26 @@ pub struct AppendArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
 pub struct ReadArgs {
-    /// The stream to read, or a view: $ce- and a category, $et- and a type, or $streams
+    /// Stream or view to read; views are $ce-CATEGORY, $et-TYPE and $streams
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// Of a view, print the events that its links point at; others as they are
+    /// Print the events that links point at instead of the links
     #[arg(long, conflicts_with = "all")]
     pub resolve_links: bool,
     /// Read the events of all streams
     #[arg(long)]
     pub all: bool,
-    /// Begin with this revision, or with --all at this position [default: the first, or with
+    /// First revision to read, or with --all first position [default: the first event, with
     /// --backwards the last]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub from: Option<u64>,
-    /// Read from newer events to older ones
+    /// Read in descending order, newest event first
     #[arg(long)]
     pub backwards: bool,
-    /// Read so many events at most
-    #[arg(long, value_name = "EVENTS")]
+    /// Maximum number of events
+    #[arg(long, value_name = "EVENTS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub count: Option<u64>,
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -62,20 +64,21 @@ pub struct ReadArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
 pub struct SubscribeArgs {
-    /// The server: http://HOST:PORT, or what it says that clients connect with, with USER:PASSWORD@
-    /// before the host where it asks who one is
+    /// Server: http://HOST:PORT or a connection string; with USER:PASSWORD@ before the host if the
+    /// server has users
     #[arg(long, value_name = "ADDRESS")]
     pub connect: String,
-    /// The stream to follow; it may come only later
+    /// Stream to subscribe to; it need not exist yet
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// Follow the events of all streams
+    /// Subscribe to the events of all streams
     #[arg(long)]
     pub all: bool,
-    /// Begin behind this revision, or with --all behind this position [default: the first event]
-    #[arg(long, value_name = "NUMBER")]
+    /// Start after this revision, or with --all after this position [default: the first event]
+    #[arg(long, value_name = "NUMBER", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub from: Option<u64>,
-    /// End once there is nothing more, instead of waiting for what comes
+    /// Exit after the last existing event instead of waiting for new ones
     #[arg(long)]
     pub until_caught_up: bool,
     #[command(flatten)]
@@ -85,28 +88,28 @@ pub struct SubscribeArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The server: http://HOST:PORT, or what its clients connect with
+    /// Server: http://HOST:PORT or a connection string
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:2113")]
     pub connect: String,
-    /// Append an event to the stream `umbel-doctor`, read it again and delete the stream
+    /// Also append an event to the stream `umbel-doctor`, read it and delete the stream
     #[arg(long)]
     pub write: bool,
 }
 
-/// Which of all events pass.
+/// Filter of events.
 #[derive(Debug, Args)]
 #[group(id = "filter", multiple = false)]
 pub struct FilterArgs {
-    /// With --all: only of streams whose names begin so; can be given several times
+    /// With --all: only streams with this name prefix; can be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
     pub stream_prefix: Vec<String>,
-    /// With --all: only of types that begin so; can be given several times
+    /// With --all: only event types with this prefix; can be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
     pub type_prefix: Vec<String>,
-    /// With --all: only of streams whose names match a regular expression
+    /// With --all: only streams whose names match this regular expression
     #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
     pub stream_regex: Option<String>,
-    /// With --all: only of types that match a regular expression
+    /// With --all: only event types that match this regular expression
     #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
     pub type_regex: Option<String>,
 }
@@ -114,14 +117,14 @@ pub struct FilterArgs {
 /// Arguments of `scavenge`.
 #[derive(Debug, Args)]
 pub struct ScavengeArgs {
-    /// Read and write so many MiB of the log a second at most, both together
-    #[arg(long, value_name = "MiB/s", value_parser = counts(1, 1 << 20))]
+    /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
+    #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
     pub throttle: Option<u64>,
-    /// How much of its time it works, in percent; the rest it leaves to others
+    /// Share of time that the scavenge runs, in percent; it pauses for the rest
     #[arg(long, value_name = "PERCENT", default_value = "100",
-        value_parser = counts(1, 100))]
+        value_parser = integer_parser(1, 100))]
     pub busy: u64,
-    /// Begin with the oldest chunk also where an earlier scavenge did not end
+    /// Start with the oldest chunk instead of continuing an interrupted scavenge
     #[arg(long)]
     pub from_start: bool,
 }
@@ -129,96 +132,93 @@ pub struct ScavengeArgs {
 /// Arguments of `streams`.
 #[derive(Debug, Args)]
 pub struct StreamsArgs {
-    /// Streams whose names begin so
+    /// List only names with this prefix
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,
-    /// Streams of metadata and others whose names begin with `$`, too
+    /// Also list streams whose names begin with `$`
     #[arg(long)]
     pub system: bool,
-    /// List categories instead, what stands before the hyphen in names of streams, with the number
-    /// of events in each
+    /// List categories with their numbers of events; a category is the part of a stream name before
+    /// the first hyphen
     #[arg(long, conflicts_with = "system")]
     pub categories: bool,
-    /// List types of events instead, with the number of events of each
+    /// List event types with their numbers of events
     #[arg(long, conflicts_with_all = ["system", "categories"])]
     pub types: bool,
 }
 
-/// Arguments of `serve`. What a file and the environment may say as well is text until
-/// [`ServeConfig`](super::serve_config::ServeConfig) reads all of it.
+/// Arguments of `serve`. Options that the config file and the environment also have are text
+/// until [`ServeConfig`](crate::events::serve::serve_config::ServeConfig) parses them.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
-    /// Serve in clear and without users: whoever reaches the port may read and write
+    /// Serve without TLS and without users: every client that reaches the port may read and write
     #[arg(long)]
     pub insecure: bool,
-    /// The server's certificate and those between it and an authority that clients know, as PEM
+    /// PEM file with the server certificate and its intermediate certificates
     #[arg(long, value_name = "FILE")]
     pub certificate_file: Option<String>,
-    /// The private key of the certificate, as PEM
+    /// PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE")]
     pub certificate_private_key_file: Option<String>,
-    /// Certificates of authorities, as PEM, a file or a folder of files: whoever shows one of
-    /// theirs is the user whose name is in it
+    /// PEM file, or directory of PEM files, with CA certificates for user certificates; a client
+    /// with a user certificate is the user that it names
     #[arg(long, value_name = "PATH")]
     pub trusted_root_certificates_path: Option<String>,
-    /// Ask users who they are, but do not encrypt: for a server behind one that does
+    /// Authenticate users but serve without TLS, for use behind a TLS proxy
     #[arg(long)]
     pub disable_tls: bool,
-    /// Where to listen; port 0 takes any that is free [default: 127.0.0.1:2113]
+    /// Address and port to listen on; port 0 is any free port [default: 127.0.0.1:2113]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
-    /// Under which name and port clients are told to come back [default: the one they came by]
+    /// Host and port that clients reconnect to [default: the address that the client used]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// The folder for backups that are asked for while it runs: empty, missing, or with an earlier
+    /// Directory for backups that the running server makes: empty, missing, or with an earlier
     /// backup of this store
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<String>,
-    /// Answer an append once it survives power loss
+    /// Acknowledge an append after fsync
     #[arg(long)]
     pub sync: bool,
-    /// Serve keys and values, too: they lie in the folder `kv` of the store
+    /// Also serve a key-value store, in the subdirectory `kv` of the store
     #[arg(long)]
     pub kv: bool,
-    /// Bytes of memory for everything the store of keys and values keeps, like 64MiB
-    /// [default: 256MiB]
+    /// Memory budget of the key-value store, like 64MiB [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
     pub kv_memory: Option<String>,
-    /// Bytes of the filter that knows which streams cannot be there; 0 for none, or `growing`
+    /// Size of the existence filter of streams: `growing`, bytes like 64MiB, or 0 for none
     /// [default: growing]
     #[arg(long, value_name = "BYTES")]
     pub stream_existence_filter_size: Option<String>,
-    /// How many seconds an append may take from its first part to its last [default: 30]
+    /// Maximum seconds from the first to the last message of a multi-part append [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub append_time: Option<String>,
-    /// The form of what is told on standard error: text, or json for one object a line
-    /// [default: text]
+    /// Log format on standard error: text, or json with one object per line [default: text]
     #[arg(long, value_name = "FORM")]
     pub log_format: Option<String>,
-    /// How much is told: error, warn, info (calls that fail, too) or debug (every call)
-    /// [default: info]
+    /// Log level: error, warn, info (includes failed calls) or debug (every call) [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// A call whose answer begins after more milliseconds than these is told as slow; 0 for every
-    /// call [default: 1000]
+    /// Log calls that take more than this many milliseconds until their response starts; 0 logs
+    /// every call [default: 1000]
     #[arg(long, value_name = "MILLISECONDS")]
     pub log_slow_milliseconds: Option<String>,
-    /// A file of these options, as `name = value` lines; the environment and flags win over it
+    /// TOML file of these options, as `name = value` lines; environment and flags override it
     #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Print every option, its value and where that comes from, and do not serve
+    /// Print every option with its value and source, and exit
     #[arg(long)]
     pub print_config: bool,
-    /// KurrentDB's name for the address of --listen.
+    /// KurrentDB name for the address of --listen.
     #[arg(long, hide = true)]
     pub node_ip: Option<String>,
-    /// KurrentDB's name for the port of --listen.
+    /// KurrentDB name for the port of --listen.
     #[arg(long, hide = true)]
     pub node_port: Option<String>,
-    /// KurrentDB's name for the host of --advertise.
+    /// KurrentDB name for the host of --advertise.
     #[arg(long, hide = true)]
     pub advertise_host_to_client_as: Option<String>,
-    /// KurrentDB's name for the port of --advertise.
+    /// KurrentDB name for the port of --advertise.
     #[arg(long, hide = true)]
     pub advertise_node_port_to_client_as: Option<String>,
 }
@@ -226,11 +226,11 @@ pub struct ServeArgs {
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// Where to: an empty or missing folder, or one with an earlier backup of this store
+    /// Backup directory: empty, missing, or with an earlier backup of this store
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// Copy at most so many bytes a second (10MiB)
-    #[arg(long, value_name = "BYTES", value_parser = counts(1, u64::MAX),
+    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
         allow_negative_numbers = true)]
     pub throttle: Option<u64>,
 }
@@ -238,10 +238,10 @@ pub struct BackupArgs {
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 pub struct RepairArgs {
-    /// Say what is damaged and what would be lost, and change nothing
+    /// Report damage and losses without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Take appends along that look whole, but could be the content of another event
+    /// Also keep appends that look complete but may be part of the data of another event
     #[arg(long)]
     pub accept_unproven: bool,
 }
@@ -249,11 +249,11 @@ pub struct RepairArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The folder of the backup
+    /// Directory of the backup
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
-    /// Read and copy at most so many bytes a second (10MiB)
-    #[arg(long, value_name = "BYTES", value_parser = counts(1, u64::MAX),
+    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
         allow_negative_numbers = true)]
     pub throttle: Option<u64>,
 }
@@ -261,19 +261,19 @@ pub struct RestoreArgs {
 /// Arguments of `import-events`.
 #[derive(Debug, Args)]
 pub struct ImportEventsArgs {
-    /// A file of JSON lines, as `umbel read --all` writes them; `-` or nothing is standard input
+    /// File of JSON lines, as `umbel read --all` prints them [default: -, standard input]
     #[arg(value_name = "FILE", conflicts_with = "from")]
     pub file: Option<PathBuf>,
-    /// Read a KurrentDB, EventStoreDB or Umbel server instead: esdb://USER:PASSWORD@HOST:PORT
+    /// Import from a KurrentDB, EventStoreDB or Umbel server: esdb://USER:PASSWORD@HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<String>,
-    /// With --from: streams of the server's own (`$...`), too, but for views and statistics
+    /// With --from: also import system streams (`$...`), except views and statistics
     #[arg(long, requires = "from")]
     pub system: bool,
-    /// Leave aside what cannot be imported and count it, instead of stopping at the first
+    /// Skip and count events that cannot be imported instead of stopping at the first
     #[arg(long)]
     pub skip_bad: bool,
-    /// Sync what was imported every 1,000 events, and not only at the end
+    /// Sync every 1,000 events instead of once at the end
     #[arg(long)]
     pub sync: bool,
 }
@@ -281,33 +281,36 @@ pub struct ImportEventsArgs {
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
 pub struct MetadataArgs {
-    /// The stream whose metadata it is
+    /// Stream of the metadata
     #[arg(long, value_name = "NAME")]
     pub stream: String,
-    /// Set these keys; others stay as they are
+    /// Set the keys of this JSON object; other keys stay unchanged
     #[arg(long, value_name = "JSON")]
     pub set: Option<String>,
-    /// Only so many of the newest events stay ($maxCount)
-    #[arg(long, value_name = "EVENTS")]
+    /// Keep only this many of the newest events ($maxCount)
+    #[arg(long, value_name = "EVENTS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub max_count: Option<u64>,
-    /// Events older than this are gone ($maxAge)
-    #[arg(long, value_name = "SECONDS")]
+    /// Hide events older than this many seconds ($maxAge)
+    #[arg(long, value_name = "SECONDS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub max_age: Option<u64>,
-    /// Events with lower revisions are gone ($tb)
-    #[arg(long, value_name = "REVISION")]
+    /// Hide events before this revision ($tb)
+    #[arg(long, value_name = "REVISION", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub truncate_before: Option<u64>,
-    /// Take a key out; may be given several times
+    /// Remove a key; can be given several times
     #[arg(long, value_name = "KEY")]
     pub clear: Vec<String>,
 }
 
-/// What `--expected` says.
-pub fn expected(text: &str) -> Result<Expected, String> {
+/// Parses the value of `--expected`.
+pub fn parse_expected(text: &str) -> Result<ExpectedVersion, String> {
     match text {
-        "any" => Ok(Expected::Any),
-        "no-stream" => Ok(Expected::NoStream),
-        "exists" => Ok(Expected::Exists),
-        number => number.parse().map(Expected::Exact).map_err(|_| {
+        "any" => Ok(ExpectedVersion::Any),
+        "no-stream" => Ok(ExpectedVersion::NoStream),
+        "exists" => Ok(ExpectedVersion::Exists),
+        number => number.parse().map(ExpectedVersion::Exact).map_err(|_| {
             "write any, no-stream, exists, or the revision of the last event".to_string()
         }),
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use umbel_events::{EventFilter, Result};
-use umbel_proto::reading::{prefixes, regex};
+use umbel_proto::read_options::{prefixes, regex};
 use umbel_proto::streams::read_req::Filter;
 
-use super::args::FilterArgs;
+use crate::events::event_args::FilterArgs;
 
 impl FilterArgs {
     /// The filter for a store; an error where an expression is broken.
-    pub fn of_store(&self) -> Result<Option<Arc<EventFilter>>> {
+    pub fn to_store_filter(&self) -> Result<Option<Arc<EventFilter>>> {
         let filter = match self {
             FilterArgs { stream_regex: Some(expression), .. } => {
                 EventFilter::stream_regex(expression)
@@ -27,8 +27,8 @@ impl FilterArgs {
         filter.map(Some)
     }
 
-    /// The filter as a server is told of it.
-    pub fn of_server(&self) -> Option<Filter> {
+    /// The filter in the form that is sent to a server.
+    pub fn to_server_filter(&self) -> Option<Filter> {
         match self {
             FilterArgs { stream_regex: Some(expression), .. } => {
                 Some(Filter::StreamIdentifier(regex(expression)))

@@ -7,16 +7,16 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use umbel_events::{EventId, Expected, ImportedEvent, NewEvent, RecordedEvent};
+use umbel_events::{EventId, ExpectedVersion, ImportedEvent, NewEvent, RecordedEvent};
 
-use super::args;
-use super::time;
-use crate::text;
+use crate::events::event_args;
+use crate::events::timestamps;
+use crate::text::escaping;
 
 /// A line as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct EventInput {
     stream: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -33,35 +33,35 @@ struct Written {
     created: Option<Value>,
 }
 
-/// What holds for lines that do not say it.
+/// Defaults for fields that a line lacks.
 #[derive(Debug)]
-pub struct Defaults<'a> {
+pub struct LineDefaults<'a> {
     /// Their stream.
     pub stream: Option<&'a str>,
     /// Their type.
     pub kind: Option<&'a str>,
-    /// What is expected of their streams.
-    pub expected: Expected,
+    /// Expected revision of their streams.
+    pub expected: ExpectedVersion,
     /// Whether there are flags for this.
     pub has_flags: bool,
 }
 
-impl Defaults<'_> {
+impl LineDefaults<'_> {
     /// Lines that have to say everything.
-    pub const NONE: Defaults<'static> =
-        Defaults { stream: None, kind: None, expected: Expected::Any, has_flags: false };
+    pub const NONE: LineDefaults<'static> =
+        LineDefaults { stream: None, kind: None, expected: ExpectedVersion::Any, has_flags: false };
 }
 
 /// An event to be appended.
 #[derive(Debug)]
-pub struct Line {
+pub struct EventLine {
     /// Its stream.
     pub stream: String,
-    /// What is expected of that.
-    pub expected: Expected,
+    /// Expected revision of the stream.
+    pub expected: ExpectedVersion,
     revision: Option<Value>,
     created: Option<Value>,
-    says_expected: bool,
+    has_expected: bool,
     kind: String,
     id: EventId,
     is_json: bool,
@@ -69,25 +69,25 @@ pub struct Line {
     metadata: Vec<u8>,
 }
 
-impl Line {
-    /// Reads a line; the error is the reason why it is none.
+impl EventLine {
+    /// Parses a line; the error is the reason why it is invalid.
     pub fn parse(
         line: &[u8],
-        defaults: &Defaults<'_>,
+        defaults: &LineDefaults<'_>,
         new_id: impl FnOnce() -> Result<EventId, umbel_events::Error>,
-    ) -> Result<Line, String> {
+    ) -> Result<EventLine, String> {
         if line.trim_ascii_start().starts_with(b"[") {
             // It would be taken for the values of the fields, in their order.
             return Err("is no event: it is a JSON array, but must be an object".to_string());
         }
-        let written: Written = serde_json::from_slice(line).map_err(|error| {
+        let written: EventInput = serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
             // Every line is line 1 to the reader.
             format!("is no event: {}", text.replace("line 1 ", ""))
         })?;
         let lacks = |what: &str, flag: &str| match defaults.has_flags {
-            true => format!("has no \"{what}\"; write one, or give one for all with {flag}"),
-            false => format!("has no \"{what}\"; write one"),
+            true => format!("has no \"{what}\"; add it, or set it for all lines with {flag}"),
+            false => format!("has no \"{what}\"; add it"),
         };
         let says_expected = written.expected.is_some();
         let stream = written.stream.or_else(|| defaults.stream.map(str::to_string));
@@ -99,27 +99,27 @@ impl Line {
             None => new_id().map_err(|error| error.to_string())?,
         };
         let expected = match written.expected {
-            Some(Value::String(text)) => args::expected(&text),
-            Some(Value::Number(number)) => args::expected(&number.to_string()),
-            Some(other) => Err(format!("{other} is nothing that can be expected")),
+            Some(Value::String(text)) => event_args::parse_expected(&text),
+            Some(Value::Number(number)) => event_args::parse_expected(&number.to_string()),
+            Some(other) => Err(format!("{other} is not an expected revision")),
             None => Ok(defaults.expected),
         };
         let expected = expected.map_err(|reason| format!("\"expected\": {reason}"))?;
-        let (is_written_as_json, data) = bytes("data", written.data, written.data_hex)?
+        let (is_written_as_json, data) = decode_bytes("data", written.data, written.data_hex)?
             .ok_or("has no \"data\"; write JSON, or bytes in hex as \"data_hex\"")?;
         if is_written_as_json && written.json == Some(false) {
-            return Err("has \"data\" and says that it is no JSON; write \"data_hex\"".to_string());
+            return Err("has \"data\" and \"json\":false; write \"data_hex\"".to_string());
         }
         let is_json = written.json.unwrap_or(is_written_as_json);
-        let metadata = bytes("metadata", written.metadata, written.metadata_hex)?;
+        let metadata = decode_bytes("metadata", written.metadata, written.metadata_hex)?;
         let metadata = metadata.map(|(_, bytes)| bytes).unwrap_or_default();
         let (revision, created) = (written.revision, written.created);
-        Ok(Line {
+        Ok(EventLine {
             stream,
             expected,
             revision,
             created,
-            says_expected,
+            has_expected: says_expected,
             kind,
             id,
             is_json,
@@ -128,21 +128,25 @@ impl Line {
         })
     }
 
-    /// The event as it was in another store; the error is the reason why it is none.
+    /// The event as it was in another store; the error is the reason why it is invalid.
     pub fn imported(&self) -> Result<ImportedEvent<'_>, String> {
-        if self.says_expected {
-            return Err("has \"expected\", which an import does not ask; write the event's own \
-                 \"revision\", or use `umbel append`"
-                .to_string());
+        if self.has_expected {
+            return Err(
+                "has \"expected\", which an import ignores; write the \"revision\" of the \
+                 event, or use `umbel append`"
+                    .to_string(),
+            );
         }
         let revision = match &self.revision {
             Some(value) => Some(value.as_u64().ok_or_else(|| {
-                format!("\"revision\" is {value}, but must be the event's number in its stream")
+                format!(
+                    "\"revision\" is {value}, but must be the number of the event in its stream"
+                )
             })?),
             None => None,
         };
         let created = match &self.created {
-            Some(value) => Some(value.as_str().and_then(time::parse).ok_or_else(|| {
+            Some(value) => Some(value.as_str().and_then(timestamps::parse).ok_or_else(|| {
                 format!(
                     "\"created\" is {value}, but must be a time in UTC such as \
                      \"2026-11-23T08:00:00Z\""
@@ -165,14 +169,14 @@ impl Line {
     }
 
     /// The line as it is acknowledged.
-    pub fn acknowledged(&self, revision: u64, position: u64) -> String {
+    pub fn acknowledgement(&self, revision: u64, position: u64) -> String {
         let event = self.event();
-        Shown::new(&self.stream, &event, revision, position, None).to_line()
+        EventOutput::new(&self.stream, &event, revision, position, None).to_line()
     }
 }
 
-/// What one of the two ways to write bytes says, and whether it is JSON.
-fn bytes(
+/// Decodes bytes from JSON or hex, and returns whether they are JSON.
+fn decode_bytes(
     name: &str,
     json: Option<Box<RawValue>>,
     hex: Option<String>,
@@ -180,7 +184,7 @@ fn bytes(
     match (json, hex) {
         (Some(_), Some(_)) => Err(format!("has both \"{name}\" and \"{name}_hex\"; write one")),
         (Some(json), None) => Ok(Some((true, json.get().as_bytes().to_vec()))),
-        (None, Some(hex)) => match text::parse_hex(hex.as_bytes()) {
+        (None, Some(hex)) => match escaping::parse_hex(hex.as_bytes()) {
             Ok(bytes) => Ok(Some((false, bytes))),
             Err(reason) => Err(format!("\"{name}_hex\" {reason}")),
         },
@@ -190,7 +194,7 @@ fn bytes(
 
 /// A line as it is shown.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct EventOutput<'a> {
     stream: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -212,24 +216,24 @@ struct Shown<'a> {
 }
 
 /// JSON that stands on one line, as it is written.
-fn as_json(bytes: &[u8]) -> Option<&RawValue> {
+fn raw_json(bytes: &[u8]) -> Option<&RawValue> {
     let is_one_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
     let json: Option<&RawValue> = serde_json::from_slice(bytes).ok();
     json.filter(|json| is_one_line && json.get().len() == bytes.len())
 }
 
-impl<'a> Shown<'a> {
+impl<'a> EventOutput<'a> {
     fn new(
         stream: &'a str,
         event: &NewEvent<'a>,
         revision: u64,
         position: u64,
         created: Option<u64>,
-    ) -> Shown<'a> {
-        let data = Some(event.data).filter(|_| event.is_json).and_then(as_json);
-        let metadata = as_json(event.metadata);
-        let hex_of = |bytes: &[u8], is_shown: bool| (!is_shown).then(|| text::hex(bytes));
-        Shown {
+    ) -> EventOutput<'a> {
+        let data = Some(event.data).filter(|_| event.is_json).and_then(raw_json);
+        let metadata = raw_json(event.metadata);
+        let hex_of = |bytes: &[u8], is_shown: bool| (!is_shown).then(|| escaping::hex(bytes));
+        EventOutput {
             stream,
             kind: event.kind,
             data,
@@ -240,7 +244,7 @@ impl<'a> Shown<'a> {
             id: event.id.to_string(),
             revision,
             position,
-            created: created.map(time::rfc3339),
+            created: created.map(timestamps::rfc3339),
         }
     }
 
@@ -251,7 +255,7 @@ impl<'a> Shown<'a> {
 }
 
 /// An event that was read, as a line.
-pub fn of_recorded(event: &RecordedEvent) -> String {
+pub fn recorded_json(event: &RecordedEvent) -> String {
     let new = NewEvent {
         id: event.id,
         kind: &event.kind,
@@ -260,5 +264,5 @@ pub fn of_recorded(event: &RecordedEvent) -> String {
         metadata: &event.metadata,
     };
     let created = Some(event.created);
-    Shown::new(&event.stream, &new, event.revision, event.position, created).to_line()
+    EventOutput::new(&event.stream, &new, event.revision, event.position, created).to_line()
 }

@@ -1,5 +1,5 @@
-//! `umbel import-events`: events of another store, out of JSON lines or from its server, with the
-//! ids, times and revisions they had there.
+//! `umbel import-events`: imports events of another store, from JSON lines or from its server, with
+//! their ids, times and revisions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,73 +9,73 @@ use umbel::Durability;
 use umbel_env::Env;
 use umbel_events::{Import, ImportReport, ImportedEvent};
 
-use super::append::{LINE_BYTES_MAX, NAMED_BAD_LINES};
-use super::args::ImportEventsArgs;
-use super::line::{Defaults, Line};
-use super::remote::{Class, Remote, RemoteEvent};
-use super::server_address::ServerAddress;
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::input::{self, Counting};
-use crate::limits::Limits;
-use crate::lines::{Line as Piece, Lines};
-use crate::number;
-use crate::output::{Output, note};
-use crate::progress::{Progress, Unit};
+use super::append::{LINE_BYTES_MAX, REPORTED_BAD_LINES_MAX};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_source::{GrpcSource, InternalEventKind, RemoteEvent};
+use crate::events::event_args::ImportEventsArgs;
+use crate::events::event_json::{EventLine, LineDefaults};
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::input::{self, CountingReader};
+use crate::io::line_reader::{LineReader, ReadLine as Piece};
+use crate::io::output::{Output, note};
+use crate::io::progress::{Progress, Unit};
+use crate::text::numbers;
 
-/// An import on its way.
-struct Importing<'a> {
+/// Running import.
+struct EventImport<'a> {
     import: Import,
     args: &'a ImportEventsArgs,
     skipped: u64,
-    /// What the other server keeps for itself.
-    left_out: BTreeMap<Class, u64>,
+    /// Skipped internal events of the other server.
+    left_out: BTreeMap<InternalEventKind, u64>,
 }
 
 /// Imports events.
 pub fn run(
-    folder: Option<&Path>,
+    directory: Option<&Path>,
     args: &ImportEventsArgs,
     json: bool,
-    limits: Limits,
-) -> Outcome<()> {
-    // What is wrong with an address is said before a store is made.
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    // An invalid address is reported before the store is created.
     let address =
-        args.from.as_deref().map(|text| ServerAddress::parse("--from", text)).transpose()?;
+        args.from.as_deref().map(|text| ConnectionString::parse("--from", text)).transpose()?;
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
     let input = match &address {
         Some(_) => None,
         None => Some(input::open(args.file.as_deref())?),
     };
-    let remote = address.as_ref().map(Remote::open).transpose()?;
-    let store = store::open_or_create(folder, limits, durability)?;
+    let remote = address.as_ref().map(GrpcSource::open).transpose()?;
+    let store = open_event_store::open_or_create(directory, limits, durability)?;
     let import = store.import()?;
-    let mut importing = Importing { import, args, skipped: 0, left_out: BTreeMap::new() };
+    let mut importing = EventImport { import, args, skipped: 0, left_out: BTreeMap::new() };
     let read = match (remote, input) {
-        (Some(remote), _) => importing.all_of(remote),
-        (None, Some((name, input, total))) => importing.lines(&name, input, total),
+        (Some(remote), _) => importing.import_source(remote),
+        (None, Some((name, input, total))) => importing.import_lines(&name, input, total),
         (None, None) => Ok(()),
     };
-    let Importing { import, skipped, left_out, .. } = importing;
+    let EventImport { import, skipped, left_out, .. } = importing;
     let finished = import.finish();
     let closed = store.close();
     read?;
     let report = finished?;
     closed?;
-    say(&report, skipped, &left_out, json)
+    print_summary(&report, skipped, &left_out, json)
 }
 
-impl Importing<'_> {
-    fn lines(
+impl EventImport<'_> {
+    fn import_lines(
         &mut self,
         name: &str,
         input: Box<dyn std::io::Read>,
         total: Option<u64>,
-    ) -> Outcome<()> {
-        let (input, consumed) = Counting::new(input);
+    ) -> CommandResult<()> {
+        let (input, consumed) = CountingReader::new(input);
         let env = Env::system();
         let mut progress = Progress::new(name, Unit::Bytes, total, &env.clock);
-        let mut lines = Lines::new(input, LINE_BYTES_MAX);
+        let mut lines = LineReader::new(input, LINE_BYTES_MAX);
         let new_id = || {
             let mut bytes = [0; 16];
             env.entropy.fill(&mut bytes)?;
@@ -83,37 +83,40 @@ impl Importing<'_> {
         };
         loop {
             let piece = lines.next();
-            let piece = piece.map_err(|error| Failure::system("read", Path::new(name), &error))?;
+            let piece =
+                piece.map_err(|error| CommandError::system("read", Path::new(name), &error))?;
             let number = lines.count();
             let place = || format!("{name}, line {number}");
-            let taken = match piece {
+            let accepted = match piece {
                 None => return Ok(()),
                 Some(Piece::Whole) if lines.line().trim_ascii().is_empty() => continue,
-                Some(Piece::Whole) => match Line::parse(lines.line(), &Defaults::NONE, new_id) {
-                    Ok(line) => match line.imported() {
-                        Ok(event) => self.add(&event, place),
-                        Err(reason) => self.bad(place, &reason),
-                    },
-                    Err(reason) => self.bad(place, &reason),
-                },
+                Some(Piece::Whole) => {
+                    match EventLine::parse(lines.line(), &LineDefaults::NONE, new_id) {
+                        Ok(line) => match line.imported() {
+                            Ok(event) => self.add(&event, place),
+                            Err(reason) => self.report_bad_event(place, &reason),
+                        },
+                        Err(reason) => self.report_bad_event(place, &reason),
+                    }
+                }
                 Some(Piece::TooLong) => {
                     let reason =
-                        format!("has more than {LINE_BYTES_MAX} bytes, which no event can have");
-                    self.bad(place, &reason)
+                        format!("has more than {LINE_BYTES_MAX} bytes, the limit of an event line");
+                    self.report_bad_event(place, &reason)
                 }
             };
-            taken?;
-            progress.set(consumed.get(), || format!("{} lines", number::grouped(number)));
+            accepted?;
+            progress.set(consumed.get(), || format!("{} lines", numbers::grouped(number)));
         }
     }
 
-    fn all_of(&mut self, mut remote: Remote) -> Outcome<()> {
+    fn import_source(&mut self, mut remote: GrpcSource) -> CommandResult<()> {
         let env = Env::system();
         let mut progress = Progress::new("import", Unit::Operations, None, &env.clock);
         let mut count = 0;
         while let Some(event) = remote.next()? {
             count += 1;
-            match Class::of(&event.stream, &event.kind, self.args.system) {
+            match InternalEventKind::classify(&event.stream, &event.kind, self.args.system) {
                 Some(class) => *self.left_out.entry(class).or_default() += 1,
                 None => {
                     let place = || {
@@ -128,25 +131,27 @@ impl Importing<'_> {
         Ok(())
     }
 
-    fn add(&mut self, event: &ImportedEvent<'_>, place: impl Fn() -> String) -> Outcome<()> {
+    fn add(&mut self, event: &ImportedEvent<'_>, place: impl Fn() -> String) -> CommandResult<()> {
         match self.import.add(event) {
             Ok(_) => Ok(()),
-            Err(error @ umbel_events::Error::Store(_)) => Err(Failure::from(error).after(&place())),
-            Err(error) => self.bad(place, &error.to_string()),
+            Err(error @ umbel_events::Error::Store(_)) => {
+                Err(CommandError::from(error).with_prefix(&place()))
+            }
+            Err(error) => self.report_bad_event(place, &error.to_string()),
         }
     }
 
-    fn bad(&mut self, place: impl Fn() -> String, reason: &str) -> Outcome<()> {
+    fn report_bad_event(&mut self, place: impl Fn() -> String, reason: &str) -> CommandResult<()> {
         let place = format!("{}: {reason}", place());
         if !self.args.skip_bad {
-            return Err(Failure::usage(format!(
-                "{place}; what came before it was imported, and is passed over when you run this \
-                 again; mend it, or pass --skip-bad to leave such events aside"
+            return Err(CommandError::usage(format!(
+                "{place}; the events before it were imported; correct it and run the import again, \
+                 which skips imported events, or skip such events with --skip-bad"
             )));
         }
         self.skipped += 1;
-        if self.skipped <= NAMED_BAD_LINES {
-            note(&format!("umbel: {place}; left aside"));
+        if self.skipped <= REPORTED_BAD_LINES_MAX {
+            note(&format!("umbel: {place}; skipped"));
         }
         Ok(())
     }
@@ -166,50 +171,53 @@ impl RemoteEvent {
     }
 }
 
-/// Says what was done.
-fn say(
+/// Prints the counts of the import.
+fn print_summary(
     report: &ImportReport,
     skipped: u64,
-    left_out: &BTreeMap<Class, u64>,
+    left_out: &BTreeMap<InternalEventKind, u64>,
     json: bool,
-) -> Outcome<()> {
-    let count = |class: Class| left_out.get(&class).copied().unwrap_or(0);
+) -> CommandResult<()> {
+    let count = |class: InternalEventKind| left_out.get(&class).copied().unwrap_or(0);
     let mut output = Output::new();
     if json {
         output.json(&json!({
             "events": report.events,
-            "were_there": report.were_there,
+            "were_there": report.duplicates,
             "left_aside": skipped,
-            "moved_times": report.moved_times,
-            "moved_seconds_max": report.moved_most as f64 / 1e7,
-            "missing_revisions": report.missing,
+            "moved_times": report.adjusted_times,
+            "moved_seconds_max": report.largest_adjustment as f64 / 1e7,
+            "missing_revisions": report.missing_revisions,
             "unreadable_metadata": report.unreadable_metadata,
-            "links_of_views": count(Class::ViewLinks),
-            "statistics": count(Class::Statistics),
-            "system_events": count(Class::System),
+            "links_of_views": count(InternalEventKind::ViewLinks),
+            "statistics": count(InternalEventKind::Statistics),
+            "system_events": count(InternalEventKind::System),
             "position": report.position.0,
         }))?;
         return output.flush();
     }
-    let mut parts = vec![format!("{} events imported", number::grouped(report.events))];
+    let mut parts = vec![format!("{} events imported", numbers::grouped(report.events))];
     for (count, what) in [
-        (report.were_there, "were there already"),
-        (skipped, "were left aside"),
-        (count(Class::ViewLinks), "links of views left out, as views are made of the events here"),
-        (count(Class::Statistics), "statistics of the server left out"),
-        (count(Class::System), "other events of the server's own left out (--system takes them)"),
-        (report.missing, "revisions between them that the source does not have"),
-        (report.unreadable_metadata, "events with metadata that nobody can read"),
+        (report.duplicates, "skipped as already present"),
+        (skipped, "invalid events skipped"),
+        (
+            count(InternalEventKind::ViewLinks),
+            "links of views skipped, because views are derived from the events",
+        ),
+        (count(InternalEventKind::Statistics), "statistics events of the server skipped"),
+        (count(InternalEventKind::System), "other system events skipped (--system imports them)"),
+        (report.missing_revisions, "revisions missing in the source"),
+        (report.unreadable_metadata, "events with invalid metadata"),
     ] {
         if count > 0 {
-            parts.push(format!("{} {what}", number::grouped(count)));
+            parts.push(format!("{} {what}", numbers::grouped(count)));
         }
     }
-    if report.moved_times > 0 {
+    if report.adjusted_times > 0 {
         parts.push(format!(
-            "{} times moved by up to {:.1} s, as no event may be older than the one before it",
-            number::grouped(report.moved_times),
-            report.moved_most as f64 / 1e7
+            "{} times moved by up to {:.1} s, to keep the times of events in order",
+            numbers::grouped(report.adjusted_times),
+            report.largest_adjustment as f64 / 1e7
         ));
     }
     output.line(&parts.join("; "))?;

@@ -6,18 +6,23 @@ use std::path::Path;
 use serde_json::json;
 use umbel_events::{Store, StreamState, ViewKind};
 
-use super::args::StreamsArgs;
-use super::store;
-use crate::errors::Outcome;
-use crate::limits::Limits;
-use crate::output::Output;
+use crate::errors::CommandResult;
+use crate::events::event_args::StreamsArgs;
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
 
-/// How many names are fetched at a time.
-const PAGE: usize = 1000;
+/// Number of names that are fetched at a time.
+const PAGE_NAMES: usize = 1000;
 
 /// Lists streams.
-pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits) -> Outcome<()> {
-    let store = store::open_to_look(folder, limits)?;
+pub fn run(
+    directory: Option<&Path>,
+    args: &StreamsArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let store = open_event_store::open_read_only(directory, limits)?;
     let mut output = Output::new();
     match args.categories || args.types {
         true => list_views(&store, args, json, &mut output)?,
@@ -27,19 +32,24 @@ pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits
     Ok(store.close()?)
 }
 
-fn list_views(store: &Store, args: &StreamsArgs, json: bool, output: &mut Output) -> Outcome<()> {
+fn list_views(
+    store: &Store,
+    args: &StreamsArgs,
+    json: bool,
+    output: &mut Output,
+) -> CommandResult<()> {
     let (kind, key) = match args.categories {
         true => (ViewKind::Category, "category"),
         false => (ViewKind::Type, "type"),
     };
     let mut after: Option<String> = None;
     loop {
-        let page = store.views(kind, &args.prefix, after.as_deref(), PAGE)?;
+        let page = store.views(kind, &args.prefix, after.as_deref(), PAGE_NAMES)?;
         for (name, events) in &page {
             match json {
                 true => output.json(&json!({key: name, "events": events}))?,
                 false => {
-                    let name = crate::text::escaped(name.as_bytes());
+                    let name = crate::text::escaping::escaped(name.as_bytes());
                     output.line(&format!("{name}\t{events}"))?;
                 }
             }
@@ -51,10 +61,15 @@ fn list_views(store: &Store, args: &StreamsArgs, json: bool, output: &mut Output
     }
 }
 
-fn list_streams(store: &Store, args: &StreamsArgs, json: bool, output: &mut Output) -> Outcome<()> {
+fn list_streams(
+    store: &Store,
+    args: &StreamsArgs,
+    json: bool,
+    output: &mut Output,
+) -> CommandResult<()> {
     let mut after: Option<String> = None;
     loop {
-        let page = store.streams(&args.prefix, after.as_deref(), PAGE)?;
+        let page = store.streams(&args.prefix, after.as_deref(), PAGE_NAMES)?;
         for (name, state) in &page {
             let is_system = name.starts_with('$');
             if is_system && !args.system && !args.prefix.starts_with('$') {
@@ -86,7 +101,7 @@ fn to_json(name: &str, state: StreamState) -> serde_json::Value {
 }
 
 fn to_text(name: &str, state: StreamState) -> String {
-    let name = crate::text::escaped(name.as_bytes());
+    let name = crate::text::escaping::escaped(name.as_bytes());
     match state {
         StreamState::Live { first, last } if first > last => format!("{name}\tempty"),
         StreamState::Live { first, last } => format!("{name}\t{first} to {last}"),

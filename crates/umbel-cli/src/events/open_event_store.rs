@@ -1,23 +1,23 @@
-//! How a command opens the event store it was pointed at.
+//! Opening of the event store that a command names.
 
 use std::path::Path;
 
 use umbel::Durability;
 use umbel_env::Env;
-use umbel_events::{Error, Store, StoreOptions, check_mistaken};
+use umbel_events::{Error, Store, StoreOptions, check_folder_kind};
 
-use crate::errors::{Failure, Outcome};
-use crate::folders::is_event_store;
-use crate::limits::Limits;
-use crate::store::{refuse_file, required};
+use crate::errors::{CommandError, CommandResult};
+use crate::global_options::StoreLimits;
+use crate::open_kv_store::{refuse_file, require_directory};
+use crate::store_kind::is_event_store;
 
-fn named(folder: Option<&Path>) -> Outcome<&Path> {
-    let folder = required(folder)?;
-    refuse_file(folder)?;
-    Ok(folder)
+fn named_directory(directory: Option<&Path>) -> CommandResult<&Path> {
+    let directory = require_directory(directory)?;
+    refuse_file(directory)?;
+    Ok(directory)
 }
 
-fn options(limits: Limits, durability: Durability) -> StoreOptions {
+fn event_store_options(limits: StoreLimits, durability: Durability) -> StoreOptions {
     StoreOptions {
         durability,
         memory_bytes: limits.memory,
@@ -26,51 +26,59 @@ fn options(limits: Limits, durability: Durability) -> StoreOptions {
     }
 }
 
-/// Opens the store for writing and creates it where the folder is missing or empty.
+/// Opens the store for writing and creates it where the directory is missing or empty.
 pub fn open_or_create(
-    folder: Option<&Path>,
-    limits: Limits,
+    directory: Option<&Path>,
+    limits: StoreLimits,
     durability: Durability,
-) -> Outcome<Store> {
-    open_or_create_with(folder, options(limits, durability))
+) -> CommandResult<Store> {
+    open_or_create_with(directory, event_store_options(limits, durability))
 }
 
 /// The same with every option.
-pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outcome<Store> {
-    Ok(Store::open(named(folder)?, options)?)
+pub fn open_or_create_with(
+    directory: Option<&Path>,
+    options: StoreOptions,
+) -> CommandResult<Store> {
+    Ok(Store::open(named_directory(directory)?, options)?)
 }
 
 /// Opens a store that exists for reading only, beside a process that writes to it too. Where the
 /// index has to be written first, as where it is missing, the store is opened for writing. Where
-/// another process has it open, what keeps it from being read is told, not that.
-pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
-    let options = options(limits, Durability::Buffered);
-    let folder = existing(folder)?;
-    let refused = match Store::open_read_only(folder, options.clone()) {
+/// another process has it open, what keeps it from being read is reported, not that.
+pub fn open_read_only(directory: Option<&Path>, limits: StoreLimits) -> CommandResult<Store> {
+    let options = event_store_options(limits, Durability::Buffered);
+    let directory = existing_directory(directory)?;
+    let refused = match Store::open_read_only(directory, options.clone()) {
         Err(refused @ Error::Invalid(_)) => refused,
         opened => return Ok(opened?),
     };
-    match Store::open(folder, StoreOptions { create_if_missing: false, ..options }) {
+    match Store::open(directory, StoreOptions { create_if_missing: false, ..options }) {
         Err(Error::Store(umbel::Error::Locked(_))) => Err(refused.into()),
         opened => Ok(opened?),
     }
 }
 
-/// The folder of a store that exists.
-fn existing(folder: Option<&Path>) -> Outcome<&Path> {
-    let folder = named(folder)?;
-    if !is_event_store(folder) {
-        check_mistaken(&Env::system(), folder)?;
-        return Err(Failure::usage(format!(
+/// The directory of a store that exists.
+fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
+    let directory = named_directory(directory)?;
+    if !is_event_store(directory) {
+        check_folder_kind(&Env::system(), directory)?;
+        return Err(CommandError::usage(format!(
             "there is no event store in {}; check --db, or create one there with `umbel append`",
-            folder.display()
+            directory.display()
         )));
     }
-    Ok(folder)
+    Ok(directory)
 }
 
-/// Opens a store that exists. One that was not closed is brought in order first, so this writes.
-pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Outcome<Store> {
-    let options = StoreOptions { create_if_missing: false, ..options(limits, durability) };
-    Ok(Store::open(existing(folder)?, options)?)
+/// Opens an existing store. If it was not closed, the open recovers it, which writes.
+pub fn open(
+    directory: Option<&Path>,
+    limits: StoreLimits,
+    durability: Durability,
+) -> CommandResult<Store> {
+    let options =
+        StoreOptions { create_if_missing: false, ..event_store_options(limits, durability) };
+    Ok(Store::open(existing_directory(directory)?, options)?)
 }

@@ -3,26 +3,26 @@
 use std::path::Path;
 
 use umbel_events::{
-    Direction, FilteredReader, Position, RecordedEvent, Result, Revision, Step, Store, StreamState,
-    ViewEvent, is_view,
+    Direction, FilteredItem, FilteredReader, Position, RecordedEvent, Result, Revision, Store,
+    StreamState, ViewEvent, is_view,
 };
 
-use super::args::ReadArgs;
-use super::line;
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::limits::Limits;
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::ReadArgs;
+use crate::events::event_json;
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
 
 /// Reads events.
-pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()> {
-    let store = store::open_to_look(folder, limits)?;
+pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> CommandResult<()> {
+    let store = open_event_store::open_read_only(directory, limits)?;
     let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
     let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
     match &args.stream {
         Some(view) if is_view(view) => {
             if store.view(view, Position::END)?.is_none() {
-                return Err(nothing(&store, "event in the view", view));
+                return Err(not_found_error(&store, "event in the view", view));
             }
             let resolve = |event: ViewEvent| match args.resolve_links {
                 true => event.event.unwrap_or(event.link),
@@ -32,12 +32,14 @@ pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()
             write(events.map(|event| event.map(resolve)), args.count)?;
         }
         Some(stream) => {
-            if let StreamState::Missing | StreamState::Deleted { .. } = store.stream(stream)? {
-                return Err(nothing(&store, "stream", stream));
+            if let StreamState::Missing | StreamState::Deleted { .. } =
+                store.stream_state(stream)?
+            {
+                return Err(not_found_error(&store, "stream", stream));
             }
             write(store.read(stream, Revision(from), direction), args.count)?;
         }
-        None => match args.filter.of_store()? {
+        None => match args.filter.to_store_filter()? {
             Some(filter) => {
                 let mut reader = store.read_filtered(Position(from), direction, filter);
                 write(std::iter::from_fn(|| next(&mut reader)), args.count)?;
@@ -48,9 +50,9 @@ pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()
     Ok(store.close()?)
 }
 
-fn nothing(store: &Store, what: &str, name: &str) -> Failure {
-    Failure::NoSuchKey(format!(
-        "there is no {what} '{}' in {}; `umbel streams` lists those there are",
+fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {
+    CommandError::NoSuchKey(format!(
+        "there is no {what} '{}' in {}; `umbel streams` lists all",
         name.escape_debug(),
         store.path().display()
     ))
@@ -60,19 +62,22 @@ fn nothing(store: &Store, what: &str, name: &str) -> Failure {
 fn next(reader: &mut FilteredReader) -> Option<Result<RecordedEvent>> {
     loop {
         match reader.next_within(usize::MAX) {
-            Ok(Step::Event(event)) => return Some(Ok(event)),
-            Ok(Step::Examined(_)) => {}
-            Ok(Step::End(_)) => return None,
+            Ok(FilteredItem::Event(event)) => return Some(Ok(event)),
+            Ok(FilteredItem::Examined(_)) => {}
+            Ok(FilteredItem::End(_)) => return None,
             Err(error) => return Some(Err(error)),
         }
     }
 }
 
-fn write(events: impl Iterator<Item = Result<RecordedEvent>>, count: Option<u64>) -> Outcome<()> {
-    let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+fn write(
+    events: impl Iterator<Item = Result<RecordedEvent>>,
+    count: Option<u64>,
+) -> CommandResult<()> {
+    let count_max = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
     let mut output = Output::new();
-    for event in events.take(most) {
-        output.line(&line::of_recorded(&event?))?;
+    for event in events.take(count_max) {
+        output.line(&event_json::recorded_json(&event?))?;
     }
     output.flush()
 }

@@ -8,35 +8,37 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use umbel::Durability;
 use umbel_events::{
-    Direction, Expected, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
+    Direction, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
 };
 
-use super::args::MetadataArgs;
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::limits::Limits;
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::MetadataArgs;
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
 
 /// The type of events with metadata.
-const TYPE: &str = "$metadata";
+const METADATA_TYPE: &str = "$metadata";
 /// Flags with a key of their own.
 const MAX_COUNT: (&str, &str) = ("--max-count", "$maxCount");
 const MAX_AGE: (&str, &str) = ("--max-age", "$maxAge");
 const TRUNCATE_BEFORE: (&str, &str) = ("--truncate-before", "$tb");
 
 /// Metadata with its values as they are written.
-type Keys = BTreeMap<String, Box<RawValue>>;
+type MetadataKeys = BTreeMap<String, Box<RawValue>>;
 
 /// The pairs of a JSON object as they are written; a key may come twice.
-struct Pairs(Vec<(String, Box<RawValue>)>);
+struct MetadataPairs(Vec<(String, Box<RawValue>)>);
 
-impl Pairs {
-    fn keys(self) -> Outcome<Keys> {
-        let mut keys = Keys::new();
+impl MetadataPairs {
+    fn current_keys(self) -> CommandResult<MetadataKeys> {
+        let mut keys = MetadataKeys::new();
         for (key, value) in self.0 {
             if keys.contains_key(&key) {
                 let key = key.escape_debug();
-                return Err(Failure::usage(format!("--set says twice what {key} is to be")));
+                return Err(CommandError::usage(format!(
+                    "--set has the key {key} twice; keep one"
+                )));
             }
             keys.insert(key, value);
         }
@@ -44,52 +46,56 @@ impl Pairs {
     }
 }
 
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Pairs;
+impl<'de> Deserialize<'de> for MetadataPairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MetadataPairs, D::Error> {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = MetadataPairs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Pairs, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<MetadataPairs, A::Error> {
                 let mut all = Vec::new();
                 while let Some(pair) = pairs.next_entry()? {
                     all.push(pair);
                 }
-                Ok(Pairs(all))
+                Ok(MetadataPairs(all))
             }
         }
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 
-/// What is to be done to the metadata.
+/// Change of metadata.
 #[derive(Debug)]
-struct Change {
-    set: Keys,
+struct MetadataChange {
+    set: MetadataKeys,
     clear: Vec<String>,
 }
 
 /// Shows or changes the metadata of a stream.
-pub fn run(folder: Option<&Path>, args: &MetadataArgs, limits: Limits) -> Outcome<()> {
+pub fn run(
+    directory: Option<&Path>,
+    args: &MetadataArgs,
+    limits: StoreLimits,
+) -> CommandResult<()> {
     if args.stream.starts_with("$$") {
-        return Err(Failure::usage(format!(
-            "the stream '{}' holds the metadata of another, and has none; name the other",
+        return Err(CommandError::usage(format!(
+            "the stream '{}' holds the metadata of another stream; name that stream",
             args.stream.escape_debug()
         )));
     }
-    let change = Change::read(args)?;
+    let change = MetadataChange::read(args)?;
     let store = match change {
-        Some(_) => store::open(folder, limits, Durability::Synced)?,
-        None => store::open_to_look(folder, limits)?,
+        Some(_) => open_event_store::open(directory, limits, Durability::Synced)?,
+        None => open_event_store::open_read_only(directory, limits)?,
     };
     let shown = match change {
         Some(change) => change.apply(&store, &args.stream),
         None => {
-            let newest = newest(&store, &args.stream);
+            let newest = newest_metadata(&store, &args.stream);
             newest.and_then(|newest| keys(&args.stream, newest.as_ref()))
         }
     };
@@ -101,40 +107,41 @@ pub fn run(folder: Option<&Path>, args: &MetadataArgs, limits: Limits) -> Outcom
     output.flush()
 }
 
-fn text(keys: &Keys) -> String {
+fn text(keys: &MetadataKeys) -> String {
     // Strings and checked JSON can always be written.
     serde_json::to_string(keys).unwrap_or_default()
 }
 
 /// The event that holds the metadata.
-fn newest(store: &Store, stream: &str) -> Outcome<Option<RecordedEvent>> {
+fn newest_metadata(store: &Store, stream: &str) -> CommandResult<Option<RecordedEvent>> {
     let name = metadata_stream(stream);
     Ok(store.read(&name, Revision::END, Direction::Backwards).next().transpose()?)
 }
 
-fn keys(stream: &str, newest: Option<&RecordedEvent>) -> Outcome<Keys> {
-    let Some(event) = newest else { return Ok(Keys::new()) };
+fn keys(stream: &str, newest: Option<&RecordedEvent>) -> CommandResult<MetadataKeys> {
+    let Some(event) = newest else { return Ok(MetadataKeys::new()) };
     serde_json::from_slice(&event.data).map_err(|_| {
-        Failure::usage(format!(
-            "the metadata of stream '{0}' is no JSON object, so that nothing can be changed in it; \
-             append a new one with `umbel append --stream '$${0}' --type '{TYPE}'`",
+        CommandError::usage(format!(
+            "the metadata of stream '{0}' is not a JSON object and cannot be changed; append a new \
+             one with `umbel append --stream '$${0}' --type '{METADATA_TYPE}'`",
             stream.escape_debug()
         ))
     })
 }
 
-impl Change {
-    /// What the flags say; `None` where nothing is to be changed.
-    fn read(args: &MetadataArgs) -> Outcome<Option<Change>> {
-        let mut set: Keys = match &args.set {
-            Some(text) => serde_json::from_str::<Pairs>(text)
+impl MetadataChange {
+    /// Change that the flags describe, if any.
+    fn read(args: &MetadataArgs) -> CommandResult<Option<MetadataChange>> {
+        let mut set: MetadataKeys = match &args.set {
+            Some(text) => serde_json::from_str::<MetadataPairs>(text)
                 .map_err(|error| {
-                    Failure::usage(format!(
-                        "--set is no JSON object ({error}); write one such as {{\"$maxCount\":10}}"
+                    CommandError::usage(format!(
+                        "--set is not a JSON object ({error}); write one such as \
+                         {{\"$maxCount\":10}}"
                     ))
                 })?
-                .keys()?,
-            None => Keys::new(),
+                .current_keys()?,
+            None => MetadataKeys::new(),
         };
         for ((flag, key), number) in [
             (MAX_COUNT, args.max_count),
@@ -143,26 +150,26 @@ impl Change {
         ] {
             let Some(number) = number else { continue };
             let value = to_raw_value(&number)
-                .map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
+                .map_err(|error| CommandError::usage(format!("{flag}: {error}")))?;
             if set.insert(key.to_string(), value).is_some() {
-                return Err(Failure::usage(format!(
-                    "{flag} and --set both say what {key} is to be; give one of them"
+                return Err(CommandError::usage(format!(
+                    "{flag} and --set both set {key}; keep one of them"
                 )));
             }
         }
         let clear: Vec<String> = args.clear.iter().map(|key| key_of(key)).collect();
         if let Some(both) = clear.iter().find(|key| set.contains_key(*key)) {
-            return Err(Failure::usage(format!(
-                "{both} is to be set and cleared; give one of the two"
+            return Err(CommandError::usage(format!(
+                "{both} is both set and cleared; keep one of them"
             )));
         }
         let is_change = args.set.is_some() || !set.is_empty() || !clear.is_empty();
-        Ok(is_change.then_some(Change { set, clear }))
+        Ok(is_change.then_some(MetadataChange { set, clear }))
     }
 
-    /// Changes what is there, if nobody else does so meanwhile, and returns what is there then.
-    fn apply(self, store: &Store, stream: &str) -> Outcome<Keys> {
-        let newest = newest(store, stream)?;
+    /// Changes the metadata, unless another client does so meanwhile, and returns the result.
+    fn apply(self, store: &Store, stream: &str) -> CommandResult<MetadataKeys> {
+        let newest = newest_metadata(store, stream)?;
         let mut changed = keys(stream, newest.as_ref())?;
         self.clear.iter().for_each(|key| {
             changed.remove(key);
@@ -173,17 +180,19 @@ impl Change {
             return Ok(changed);
         }
         let expected = match &newest {
-            Some(newest) => Expected::Exact(newest.revision),
-            None => Expected::NoStream,
+            Some(newest) => ExpectedVersion::Exact(newest.revision),
+            None => ExpectedVersion::NoStream,
         };
-        let event = NewEvent::json(store.new_id()?, TYPE, &data);
+        let event = NewEvent::json(store.new_id()?, METADATA_TYPE, &data);
         match store.append(&metadata_stream(stream), expected, &[event]) {
             Ok(_) => Ok(changed),
-            Err(umbel_events::Error::WrongExpected { .. }) => Err(Failure::usage(format!(
-                "somebody else changed the metadata of stream '{}' at the same time; look at it \
-                 and try again",
-                stream.escape_debug()
-            ))),
+            Err(umbel_events::Error::WrongExpectedVersion { .. }) => {
+                Err(CommandError::usage(format!(
+                    "another client changed the metadata of stream '{}' at the same time; nothing \
+                     was changed; check it and try again",
+                    stream.escape_debug()
+                )))
+            }
             Err(error) => Err(error.into()),
         }
     }

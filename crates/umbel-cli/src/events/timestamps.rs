@@ -26,7 +26,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Reads what [`rfc3339`] writes, with up to seven digits behind the second or none; `None` where
+/// Reads what [`rfc3339`] writes, with up to seven digits after the second or none; `None` where
 /// it is no time in UTC since 1970.
 pub fn parse(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_written() {
+    fn timestamps_round_trip() {
         for day in (0..2_900_000).step_by(13) {
             let ticks =
                 day * SECONDS_PER_DAY * TICKS_PER_SECOND + (day * 7_919_777_711) % 863_999_999_999;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn timestamps_match_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.0000000Z"),
             (951_782_399, "2000-02-28T23:59:59.0000000Z"),

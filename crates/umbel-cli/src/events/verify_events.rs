@@ -5,49 +5,51 @@ use std::path::Path;
 use serde_json::json;
 use umbel_env::Env;
 
-use super::store;
-use crate::errors::{Failure, INDEX_IS_REBUILT, Outcome};
-use crate::folders::{KV_FOLDER, is_event_store};
-use crate::limits::Limits;
-use crate::number;
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult, INDEX_IS_REBUILT};
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
+use crate::store_kind::{KV_DIRECTORY, is_event_store};
+use crate::text::numbers;
 
 /// Named damages; the rest is counted.
-const NAMED_DAMAGES: usize = 20;
+const REPORTED_DAMAGES_MAX: usize = 20;
 
 /// An error where opening the store would leave out what may have been appended.
 ///
 /// What another process writes at this moment looks torn, but is not. It stores what stands before
 /// a record before the record. So what looked torn is whole at the second look, or it is torn.
-fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
-    let Some(folder) = folder.filter(|folder| is_event_store(folder)) else { return Ok(()) };
+fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
+    let Some(directory) = directory.filter(|directory| is_event_store(directory)) else {
+        return Ok(());
+    };
     let env = Env::system();
-    let left_out = umbel_events::left_out(&env, folder)?;
+    let left_out = umbel_events::find_unrecovered(&env, directory)?;
     if left_out.is_empty() {
         return Ok(());
     }
-    let again = umbel_events::left_out(&env, folder)?;
+    let again = umbel_events::find_unrecovered(&env, directory)?;
     let Some(first) = left_out.iter().find(|left| again.contains(left)) else { return Ok(()) };
-    Err(Failure::Damaged(format!(
-        "the event store in {} was not closed. {first}; `umbel repair` keeps aside what may be \
-         events, and with --accept-unproven takes it back",
-        folder.display()
+    Err(CommandError::Damaged(format!(
+        "the event store in {} was not closed. {first}; `umbel repair` moves bytes that may be \
+         events aside, and with --accept-unproven keeps them",
+        directory.display()
     )))
 }
 
 /// Checks the store. Each damage is said with file and offset, then the command fails.
-pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
+pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
     let clock = Env::system().clock;
     let start = clock.now();
-    check_left_out(folder)?;
-    let store = store::open_to_look(folder, limits)?;
+    check_dropped_tail(directory)?;
+    let store = open_event_store::open_read_only(directory, limits)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
     let mut damage: Vec<String> =
-        report.damage.iter().map(umbel_events::Error::without_remedy).collect();
+        report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
     damage.extend(report.index.damage.iter().cloned());
     let mut output = Output::new();
-    let shown = folder.unwrap_or(store.path()).display().to_string();
+    let shown = directory.unwrap_or(store.path()).display().to_string();
     if json {
         output.json(&json!({
             "events": report.events,
@@ -59,22 +61,22 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
         }))?;
     } else if damage.is_empty() {
         output.line(&format!(
-            "the event store in {shown} is whole: {} events, {} of log, {} index entries checked \
-             in {seconds:.1} s",
-            number::grouped(report.events),
-            number::bytes(report.bytes),
-            number::grouped(report.index.entries),
+            "the event store in {shown} is undamaged: {} events, {} of log, {} index entries \
+             checked in {seconds:.1} s",
+            numbers::grouped(report.events),
+            numbers::bytes(report.bytes),
+            numbers::grouped(report.index.entries),
         ))?;
     } else {
-        for damage in damage.iter().take(NAMED_DAMAGES) {
+        for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
             output.line(damage)?;
         }
     }
-    let keys = store.path().join(KV_FOLDER);
+    let keys = store.path().join(KV_DIRECTORY);
     if !json && keys.is_dir() {
         let keys = keys.display();
         output.line(&format!(
-            "the keys and values in {keys} were not looked at: umbel verify --db {keys}"
+            "the key-value store in {keys} was not checked: run umbel verify --db {keys}"
         ))?;
     }
     output.flush()?;
@@ -82,16 +84,16 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
         return Ok(store.close()?);
     }
     // An entry of the index that disagrees with the log does not tell which of the two is right.
-    let advice = match report.damage.iter().all(umbel_events::Error::is_damage_of_index) {
+    let advice = match report.damage.iter().all(umbel_events::Error::is_index_damage) {
         true => {
-            format!("the events are whole: move the folder {shown}/index away, {INDEX_IS_REBUILT}")
+            format!("no event is damaged: move {shown}/index away, {INDEX_IS_REBUILT}")
         }
         false => {
-            "restore it from a backup, or have `umbel repair` save what can be read".to_string()
+            "restore it from a backup, or save what can be read with `umbel repair`".to_string()
         }
     };
-    Err(Failure::Damaged(format!(
+    Err(CommandError::Damaged(format!(
         "the event store in {shown} is damaged in {} places; {advice}",
-        number::grouped(damage.len() as u64)
+        numbers::grouped(damage.len() as u64)
     )))
 }

@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 use umbel::Env;
 use umbel_filter::{Filter, FilterBuilder, FilterOptions, FilterSize};
 
-use super::args::BenchArgs;
-use super::kind::Kind;
-use super::size::rate_text;
-use crate::errors::{Failure, Outcome};
-use crate::number::grouped;
-use crate::output::Output;
-use crate::progress::{Progress, Unit};
+use crate::errors::{CommandError, CommandResult};
+use crate::filter::filter_args::BenchArgs;
+use crate::filter::filter_kind::FilterKindName;
+use crate::filter::size_filter::rate_text;
+use crate::io::output::Output;
+use crate::io::progress::{Progress, Unit};
+use crate::text::numbers::grouped;
 
-/// Hashes that are asked for in each round, at least.
+/// Hashes that are probed in each round, at least.
 const QUERIES: u64 = 2_000_000;
-/// Hashes that are asked for at once.
+/// Hashes that are probed at once.
 const BATCH: usize = 1024;
 
-/// What one kind took, in nanoseconds a key.
+/// Times of one kind, in nanoseconds per key.
 #[derive(Debug, Default)]
-struct Times {
+struct KindTimes {
     build: Vec<f64>,
     miss: Vec<f64>,
     hit: Vec<f64>,
@@ -33,30 +33,34 @@ struct Times {
 
 /// One kind under measurement.
 struct Candidate {
-    kind: Kind,
+    kind: FilterKindName,
     options: FilterOptions,
     bits: f64,
     designed: f64,
     measured: f64,
-    times: Times,
+    times: KindTimes,
 }
 
-/// Builds and asks each kind, round by round.
-pub fn run(args: &BenchArgs, json: bool) -> Outcome<()> {
-    let kinds =
-        if args.kind.is_empty() { Kind::value_variants().to_vec() } else { args.kind.clone() };
+/// Builds and probes each kind, round by round.
+pub fn run(args: &BenchArgs, json: bool) -> CommandResult<()> {
+    let kinds = if args.kind.is_empty() {
+        FilterKindName::value_variants().to_vec()
+    } else {
+        args.kind.clone()
+    };
     let size = FilterSize::BitsPerKey(args.bits_per_key);
     let mut candidates: Vec<Candidate> = kinds
         .into_iter()
         .map(|kind| {
-            let options = FilterOptions { kind: kind.of_library(), size, ..Default::default() };
+            let options =
+                FilterOptions { kind: kind.to_library_kind(), size, ..Default::default() };
             Candidate {
                 kind,
                 options,
                 bits: 0.0,
                 designed: 0.0,
                 measured: 0.0,
-                times: Times::default(),
+                times: KindTimes::default(),
             }
         })
         .collect();
@@ -65,10 +69,13 @@ pub fn run(args: &BenchArgs, json: bool) -> Outcome<()> {
     let mut progress = Progress::new("filter bench", Unit::Operations, Some(steps), &clock);
     let mut hits: Vec<u64> = Vec::new();
     hits.try_reserve_exact(args.keys as usize).map_err(|_| {
-        Failure::System(format!("there is no memory for {} keys; ask for fewer", args.keys))
+        CommandError::System(format!(
+            "not enough memory for {} keys; pass fewer with --keys",
+            args.keys
+        ))
     })?;
-    hits.extend((0..args.keys).map(number));
-    let misses: Vec<u64> = (0..QUERIES).map(|at| number(at + (1 << 50))).collect();
+    hits.extend((0..args.keys).map(hash_of_number));
+    let misses: Vec<u64> = (0..QUERIES).map(|at| hash_of_number(at + (1 << 50))).collect();
     for round in 0..args.rounds {
         for (index, candidate) in candidates.iter_mut().enumerate() {
             let since = || clock.now();
@@ -83,7 +90,7 @@ pub fn run(args: &BenchArgs, json: bool) -> Outcome<()> {
 }
 
 /// A number that is as good as a hash, another one for each place.
-fn number(at: u64) -> u64 {
+fn hash_of_number(at: u64) -> u64 {
     let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -91,14 +98,20 @@ fn number(at: u64) -> u64 {
 }
 
 impl Candidate {
-    fn round(&mut self, hits: &[u64], misses: &[u64], now: &dyn Fn() -> Duration) -> Outcome<()> {
-        let refused = |error: umbel_filter::BuildError| Failure::usage(error.to_string());
+    fn round(
+        &mut self,
+        hits: &[u64],
+        misses: &[u64],
+        now: &dyn Fn() -> Duration,
+    ) -> CommandResult<()> {
+        let refused = |error: umbel_filter::BuildError| CommandError::usage(error.to_string());
         let mut builder = FilterBuilder::new(self.options).map_err(refused)?;
-        let begun = now();
+        let start = now();
         hits.iter().for_each(|hash| builder.add(*hash));
         let bytes = builder.finish().map_err(refused)?;
-        self.times.build.push(nanos(now() - begun, hits.len()));
-        let filter = Filter::decode(&bytes).map_err(|error| Failure::usage(error.to_string()))?;
+        self.times.build.push(nanos(now() - start, hits.len()));
+        let filter =
+            Filter::decode(&bytes).map_err(|error| CommandError::usage(error.to_string()))?;
         self.bits = (bytes.len() - umbel_filter::HEADER_BYTES) as f64 * 8.0 / hits.len() as f64;
         self.designed = filter.view().designed_rate();
         let (miss, passed) = single(&filter, misses, now);
@@ -111,27 +124,27 @@ impl Candidate {
     }
 }
 
-fn nanos(took: Duration, count: usize) -> f64 {
-    took.as_nanos() as f64 / count as f64
+fn nanos(elapsed: Duration, count: usize) -> f64 {
+    elapsed.as_nanos() as f64 / count as f64
 }
 
 fn single(filter: &Filter, hashes: &[u64], now: &dyn Fn() -> Duration) -> (f64, usize) {
     let view = filter.view();
-    let begun = now();
+    let start = now();
     let passed = hashes.iter().filter(|hash| view.contains(**hash)).count();
-    let took = now() - begun;
-    (nanos(took, hashes.len()), black_box(passed))
+    let elapsed = now() - start;
+    (nanos(elapsed, hashes.len()), black_box(passed))
 }
 
 fn batched(filter: &Filter, hashes: &[u64], now: &dyn Fn() -> Duration) -> f64 {
     let view = filter.view();
     let mut found = [false; BATCH];
-    let begun = now();
+    let start = now();
     for hashes in hashes.chunks(BATCH) {
         view.contains_batch(hashes, &mut found[..hashes.len()]);
         black_box(&found);
     }
-    nanos(now() - begun, hashes.len())
+    nanos(now() - start, hashes.len())
 }
 
 fn median(times: &mut [f64]) -> f64 {
@@ -139,12 +152,12 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn report(args: &BenchArgs, candidates: &mut [Candidate], json: bool) -> Outcome<()> {
+fn report(args: &BenchArgs, candidates: &mut [Candidate], json: bool) -> CommandResult<()> {
     let mut output = Output::new();
     let mut rows = Vec::new();
     if !json {
         output.line(&format!(
-            "{} keys, medians of {} rounds, nanoseconds a key; hashes are made before",
+            "{} keys, medians of {} rounds, nanoseconds per key, without hashing",
             grouped(args.keys),
             args.rounds
         ))?;
@@ -157,8 +170,8 @@ fn report(args: &BenchArgs, candidates: &mut [Candidate], json: bool) -> Outcome
             "build",
             "miss",
             "hit",
-            "miss, many",
-            "hit, many"
+            "miss batch",
+            "hit batch"
         ))?;
     }
     for candidate in candidates {

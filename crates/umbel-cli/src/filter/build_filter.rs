@@ -7,37 +7,38 @@ use umbel_filter::{
     KeyHasher, to_parquet,
 };
 
-use super::args::BuildArgs;
-use super::file::Target;
-use super::kind::Kind;
-use super::lines::Lines;
-use super::size::rate_text;
-use crate::errors::{Failure, Outcome};
-use crate::number::{bytes, grouped};
-use crate::output::{Output, note};
+use crate::errors::{CommandError, CommandResult};
+use crate::filter::filter_args::BuildArgs;
+use crate::filter::filter_file::OutputFile;
+use crate::filter::filter_kind::FilterKindName;
+use crate::filter::line_batches::LineBatches;
+use crate::filter::size_filter::rate_text;
+use crate::io::output::{Output, note};
+use crate::text::numbers::{bytes, grouped};
 
 /// The bits of a key where nothing is said.
 const BITS_PER_KEY: f64 = 10.0;
 
-/// Reads the lines, builds the filter and says what it became.
-pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
+/// Reads the lines, builds the filter and prints its properties.
+pub fn run(args: &BuildArgs, json: bool) -> CommandResult<()> {
     let size = match (args.bits_per_key, args.fpp) {
         (_, Some(rate)) => FilterSize::Rate(rate),
         (bits, None) => FilterSize::BitsPerKey(bits.unwrap_or(BITS_PER_KEY)),
     };
-    let hash = hash(args)?;
+    let hash = choose_hash(args)?;
     let options = FilterOptions {
-        kind: args.kind.of_library(),
+        kind: args.kind.to_library_kind(),
         size,
         probes: args.hashes.map(|hashes| hashes as u32),
         hash_kind: hash.number(),
         ..FilterOptions::default()
     };
-    let mut builder = FilterBuilder::new(options).map_err(refused)?;
+    let mut builder = FilterBuilder::new(options).map_err(build_error)?;
     let seed = args.seed.map_or_else(|| default_seed(hash), Ok)?;
-    let hasher = KeyHasher::new(hash, seed).map_err(|error| Failure::usage(error.to_string()))?;
-    let target = Target::of(&args.output, args.lines.as_deref())?;
-    let mut lines = Lines::open(args.lines.as_deref())?;
+    let hasher =
+        KeyHasher::new(hash, seed).map_err(|error| CommandError::usage(error.to_string()))?;
+    let target = OutputFile::resolve(&args.output, args.lines.as_deref())?;
+    let mut lines = LineBatches::open(args.lines.as_deref())?;
     let (mut read, mut returns) = (0, false);
     while lines.read()? {
         lines.iter().for_each(|line| builder.add(hasher.hash(line)));
@@ -45,57 +46,59 @@ pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
         returns |= lines.has_carriage_return();
     }
     if returns {
-        note("umbel: some lines end with a carriage return, which is part of the key");
+        note("umbel: note: some lines end with a carriage return, which is part of the key");
     }
-    let filter = builder.finish().map_err(refused)?;
+    let filter = builder.finish().map_err(build_error)?;
     let encoded = match args.kind {
-        Kind::Parquet => parquet(&filter)?,
+        FilterKindName::Parquet => build_parquet(&filter)?,
         _ => FilterFile::encode(hash, seed, &filter)
-            .map_err(|error| Failure::usage(error.to_string()))?,
+            .map_err(|error| CommandError::usage(error.to_string()))?,
     };
     target.write(&encoded)?;
-    let made = Made { lines: read, filter: &filter, file_bytes: encoded.len() as u64 };
-    let said = made.text(args, hash, json);
-    // What went to standard output is not to be followed by a line about it.
+    let built = BuiltFilter { lines: read, filter: &filter, file_bytes: encoded.len() as u64 };
+    let summary = built.text(args, hash, json);
+    // A filter on standard output must not be followed by a line of text.
     if target.is_stream {
-        note(&said);
+        note(&summary);
         return Ok(());
     }
     let mut output = Output::new();
-    output.line(&said)?;
+    output.line(&summary)?;
     output.flush()
 }
 
-/// The hash that was asked for; without one the store's own, or the only one that Parquet has.
-fn hash(args: &BuildArgs) -> Outcome<HashKind> {
+/// The requested hash; by default that of the store, or the only one of Parquet.
+fn choose_hash(args: &BuildArgs) -> CommandResult<HashKind> {
     match (args.kind, args.hash) {
-        (Kind::Parquet, None | Some(HashKind::Xxh64)) if args.seed.is_none() => Ok(HashKind::Xxh64),
-        (Kind::Parquet, _) => Err(Failure::usage(
-            "Parquet's filters are made with xxh64 and no seed; leave --hash and --seed out, or \
-             take another --kind",
+        (FilterKindName::Parquet, None | Some(HashKind::Xxh64)) if args.seed.is_none() => {
+            Ok(HashKind::Xxh64)
+        }
+        (FilterKindName::Parquet, _) => Err(CommandError::usage(
+            "Parquet filters use xxh64 and no seed; remove --hash and --seed, or choose another \
+             --kind",
         )),
         (_, hash) => Ok(hash.unwrap_or_default()),
     }
 }
 
 /// The filter as Parquet writes it.
-fn parquet(filter: &[u8]) -> Outcome<Vec<u8>> {
-    let refused = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+fn build_parquet(filter: &[u8]) -> CommandResult<Vec<u8>> {
+    let refused = |error: &dyn std::fmt::Display| CommandError::usage(error.to_string());
     if filter.is_empty() {
-        return Err(Failure::usage("no lines: Parquet has no filter of no keys"));
+        return Err(CommandError::usage("no lines: a Parquet filter needs at least one key"));
     }
     let view = FilterView::parse(filter).map_err(|error| refused(&error))?;
     to_parquet(&view).map_err(|error| refused(&error))
 }
 
-/// What was built.
-struct Made<'f> {
+/// Result of a build.
+struct BuiltFilter<'f> {
     lines: u64,
     filter: &'f [u8],
     file_bytes: u64,
 }
 
-impl Made<'_> {
+impl BuiltFilter<'_> {
     fn text(&self, args: &BuildArgs, hash: HashKind, json: bool) -> String {
         let view = FilterView::parse(self.filter).unwrap_or(FilterView::MAYBE);
         let rate = view.designed_rate();
@@ -115,10 +118,10 @@ impl Made<'_> {
             return facts.to_string();
         }
         if self.filter.is_empty() {
-            return format!("no lines: {path} is a filter that lets everything through");
+            return format!("no lines: {path} is a filter that passes every key");
         }
         format!(
-            "{path}: {} lines in {}, {bits:.2} bits a key; {} of absent keys pass by design",
+            "{path}: {} lines in {}, {bits:.2} bits per key, false-positive rate {} by design",
             grouped(self.lines),
             bytes(self.file_bytes),
             rate_text(rate)
@@ -127,8 +130,8 @@ impl Made<'_> {
 }
 
 /// Zeros for the hashes of other programs; for those that keep keys from being chosen, a seed that
-/// nobody has chosen either.
-fn default_seed(hash: HashKind) -> Outcome<[u8; 16]> {
+/// neither was chosen.
+fn default_seed(hash: HashKind) -> CommandResult<[u8; 16]> {
     let mut seed = [0; 16];
     if matches!(hash, HashKind::Keyed | HashKind::SipHash13) {
         Env::system().entropy.fill(&mut seed)?;
@@ -136,9 +139,9 @@ fn default_seed(hash: HashKind) -> Outcome<[u8; 16]> {
     Ok(seed)
 }
 
-fn refused(error: BuildError) -> Failure {
+fn build_error(error: BuildError) -> CommandError {
     match error {
-        BuildError::NoMemory { .. } => Failure::System(error.to_string()),
-        error => Failure::usage(error.to_string()),
+        BuildError::NoMemory { .. } => CommandError::System(error.to_string()),
+        error => CommandError::usage(error.to_string()),
     }
 }

@@ -1,20 +1,20 @@
 //! `umbel filter check`: the lines that may be in a filter, as grep would print them.
 
-use super::args::CheckArgs;
-use super::file;
-use super::lines::Lines;
-use crate::errors::{Failure, Outcome};
-use crate::input;
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult};
+use crate::filter::filter_args::CheckArgs;
+use crate::filter::filter_file;
+use crate::filter::line_batches::LineBatches;
+use crate::io::input;
+use crate::io::output::Output;
 
-/// Asks the filter for every line; [`Failure::NothingSelected`] where no line is selected.
-pub fn run(args: &CheckArgs) -> Outcome<()> {
-    let filter = file::read(&args.filter)?;
+/// Probes the filter for every line; returns [`CommandError::NothingSelected`] if none is selected.
+pub fn run(args: &CheckArgs) -> CommandResult<()> {
+    let filter = filter_file::read(&args.filter)?;
     let (hasher, view) = (filter.hasher, filter.view());
     if !args.count {
         input::refuse_output(args.lines.as_deref())?;
     }
-    let mut lines = Lines::open(args.lines.as_deref())?;
+    let mut lines = LineBatches::open(args.lines.as_deref())?;
     let mut output = Output::new();
     let (mut hashes, mut found) = (Vec::new(), Vec::new());
     let mut selected = 0u64;
@@ -25,10 +25,10 @@ pub fn run(args: &CheckArgs) -> Outcome<()> {
         view.contains_batch(&hashes, &mut found);
         let chosen = |&(_, found): &(&[u8], &bool)| *found != args.invert;
         if args.count {
-            selected += lines.whole().zip(&found).filter(chosen).count() as u64;
+            selected += lines.raw().zip(&found).filter(chosen).count() as u64;
             continue;
         }
-        for (line, _) in lines.whole().zip(&found).filter(chosen) {
+        for (line, _) in lines.raw().zip(&found).filter(chosen) {
             selected += 1;
             output.bytes(line)?;
             if !line.ends_with(b"\n") {
@@ -43,5 +43,5 @@ pub fn run(args: &CheckArgs) -> Outcome<()> {
         output.line(&selected.to_string())?;
     }
     output.flush()?;
-    if selected == 0 { Err(Failure::NothingSelected) } else { Ok(()) }
+    if selected == 0 { Err(CommandError::NothingSelected) } else { Ok(()) }
 }

@@ -1,51 +1,51 @@
-//! The kinds of filters by the names of the command line.
+//! Kinds of filters by their names on the command line.
 
 use clap::ValueEnum;
 use umbel_filter::FilterKind;
 
 /// A kind of filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// The textbook's Bloom filter
+pub enum FilterKindName {
+    /// Standard Bloom filter
     Bloom,
-    /// A Bloom filter in cache lines of 512 bits: the default of the store
+    /// Blocked Bloom filter with blocks of 512 bits, one cache line; the default of stores
     Blocked,
-    /// A Bloom filter in blocks of 256 bits
+    /// Blocked Bloom filter with blocks of 256 bits
     Blocked256,
-    /// The split-block filter of Apache Parquet, written as Parquet writes it
+    /// Split block Bloom filter in the file format of Apache Parquet
     Parquet,
-    /// A binary fuse filter
+    /// Binary fuse filter
     Fuse,
-    /// A ribbon filter
+    /// Ribbon filter
     Ribbon,
-    /// A Bloom filter that keys can be removed from
+    /// Counting Bloom filter, from which keys can be removed
     Counting,
 }
 
-impl Kind {
-    /// As the library calls it.
-    pub fn of_library(self) -> FilterKind {
+impl FilterKindName {
+    /// Returns the kind of the library.
+    pub fn to_library_kind(self) -> FilterKind {
         match self {
-            Kind::Bloom => FilterKind::Standard,
-            Kind::Blocked => FilterKind::Blocked512,
-            Kind::Blocked256 => FilterKind::Blocked256,
-            Kind::Parquet => FilterKind::SplitBlock,
-            Kind::Fuse => FilterKind::BinaryFuse,
-            Kind::Ribbon => FilterKind::Ribbon,
-            Kind::Counting => FilterKind::Counting,
+            FilterKindName::Bloom => FilterKind::Standard,
+            FilterKindName::Blocked => FilterKind::Blocked512,
+            FilterKindName::Blocked256 => FilterKind::Blocked256,
+            FilterKindName::Parquet => FilterKind::SplitBlock,
+            FilterKindName::Fuse => FilterKind::BinaryFuse,
+            FilterKindName::Ribbon => FilterKind::Ribbon,
+            FilterKindName::Counting => FilterKind::Counting,
         }
     }
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Bloom => "bloom",
-            Kind::Blocked => "blocked",
-            Kind::Blocked256 => "blocked256",
-            Kind::Parquet => "parquet",
-            Kind::Fuse => "fuse",
-            Kind::Ribbon => "ribbon",
-            Kind::Counting => "counting",
+            FilterKindName::Bloom => "bloom",
+            FilterKindName::Blocked => "blocked",
+            FilterKindName::Blocked256 => "blocked256",
+            FilterKindName::Parquet => "parquet",
+            FilterKindName::Fuse => "fuse",
+            FilterKindName::Ribbon => "ribbon",
+            FilterKindName::Counting => "counting",
         }
     }
 }

@@ -3,22 +3,22 @@
 use serde_json::json;
 use umbel_filter::FilterKind;
 
-use super::args::InspectArgs;
-use super::size::rate_text;
-use super::{file, picture};
-use crate::errors::Outcome;
-use crate::number::{bytes, grouped, percent};
-use crate::output::Output;
-use crate::text;
+use crate::errors::CommandResult;
+use crate::filter::filter_args::InspectFilterArgs;
+use crate::filter::size_filter::rate_text;
+use crate::filter::{fill_chart, filter_file};
+use crate::io::output::Output;
+use crate::text::escaping;
+use crate::text::numbers::{bytes, grouped, percent};
 
-/// Says everything there is to say about the filter.
-pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
-    let file = file::read(&args.filter)?;
+/// Prints the properties of the filter.
+pub fn run(args: &InspectFilterArgs, json: bool) -> CommandResult<()> {
+    let file = filter_file::read(&args.filter)?;
     let (view, payload) = (file.view(), file.payload());
     let ones: u64 = payload.iter().map(|byte| u64::from(byte.count_ones())).sum();
     let fill = ones as f64 / (payload.len().max(1) * 8) as f64;
     let bits = payload.len() as f64 * 8.0 / view.keys().max(1) as f64;
-    let kind = view.kind().map_or("none: no keys were added, all pass", |kind| kind.name());
+    let kind = view.kind().map_or("none: no keys were added, every key passes", |kind| kind.name());
     let mut output = Output::new();
     if json {
         let estimated = view.estimated_keys();
@@ -26,7 +26,7 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
             "kind": view.kind().map(|kind| kind.name()),
             "format": if file.is_parquet { "parquet" } else { "umbel" },
             "hash": file.hasher.kind().name(),
-            "seed": text::hex(&file.seed),
+            "seed": escaping::hex(&file.seed),
             "bytes": file.file_bytes,
             "keys": view.keys(),
             "hashes": view.probes(),
@@ -45,7 +45,7 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
         say("format", "Apache Parquet".to_string())?;
     }
     say("hash", file.hasher.kind().to_string())?;
-    say("seed", text::hex(&file.seed))?;
+    say("seed", escaping::hex(&file.seed))?;
     say("size", bytes(file.file_bytes))?;
     if view.kind().is_some() {
         say("keys", grouped(view.keys()))?;
@@ -58,7 +58,7 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
         let estimated = view.estimated_keys();
         let estimated = match estimated.is_finite() {
             true => grouped(estimated.round() as u64),
-            false => "more than it can tell: every bit is set".to_string(),
+            false => "unknown: every bit is set".to_string(),
         };
         say("designed rate", rate_text(view.designed_rate()))?;
         // The bits of static kinds say nothing of how many keys there are.
@@ -67,7 +67,7 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
             say("estimated rate", rate_text(view.estimated_rate()))?;
         }
         say("fill", String::new())?;
-        for line in picture::of(payload) {
+        for line in fill_chart::draw(payload) {
             output.line(&format!("  |{line}|"))?;
         }
     }

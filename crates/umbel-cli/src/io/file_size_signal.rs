@@ -1,4 +1,4 @@
-//! Turns the signal SIGXFSZ into an error that can be told.
+//! Turns the signal SIGXFSZ into an error that can be reported.
 //!
 //! Where a file grows over `ulimit -f` the system first sends this signal, which ends a process on
 //! the spot; one that handles it gets the error "File too large" from the write instead.
@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Handles the signal by noting it where nobody looks.
+/// Handles the signal by noting it in a place that no code reads.
 pub fn ignore() {
     // Where the system refuses, everything stays as it is.
     let _ =

@@ -1,4 +1,4 @@
-//! What a command reads: a file, or standard input.
+//! Input of a command: a file, or standard input.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,21 +8,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
 
-/// The file of that name, or standard input for none or `-`: what it is called, its bytes, and how
-/// many there are where that is known.
-pub fn open(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)> {
+/// Opens the file, or standard input for none or `-`. Returns its name, reader and length, if
+/// known.
+pub fn open(file: Option<&Path>) -> CommandResult<(String, Box<dyn Read>, Option<u64>)> {
     let path = match file {
         Some(path) if path != Path::new("-") => path,
         _ => return Ok(("standard input".to_string(), Box::new(io::stdin().lock()), None)),
     };
-    let failed = |error: io::Error| Failure::system("read", path, &error);
+    let failed = |error: io::Error| CommandError::system("read", path, &error);
     let input = File::open(path).map_err(failed)?;
     let metadata = input.metadata().map_err(failed)?;
     if metadata.is_dir() {
-        return Err(Failure::usage(format!(
-            "{} is a folder; name a file, or `-` for standard input",
+        return Err(CommandError::usage(format!(
+            "{} is a directory; name a file, or `-` for standard input",
             path.display()
         )));
     }
@@ -30,21 +30,21 @@ pub fn open(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)
     Ok((path.display().to_string(), Box::new(input), total))
 }
 
-/// Counts the bytes read from an input, for who shows how far it is.
-pub struct Counting {
+/// Counts the bytes read from an input, for the progress bar.
+pub struct CountingReader {
     input: Box<dyn Read>,
     consumed: Rc<Cell<u64>>,
 }
 
-impl Counting {
-    /// The input, and how many bytes were read of it.
-    pub fn new(input: Box<dyn Read>) -> (Counting, Rc<Cell<u64>>) {
+impl CountingReader {
+    /// Returns the reader and its count of bytes.
+    pub fn new(input: Box<dyn Read>) -> (CountingReader, Rc<Cell<u64>>) {
         let consumed = Rc::new(Cell::new(0));
-        (Counting { input, consumed: Rc::clone(&consumed) }, consumed)
+        (CountingReader { input, consumed: Rc::clone(&consumed) }, consumed)
     }
 }
 
-impl Read for Counting {
+impl Read for CountingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
         self.consumed.set(self.consumed.get() + read as u64);
@@ -52,8 +52,8 @@ impl Read for Counting {
     }
 }
 
-/// Refuses a file that the output is appended to: there would be no end of it.
-pub fn refuse_output(file: Option<&Path>) -> Outcome<()> {
+/// Rejects an input file that is also standard output, since reading it would never end.
+pub fn refuse_output(file: Option<&Path>) -> CommandResult<()> {
     let Some(path) = file else { return Ok(()) };
     let output = io::stdout().as_fd().try_clone_to_owned().map(File::from);
     let output = output.and_then(|output| output.metadata());
@@ -61,8 +61,8 @@ pub fn refuse_output(file: Option<&Path>) -> Outcome<()> {
         (Ok(input), Ok(output))
             if input.is_file() && (input.dev(), input.ino()) == (output.dev(), output.ino()) =>
         {
-            Err(Failure::usage(format!(
-                "{} is the output as well and would never end; write to another file",
+            Err(CommandError::usage(format!(
+                "{} is both input and output, which would never end; write to another file",
                 path.display()
             )))
         }

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde_json::Value;
 
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
 
 /// Standard output of one command.
 pub struct Output {
@@ -20,35 +20,35 @@ impl Output {
         Output { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal }
     }
 
-    /// Whether a person reads it as it comes.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
     /// Writes bytes as they are.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Outcome<()> {
-        self.writer.write_all(bytes).map_err(|error| Failure::output(&error))
+    pub fn bytes(&mut self, bytes: &[u8]) -> CommandResult<()> {
+        self.writer.write_all(bytes).map_err(|error| CommandError::output(&error))
     }
 
     /// Writes a text and a line break.
-    pub fn line(&mut self, text: &str) -> Outcome<()> {
+    pub fn line(&mut self, text: &str) -> CommandResult<()> {
         self.bytes(text.as_bytes())?;
         self.bytes(b"\n")
     }
 
     /// Writes a JSON value on one line.
-    pub fn json(&mut self, value: &Value) -> Outcome<()> {
+    pub fn json(&mut self, value: &Value) -> CommandResult<()> {
         self.line(&value.to_string())
     }
 
     /// Hands everything to the operating system. A command calls it last: an error that only
     /// shows here is an error too.
-    pub fn flush(&mut self) -> Outcome<()> {
-        self.writer.flush().map_err(|error| Failure::output(&error))
+    pub fn flush(&mut self) -> CommandResult<()> {
+        self.writer.flush().map_err(|error| CommandError::output(&error))
     }
 }
 
-/// Writes a line for people to standard error. Nobody listening there is no reason to stop.
+/// Writes a line for people to standard error. A closed standard error is no reason to stop.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use umbel_env::Clock;
 
-use crate::output::note;
+use crate::io::output::note;
 
 /// Time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is counted.
+/// Unit of the count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of input.
@@ -37,7 +37,7 @@ impl Progress {
     /// Work called `name` that is done at `total`, where that is known.
     pub fn new(name: &str, unit: Unit, total: Option<u64>, clock: &Arc<dyn Clock>) -> Progress {
         let started = clock.now();
-        let bar = io::stderr().is_terminal().then(|| bar(name, unit, total));
+        let bar = io::stderr().is_terminal().then(|| progress_bar(name, unit, total));
         Progress {
             name: name.to_string(),
             unit,
@@ -54,7 +54,7 @@ impl Progress {
         self.clock.now().saturating_sub(self.started)
     }
 
-    /// `done` of the total, and what to say beside it (made only when it is shown).
+    /// Sets the work done, with a message that is built only when it is shown.
     pub fn set(&mut self, done: u64, message: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -77,8 +77,8 @@ impl Progress {
             _ => String::new(),
         };
         let done = match self.unit {
-            Unit::Bytes => format!("{} read", crate::number::bytes(done)),
-            Unit::Operations => format!("finished {} ops", crate::number::grouped(done)),
+            Unit::Bytes => format!("{} read", crate::text::numbers::bytes(done)),
+            Unit::Operations => format!("finished {} ops", crate::text::numbers::grouped(done)),
         };
         let seconds = elapsed.as_secs();
         let message = if message.is_empty() { String::new() } else { format!(", {message}") };
@@ -99,7 +99,7 @@ impl Drop for Progress {
     }
 }
 
-fn bar(name: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
+fn progress_bar(name: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
     let bar = match total {
         Some(total) => ProgressBar::new(total),
         None => ProgressBar::new_spinner(),
@@ -123,7 +123,7 @@ mod tests {
     use umbel::Env;
 
     #[test]
-    fn plain_lines_say_what_is_done() {
+    fn plain_progress_lines_state_work_done() {
         let clock = Env::system().clock;
         let progress = Progress::new("words.txt", Unit::Bytes, Some(2048), &clock);
         assert_eq!(

@@ -1,20 +1,20 @@
-//! `umbel advise`: which filters are kept, why, and what other memory would bring.
+//! `umbel advise`: prints which filters are in memory, why, and the effect of other memory.
 
 use serde_json::{Value, json};
 use umbel::{FilterAdvice, LevelAdvice};
 
-use crate::errors::Outcome;
-use crate::number;
-use crate::output::Output;
-use crate::statistics;
-use crate::store::Store;
+use crate::errors::CommandResult;
+use crate::io::output::Output;
+use crate::open_kv_store::StoreLocation;
+use crate::stats_json;
+use crate::text::numbers;
 
-/// Share of the gets for keys that are not there from which on an existence filter is proposed.
-const WORTH_A_FILTER: f64 = 0.05;
+/// Minimum share of misses among gets for the advice to add an existence filter.
+const MISS_SHARE_MIN: f64 = 0.05;
 
 /// Writes the advice for every keyspace.
-pub fn run(store: &Store, json: bool) -> Outcome<()> {
-    let db = store.open_to_read()?;
+pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
+    let db = store.open_read_only()?;
     let all = db.advice();
     let mut output = Output::new();
     if json {
@@ -44,7 +44,7 @@ fn to_json(advice: &FilterAdvice) -> Value {
         "has_filters": advice.has_filters,
         "bloom_bits": advice.bloom_bits,
         "gets": advice.gets,
-        "failures": advice.failures,
+        "failures": advice.mispredictions,
         "plain_bytes": advice.plain_bytes,
         "kept_bytes": advice.kept_bytes,
         "false_reads_per_get": advice.false_reads,
@@ -54,7 +54,7 @@ fn to_json(advice: &FilterAdvice) -> Value {
             "same_memory": same,
             "twice_the_memory": twice,
         },
-        "existence": advice.existence.as_ref().map(statistics::existence),
+        "existence": advice.existence.as_ref().map(stats_json::existence_json),
         "existence_bytes": advice.existence_bytes,
         "absent_share": advice.absent_share,
         "levels": advice.levels.iter().map(level_json).collect::<Vec<_>>(),
@@ -79,58 +79,57 @@ fn level_json(level: &LevelAdvice) -> Value {
     })
 }
 
-/// What there is to say of the existence filter.
+/// Sentence about the existence filter.
 fn existence(advice: &FilterAdvice) -> String {
     let Some(stats) = &advice.existence else {
         let share = advice.absent_share;
-        if advice.gets < 1.0 || share < WORTH_A_FILTER {
+        if advice.gets < 1.0 || share < MISS_SHARE_MIN {
             return "  It has no existence filter.".into();
         }
         return format!(
-            "  It has no existence filter. {} of the gets of late asked for keys that are not \
-             there; one that grows\n  would take about {} and answer nearly all of these before \
-             anything else is asked.",
-            number::percent(share),
-            number::bytes(advice.existence_bytes)
+            "  It has no existence filter. {} of recent gets were misses; a growing filter would \
+             take about {}\n  and answer nearly all of them before any table is read.",
+            numbers::percent(share),
+            numbers::bytes(advice.existence_bytes)
         );
     };
-    let (items, bytes) = (number::grouped(stats.items), number::bytes(stats.memory_bytes));
+    let (items, bytes) = (numbers::grouped(stats.items), numbers::bytes(stats.memory_bytes));
     let state = stats.state();
     format!(
-        "  Its existence filter is {state}: {items} keys of {} in {bytes}, of absent keys it lets \
-         {} through by design,\n  {} as full as it is.",
-        number::grouped(stats.designed_items),
-        number::percent(stats.designed_rate),
-        number::percent(stats.estimated_rate)
+        "  Its existence filter is {state}: {items} keys of {} in {bytes}, false-positive rate {} \
+         by design,\n  {} at its fill.",
+        numbers::grouped(stats.designed_items),
+        numbers::percent(stats.designed_rate),
+        numbers::percent(stats.estimated_rate)
     )
 }
 
 fn text(advice: &FilterAdvice) -> Vec<String> {
     let mut lines = vec![format!("keyspace `{}`", advice.keyspace), existence(advice)];
     if !advice.has_filters {
-        lines.push("  Its tables have no filters: its options say so.".into());
+        lines.push("  Its tables have no filters, by its options.".into());
         return lines;
     }
     if advice.levels.is_empty() {
-        lines.push("  It has no tables yet, so there are no filters to decide on.".into());
+        lines.push("  It has no tables yet, and so no filters.".into());
         return lines;
     }
-    let kept = number::bytes(advice.kept_bytes);
-    let plain = number::bytes(advice.plain_bytes);
+    let kept = numbers::bytes(advice.kept_bytes);
+    let plain = numbers::bytes(advice.plain_bytes);
     lines.push(format!(
-        "  {kept} of filters are kept in memory; {} bits a key everywhere would be {plain}.",
+        "  {kept} of filters are in memory; {} bits per key on all levels would be {plain}.",
         advice.bloom_bits
     ));
     if advice.gets < 1.0 {
         lines.push(
-            "  No gets are known: what reads ask is noted while the store is open, and written \
-             down\n  when memtables are flushed and at a clean close."
+            "  No gets are recorded: counts of reads are stored with flushes and at a clean \
+             close."
                 .into(),
         );
     } else {
         lines.push(format!(
-            "  Of the last {:.0} gets, by design: {} searched in vain a thousand gets as it is, {} \
-             with {} bits everywhere.",
+            "  Last {:.0} gets, by design: {} false positives per thousand gets now, {} with {} \
+             bits on all levels.",
             advice.gets,
             per_thousand(advice.false_reads),
             per_thousand(advice.plain_false_reads),
@@ -138,14 +137,14 @@ fn text(advice: &FilterAdvice) -> Vec<String> {
         ));
         let [half, same, twice] = advice.best_false_reads.map(per_thousand);
         lines.push(format!(
-            "  With the best filters, once all tables are written again: {half} with half the \
-             memory, {same} with\n  the same, {twice} with twice as much."
+            "  With the best filters, after all tables are rewritten: {half} with half the memory, \
+             {same} with the\n  same, {twice} with twice as much."
         ));
     }
-    if advice.failures > 0 {
+    if advice.mispredictions > 0 {
         lines.push(format!(
-            "  A prediction failed {} times: for some while after it the plain filters were kept.",
-            number::grouped(advice.failures)
+            "  {} predictions failed; after each, the plain filters were kept for a time.",
+            numbers::grouped(advice.mispredictions)
         ));
     }
     lines.push(format!(
@@ -154,18 +153,18 @@ fn text(advice: &FilterAdvice) -> Vec<String> {
     ));
     for level in &advice.levels {
         let best = match level.best {
-            Some((kind, bits)) => format!("a {kind} filter of {bits:.1} bits beside it"),
-            None => "the plain filter alone".to_string(),
+            Some((kind, bits)) => format!("an additional {kind} filter of {bits:.1} bits"),
+            None => "only the plain filter".to_string(),
         };
         lines.push(format!(
             "  {:>5} {:>7} {:>13} {:>12.4} {:>13.4} {:>10} {:>10}  {best}",
             level.level,
-            number::grouped(level.tables),
-            number::grouped(level.entries),
+            numbers::grouped(level.tables),
+            numbers::grouped(level.entries),
             level.absent_per_get,
             level.present_per_get,
             level.kept,
-            number::bytes(level.bytes_in_memory)
+            numbers::bytes(level.bytes_in_memory)
         ));
         lines.push(format!("        {}", level.why));
     }

@@ -3,14 +3,14 @@
 use serde_json::json;
 use umbel::Durability;
 
-use crate::args::CheckpointArgs;
-use crate::errors::Outcome;
-use crate::output::Output;
-use crate::store::Store;
+use crate::command_line::CheckpointArgs;
+use crate::errors::CommandResult;
+use crate::io::output::Output;
+use crate::open_kv_store::StoreLocation;
 
-/// Copies the store into a folder that does not exist yet.
-pub fn run(store: &Store, args: &CheckpointArgs, json: bool) -> Outcome<()> {
-    let db = store.open_to_change(Durability::Buffered)?;
+/// Copies the store into a directory that does not exist yet.
+pub fn run(store: &StoreLocation, args: &CheckpointArgs, json: bool) -> CommandResult<()> {
+    let db = store.open_existing(Durability::Buffered)?;
     let report = db.checkpoint(&args.target)?;
     db.close()?;
     let mut output = Output::new();
@@ -22,11 +22,11 @@ pub fn run(store: &Store, args: &CheckpointArgs, json: bool) -> Outcome<()> {
             "bytes_copied": report.bytes_copied,
         }))?;
     } else {
-        output.line(&format!("the store as it is now is in {}", args.target.display()))?;
+        output.line(&format!("created a checkpoint of the store in {}", args.target.display()))?;
         if report.files_copied > 0 {
             output.line(&format!(
-                "{} files ({} bytes) were copied: the file system of the target cannot share them \
-                 by hard links",
+                "{} files ({} bytes) were copied: the target is on another file system or without \
+                 hard links",
                 report.files_copied, report.bytes_copied
             ))?;
         }

@@ -5,17 +5,17 @@ use std::ffi::OsString;
 use serde_json::json;
 use umbel::{Durability, Env, Keyspace};
 
-use crate::args::CompactArgs;
-use crate::errors::{Failure, Outcome};
-use crate::number;
-use crate::output::Output;
-use crate::store::{Store, existing_keyspace};
-use crate::text;
+use crate::command_line::CompactArgs;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::Output;
+use crate::open_kv_store::{StoreLocation, existing_keyspace};
+use crate::text::escaping;
+use crate::text::numbers;
 
-/// Compacts the range and says what it gained.
-pub fn run(store: &Store, args: &CompactArgs, json: bool) -> Outcome<()> {
+/// Compacts the range and prints the sizes before and after.
+pub fn run(store: &StoreLocation, args: &CompactArgs, json: bool) -> CommandResult<()> {
     let read = |name: &str, text: &Option<OsString>| match text {
-        Some(text) => text::argument(name, text, args.hex).map(Some),
+        Some(text) => escaping::parse_argument(name, text, args.hex).map(Some),
         None => Ok(None),
     };
     let from = read("from", &args.from)?;
@@ -23,15 +23,15 @@ pub fn run(store: &Store, args: &CompactArgs, json: bool) -> Outcome<()> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from >= to
     {
-        return Err(Failure::usage(format!(
-            "--from `{}` is not before --to `{}`, so that no key lies between; exchange them, or \
-             leave one out",
-            text::escaped(from),
-            text::escaped(to)
+        return Err(CommandError::usage(format!(
+            "--from `{}` is not before --to `{}`, which selects no key; exchange them, or remove \
+             one",
+            escaping::escaped(from),
+            escaping::escaped(to)
         )));
     }
     let clock = Env::system().clock;
-    let db = store.open_to_change(Durability::Buffered)?;
+    let db = store.open_existing(Durability::Buffered)?;
     let keyspace = existing_keyspace(&db, &args.keyspace.keyspace)?;
     let start = clock.now();
     let (tables_before, bytes_before) = size(&keyspace);
@@ -54,10 +54,10 @@ pub fn run(store: &Store, args: &CompactArgs, json: bool) -> Outcome<()> {
         output.line(&format!(
             "compacted `{}` in {seconds:.1} s: {} tables, {} before; {} tables, {} now",
             args.keyspace.keyspace,
-            number::grouped(tables_before),
-            number::bytes(bytes_before),
-            number::grouped(tables),
-            number::bytes(bytes)
+            numbers::grouped(tables_before),
+            numbers::bytes(bytes_before),
+            numbers::grouped(tables),
+            numbers::bytes(bytes)
         ))?;
     }
     output.flush()

@@ -2,17 +2,17 @@
 
 use umbel::Durability;
 
-use crate::args::DeleteArgs;
-use crate::errors::Outcome;
-use crate::store::{Store, existing_keyspace};
-use crate::text;
+use crate::command_line::DeleteArgs;
+use crate::errors::CommandResult;
+use crate::open_kv_store::{StoreLocation, existing_keyspace};
+use crate::text::escaping;
 
-/// Removes the key; one that is not there is fine.
-pub fn run(store: &Store, args: &DeleteArgs) -> Outcome<()> {
+/// Deletes the key, which may be absent.
+pub fn run(store: &StoreLocation, args: &DeleteArgs) -> CommandResult<()> {
     let key = args.key.as_deref().unwrap_or_default();
-    let key = text::argument("key", key, args.hex)?;
+    let key = escaping::parse_argument("key", key, args.hex)?;
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
-    let db = store.open_to_change(durability)?;
+    let db = store.open_existing(durability)?;
     let keyspace = existing_keyspace(&db, &args.keyspace.keyspace)?;
     keyspace.delete(&key)?;
     drop(keyspace);

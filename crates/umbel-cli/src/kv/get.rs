@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::args::GetArgs;
-use crate::errors::{Failure, Outcome};
-use crate::output::Output;
-use crate::store::{Store, existing_keyspace};
-use crate::text::{self, Style};
+use crate::command_line::GetArgs;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::Output;
+use crate::open_kv_store::{StoreLocation, existing_keyspace};
+use crate::text::escaping::{self, ByteFormat};
 
-/// Writes the value, or fails with [`Failure::NoSuchKey`].
-pub fn run(store: &Store, args: &GetArgs, json: bool) -> Outcome<()> {
-    let key = text::argument("key", &args.key, args.hex)?;
-    let db = store.open_to_read()?;
+/// Prints the value, or returns [`CommandError::NoSuchKey`].
+pub fn run(store: &StoreLocation, args: &GetArgs, json: bool) -> CommandResult<()> {
+    let key = escaping::parse_argument("key", &args.key, args.hex)?;
+    let db = store.open_read_only()?;
     let keyspace = existing_keyspace(&db, &args.keyspace.keyspace)?;
     let value = keyspace.get(&key)?;
     let mut output = Output::new();
@@ -24,16 +24,16 @@ pub fn run(store: &Store, args: &GetArgs, json: bool) -> Outcome<()> {
     if value.is_some() {
         return Ok(());
     }
-    Err(Failure::NoSuchKey(format!(
+    Err(CommandError::NoSuchKey(format!(
         "there is no key `{}` in keyspace `{}`",
-        if args.hex { text::hex(&key) } else { text::escaped(&key) },
+        if args.hex { escaping::hex(&key) } else { escaping::escaped(&key) },
         args.keyspace.keyspace
     )))
 }
 
 /// A pipe gets the value's very bytes; a terminal gets nothing that could steer it.
-fn write_text(output: &mut Output, value: &[u8], args: &GetArgs) -> Outcome<()> {
-    let style = Style::of(args.hex, args.raw || !output.is_terminal());
+fn write_text(output: &mut Output, value: &[u8], args: &GetArgs) -> CommandResult<()> {
+    let style = ByteFormat::from_flags(args.hex, args.raw || !output.is_terminal());
     let mut line = Vec::with_capacity(value.len() + 1);
     style.write(value, &mut line);
     if !args.raw {
@@ -45,9 +45,9 @@ fn write_text(output: &mut Output, value: &[u8], args: &GetArgs) -> Outcome<()> 
 fn to_json(key: &[u8], value: Option<&[u8]>, hex: bool) -> Value {
     let mut object = Map::new();
     object.insert("found".to_string(), json!(value.is_some()));
-    text::json_field(&mut object, "key", key, hex);
+    escaping::json_field(&mut object, "key", key, hex);
     if let Some(value) = value {
-        text::json_field(&mut object, "value", value, hex);
+        escaping::json_field(&mut object, "value", value, hex);
     }
     Value::Object(object)
 }

@@ -4,18 +4,18 @@ use std::ops::Bound;
 
 use serde_json::{Map, Value};
 
-use crate::args::ScanArgs;
-use crate::errors::{Failure, Outcome};
-use crate::output::Output;
-use crate::store::{Store, existing_keyspace};
-use crate::text::{self, Style};
+use crate::command_line::ScanArgs;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::Output;
+use crate::open_kv_store::{StoreLocation, existing_keyspace};
+use crate::text::escaping::{self, ByteFormat};
 
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+type ScanBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Writes every entry within the bounds.
-pub fn run(store: &Store, args: &ScanArgs, json: bool) -> Outcome<()> {
+pub fn run(store: &StoreLocation, args: &ScanArgs, json: bool) -> CommandResult<()> {
     let Some(bounds) = bounds(args)? else { return Ok(()) };
-    let db = store.open_to_read()?;
+    let db = store.open_read_only()?;
     let keyspace = existing_keyspace(&db, &args.keyspace.keyspace)?;
     let mut output = Output::new();
     let mut cursor = keyspace.cursor(bounds)?;
@@ -31,7 +31,7 @@ pub fn run(store: &Store, args: &ScanArgs, json: bool) -> Outcome<()> {
             output.json(&to_json(cursor.key(), value, args.hex))?;
         } else {
             line.clear();
-            write_line(cursor.key(), value, Style::of(args.hex, args.raw), &mut line);
+            write_line(cursor.key(), value, ByteFormat::from_flags(args.hex, args.raw), &mut line);
             output.bytes(&line)?;
         }
         if args.reverse { cursor.prev()? } else { cursor.next()? }
@@ -39,7 +39,7 @@ pub fn run(store: &Store, args: &ScanArgs, json: bool) -> Outcome<()> {
     output.flush()
 }
 
-fn write_line(key: &[u8], value: Option<&[u8]>, style: Style, line: &mut Vec<u8>) {
+fn write_line(key: &[u8], value: Option<&[u8]>, style: ByteFormat, line: &mut Vec<u8>) {
     style.write(key, line);
     if let Some(value) = value {
         line.push(b'\t');
@@ -50,17 +50,17 @@ fn write_line(key: &[u8], value: Option<&[u8]>, style: Style, line: &mut Vec<u8>
 
 fn to_json(key: &[u8], value: Option<&[u8]>, hex: bool) -> Value {
     let mut object = Map::new();
-    text::json_field(&mut object, "key", key, hex);
+    escaping::json_field(&mut object, "key", key, hex);
     if let Some(value) = value {
-        text::json_field(&mut object, "value", value, hex);
+        escaping::json_field(&mut object, "value", value, hex);
     }
     Value::Object(object)
 }
 
-/// What --prefix, --from and --to leave together; `None` where that is nothing.
-fn bounds(args: &ScanArgs) -> Outcome<Option<Bounds>> {
+/// Intersection of --prefix, --from and --to; `None` if it is empty.
+fn bounds(args: &ScanArgs) -> CommandResult<Option<ScanBounds>> {
     let read = |name: &str, text: &Option<std::ffi::OsString>| match text {
-        Some(text) => text::argument(name, text, args.hex).map(Some),
+        Some(text) => escaping::parse_argument(name, text, args.hex).map(Some),
         None => Ok(None),
     };
     let prefix = read("prefix", &args.prefix)?;
@@ -69,14 +69,14 @@ fn bounds(args: &ScanArgs) -> Outcome<Option<Bounds>> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::usage(format!(
-            "--from `{}` is greater than --to `{}`, so that no key can lie between; exchange them",
-            text::escaped(from),
-            text::escaped(to)
+        return Err(CommandError::usage(format!(
+            "--from `{}` is greater than --to `{}`, which selects no key; exchange them",
+            escaping::escaped(from),
+            escaping::escaped(to)
         )));
     }
     let start = from.into_iter().chain(prefix.clone()).max();
-    let end = to.into_iter().chain(prefix.as_deref().and_then(behind_prefix)).min();
+    let end = to.into_iter().chain(prefix.as_deref().and_then(prefix_successor)).min();
     if let (Some(start), Some(end)) = (&start, &end)
         && start >= end
     {
@@ -88,7 +88,7 @@ fn bounds(args: &ScanArgs) -> Outcome<Option<Bounds>> {
 }
 
 /// The least key greater than every key with this prefix; `None` where there is no such key.
-fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();
     end[kept] += 1;
@@ -100,18 +100,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behind_a_prefix_is_the_next_key_without_it() {
-        assert_eq!(behind_prefix(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(behind_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(behind_prefix(b"\xff"), None);
-        assert_eq!(behind_prefix(b""), None);
+    fn prefix_end_is_first_key_without_prefix() {
+        assert_eq!(prefix_successor(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_successor(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_successor(b"\xff"), None);
+        assert_eq!(prefix_successor(b""), None);
     }
 
     #[test]
-    fn a_line_is_key_tab_value() {
+    fn scan_line_is_key_tab_value() {
         let mut line = Vec::new();
-        write_line(b"a\tb", Some(b"1"), Style::Escaped, &mut line);
-        write_line(b"c", None, Style::Hex, &mut line);
+        write_line(b"a\tb", Some(b"1"), ByteFormat::Escaped, &mut line);
+        write_line(b"c", None, ByteFormat::Hex, &mut line);
         assert_eq!(line, b"a\\tb\t1\n63\n");
     }
 }

@@ -1,17 +1,17 @@
 //! `umbel stats`: what the store did and holds.
 
-use crate::errors::Outcome;
-use crate::output::Output;
-use crate::statistics;
-use crate::store::Store;
+use crate::errors::CommandResult;
+use crate::io::output::Output;
+use crate::open_kv_store::StoreLocation;
+use crate::stats_json;
 
 /// Writes the statistics.
-pub fn run(store: &Store, json: bool) -> Outcome<()> {
-    let db = store.open_to_read()?;
+pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
+    let db = store.open_read_only()?;
     let stats = db.stats();
     let mut output = Output::new();
     if json {
-        output.json(&statistics::to_json(&stats))?;
+        output.json(&stats_json::to_json(&stats))?;
     } else {
         output.line(stats.to_string().trim_end())?;
     }

@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 
 use serde_json::{Map, Value, json};
 
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
 
-/// How bytes are written as text.
+/// Form in which bytes are written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum ByteFormat {
     /// Printable UTF-8 stays; `\`, control characters and other bytes become `\\ \t \n \r \xNN`.
     Escaped,
     /// Two lower-case digits for each byte.
@@ -20,22 +20,22 @@ pub enum Style {
     Raw,
 }
 
-impl Style {
-    /// The style that the two flags ask for.
-    pub fn of(hex: bool, raw: bool) -> Style {
+impl ByteFormat {
+    /// Format of the two flags.
+    pub fn from_flags(hex: bool, raw: bool) -> ByteFormat {
         match (hex, raw) {
-            (true, _) => Style::Hex,
-            (false, true) => Style::Raw,
-            (false, false) => Style::Escaped,
+            (true, _) => ByteFormat::Hex,
+            (false, true) => ByteFormat::Raw,
+            (false, false) => ByteFormat::Escaped,
         }
     }
 
     /// Appends `bytes` in this style.
     pub fn write(self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
-            Style::Raw => out.extend_from_slice(bytes),
-            Style::Hex => out.extend_from_slice(hex(bytes).as_bytes()),
-            Style::Escaped => escape(bytes, out),
+            ByteFormat::Raw => out.extend_from_slice(bytes),
+            ByteFormat::Hex => out.extend_from_slice(hex(bytes).as_bytes()),
+            ByteFormat::Escaped => escape(bytes, out),
         }
     }
 }
@@ -97,15 +97,16 @@ pub fn parse_hex(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// A key or value given as an argument: its bytes as they are, or as hex.
-pub fn argument(name: &str, text: &OsStr, is_hex: bool) -> Outcome<Vec<u8>> {
+pub fn parse_argument(name: &str, text: &OsStr, is_hex: bool) -> CommandResult<Vec<u8>> {
     let bytes = text.as_encoded_bytes();
     if !is_hex {
         return Ok(bytes.to_vec());
     }
-    parse_hex(bytes).map_err(|reason| Failure::usage(format!("the {name} {reason}; see --hex")))
+    parse_hex(bytes)
+        .map_err(|reason| CommandError::usage(format!("the {name} {reason}; see --hex")))
 }
 
-/// Adds `name` where the bytes are UTF-8 and hex was not asked for, else `name_hex`.
+/// Adds `name` if the bytes are UTF-8 and `is_hex` is false, else `name_hex`.
 pub fn json_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8], is_hex: bool) {
     match std::str::from_utf8(bytes) {
         Ok(text) if !is_hex => object.insert(name.to_string(), json!(text)),
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_goes_both_ways() {
+    fn hex_round_trips() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(parse_hex(hex(&bytes).as_bytes()), Ok(bytes));
         assert_eq!(parse_hex(b"AbFf"), Ok(vec![0xab, 0xff]));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_say_how_bytes_are_written() {
+    fn json_field_names_state_byte_encoding() {
         let mut object = Map::new();
         json_field(&mut object, "key", b"ada", false);
         json_field(&mut object, "value", b"\xff", false);

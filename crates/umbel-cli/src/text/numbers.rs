@@ -2,24 +2,24 @@
 //! are written.
 
 /// Reads whole numbers of this range. They may have `_` between digits and a suffix: `k`, `M`, `G`,
-/// `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` behind them changes
+/// `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` after them changes
 /// nothing. An error that begins with `must` is about the range, others are about the writing.
-pub fn counts(
-    least: u64,
-    most: u64,
+pub fn integer_parser(
+    min: u64,
+    max: u64,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let number = parse_wide(text)?;
+        let number = parse_saturating(text)?;
         match u64::try_from(number) {
-            Ok(count) if (least..=most).contains(&count) => Ok(count),
-            _ if most == u64::MAX => Err(format!("must be {least} or more, in 64 bits")),
-            _ => Err(format!("must be {least} to {most}")),
+            Ok(count) if (min..=max).contains(&count) => Ok(count),
+            _ if max == u64::MAX => Err(format!("must be {min} or more, in 64 bits")),
+            _ => Err(format!("must be {min} to {max}")),
         }
     }
 }
 
-/// Reads a number of any size; one that is too large is the largest or least there is.
-fn parse_wide(text: &str) -> Result<i128, String> {
+/// Parses a number of any size; a number out of range saturates.
+fn parse_saturating(text: &str) -> Result<i128, String> {
     let trimmed = text.trim();
     let (sign, trimmed) = match trimmed.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -33,14 +33,14 @@ fn parse_wide(text: &str) -> Result<i128, String> {
     if digits.is_empty() {
         return Err(format!("`{text}` is not a whole number (like 1000, 1_000, 10k, 64MiB)"));
     }
-    let unit = unit_of(suffix).ok_or_else(|| {
+    let unit = unit_factor(suffix).ok_or_else(|| {
         format!("`{suffix}` in `{text}` is no suffix; these are: k M G T (1000) Ki Mi Gi Ti (1024)")
     })?;
     let number: i128 = digits.parse().unwrap_or(i128::MAX);
     Ok(sign * number.saturating_mul(i128::from(unit)))
 }
 
-fn unit_of(suffix: &str) -> Option<u64> {
+fn unit_factor(suffix: &str) -> Option<u64> {
     let lower = suffix.to_ascii_lowercase();
     let lower = lower.strip_suffix('b').unwrap_or(&lower);
     Some(match lower {
@@ -59,12 +59,12 @@ fn unit_of(suffix: &str) -> Option<u64> {
 
 /// As [`counts`], and a minus in front is allowed: db_bench uses -1 for "not set".
 pub fn parse_signed(text: &str) -> Result<i64, String> {
-    let number = parse_wide(text)?;
+    let number = parse_saturating(text)?;
     i64::try_from(number).map_err(|_| format!("must be {} to {}", i64::MIN, i64::MAX))
 }
 
 /// Reads a share of a whole: 0 to 1.
-pub fn parse_share(text: &str) -> Result<f64, String> {
+pub fn parse_fraction(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         Ok(_) => Err("must be 0 to 1".to_string()),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_as_people_write_them() {
+    fn counts_accept_separators_and_suffixes() {
         let cases = [
             ("0", 0),
             ("1_000_000", 1_000_000),
@@ -135,28 +135,28 @@ mod tests {
             (" 7 ", 7),
         ];
         for (text, count) in cases {
-            assert_eq!(counts(0, u64::MAX)(text), Ok(count), "{text}");
+            assert_eq!(integer_parser(0, u64::MAX)(text), Ok(count), "{text}");
         }
         for text in ["", "k", "-", "--1", "1.5", "1x", "10 M"] {
-            let error = counts(0, 9)(text).unwrap_err();
+            let error = integer_parser(0, 9)(text).unwrap_err();
             assert!(error.starts_with('`'), "{text}: {error}");
         }
     }
 
     #[test]
-    fn counts_out_of_range_are_told_what_may_be() {
+    fn out_of_range_count_is_rejected_with_range() {
         let huge = "9".repeat(50);
         for text in ["-1", "-5k", "0", "10", "18446744073709551616", "99999999999T", &huge] {
-            assert_eq!(counts(1, 9)(text), Err("must be 1 to 9".to_string()), "{text}");
+            assert_eq!(integer_parser(1, 9)(text), Err("must be 1 to 9".to_string()), "{text}");
         }
-        let error = counts(0, u64::MAX)("18446744073709551616").unwrap_err();
+        let error = integer_parser(0, u64::MAX)("18446744073709551616").unwrap_err();
         assert_eq!(error, "must be 0 or more, in 64 bits");
-        assert_eq!(counts(0, u64::MAX)("18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(parse_share("0.25"), Ok(0.25));
+        assert_eq!(integer_parser(0, u64::MAX)("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_fraction("0.25"), Ok(0.25));
         for text in ["1.5", "-1", "nan", "inf"] {
-            assert_eq!(parse_share(text), Err("must be 0 to 1".to_string()), "{text}");
+            assert_eq!(parse_fraction(text), Err("must be 0 to 1".to_string()), "{text}");
         }
-        assert!(parse_share("half").unwrap_err().contains("`half` is not a number"));
+        assert!(parse_fraction("half").unwrap_err().contains("`half` is not a number"));
     }
 
     #[test]
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_read_as_gflags_does() {
+    fn switches_are_parsed_as_in_gflags() {
         assert_eq!(parse_switch("1"), Ok(true));
         assert_eq!(parse_switch("False"), Ok(false));
         assert!(parse_switch("maybe").is_err());
     }
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn numbers_are_formatted_for_display() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");

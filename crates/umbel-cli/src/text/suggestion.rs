@@ -1,8 +1,8 @@
-//! Which name somebody may have meant.
+//! Finds the known name that is nearest to a mistyped one.
 
 use strsim::damerau_levenshtein;
 
-/// The name that is nearest to `written`, where no more than a third of its letters differ.
+/// The name nearest to `written`, if at most a third of its letters differ.
 pub fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let apart = names.map(|name| (damerau_levenshtein(written, name), name));
     let (differing, name) = apart.min()?;
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_meant_where_a_third_of_its_letters_differ_and_no_more() {
+    fn name_is_suggested_up_to_a_third_of_its_letters() {
         let names = ["listen", "insecure", "sync"];
         for (written, meant) in [
             ("lisetn", Some("listen")),

@@ -3,28 +3,28 @@
 use std::io::Write;
 use std::process::{Child, Stdio};
 
-use super::harness::{Ground, Run, wait_until};
+use super::test_binary::{Fixture, Run, wait_until};
 
 /// A process that has the store open until its input ends.
-fn holder(ground: &Ground, command: &str, file: &str) -> Child {
-    let mut holder = ground.command();
-    holder.arg(command).arg("--db").arg(ground.store());
+fn holder(fixture: &Fixture, command: &str, file: &str) -> Child {
+    let mut holder = fixture.command();
+    holder.arg(command).arg("--db").arg(fixture.store());
     holder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let holder = holder.spawn().unwrap();
-    let made = ground.store().join(file);
+    let made = fixture.store().join(file);
     wait_until("the first process has opened the store", || made.exists());
     holder
 }
 
-/// Story: a script started six `umbel put` at once, and five were refused. On a new store one was
-/// told of damage, as it looked at the folder while another one made the store.
+/// Story: a script started six `umbel put` at once, and five failed. On a new store one reported
+/// damage, since it read the directory while another process created the store.
 #[test]
 fn six_puts_at_the_same_time_all_succeed() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let puts: Vec<Child> = (0..6)
         .map(|number| {
-            let mut command = ground.command();
-            command.arg("--db").arg(ground.store());
+            let mut command = fixture.command();
+            command.arg("--db").arg(fixture.store());
             command.args(["put", &format!("key-{number}"), "value", "--wait"]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
@@ -32,18 +32,18 @@ fn six_puts_at_the_same_time_all_succeed() {
     for put in puts {
         Run::from_output(put.wait_with_output().unwrap()).writes("");
     }
-    let keys = ground.run(&["scan", "--keys-only"]).succeeds().text();
+    let keys = fixture.run(&["scan", "--keys-only"]).succeeds().text();
     assert_eq!(keys.lines().count(), 6, "{keys}");
 }
 
 #[test]
 fn six_appends_at_the_same_time_all_succeed() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let line = br#"{"stream":"cart","type":"Opened","data":1}"#;
     let appends: Vec<Child> = (0..6)
         .map(|_| {
-            let mut command = ground.command();
-            command.arg("--db").arg(ground.store()).args(["append", "--wait"]);
+            let mut command = fixture.command();
+            command.arg("--db").arg(fixture.store()).args(["append", "--wait"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut append = command.spawn().unwrap();
             append.stdin.take().unwrap().write_all(line).unwrap();
@@ -53,34 +53,34 @@ fn six_appends_at_the_same_time_all_succeed() {
     for append in appends {
         Run::from_output(append.wait_with_output().unwrap()).succeeds();
     }
-    let read = ground.run(&["read", "--stream", "cart"]).succeeds().text();
+    let read = fixture.run(&["read", "--stream", "cart"]).succeeds().text();
     assert_eq!(read.lines().count(), 6, "{read}");
 }
 
 #[test]
-fn one_that_waited_in_vain_says_how_long() {
-    let ground = Ground::new();
-    let mut holding = holder(&ground, "import", "CURRENT");
+fn lock_timeout_reports_waited_seconds() {
+    let fixture = Fixture::new();
+    let mut holder_process = holder(&fixture, "import", "CURRENT");
     let commands: [&[&str]; 3] = [&["put", "a", "1"], &["delete", "a"], &["compact"]];
     for arguments in commands {
-        let refused = ground.run(&[arguments, &["--wait=1"]].concat());
+        let refused = fixture.run(&[arguments, &["--wait=1"]].concat());
         refused.fails(5, &["still in use by another process after 1 s", "--wait=SECONDS"]);
-        let refused = ground.run(arguments);
+        let refused = fixture.run(arguments);
         refused.fails(5, &["in use by another process", "wait for it with --wait"]);
-        ground.run(&[arguments, &["--wait=0"]].concat()).fails(5, &["wait for it with --wait"]);
+        fixture.run(&[arguments, &["--wait=0"]].concat()).fails(5, &["wait for it with --wait"]);
     }
-    ground.run(&["get", "a", "--wait=soon"]).fails(2, &["`soon` is not a whole number"]);
-    drop(holding.stdin.take());
-    assert!(holding.wait().unwrap().success());
+    fixture.run(&["get", "a", "--wait=soon"]).fails(2, &["`soon` is not a whole number"]);
+    drop(holder_process.stdin.take());
+    assert!(holder_process.wait().unwrap().success());
 }
 
-/// Every command that opens an event store for writing waits for it. Those that only read were
-/// refused, too.
+/// Commands that open an event store for writing wait for it. Regression: those that only read were
+/// rejected, too.
 #[test]
-fn a_held_event_store_is_waited_for_by_every_command() {
-    let ground = Ground::new();
-    let mut holding = holder(&ground, "append", "CHUNKS");
-    let backup = ground.path("backup");
+fn every_command_waits_for_a_locked_event_store() {
+    let fixture = Fixture::new();
+    let mut holder_process = holder(&fixture, "append", "CHUNKS");
+    let backup = fixture.path("backup");
     let commands: [&[&str]; 8] = [
         &["append"],
         &["import-events"],
@@ -91,26 +91,26 @@ fn a_held_event_store_is_waited_for_by_every_command() {
         &["repair"],
         &["serve", "--insecure", "--listen", "127.0.0.1:0"],
     ];
-    wait_until("the index was made", || ground.run(&["streams"]).code == 0);
-    // What only reads does not wait.
+    wait_until("the index was made", || fixture.run(&["streams"]).code == 0);
+    // Commands that only read do not wait.
     let reads: [&[&str]; 4] =
         [&["read", "--all"], &["streams"], &["verify"], &["metadata", "--stream", "cart"]];
     for arguments in reads {
-        ground.run(arguments).succeeds();
+        fixture.run(arguments).succeeds();
     }
     for arguments in commands {
-        let refused = ground.run(&[arguments, &["--wait=1"]].concat());
+        let refused = fixture.run(&[arguments, &["--wait=1"]].concat());
         assert_eq!(refused.code, 5, "{arguments:?}: {refused:?}");
-        let said = "still in use by another process after 1 s";
-        assert!(refused.stderr.contains(said), "{arguments:?}: {}", refused.stderr);
+        let message = "still in use by another process after 1 s";
+        assert!(refused.stderr.contains(message), "{arguments:?}: {}", refused.stderr);
     }
-    let mut waiting = ground.command();
-    waiting.arg("--db").arg(ground.store()).args(["backup", "--wait", "--to"]).arg(&backup);
+    let mut waiting = fixture.command();
+    waiting.arg("--db").arg(fixture.store()).args(["backup", "--wait", "--to"]).arg(&backup);
     let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let line = br#"{"stream":"cart","type":"Opened","data":1}"#;
-    holding.stdin.take().unwrap().write_all(line).unwrap();
-    assert!(holding.wait().unwrap().success());
+    holder_process.stdin.take().unwrap().write_all(line).unwrap();
+    assert!(holder_process.wait().unwrap().success());
     Run::from_output(waiting.wait_with_output().unwrap()).succeeds();
-    let streams = ground.run(&["streams"]).succeeds().text();
+    let streams = fixture.run(&["streams"]).succeeds().text();
     assert!(streams.contains("cart"), "{streams}");
 }

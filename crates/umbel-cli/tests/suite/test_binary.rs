@@ -1,4 +1,4 @@
-//! A folder for one test, and the binary run on it.
+//! Test fixture: a directory, and the binary that runs on it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -7,39 +7,39 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// One test's folder: the store lies in `store`, temporary folders in `tmp`.
-pub struct Ground {
-    folder: TempDir,
+/// Directory of one test, with the store in `store` and temporary directories in `tmp`.
+pub struct Fixture {
+    directory: TempDir,
 }
 
-impl Ground {
-    /// An empty one.
-    pub fn new() -> Ground {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("tmp")).unwrap();
-        Ground { folder }
+impl Fixture {
+    /// Creates an empty directory.
+    pub fn new() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("tmp")).unwrap();
+        Fixture { directory }
     }
 
-    /// One whose store has these entries.
-    pub fn with(entries: &[(&str, &str)]) -> Ground {
-        let ground = Ground::new();
+    /// Creates a directory whose store has these entries.
+    pub fn with(entries: &[(&str, &str)]) -> Fixture {
+        let fixture = Fixture::new();
         let lines: String =
             entries.iter().map(|(key, value)| format!("{key}\t{value}\n")).collect();
-        ground.feed(&["import", "--format=tsv"], lines.as_bytes()).succeeds();
-        ground
+        fixture.feed(&["import", "--format=tsv"], lines.as_bytes()).succeeds();
+        fixture
     }
 
-    /// A path in the folder.
+    /// A path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
-    /// The store's folder.
+    /// The store's directory.
     pub fn store(&self) -> PathBuf {
         self.path("store")
     }
 
-    /// Names in the folder that temporary folders are made in.
+    /// Names in the directory that temporary directories are made in.
     pub fn temporary(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path("tmp")).unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
@@ -63,7 +63,7 @@ impl Ground {
         Run::of(self.command().arg("--db").arg(self.store()).args(arguments))
     }
 
-    /// Runs the binary on the store where files may have so many times 512 bytes and no more.
+    /// Runs the binary on the store with a file size limit of `blocks` times 512 bytes.
     pub fn run_limited<A: AsRef<OsStr>>(&self, blocks: u32, arguments: &[A]) -> Run {
         let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
         let program = self.command();
@@ -73,7 +73,7 @@ impl Ground {
         Run::of(command.env_remove("UMBEL_DB").env("TMPDIR", self.path("tmp")))
     }
 
-    /// Appends an event and kills who did it: the store is not closed.
+    /// Appends an event and kills the process, so that the store is not closed.
     pub fn append_and_kill(&self, event: &str) {
         let mut command = self.command();
         command.arg("--db").arg(self.store()).arg("append");
@@ -94,15 +94,15 @@ impl Ground {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         std::thread::scope(|scope| {
-            // Beside the reading: it may answer more than a pipe holds before it has read all. A
-            // command that refuses its input closes the pipe; that is its right.
+            // In another thread, because the output may fill its pipe first. A command that rejects
+            // its input closes the pipe.
             scope.spawn(move || drop(stdin.write_all(input)));
             Run::from_output(child.wait_with_output().unwrap())
         })
     }
 }
 
-/// What a run of the binary left behind.
+/// Exit code and output of a run of the binary.
 #[derive(Debug)]
 pub struct Run {
     /// The exit code.
@@ -119,7 +119,7 @@ impl Run {
         Run::from_output(command.output().unwrap())
     }
 
-    /// What a process that has ended left.
+    /// Run of a process that has ended.
     pub fn from_output(output: Output) -> Run {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!stderr.contains("panicked"), "{stderr}");
@@ -182,5 +182,5 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         }
         let _ = never.recv_timeout(std::time::Duration::from_millis(50));
     }
-    panic!("after ten seconds it is still not so that {what}");
+    panic!("timeout after ten seconds: {what}");
 }

@@ -1,10 +1,10 @@
 //! The page whose first word holds the generation of the running process.
 //!
-//! Linux gives a forked child zeros in its place (`MADV_WIPEONFORK`, since 4.14), however it was
-//! forked; a child that shares its parent's memory shares the page. Where there is no such page the
-//! id of the process has to do.
+//! Linux gives a forked child zeros in its place (`MADV_WIPEONFORK`, since 4.14), for every kind of
+//! fork. A child that shares its parent's memory shares the page. Where there is no such page, the
+//! process id is used instead.
 //!
-//! INVARIANT: no two processes of a line of forks have the same generation: a child begins with the
+//! INVARIANT: no two processes of a line of forks have the same generation: a child starts with the
 //! last one of its parent, and takes the next.
 
 #![cfg_attr(
@@ -15,8 +15,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The last generation that was given.
-static LAST: AtomicU64 = AtomicU64::new(0);
-/// Stands for the word where there is none: no generation is 0.
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
+/// Replaces a missing word: no generation is 0.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 /// The word that says nothing.
@@ -32,7 +32,7 @@ pub(crate) fn generation(word: &'static AtomicU64) -> u64 {
     }
     match word.load(Ordering::Acquire) {
         0 => {
-            let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            let next = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
             let taken = word.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire);
             taken.map_or_else(|other| other, |_| next)
         }
@@ -61,9 +61,9 @@ pub(crate) fn word() -> Option<&'static AtomicU64> {
             Err(other) => other,
         };
     }
-    // SAFETY: not null any more, so it points to `NO_WORD` or to the start of a page that
-    // `wiped_page` mapped and that is never unmapped: aligned, initialised with zeros, and changed
-    // through atomics only. The kernel changes it in a forked child alone, before that runs.
+    // SAFETY: not null any more, so it points to `NO_WORD` or to the start of a page of
+    // `wiped_page`, which is never unmapped. It is aligned, initialised with zeros, and changed
+    // through atomics only. The kernel changes it only in a forked child, before that runs.
     let word = unsafe { &*known };
     (!std::ptr::eq(word, no_word())).then_some(word)
 }
@@ -82,7 +82,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     // The kernel rounds up to a page.
     let bytes = size_of::<AtomicU64>();
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: no address is asked for, so nothing that is mapped is replaced.
+    // SAFETY: no address is requested, so nothing that is mapped is replaced.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
     let page = page.ok()?;
     // SAFETY: the advice is about the whole page that was mapped above, which is not shared yet.

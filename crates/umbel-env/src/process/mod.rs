@@ -1,25 +1,27 @@
-//! Which process this is: what a process opened is not to be used, closed or dropped by a child
-//! that it forked.
+//! Identity of this process. A forked child must not use, close or drop a handle that its parent
+//! opened.
 //!
-//! A forked child has a copy of every handle, of every lock as it stood, and of no thread but the
-//! one that forked. So it must neither write through a handle of its parent, whose log and files it
-//! would write over, nor wait for a lock or a thread, which may be for ever, nor clean up what the
-//! parent still uses. [`ProcessMark`] tells the two apart for the price of a load and a compare.
+//! A forked child has a copy of every handle and of every lock in its state, but only the thread
+//! that forked. It must not write through a handle of its parent, whose log and files it would
+//! overwrite. It must not wait for a lock or a thread, because that may last for ever. It must not
+//! clean up state that the parent uses. [`ProcessMark`] distinguishes the two with a load and a
+//! compare.
 //!
 //! - [`ProcessMark`] is the mark of a process.
-//! - [`OpenMark`] says of a handle whether it is open, was closed, or is a forked copy.
-//! - [`ProcessBound`] holds a value that only the process that made it drops.
-//! - [`PerProcess`] is a static that every process has of its own.
+//! - [`OpenMark`] says whether a handle is open, closed or a forked copy.
+//! - [`ProcessBound`] holds a value that only the process that created it drops.
+//! - [`PerProcess`] is a static of which every process has its own.
 
-mod bound;
-mod page;
+mod fork_page;
+mod process_bound;
+
 #[cfg(all(test, feature = "testing", target_os = "linux", not(miri)))]
 mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use bound::{PerProcess, ProcessBound};
+pub use process_bound::{PerProcess, ProcessBound};
 
 /// The mark of a process. A copy of it in a forked child is the mark of the parent.
 ///
@@ -36,18 +38,18 @@ pub struct ProcessMark {
 impl ProcessMark {
     /// The mark of this process.
     pub fn current() -> ProcessMark {
-        let (word, id) = match page::word() {
+        let (word, id) = match fork_page::word() {
             Some(word) => (word, 0),
-            None => (page::no_word(), std::process::id()),
+            None => (fork_page::no_word(), std::process::id()),
         };
-        ProcessMark { word, generation: page::generation(word), id }
+        ProcessMark { word, generation: fork_page::generation(word), id }
     }
 
     /// A mark that rests on the id of the process alone, as where the kernel wipes no page.
     #[cfg(all(test, feature = "testing", target_os = "linux", not(miri)))]
     fn by_id() -> ProcessMark {
-        let word = page::no_word();
-        let generation = page::generation(word);
+        let word = fork_page::no_word();
+        let generation = fork_page::generation(word);
         ProcessMark { word, generation, id: std::process::id() }
     }
 
@@ -69,14 +71,14 @@ impl fmt::Debug for ProcessMark {
     }
 }
 
-/// What a handle is at a moment.
+/// State of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenState {
-    /// It may be used.
+    /// The handle may be used.
     Open,
-    /// It was closed, by this process.
+    /// This process closed the handle.
     Closed,
-    /// It was opened by a process that forked this one.
+    /// A process that forked this one opened the handle.
     Forked,
 }
 
@@ -85,7 +87,7 @@ pub enum OpenState {
 pub struct OpenMark {
     mark: ProcessMark,
     /// The generation of the mark; [`CLOSED`] once the handle was closed.
-    open_as: AtomicU64,
+    generation: AtomicU64,
 }
 
 /// A generation that no process has.
@@ -101,7 +103,7 @@ impl OpenMark {
     /// An open handle of this process.
     pub fn new() -> OpenMark {
         let mark = ProcessMark::current();
-        OpenMark { mark, open_as: AtomicU64::new(mark.generation) }
+        OpenMark { mark, generation: AtomicU64::new(mark.generation) }
     }
 
     /// The process that opened it.
@@ -112,7 +114,7 @@ impl OpenMark {
     /// Whether it may be used.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.mark.word.load(Ordering::Relaxed) == self.open_as.load(Ordering::Relaxed)
+        self.mark.word.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed)
             || self.state() == OpenState::Open
     }
 
@@ -122,10 +124,10 @@ impl OpenMark {
         !self.mark.is_current()
     }
 
-    /// Why it may or may not be used.
+    /// Current state of the handle.
     #[cold]
     pub fn state(&self) -> OpenState {
-        match (self.mark.is_current(), self.open_as.load(Ordering::Acquire)) {
+        match (self.mark.is_current(), self.generation.load(Ordering::Acquire)) {
             (false, _) => OpenState::Forked,
             (true, CLOSED) => OpenState::Closed,
             (true, _) => OpenState::Open,
@@ -134,6 +136,6 @@ impl OpenMark {
 
     /// Closes it. `false` where it was closed before.
     pub fn close(&self) -> bool {
-        self.open_as.swap(CLOSED, Ordering::AcqRel) != CLOSED
+        self.generation.swap(CLOSED, Ordering::AcqRel) != CLOSED
     }
 }

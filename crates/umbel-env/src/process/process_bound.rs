@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::process::ProcessMark;
 
-/// A value that only the process that made it drops. A forked child leaks its copy: dropping it
-/// there could wait for a thread or a lock for ever, or remove what the parent uses.
+/// A value that only the process that made it drops. A forked child leaks its copy: a drop
+/// could wait for a thread or a lock for ever, or remove files that the parent uses.
 pub struct ProcessBound<T> {
     value: ManuallyDrop<T>,
     mark: ProcessMark,
@@ -80,7 +80,7 @@ impl<T: fmt::Debug> fmt::Debug for ProcessBound<T> {
 }
 
 /// A static that every process has of its own: a forked child begins with a new one, whatever
-/// the parent's held, locked or not. What the parent's held stays leaked in the child.
+/// the parent's held, locked or not. The parent's value stays leaked in the child.
 pub struct PerProcess<T: 'static> {
     now: AtomicPtr<(ProcessMark, T)>,
 }

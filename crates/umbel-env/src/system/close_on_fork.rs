@@ -1,12 +1,12 @@
 //! Descriptors that a forked child closes at once: those of locks.
 //!
-//! `flock` locks an open file, which a child shares: a child that lives longer than its parent
+//! `flock` locks an open file, which a child shares. A child that lives longer than its parent
 //! would keep the store locked. A handler of the C library closes the descriptors in the child.
-//! Nothing there uses or closes them again, because a lock of the parent is leaked in the child, so
-//! the numbers are free for other files. A child that was forked without the C library keeps them
+//! No code there uses or closes them again, because the child leaks its parent's lock. So
+//! the numbers are free for other files. A child forked without the C library keeps them
 //! until it ends or starts another program.
 //!
-//! The handler runs between `fork` and its return, where only calls are allowed that a signal
+//! The handler runs between `fork` and its return. There only calls are allowed that a signal
 //! handler may make: it reads atomics, and calls `fstat` and `close`.
 
 #![expect(unsafe_code, reason = "a fork handler, and a list that it walks without a lock")]
@@ -22,21 +22,21 @@ const FREE: i32 = -1;
 const TAKEN: i32 = -2;
 
 /// The first of all entries. They are never freed, but used again.
-static FIRST: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+static FIRST_ENTRY: AtomicPtr<ForkEntry> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A descriptor to close in a child, with the file it stands for: a child that was forked without
-/// the handler may have other files under its number when it forks in its turn.
+/// A descriptor to close in a child, with the identity of its file. A child that was forked without
+/// the handler may have other files under its number when it forks again.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ForkEntry {
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
     /// Set before the entry can be found, and not changed.
-    next: AtomicPtr<Entry>,
+    next: AtomicPtr<ForkEntry>,
 }
 
 /// Has children that are forked from now on close their copy of a file's descriptor.
-pub(super) fn close_in_children(file: &File) -> &'static Entry {
+pub(super) fn close_in_children(file: &File) -> &'static ForkEntry {
     handle_forks();
     let entry = free_entry();
     let known = file.metadata().map_or((0, 0), |known| (known.dev(), known.ino()));
@@ -46,9 +46,9 @@ pub(super) fn close_in_children(file: &File) -> &'static Entry {
     entry
 }
 
-impl Entry {
+impl ForkEntry {
     /// Children do not close it any more. REQUIRES: before the descriptor is closed.
-    pub(super) fn forget(&self) {
+    pub(super) fn unregister(&self) {
         self.descriptor.store(FREE, Ordering::Release);
     }
 
@@ -64,9 +64,9 @@ impl Entry {
             return;
         }
         let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: `fstat` fails or fills what it is given, which is read only where it succeeded.
-        // Closing a number is sound where nothing else owns it: it stands for the file that was
-        // entered, whose owner in this process is leaked (`ProcessBound`) and never closes it.
+        // SAFETY: `fstat` fails or fills its buffer, which is read only where it succeeded.
+        // Closing a number is sound where no other code owns it. It stands for the registered
+        // file, whose owner in this process is leaked (`ProcessBound`) and never closes it.
         unsafe {
             if libc::fstat(descriptor, found.as_mut_ptr()) != 0 {
                 return;
@@ -81,31 +81,31 @@ impl Entry {
 }
 
 /// Every entry there is.
-fn entries() -> impl Iterator<Item = &'static Entry> {
+fn entries() -> impl Iterator<Item = &'static ForkEntry> {
     // SAFETY: a pointer in the list is null or was leaked by `free_entry`, and lives for ever.
-    let at = |pointer: &AtomicPtr<Entry>| unsafe { pointer.load(Ordering::Acquire).as_ref() };
-    std::iter::successors(at(&FIRST), move |entry| at(&entry.next))
+    let at = |pointer: &AtomicPtr<ForkEntry>| unsafe { pointer.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(at(&FIRST_ENTRY), move |entry| at(&entry.next))
 }
 
-fn free_entry() -> &'static Entry {
-    let take = |entry: &&'static Entry| {
+fn free_entry() -> &'static ForkEntry {
+    let take = |entry: &&'static ForkEntry| {
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         entry.descriptor.compare_exchange(FREE, TAKEN, order.0, order.1).is_ok()
     };
     if let Some(entry) = entries().find(take) {
         return entry;
     }
-    let entry: &'static Entry = Box::leak(Box::new(Entry {
+    let entry: &'static ForkEntry = Box::leak(Box::new(ForkEntry {
         descriptor: AtomicI32::new(TAKEN),
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
         next: AtomicPtr::new(std::ptr::null_mut()),
     }));
-    let mut first = FIRST.load(Ordering::Acquire);
+    let mut first = FIRST_ENTRY.load(Ordering::Acquire);
     loop {
         entry.next.store(first, Ordering::Release);
         let new = std::ptr::from_ref(entry).cast_mut();
-        match FIRST.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
+        match FIRST_ENTRY.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return entry,
             Err(other) => first = other,
         }
@@ -117,7 +117,7 @@ fn handle_forks() {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
     extern "C" fn in_the_child() {
-        entries().for_each(Entry::close);
+        entries().for_each(ForkEntry::close);
     }
 
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {

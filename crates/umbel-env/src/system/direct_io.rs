@@ -1,14 +1,14 @@
-//! Writing past the page cache: whether a file does so now.
+//! Direct I/O: whether a file currently bypasses the page cache.
 //!
-//! A descriptor is switched to direct writes when the first one comes and back when something else
-//! is asked of it, which need not be aligned. A file system may refuse the switch or the first
-//! write; it is not asked again through this handle.
+//! The first direct write switches a descriptor, and another kind of access switches it back,
+//! because that need not be aligned. A file system may refuse the switch or the first
+//! write. This handle does not try again.
 
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::aligned::DIRECT_ALIGNMENT;
+use crate::aligned_buffer::DIRECT_ALIGNMENT;
 
 const OFF: u8 = 0;
 const ON: u8 = 1;
@@ -16,9 +16,9 @@ const REFUSED: u8 = 2;
 
 /// Whether a file is written directly now, or refused to be.
 #[derive(Debug, Default)]
-pub(super) struct Direct(AtomicU8);
+pub(super) struct DirectMode(AtomicU8);
 
-impl Direct {
+impl DirectMode {
     /// Switches the file to direct writes. `false` where it refuses.
     pub(super) fn enter(&self, file: &File) -> bool {
         match self.0.load(Ordering::Acquire) {
@@ -42,7 +42,7 @@ impl Direct {
         }
     }
 
-    /// Switches the file back for good.
+    /// Switches the file back permanently.
     pub(super) fn refuse(&self, file: &File) {
         self.leave(file);
         self.0.store(REFUSED, Ordering::Release);

@@ -1,9 +1,9 @@
 //! Shared file mappings for writing, where the platform and the file system make them safe.
 //!
 //! A store into a mapping cannot report an error: the kernel raises a signal instead. So a file is
-//! mapped only where its blocks are reserved and stay where they are. Network file systems lose
-//! their server, and copy-on-write file systems look for new blocks when a page is written back;
-//! there, on every platform but Linux, and where the kernel refuses, [`map`] says why not.
+//! mapped only where its blocks are reserved and never move. Network file systems may lose
+//! their server, and copy-on-write file systems allocate new blocks at write-back.
+//! There, on other platforms than Linux, and where the kernel refuses, [`map`] gives the reason.
 
 #![cfg_attr(
     target_os = "linux",
@@ -21,13 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
 
-use crate::file::Mapping;
+use crate::file_system::Mapping;
 #[cfg(target_os = "linux")]
-use crate::file::Populator;
+use crate::file_system::Prefaulter;
 #[cfg(target_os = "linux")]
 use crate::process::ProcessMark;
 
-/// How many bytes of a file are mapped through one handle, so that this handle refuses to cut them.
+/// Number of bytes of a file that are mapped through one handle, so that this handle refuses to cut
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct MappingCount(Arc<MappedLen>);
 
@@ -62,7 +63,7 @@ pub(super) fn map(
 ) -> std::result::Result<SystemMapping, String> {
     let failed = |error: std::io::Error| format!("mapping it failed ({error})");
     let kind = rustix::fs::fstatfs(file).map_err(|error| failed(error.into()))?.f_type;
-    if let Some(reason) = why_not_to_map(kind as u32) {
+    if let Some(reason) = unmappable_reason(kind as u32) {
         return Err(reason);
     }
     let len_in_memory = usize::try_from(len).ok().filter(|&len| len > 0);
@@ -71,7 +72,7 @@ pub(super) fn map(
     let guard = Arc::clone(&count.0);
     let bytes = memmap2::MmapOptions::new().len(len_in_memory).map_raw(file).map_err(failed)?;
     // The first page shows whether the kernel can do it at all: 5.14 was the first.
-    populate(&bytes, 0, len_in_memory.min(PAGE_BYTES)).map_err(|error| match error.kind() {
+    prefault(&bytes, 0, len_in_memory.min(PAGE_BYTES)).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => {
             "the kernel cannot populate mapped pages (MADV_POPULATE_WRITE)".into()
         }
@@ -79,7 +80,13 @@ pub(super) fn map(
     })?;
     let (path, populated) = (path.to_path_buf(), AtomicUsize::new(0));
     let process = ProcessMark::current();
-    Ok(SystemMapping(Arc::new(Pages { path, bytes, populated, process, _guard: guard })))
+    Ok(SystemMapping(Arc::new(MappedPages {
+        path,
+        bytes,
+        prefaulted: populated,
+        process,
+        _guard: guard,
+    })))
 }
 
 /// Nothing is mapped on this platform: whether a sync covers mapped pages is unproven here.
@@ -110,11 +117,11 @@ impl Mapping for Unmapped {
     }
 }
 
-/// Why this kind of file system (the magic number that `statfs` gives) may fail a store into a
-/// mapping of reserved bytes; `None` where it does not. Overlays are as safe as the local disk they
-/// lie on.
+/// Reason why this kind of file system (the magic number of `statfs`) may fail a store into a
+/// mapping of reserved bytes; `None` where it does not. Overlays are as safe as their local
+/// disk.
 #[cfg(any(target_os = "linux", test))]
-fn why_not_to_map(kind: u32) -> Option<String> {
+fn unmappable_reason(kind: u32) -> Option<String> {
     const NETWORK: [(u32, &str); 13] = [
         (0x0000_6969, "nfs"),
         (0x0000_517B, "smb"),
@@ -148,18 +155,18 @@ fn why_not_to_map(kind: u32) -> Option<String> {
     }
 }
 
-/// The fewest and the most bytes made writable at a time by the thread that stores. A page made
-/// writable counts as dirty and goes to the disk with the next sync, so only what is about to be
-/// written is.
+/// Minimum and maximum bytes made writable at a time by the thread that stores. A page made
+/// writable counts as dirty and goes to the disk with the next sync, so only pages that are
+/// written soon are made writable.
 #[cfg(target_os = "linux")]
-const POPULATE_BYTES: (usize, usize) = (64 << 10, 1 << 20);
+const PREFAULT_BYTES: (usize, usize) = (64 << 10, 1 << 20);
 /// No page is smaller; larger ones are populated whole.
 #[cfg(target_os = "linux")]
 const PAGE_BYTES: usize = 4096;
 
 /// Makes pages present and writable, so that a store to them costs no fault and cannot fail.
 #[cfg(target_os = "linux")]
-fn populate(bytes: &memmap2::MmapRaw, start: usize, end: usize) -> std::io::Result<()> {
+fn prefault(bytes: &memmap2::MmapRaw, start: usize, end: usize) -> std::io::Result<()> {
     loop {
         return match bytes.advise_range(memmap2::Advice::PopulateWrite, start, end - start) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
@@ -171,16 +178,16 @@ fn populate(bytes: &memmap2::MmapRaw, start: usize, end: usize) -> std::io::Resu
 /// A mapped file, which this alone stores to.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-pub(super) struct SystemMapping(Arc<Pages>);
+pub(super) struct SystemMapping(Arc<MappedPages>);
 
 /// The pages of a mapped file.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-struct Pages {
+struct MappedPages {
     path: std::path::PathBuf,
     bytes: memmap2::MmapRaw,
     /// Bytes below this offset can be stored to without a fault.
-    populated: AtomicUsize,
+    prefaulted: AtomicUsize,
     /// The process that mapped it. A forked child has the mapping too, and would write over the
     /// stores of its parent.
     process: ProcessMark,
@@ -203,15 +210,15 @@ impl Mapping for SystemMapping {
         let (Some(start), Some(end)) = (start, end.filter(|&end| end <= mapped)) else {
             return Err(outside(&pages.path, bytes.len(), offset, mapped));
         };
-        if end > pages.populated.load(Ordering::Relaxed) {
-            pages.populate_ahead(end)?;
+        if end > pages.prefaulted.load(Ordering::Relaxed) {
+            pages.prefault_ahead(end)?;
         }
-        // SAFETY: `start..end` lies within the mapped bytes, which live as long as `pages`, and was
-        // populated, so that the file held it then: it is not cut while mapped (this handle refuses
-        // to, and the contract of `File::map` obliges the holders of others). Only this function
-        // writes to the mapping or makes a pointer to its bytes, and it has `&mut self`, of which
-        // there is one for each mapping; populating from another thread changes no byte. `bytes`
-        // is ordinary memory of the caller and so no part of the mapping.
+        // SAFETY: `start..end` lies within the mapped bytes, which live as long as `pages`. It was
+        // populated while the file was that long. The file is not truncated while mapped: this
+        // handle refuses, and the contract of `File::map` binds other holders. Only this function
+        // writes to the mapping or makes a pointer to its bytes. It has `&mut self`, and each
+        // mapping has one such value. Populating from another thread changes no byte. `bytes` is
+        // ordinary memory of the caller and so no part of the mapping.
         unsafe {
             let target = pages.bytes.as_mut_ptr().add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
@@ -219,13 +226,13 @@ impl Mapping for SystemMapping {
         Ok(())
     }
 
-    fn populator(&self) -> Option<Arc<dyn Populator>> {
-        Some(Arc::clone(&self.0) as Arc<dyn Populator>)
+    fn prefaulter(&self) -> Option<Arc<dyn Prefaulter>> {
+        Some(Arc::clone(&self.0) as Arc<dyn Prefaulter>)
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Pages {
+impl MappedPages {
     /// An error in a child that was forked since the file was mapped.
     #[inline]
     fn check_process(&self) -> Result<()> {
@@ -234,33 +241,33 @@ impl Pages {
 
     /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
     #[cold]
-    fn populate_ahead(&self, end: usize) -> Result<()> {
-        let populated = self.populated.load(Ordering::Relaxed);
-        let ahead = populated.clamp(POPULATE_BYTES.0, POPULATE_BYTES.1);
+    fn prefault_ahead(&self, end: usize) -> Result<()> {
+        let populated = self.prefaulted.load(Ordering::Relaxed);
+        let ahead = populated.clamp(PREFAULT_BYTES.0, PREFAULT_BYTES.1);
         // Whole steps keep the boundaries on pages of any size.
-        self.populate_through(end.next_multiple_of(ahead).min(self.bytes.len()))
+        self.prefault_through(end.next_multiple_of(ahead).min(self.bytes.len()))
     }
 
-    fn populate_through(&self, through: usize) -> Result<()> {
-        let populated = self.populated.load(Ordering::Relaxed);
+    fn prefault_through(&self, through: usize) -> Result<()> {
+        let populated = self.prefaulted.load(Ordering::Relaxed);
         if through > populated {
-            let made = populate(&self.bytes, populated, through);
+            let made = prefault(&self.bytes, populated, through);
             let failed =
-                |error| Error::io("make room to write in the mapping of", &self.path, error);
+                |error| Error::io("reserve space to write in the mapping of", &self.path, error);
             made.map_err(failed)?;
-            self.populated.fetch_max(through, Ordering::Relaxed);
+            self.prefaulted.fetch_max(through, Ordering::Relaxed);
         }
         Ok(())
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Populator for Pages {
-    fn populate(&self, end: u64) -> Result<()> {
+impl Prefaulter for MappedPages {
+    fn prefault(&self, end: u64) -> Result<()> {
         self.check_process()?;
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.bytes.len());
         // All but the last step in whole ones, for the boundaries' sake.
-        self.populate_through(end.next_multiple_of(POPULATE_BYTES.0).min(self.bytes.len()))
+        self.prefault_through(end.next_multiple_of(PREFAULT_BYTES.0).min(self.bytes.len()))
     }
 
     fn release(&self, range: Range<u64>) {
@@ -271,7 +278,7 @@ impl Populator for Pages {
         if start >= end {
             return;
         }
-        // SAFETY: the mapping is shared, so what was stored to it is in the file's pages, and a
+        // SAFETY: the mapping is shared, so its stores are in the file's pages, and a
         // later access maps them again: no byte changes.
         let _ = unsafe {
             let advice = memmap2::UncheckedAdvice::DontNeed;
@@ -289,21 +296,21 @@ fn outside(path: &Path, bytes: usize, offset: u64, mapped: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::why_not_to_map;
+    use super::unmappable_reason;
 
     #[test]
-    fn file_systems_are_told_apart() {
+    fn file_systems_are_distinguished() {
         let ext4 = 0xEF53;
         let xfs = 0x5846_5342;
         let tmpfs = 0x0102_1994;
         let overlay = 0x794C_7630;
         for kind in [ext4, tmpfs, overlay] {
-            assert_eq!(why_not_to_map(kind), None, "{kind:x}");
+            assert_eq!(unmappable_reason(kind), None, "{kind:x}");
         }
         // A copy of an open store shared the blocks of its log. On a full disk the next store into
         // the mapping found no block for the copy that it needs, and the process died by SIGBUS.
         for kind in [xfs, 0x6969, 0xFF53_4D42, 0x6573_5546, 0x9123_683E, 0x2FC1_2FC1, 0x0102_1997] {
-            assert!(why_not_to_map(kind).is_some(), "{kind:x}");
+            assert!(unmappable_reason(kind).is_some(), "{kind:x}");
         }
     }
 }

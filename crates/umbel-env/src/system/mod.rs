@@ -1,17 +1,18 @@
 //! The real world: [`Env::system`] reaches the operating system's files, clock, entropy and
 //! threads.
 //!
-//! INVARIANT: `unsafe` appears where a system call has no safe face, and where memory is shared
-//! with the kernel; each file that has some says why.
+//! INVARIANT: `unsafe` appears where a system call has no safe wrapper, and where memory is shared
+//! with the kernel. Each such file gives the reason.
 
-mod direct;
-mod directory;
-mod files;
-mod inherited;
-mod lock;
-mod mapping;
-mod pin;
-mod resources;
+mod close_on_fork;
+mod direct_io;
+mod lock_file;
+mod mapped_file;
+mod open_directory;
+mod open_file;
+mod process_limits;
+mod system_files;
+mod version_pin;
 mod write_back;
 
 use std::io;
@@ -30,21 +31,21 @@ impl Env {
     /// The operating system: its files, clocks, random bytes and threads.
     pub fn system() -> Env {
         Env {
-            files: Arc::new(files::SystemFiles::whole()),
+            files: Arc::new(system_files::SystemFiles::new()),
             clock: Arc::new(SystemClock { start: monotonic_now() }),
             entropy: Arc::new(SystemEntropy::default()),
             threads: Arc::new(SystemThreads),
-            resources: Arc::new(resources::SystemResources),
+            resources: Arc::new(process_limits::SystemResources),
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+#[expect(clippy::disallowed_methods, reason = "this is the clock that every other crate reads")]
 fn monotonic_now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+#[expect(clippy::disallowed_methods, reason = "this is the clock that every other crate reads")]
 fn wall_now() -> SystemTime {
     SystemTime::now()
 }
@@ -66,8 +67,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The kernel's random bytes, with a second source mixed in: processors have shipped whose random
-/// instruction returned a constant, and two stores must not share a secret because of one.
+/// The kernel's random bytes, mixed with a second source. Some processors had a random
+/// instruction that returned a constant, and two stores must not share a secret for that reason.
 #[derive(Debug, Default)]
 struct SystemEntropy {
     calls: AtomicU64,
@@ -82,7 +83,7 @@ impl Entropy for SystemEntropy {
             };
             Error::io("read bytes from", Path::new("the system's random number source"), error)
         })?;
-        // Exclusive or with an independent stream can only add to what the kernel gave.
+        // Exclusive or with an independent stream never weakens the kernel's bytes.
         let mut state = self.second_source(buffer);
         for chunk in buffer.chunks_mut(8) {
             for (byte, mixed) in chunk.iter_mut().zip(split_mix(&mut state).to_le_bytes()) {

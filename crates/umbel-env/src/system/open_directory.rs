@@ -8,19 +8,20 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use umbel_base::{Error, Result};
 
-use crate::file::{DirectoryPlace, FileIdentity};
+use crate::file_system::{DirectoryLocation, FileIdentity};
 
 /// Flags of every directory opened here.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Calls again while a signal interrupts the call.
-pub(super) fn uninterrupted<T>(
+pub(super) fn retry_on_interrupt<T>(
     mut call: impl FnMut() -> std::result::Result<T, Errno>,
 ) -> io::Result<T> {
     loop {
@@ -32,16 +33,16 @@ pub(super) fn uninterrupted<T>(
 }
 
 /// A descriptor above those of standard input, output and error. A program that has closed one of
-/// them would write what it prints, or what its libraries do, into the file that gets the number.
-pub(super) fn beyond_standard(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+/// them would print into the file that gets its number.
+pub(super) fn above_standard_streams(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     const FIRST: i32 = 3;
     match descriptor.as_raw_fd() < FIRST {
-        true => uninterrupted(|| fcntl_dupfd_cloexec(&descriptor, FIRST)),
+        true => retry_on_interrupt(|| fcntl_dupfd_cloexec(&descriptor, FIRST)),
         false => Ok(descriptor),
     }
 }
 
-/// Which file a `stat` describes.
+/// Identity of the file that a `stat` describes.
 pub(super) fn identity(stat: &Stat) -> FileIdentity {
     // The types differ from platform to platform.
     #[expect(clippy::unnecessary_cast, reason = "the types of the fields depend on the platform")]
@@ -50,7 +51,7 @@ pub(super) fn identity(stat: &Stat) -> FileIdentity {
 
 /// Whether a name in a directory is that of a symbolic link.
 fn is_link(directory: BorrowedFd<'_>, name: &Path) -> bool {
-    let found = uninterrupted(|| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));
+    let found = retry_on_interrupt(|| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
 }
 
@@ -61,15 +62,15 @@ pub(super) fn is_any(error: &io::Error, of: &[Errno]) -> bool {
 
 /// Opens a directory by a name in another one.
 fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<OwnedFd> {
-    uninterrupted(|| openat(directory, name, DIRECTORY | more, Mode::empty())).map_err(|error| {
-        match more.contains(OFlags::NOFOLLOW) && is_link(directory, name) {
+    retry_on_interrupt(|| openat(directory, name, DIRECTORY | more, Mode::empty())).map_err(
+        |error| match more.contains(OFlags::NOFOLLOW) && is_link(directory, name) {
             true => io::Error::other(
-                "it is a symbolic link, and none in a store's directory is followed; mount the \
-                 other directory there instead",
+                "it is a symbolic link, and links in a store's directory are not followed; mount \
+                 the other directory there instead",
             ),
             false => error,
-        }
-    })
+        },
+    )
 }
 
 /// A name and the open directory it is looked up in; the current one where none is held.
@@ -108,15 +109,15 @@ impl Location {
         is_link(self.directory(), &self.name)
     }
 
-    /// What has this name; a link itself, not what it points to.
+    /// Metadata of the entry of this name, without following a link.
     pub(super) fn stat(&self) -> io::Result<Stat> {
-        uninterrupted(|| statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW))
+        retry_on_interrupt(|| statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW))
     }
 }
 
 /// A directory held open.
 #[derive(Debug)]
-pub(super) struct HeldDirectory {
+pub(super) struct OpenDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     /// Whether its file system counts names. Some that run in user space say 0 of every file.
@@ -125,16 +126,16 @@ pub(super) struct HeldDirectory {
     subdirectories: Mutex<BTreeMap<PathBuf, Arc<OwnedFd>>>,
 }
 
-impl HeldDirectory {
-    /// Holds the directory at a location. `path` is what its paths begin with.
-    pub(super) fn open(location: &Location, path: &Path) -> Result<HeldDirectory> {
+impl OpenDirectory {
+    /// Holds the directory at a location. `path` is the start of its paths.
+    pub(super) fn open(location: &Location, path: &Path) -> Result<OpenDirectory> {
         let failed = |error| Error::io("open the directory", path, error);
         if !path.is_absolute() {
             return Err(failed(io::Error::other("internal: its path is not absolute")));
         }
         let directory = location.open_directory().map_err(failed)?;
-        let stat = uninterrupted(|| fstat(&directory)).map_err(failed)?;
-        Ok(HeldDirectory {
+        let stat = retry_on_interrupt(|| fstat(&directory)).map_err(failed)?;
+        Ok(OpenDirectory {
             path: path.to_path_buf(),
             directory: Arc::new(directory),
             has_links: stat.st_nlink > 0,
@@ -144,10 +145,10 @@ impl HeldDirectory {
 
     fn subdirectories(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<OwnedFd>>> {
         // The map is whole between any two statements, so a panic elsewhere does not spoil it.
-        self.subdirectories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subdirectories.lock().ignore_poison()
     }
 
-    /// What follows the held directory's path in `path`.
+    /// Part of `path` after the path of the held directory.
     pub(super) fn rest<'a>(&self, path: &'a Path) -> Result<&'a Path> {
         let rest = path.strip_prefix(&self.path).ok();
         let is_plain =
@@ -161,7 +162,7 @@ impl HeldDirectory {
         })
     }
 
-    /// Where a path below the held directory is.
+    /// Location of a path below the held directory.
     pub(super) fn locate(&self, path: &Path) -> Result<Location> {
         let rest = self.rest(path)?;
         let directory = match rest.parent() {
@@ -193,12 +194,12 @@ impl HeldDirectory {
         for part in self.rest(path)?.components() {
             made.push(part);
             let location = self.locate(&made)?;
-            let done = uninterrupted(|| mkdirat(location.directory(), &location.name, mode));
+            let done = retry_on_interrupt(|| mkdirat(location.directory(), &location.name, mode));
             match done {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(failed(error));
                 }
-                // What is there is opened, so that a file of this name is an error.
+                // An existing name is opened, so that a file of this name is an error.
                 _ => drop(location.open_directory().map_err(failed)?),
             }
         }
@@ -222,8 +223,8 @@ impl HeldDirectory {
     }
 
     fn stat(&self) -> Result<Stat> {
-        uninterrupted(|| fstat(&*self.directory))
-            .map_err(|error| Error::io("look at the directory", &self.path, error))
+        retry_on_interrupt(|| fstat(&*self.directory))
+            .map_err(|error| Error::io("read the metadata of the directory", &self.path, error))
     }
 
     /// Whether the directory has no name any more.
@@ -231,21 +232,21 @@ impl HeldDirectory {
         Ok(self.has_links && self.stat()?.st_nlink == 0)
     }
 
-    /// Where the directory is now. Follows its path from the root, which takes as long as the file
-    /// systems on it do.
-    pub(super) fn place(&self) -> Result<DirectoryPlace> {
+    /// Current location of the directory. Follows its path from the root, which takes as long as
+    /// the file systems on it do.
+    pub(super) fn place(&self) -> Result<DirectoryLocation> {
         let stat = self.stat()?;
         if self.has_links && stat.st_nlink == 0 {
-            return Ok(DirectoryPlace::Removed);
+            return Ok(DirectoryLocation::Removed);
         }
-        let found = uninterrupted(|| statat(CWD, &self.path, AtFlags::empty()));
+        let found = retry_on_interrupt(|| statat(CWD, &self.path, AtFlags::empty()));
         match found {
-            Ok(found) if identity(&found) == identity(&stat) => Ok(DirectoryPlace::Unchanged),
-            Ok(_) => Ok(DirectoryPlace::Moved { now: path_of(&self.directory) }),
+            Ok(found) if identity(&found) == identity(&stat) => Ok(DirectoryLocation::Unchanged),
+            Ok(_) => Ok(DirectoryLocation::Moved { path: path_of(&self.directory) }),
             Err(error) if is_any(&error, &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP]) => {
-                Ok(DirectoryPlace::Moved { now: path_of(&self.directory) })
+                Ok(DirectoryLocation::Moved { path: path_of(&self.directory) })
             }
-            Err(error) => Err(Error::io("look at the directory", &self.path, error)),
+            Err(error) => Err(Error::io("read the metadata of the directory", &self.path, error)),
         }
     }
 }
@@ -256,7 +257,7 @@ fn path_of(directory: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
 }
 
-/// This platform does not tell.
+/// This platform does not report that.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn path_of(_directory: &OwnedFd) -> Option<PathBuf> {
     None

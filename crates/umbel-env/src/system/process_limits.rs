@@ -1,7 +1,7 @@
-//! What the operating system lets the process use: memory and open files.
+//! Limits of the process: memory and open files.
 //!
-//! Memory is the least of what the machine has, what the process' control group and every group
-//! above it may have (versions 1 and 2), and the limit of its address space.
+//! The memory limit is the minimum of four: the machine's memory, the process' control group, every
+//! group above it (versions 1 and 2), and the limit of the address space.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::env::Resources;
 
-/// Where control groups are mounted.
+/// Mount point of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Where Linux says who is given huge pages.
+/// File in which Linux says which processes get huge pages.
 #[cfg(target_os = "linux")]
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// More open files than any store needs; some systems name no upper bound, but refuse large ones.
 const OPEN_FILES_WANTED: u64 = 1 << 20;
 
-/// The limits of the process, asked each time.
+/// The limits of the process, read each time.
 #[derive(Debug)]
 pub(super) struct SystemResources;
 
@@ -37,7 +37,7 @@ impl Resources for SystemResources {
         let wanted = limit.maximum.map_or(OPEN_FILES_WANTED, |most| most.min(OPEN_FILES_WANTED));
         if wanted > current {
             let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
-            // Where it is refused, what was allowed before has to do.
+            // If the system refuses, the current limit stays.
             let _ = setrlimit(Resource::Nofile, raised);
         }
         getrlimit(Resource::Nofile).current
@@ -54,10 +54,10 @@ impl Resources for SystemResources {
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]
-    #[expect(unsafe_code, reason = "no crate of the table asks for one thread's usage")]
-    fn waits(&self) -> Option<u64> {
+    #[expect(unsafe_code, reason = "no crate of the workspace table reads the usage of one thread")]
+    fn context_switches(&self) -> Option<u64> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-        // SAFETY: the call writes all of what it is given room for, or fails.
+        // SAFETY: the call fills its buffer completely, or fails.
         let usage = unsafe {
             match libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) {
                 0 => usage.assume_init(),
@@ -69,7 +69,7 @@ impl Resources for SystemResources {
 
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     #[expect(unsafe_code, reason = "a function of the C library without a safe face")]
-    fn give_back_memory(&self) {
+    fn trim_memory(&self) {
         unsafe extern "C" {
             /// The GNU C library's, which the standard library allocates with.
             fn malloc_trim(pad: usize) -> std::ffi::c_int;
@@ -79,7 +79,7 @@ impl Resources for SystemResources {
     }
 }
 
-/// Whether who asks for huge pages is given some: one of the words is in brackets.
+/// Whether a process that requests huge pages gets some: one of the words is in brackets.
 #[cfg(target_os = "linux")]
 fn allows_huge_pages(enabled: &str) -> bool {
     !enabled.contains("[never]")
@@ -109,7 +109,8 @@ fn group_limits(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<
             _ => continue,
         };
         let mut folder = root.join(group.trim_start_matches('/'));
-        // Inside a container the path may be the host's; what exists of it counts, the root too.
+        // Inside a container the path may be the host's. The existing part of it counts, the root
+        // too.
         while folder.starts_with(&root) {
             let limit = read(&folder.join(name)).and_then(|text| text.trim().parse().ok());
             least = least.into_iter().chain(limit).min();
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_all_groups_counts() {
+    fn smallest_control_group_limit_counts() {
         let read = |path: &Path| match path.to_str()? {
             "/sys/fs/cgroup/a/b/memory.max" => Some("max\n".into()),
             "/sys/fs/cgroup/a/memory.max" => Some("4096000\n".into()),
@@ -142,7 +143,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn huge_pages_are_for_who_asks_unless_for_nobody() {
+    fn huge_pages_on_request_unless_disabled() {
         assert!(allows_huge_pages("[always] madvise never\n"));
         assert!(allows_huge_pages("always [madvise] never\n"));
         assert!(!allows_huge_pages("always madvise [never]\n"));
@@ -150,8 +151,8 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn a_thread_that_nobody_wakes_has_waited() {
-        let waits = || SystemResources.waits().expect("Linux says it");
+    fn sleeping_thread_counts_a_context_switch() {
+        let waits = || SystemResources.context_switches().expect("Linux says it");
         let before = waits();
         let (nobody, rings) = (std::sync::Mutex::new(()), std::sync::Condvar::new());
         let a_while = std::time::Duration::from_millis(1);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_says_what_it_has() {
+    fn machine_limits_are_known() {
         let text = "MemTotal:       24683516 kB\nMemFree:        1 kB\n";
         assert_eq!(total(text), Some(24_683_516 << 10));
         assert_eq!(total("MemTotal: much"), None);

@@ -1,7 +1,7 @@
 //! Files and directories of the operating system, by `std::fs` and `rustix`.
 //!
-//! INVARIANT: every file is opened with `O_CLOEXEC`, `O_NOFOLLOW`, and checked to be a regular
-//! file, so that neither a link nor a pipe planted in the store's folder is followed.
+//! INVARIANT: every file is opened with `O_CLOEXEC` and `O_NOFOLLOW`, and checked to be a regular
+//! file. So neither a link nor a pipe planted in the store's directory is followed.
 
 use std::any::Any;
 use std::fs::{self, DirBuilder};
@@ -18,33 +18,34 @@ use std::sync::{Arc, OnceLock};
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, linkat, openat, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, linkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
-use super::direct::{self, Direct};
-use super::directory::{self, HeldDirectory, Location};
-use super::lock::SystemLock;
-use super::mapping::{self, MappingCount};
-use super::pin;
 use super::write_back;
-use crate::aligned::DIRECT_ALIGNMENT;
-use crate::file::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
+use crate::aligned_buffer::DIRECT_ALIGNMENT;
+use crate::file_system::{
+    Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use crate::process::ProcessMark;
+use crate::system::direct_io::{self, DirectMode};
+use crate::system::lock_file::SystemLock;
+use crate::system::mapped_file::{self, MappingCount};
+use crate::system::open_directory::{self, Location, OpenDirectory};
+use crate::system::open_file::open_file;
+use crate::system::version_pin;
 
 /// The file system of the operating system.
 #[derive(Debug)]
 pub(super) struct SystemFiles {
     /// The directory that every path begins with; `None` where paths are resolved by the system.
-    held: Option<HeldDirectory>,
+    held: Option<OpenDirectory>,
 }
 
 impl SystemFiles {
     /// The whole file system.
-    pub(super) fn whole() -> SystemFiles {
+    pub(super) fn new() -> SystemFiles {
         SystemFiles { held: None }
     }
 }
@@ -60,31 +61,13 @@ pub(super) struct SystemFile {
     len_changed: AtomicBool,
     /// Whether a preallocation could not reserve space, so that a mapped store might not find any.
     unreserved: AtomicBool,
-    /// Why the file was not mapped, where somebody wanted it to be.
-    unmapped: OnceLock<String>,
+    /// Reason why the file was not mapped on request.
+    unmapped_reason: OnceLock<String>,
     mappings: MappingCount,
-    direct: Direct,
-    /// The process that opened it. A forked child shares what the kernel keeps of the open file:
-    /// a sync there would take an error that this process has to see.
+    direct: DirectMode,
+    /// The process that opened it. A forked child shares the kernel's state of the open file:
+    /// a sync there would consume an error that this process must see.
     process: ProcessMark,
-}
-
-/// Flags that every open of a file shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
-/// its other end and means nothing to a regular file.
-const CAREFUL: OFlags =
-    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-
-/// Opens the file at a location, with flags beyond those that every open shares.
-pub(super) fn open_file(location: &Location, access: Access, more: OFlags) -> io::Result<fs::File> {
-    let flags = match access {
-        Access::Read => OFlags::RDONLY,
-        Access::ReadWrite => OFlags::RDWR,
-    };
-    let opened = directory::uninterrupted(|| {
-        let mode = Mode::RUSR | Mode::WUSR;
-        openat(location.directory(), location.name(), flags | CAREFUL | more, mode)
-    });
-    directory::beyond_standard(opened?).map(fs::File::from)
 }
 
 impl SystemFile {
@@ -100,9 +83,9 @@ impl SystemFile {
             len_known: AtomicU64::new(metadata.len()),
             len_changed: AtomicBool::new(metadata.len() > 0),
             unreserved: AtomicBool::new(false),
-            unmapped: OnceLock::new(),
+            unmapped_reason: OnceLock::new(),
             mappings: MappingCount::default(),
-            direct: Direct::default(),
+            direct: DirectMode::default(),
             process: ProcessMark::current(),
         })
     }
@@ -132,23 +115,23 @@ impl File for SystemFile {
     }
 
     fn identity(&self) -> Result<FileIdentity> {
-        match directory::uninterrupted(|| fstat(&self.file)) {
-            Ok(stat) => Ok(directory::identity(&stat)),
-            Err(error) => Err(self.error("look at", error)),
+        match open_directory::retry_on_interrupt(|| fstat(&self.file)) {
+            Ok(stat) => Ok(open_directory::identity(&stat)),
+            Err(error) => Err(self.error("read the metadata of", error)),
         }
     }
 
     fn has_other_names(&self) -> Result<bool> {
-        match directory::uninterrupted(|| fstat(&self.file)) {
+        match open_directory::retry_on_interrupt(|| fstat(&self.file)) {
             Ok(stat) => Ok(stat.st_nlink > 1),
-            Err(error) => Err(self.error("look at", error)),
+            Err(error) => Err(self.error("read the metadata of", error)),
         }
     }
 
     fn len(&self) -> Result<u64> {
         match self.file.metadata() {
             Ok(metadata) => Ok(metadata.len()),
-            Err(error) => Err(self.error("ask the length of", error)),
+            Err(error) => Err(self.error("read the length of", error)),
         }
     }
 
@@ -193,7 +176,7 @@ impl File for SystemFile {
 
     fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
         self.check_process()?;
-        if !direct::is_aligned(bytes, offset) || !self.direct.enter(&self.file) {
+        if !direct_io::is_aligned(bytes, offset) || !self.direct.enter(&self.file) {
             return Ok(false);
         }
         let mut done = 0;
@@ -204,12 +187,12 @@ impl File for SystemFile {
                 Ok(written) => {
                     done += written;
                     self.note_end(offset.saturating_add(done as u64));
-                    // What was cut off within a sector is written once more.
+                    // The cut part of a sector is written once more.
                     done -= if done < bytes.len() { done % DIRECT_ALIGNMENT } else { 0 };
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if direct::is_refusal(&error) => {
+                Err(error) if direct_io::is_refusal(&error) => {
                     self.direct.refuse(&self.file);
                     return Ok(false);
                 }
@@ -249,8 +232,8 @@ impl File for SystemFile {
     }
 
     /// On Linux this also writes back every page dirtied through a mapping of the file: `fsync`
-    /// and `fdatasync` cover the page cache, which the mapping shares. Other platforms owe nothing,
-    /// since `map` returns `None` there.
+    /// and `fdatasync` cover the page cache, which the mapping shares. Other platforms have no
+    /// mappings, because `map` returns `None` there.
     fn sync(&self) -> Result<()> {
         self.check_process()?;
         let len_changed = self.len_changed.swap(false, Ordering::AcqRel);
@@ -280,7 +263,7 @@ impl File for SystemFile {
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
         self.check_process()?;
         if self.unreserved.load(Ordering::Acquire) {
-            let _ = self.unmapped.set("the file system cannot reserve space".into());
+            let _ = self.unmapped_reason.set("the file system cannot reserve space".into());
             return Ok(None);
         }
         let held = self.len()?;
@@ -291,18 +274,18 @@ impl File for SystemFile {
             );
             return Err(Error::invalid(message));
         }
-        match mapping::map(&self.file, &self.path, len, &self.mappings) {
+        match mapped_file::map(&self.file, &self.path, len, &self.mappings) {
             Ok(mapping) => Ok(Some(Box::new(mapping))),
             Err(reason) => {
                 // The first reason is as good as a later one.
-                let _ = self.unmapped.set(reason);
+                let _ = self.unmapped_reason.set(reason);
                 Ok(None)
             }
         }
     }
 
-    fn why_unmapped(&self) -> Option<String> {
-        self.unmapped.get().cloned()
+    fn unmapped_reason(&self) -> Option<String> {
+        self.unmapped_reason.get().cloned()
     }
 }
 
@@ -340,12 +323,12 @@ fn exchange(one: &Location, other: &Location) -> io::Result<bool> {
     const CANNOT: [Errno; 5] =
         [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::NOTSUP, Errno::OPNOTSUPP];
     let (from, to) = (one.directory(), other.directory());
-    let exchanged = directory::uninterrupted(|| {
+    let exchanged = open_directory::retry_on_interrupt(|| {
         renameat_with(from, one.name(), to, other.name(), RenameFlags::EXCHANGE)
     });
     match exchanged {
         Ok(()) => Ok(true),
-        Err(error) if directory::is_any(&error, &CANNOT) => Ok(false),
+        Err(error) if open_directory::is_any(&error, &CANNOT) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -356,16 +339,16 @@ fn exchange(_one: &Location, _other: &Location) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Why a file was not opened: of a link the operating system says only that there are too many.
-fn or_link(location: &Location, error: io::Error) -> io::Error {
-    match directory::is_any(&error, &[Errno::LOOP]) && location.is_link() {
-        true => io::Error::other("it is a symbolic link, and none is followed"),
+/// Error of a refused open. For a link the operating system reports only too many levels.
+fn link_error(location: &Location, error: io::Error) -> io::Error {
+    match open_directory::is_any(&error, &[Errno::LOOP]) && location.is_link() {
+        true => io::Error::other("it is a symbolic link, which is not followed"),
         false => error,
     }
 }
 
 impl SystemFiles {
-    /// Where a path is: below the held directory, or anywhere where none is held.
+    /// Location of a path: below the held directory, or anywhere where none is held.
     fn locate(&self, path: &Path) -> Result<Location> {
         match &self.held {
             Some(held) => held.locate(path),
@@ -373,7 +356,7 @@ impl SystemFiles {
         }
     }
 
-    /// What is at a path; `None` where nothing is, or where its directory is missing.
+    /// Metadata of a path; `None` where it, or its directory, is missing.
     fn stat(&self, path: &Path, operation: &str) -> Result<Option<Stat>> {
         let location = match self.locate(path) {
             Err(error) if error.is_missing_file() => return Ok(None),
@@ -406,8 +389,9 @@ impl FileSystem for SystemFiles {
         let absolute = std::path::absolute(path).map_err(failed)?;
         if path.is_relative() {
             let current = std::env::current_dir().map_err(failed)?;
-            let look =
-                |at: &Path| Location::anywhere(at).stat().map(|stat| directory::identity(&stat));
+            let look = |at: &Path| {
+                Location::anywhere(at).stat().map(|stat| open_directory::identity(&stat))
+            };
             if look(&current).ok() != Some(look(Path::new(".")).map_err(failed)?) {
                 return Err(Error::invalid(format!(
                     "the relative path {} cannot be used: the path {} of the current directory \
@@ -421,8 +405,8 @@ impl FileSystem for SystemFiles {
         Ok(absolute)
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let held = HeldDirectory::open(&self.locate(path)?, path)?;
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let held = OpenDirectory::open(&self.locate(path)?, path)?;
         Ok(Arc::new(SystemFiles { held: Some(held) }))
     }
 
@@ -430,17 +414,17 @@ impl FileSystem for SystemFiles {
         self.held.as_ref().is_none_or(|held| held.rest(path).is_ok())
     }
 
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.held.as_ref().map_or(Ok(DirectoryPlace::Unchanged), HeldDirectory::place)
+    fn directory_location(&self) -> Result<DirectoryLocation> {
+        self.held.as_ref().map_or(Ok(DirectoryLocation::Unchanged), OpenDirectory::place)
     }
 
     fn is_removed(&self) -> Result<bool> {
-        self.held.as_ref().map_or(Ok(false), HeldDirectory::is_removed)
+        self.held.as_ref().map_or(Ok(false), OpenDirectory::is_removed)
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        let found = self.stat(path, "look at")?;
-        Ok(found.map(|found| directory::identity(&found)))
+        let found = self.stat(path, "read the metadata of")?;
+        Ok(found.map(|found| open_directory::identity(&found)))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -467,14 +451,15 @@ impl FileSystem for SystemFiles {
         };
         let location = self.locate(path)?;
         let file = open_file(&location, access, OFlags::empty());
-        let file = file.map_err(|error| Error::io(operation, path, or_link(&location, error)))?;
+        let file =
+            file.map_err(|error| Error::io(operation, path, link_error(&location, error)))?;
         Ok(Arc::new(SystemFile::new(path, file, operation)?))
     }
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         let operation = || format!("give the name {} to", target.display());
         let (from, to) = (self.locate(source)?, self.locate(target)?);
-        let renamed = directory::uninterrupted(|| {
+        let renamed = open_directory::retry_on_interrupt(|| {
             renameat(from.directory(), from.name(), to.directory(), to.name())
         });
         renamed.map_err(|error| Error::io(operation(), source, error))?;
@@ -503,7 +488,7 @@ impl FileSystem for SystemFiles {
             return Err(Error::io(operation(), source, error));
         };
         let (from, to) = (self.locate(source)?, target_files.locate(target)?);
-        let linked = directory::uninterrupted(|| {
+        let linked = open_directory::retry_on_interrupt(|| {
             linkat(from.directory(), from.name(), to.directory(), to.name(), AtFlags::empty())
         });
         linked.map_err(|error| Error::io(operation(), source, error))
@@ -511,7 +496,7 @@ impl FileSystem for SystemFiles {
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         let location = self.locate(path)?;
-        let removed = directory::uninterrupted(|| {
+        let removed = open_directory::retry_on_interrupt(|| {
             unlinkat(location.directory(), location.name(), AtFlags::empty())
         });
         removed.map_err(|error| Error::io("remove", path, error))
@@ -519,7 +504,7 @@ impl FileSystem for SystemFiles {
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
         let location = self.locate(path)?;
-        let removed = directory::uninterrupted(|| {
+        let removed = open_directory::retry_on_interrupt(|| {
             unlinkat(location.directory(), location.name(), AtFlags::REMOVEDIR)
         });
         removed.map_err(|error| Error::io("remove the directory", path, error))?;
@@ -539,18 +524,21 @@ impl FileSystem for SystemFiles {
                 continue;
             }
             let name = entry.file_name();
-            let stat =
-                directory::uninterrupted(|| statat(&*directory, name, AtFlags::SYMLINK_NOFOLLOW));
+            let stat = open_directory::retry_on_interrupt(|| {
+                statat(&*directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            });
             let name = name.to_string_lossy().into_owned();
             let stat = match stat {
                 Ok(stat) => stat,
                 // It was removed between the listing and this call.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io("look at", &path.join(name), error)),
+                Err(error) => {
+                    return Err(Error::io("read the metadata of", &path.join(name), error));
+                }
             };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             let len = if is_directory { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) };
-            let identity = directory::identity(&stat);
+            let identity = open_directory::identity(&stat);
             entries.push(DirectoryEntry { name, len, is_directory, identity });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -573,7 +561,7 @@ impl FileSystem for SystemFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        // Through the standard library, which on macOS asks for more than `fsync` does.
+        // Through the standard library, which on macOS requests more than `fsync` does.
         let synced = self
             .directory(path)?
             .and_then(|directory| fs::File::from(directory.try_clone()?).sync_all());
@@ -589,7 +577,7 @@ impl FileSystem for SystemFiles {
     }
 
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        let taken = pin::take(&self.locate(path)?, path, version)?;
+        let taken = version_pin::take(&self.locate(path)?, path, version)?;
         Ok(taken.map(|pin| Box::new(pin) as Box<dyn Pin>))
     }
 }

@@ -11,9 +11,9 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use umbel_base::{Error, Result};
 
-use super::directory::Location;
-use super::files::open_file;
-use crate::file::{Access, Pin};
+use crate::file_system::{Access, Pin};
+use crate::system::open_directory::Location;
+use crate::system::open_file::open_file;
 
 /// A held pin. Closing the file releases it. A child process that still has the file open keeps
 /// the pin: files stay longer than needed, and none is removed early.
@@ -113,14 +113,14 @@ pub(super) fn is_pinned(_file: &fs::File, _through: u64) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::super::directory::Location;
     use crate::Env;
+    use crate::system::open_directory::Location;
 
-    /// Readers took the writer's own lock, or none at all on a read-only mount: they kept writers
-    /// out, or read files that a writer removed meanwhile. A pin does neither.
+    /// Story: readers took the writer's own lock, or none at all on a read-only mount. They blocked
+    /// writers, or read files that a writer removed meanwhile. A pin does neither.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_pin_is_seen_by_the_writer_and_keeps_it_from_nothing() {
+    fn writer_sees_a_pin_and_is_not_blocked() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LOCK");
         let files = Env::system().files;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use umbel_base::Error;
 use umbel_env::{
-    Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, FileSystem, OwnFiles, OwnershipCheck, RootFile,
+    Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, FileSystem, OwnedFiles, OwnershipCheck, RootFile,
 };
 
 #[test]
-fn a_path_is_resolved_as_far_as_there_is_something() {
+fn path_is_resolved_as_far_as_it_exists() {
     let files = Env::system().files;
     let folder = tempfile::tempdir().unwrap();
     let real = folder.path().canonicalize().unwrap();
@@ -43,7 +43,7 @@ fn a_file_is_created_once_with_mode_0600() {
 }
 
 #[test]
-fn reads_stop_at_the_end_and_exact_reads_say_so() {
+fn reads_stop_at_the_end_and_exact_reads_fail_there() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let path = folder.path().join("a");
@@ -67,7 +67,7 @@ fn reads_stop_at_the_end_and_exact_reads_say_so() {
 }
 
 #[test]
-fn preallocated_bytes_are_zeros_and_nothing_is_cut() {
+fn preallocation_adds_zeros_and_never_truncates() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let file = env.files.create(&folder.path().join("a")).unwrap();
@@ -84,7 +84,7 @@ fn preallocated_bytes_are_zeros_and_nothing_is_cut() {
 }
 
 #[test]
-fn a_read_handle_cannot_write_and_says_what_it_tried() {
+fn write_through_a_read_handle_names_the_operation() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let path = folder.path().join("a");
@@ -108,7 +108,7 @@ fn links_pipes_and_directories_are_not_opened() {
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let text = env.files.open(&link, Access::Read).unwrap_err().to_string();
     let shown = link.display();
-    let reason = "it is a symbolic link, and none is followed";
+    let reason = "it is a symbolic link, which is not followed";
     assert_eq!(text, format!("could not open for reading {shown}: {reason}"));
     assert!(env.files.lock(&link).is_err());
     assert!(env.files.exists(&link).unwrap());
@@ -202,7 +202,7 @@ fn write_directly(folder: &Path) -> bool {
     let end = piece.len() as u64;
     file.preallocate(16 * end).unwrap();
     assert_eq!(file.write_direct(piece.bytes(), end).unwrap(), allowed);
-    // What is not aligned is refused, and nothing of it is written.
+    // An unaligned write is refused, and writes nothing.
     assert!(!file.write_direct(&piece.bytes()[1..], 0).unwrap());
     assert!(!file.write_direct(piece.bytes(), 1).unwrap());
     file.write_all_at(b"not aligned", 2 * end + 3).unwrap();
@@ -220,7 +220,7 @@ fn write_directly(folder: &Path) -> bool {
 }
 
 #[test]
-fn files_are_written_past_the_page_cache_or_say_that_they_are_not() {
+fn direct_io_is_used_or_reported_as_off() {
     let folder = tempfile::tempdir().unwrap();
     write_directly(folder.path());
     // A file system in memory, which in most kernels refuses.
@@ -230,7 +230,7 @@ fn files_are_written_past_the_page_cache_or_say_that_they_are_not() {
 }
 
 #[test]
-fn an_empty_directory_is_removed_and_no_other() {
+fn only_an_empty_directory_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let path = folder.path().join("a");
@@ -245,15 +245,15 @@ fn an_empty_directory_is_removed_and_no_other() {
     assert!(env.files.remove_dir(&path).unwrap_err().is_missing_file());
 }
 
-/// A thread that looked at a root file while another one replaced it could take the former file,
-/// or the next one, for that of another program: the store was read-only from then on.
+/// Story: a thread that checked a root file while another one replaced it could take the former
+/// file, or the next one, for that of another program. The store was read-only from then on.
 #[test]
-fn a_root_file_is_the_writers_own_while_it_is_replaced() {
+fn root_file_replace_refuses_a_foreign_file() {
     let folder = tempfile::tempdir().unwrap();
-    let held = Env::system().hold(folder.path()).unwrap().files;
+    let held = Env::system().open_directory(folder.path()).unwrap().files;
     let (path, new) = (folder.path().join("ROOT"), folder.path().join("ROOT.new"));
     let root = Arc::new(RootFile::new(Arc::clone(&held), path.clone()));
-    let own = OwnFiles::new(held, Arc::<RootFile>::clone(&root));
+    let own = OwnedFiles::new(held, Arc::<RootFile>::clone(&root));
     let replace = |number: u32| {
         if own.exists(&new).unwrap() {
             own.remove_file(&new).unwrap();
@@ -277,15 +277,15 @@ fn a_root_file_is_the_writers_own_while_it_is_replaced() {
     assert_eq!(std::fs::read(&path).unwrap(), 7u32.to_le_bytes());
 }
 
-/// What is put into the directory of a writer by another program is not the writer's.
+/// A file that another program put into a writer's directory does not belong to the writer.
 #[test]
-fn files_of_others_are_not_removed_renamed_or_opened_for_writing() {
+fn foreign_files_are_not_changed() {
     let folder = tempfile::tempdir().unwrap();
-    let held = Env::system().hold(folder.path()).unwrap().files;
+    let held = Env::system().open_directory(folder.path()).unwrap().files;
     let root = Arc::new(RootFile::new(Arc::clone(&held), folder.path().join("ROOT")));
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("found"), b"found").unwrap();
-    let own = OwnFiles::new(held, root);
+    let own = OwnedFiles::new(held, root);
     own.read_dir(folder.path()).unwrap();
     for name in ["made", "replaced"] {
         own.create(&at(name)).unwrap();

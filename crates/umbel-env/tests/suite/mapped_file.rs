@@ -67,7 +67,7 @@ fn a_mapped_file_is_not_cut_by_its_handle() {
 }
 
 #[test]
-fn more_than_the_file_has_is_not_mapped() {
+fn mapping_beyond_the_file_end_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let file = env.files.create(&folder.path().join("a")).unwrap();
@@ -76,9 +76,9 @@ fn more_than_the_file_has_is_not_mapped() {
     assert!(file.map(0).unwrap().is_none());
 }
 
-/// What was let go of and written back ahead is still in the file, and can be stored to.
+/// Released and written-back pages keep their bytes, and accept new stores.
 #[test]
-fn pages_let_go_of_keep_their_bytes() {
+fn released_pages_keep_their_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
     let path = folder.path().join("f");
@@ -86,8 +86,8 @@ fn pages_let_go_of_keep_their_bytes() {
     let bytes: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
     let Some(mut mapping) = mapped(&*file, bytes.len() as u64) else { return };
     mapping.write_at(&bytes, 0).unwrap();
-    let pages = mapping.populator().unwrap();
-    // Ends within pages, behind the end, and none at all.
+    let pages = mapping.prefaulter().unwrap();
+    // Ends within pages, after the end, and an empty range.
     for range in [0..70_001, 70_001..200_000, 5..6, 290_000..900_000, 10..10, u64::MAX..u64::MAX] {
         pages.release(range.clone());
         file.write_back(range);

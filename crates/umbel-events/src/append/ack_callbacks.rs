@@ -1,61 +1,62 @@
-//! [`Callbacks`]: who wants to be called once a position can be seen.
+//! [`AckCallbacks`]: callbacks that run once a position is visible.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
+use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::error::{Error, Result};
-use crate::lock::locked;
-use crate::panics::caught;
-use crate::parts::Parts;
+use crate::append::store_components::StoreComponents;
+use crate::primitives::panic_guard::catch_panic;
+use crate::types::error::{Error, Result};
 
-/// What is called.
-pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
+/// Callback of one acknowledgement.
+pub type AckCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Who wants to be called once a position can be seen.
+/// Callbacks that run once their position is visible.
 #[derive(Default)]
-pub struct Callbacks {
-    waiting: Mutex<BTreeMap<(u64, u64), Done>>,
+pub struct AckCallbacks {
+    pending: Mutex<BTreeMap<(u64, u64), AckCallback>>,
     count: Mutex<u64>,
 }
 
-impl Callbacks {
-    /// Has `done` called once `position` can be seen.
-    pub fn add(&self, position: u64, done: Done) {
+impl AckCallbacks {
+    /// Registers `done`, which is called once `position` is visible.
+    pub fn add(&self, position: u64, done: AckCallback) {
         let number = {
-            let mut count = locked(&self.count);
+            let mut count = self.count.lock().ignore_poison();
             *count += 1;
             *count
         };
-        locked(&self.waiting).insert((position, number), done);
+        self.pending.lock().ignore_poison().insert((position, number), done);
     }
 
-    /// Whether nobody waits.
+    /// Whether no callback is registered.
     pub fn is_empty(&self) -> bool {
-        locked(&self.waiting).is_empty()
+        self.pending.lock().ignore_poison().is_empty()
     }
 
-    /// Calls those whose time has come, in the order of the log; all of them where nothing can be
-    /// written any more.
-    pub fn run(&self, parts: &Parts) {
+    /// Calls the callbacks whose position is visible, in log order. Calls all of them where nothing
+    /// can be written any more.
+    pub fn run_visible(&self, parts: &StoreComponents) {
         match parts.check_writable() {
-            Ok(()) => self.call(parts, parts.visible.position(), None),
-            Err(error) => self.call(parts, u64::MAX, Some(&error)),
+            Ok(()) => self.call_through(parts, parts.visible.position(), None),
+            Err(error) => self.call_through(parts, u64::MAX, Some(&error)),
         }
     }
 
-    /// Calls those who wait for a position up to `through` with the error that kept it from being
-    /// seen. Whoever waits for a ticket by himself meets it, too.
-    pub fn fail(&self, parts: &Parts, through: u64, error: &Error) {
-        self.run(parts);
-        self.call(parts, through, Some(error));
+    /// Calls the callbacks of positions up to `through` with the error that kept them from becoming
+    /// visible. A thread that waits for a [`PendingAppend`](super::pending_append::PendingAppend)
+    /// of its own gets the error, too.
+    pub fn fail(&self, parts: &StoreComponents, through: u64, error: &Error) {
+        self.run_visible(parts);
+        self.call_through(parts, through, Some(error));
     }
 
-    /// Calls those who wait for a position up to `through`, in the order of the log: with the
-    /// error, where there is one, if their position cannot be seen.
-    fn call(&self, parts: &Parts, through: u64, failed: Option<&Error>) {
+    /// Calls the callbacks of positions up to `through`, in log order. Passes the error, where
+    /// there is one, to callbacks whose position cannot become visible.
+    fn call_through(&self, parts: &StoreComponents, through: u64, failed: Option<&Error>) {
         let ready = {
-            let mut waiting = locked(&self.waiting);
+            let mut waiting = self.pending.lock().ignore_poison();
             if waiting.is_empty() {
                 return;
             }
@@ -68,13 +69,15 @@ impl Callbacks {
                 Some(error) if position > visible => Err(error.clone()),
                 _ => Ok(()),
             };
-            caught(|| done(outcome));
+            catch_panic(|| done(outcome));
         }
     }
 }
 
-impl fmt::Debug for Callbacks {
+impl fmt::Debug for AckCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callbacks").field("waiting", &locked(&self.waiting).len()).finish()
+        f.debug_struct("Callbacks")
+            .field("waiting", &self.pending.lock().ignore_poison().len())
+            .finish()
     }
 }

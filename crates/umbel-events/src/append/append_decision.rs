@@ -1,84 +1,89 @@
-//! What an append is answered, by the state of its stream, what it expects, and whether it was
-//! there before. `docs/event-store.md` has the table; every cell of it is a test.
+//! Decision about an append by the stream's state, the expected version and earlier writes of the
+//! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
 
-use crate::error::{Error, Result};
-use crate::event::{EventId, Expected, NewEvent};
-use crate::head::Head;
+use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
-use crate::settings::Settings;
-use crate::state::StreamState;
+use crate::types::error::{Error, Result};
+use crate::types::event::{EventId, ExpectedVersion, NewEvent};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_state::StreamState;
 
-/// What is known of a stream.
+/// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct StreamSnapshot {
     /// Its head; `None` where it never had an event.
-    pub head: Option<Head>,
-    /// What its metadata says; `None` where it never had any.
-    pub settings: Option<Settings>,
-    /// The position of the last event that this was learned from; 0 where nobody asks.
-    pub rests_on: u64,
+    pub head: Option<StreamHead>,
+    /// Rules of its metadata; `None` where it never had metadata.
+    pub retention: Option<RetentionRules>,
+    /// Position of the last event that this state was read from; 0 where no caller needs it.
+    pub depends_on: u64,
 }
 
-impl Known {
-    /// Whether it was deleted, to be created again by the next append.
+impl StreamSnapshot {
+    /// Whether the stream is deleted, so that the next append creates it again.
     pub fn is_deleted(&self) -> bool {
-        self.settings.is_some_and(|settings| settings.is_deleted())
+        self.retention.is_some_and(|settings| settings.is_deleted())
     }
 
-    /// The revision of the last event.
-    pub fn last(&self) -> Option<u64> {
-        self.head.filter(|head| !is_empty(head)).map(|head| head.last_revision)
+    /// Revision of the last event.
+    pub fn last_revision(&self) -> Option<u64> {
+        self.head.filter(|head| !has_no_events(head)).map(|head| head.last_revision)
     }
 
-    /// An error where it was tombstoned.
-    pub fn check_usable(&self, stream: &str) -> Result<()> {
+    /// Returns an error where the stream is tombstoned.
+    pub fn check_not_tombstoned(&self, stream: &str) -> Result<()> {
         if self.head.is_some_and(|head| head.is_tombstoned) {
-            return Err(Error::Deleted { stream: stream.to_string() });
+            return Err(Error::StreamDeleted { stream: stream.to_string() });
         }
         Ok(())
     }
 
-    /// Whether it is as expected.
-    pub fn fits(&self, expected: Expected) -> bool {
+    /// Whether the stream meets the expected version.
+    pub fn matches(&self, expected: ExpectedVersion) -> bool {
         match expected {
-            Expected::Any => true,
-            Expected::NoStream => self.last().is_none() || self.is_deleted(),
-            Expected::Exists => {
-                !self.is_deleted() && (self.last().is_some() || self.settings.is_some())
+            ExpectedVersion::Any => true,
+            ExpectedVersion::NoStream => self.last_revision().is_none() || self.is_deleted(),
+            ExpectedVersion::Exists => {
+                !self.is_deleted() && (self.last_revision().is_some() || self.retention.is_some())
             }
-            Expected::Exact(revision) => self.last() == Some(revision),
-            Expected::Deleted => self.last().is_some() && self.is_deleted(),
-            Expected::Tombstoned => self.head.is_some_and(|head| head.is_tombstoned),
+            ExpectedVersion::Exact(revision) => self.last_revision() == Some(revision),
+            ExpectedVersion::Deleted => self.last_revision().is_some() && self.is_deleted(),
+            ExpectedVersion::Tombstoned => self.head.is_some_and(|head| head.is_tombstoned),
         }
     }
 
-    /// Whether it is as a check expects, of which nothing is written. Who expects no stream is
-    /// content with one that can never be one again.
-    pub fn holds(&self, expected: Expected) -> bool {
+    /// Whether the stream meets a check that writes nothing to it. A tombstoned stream meets a
+    /// check that expects no stream.
+    pub fn matches_check(&self, expected: ExpectedVersion) -> bool {
         let is_tombstoned = self.head.is_some_and(|head| head.is_tombstoned);
         match expected {
-            Expected::Any | Expected::NoStream if is_tombstoned => true,
+            ExpectedVersion::Any | ExpectedVersion::NoStream if is_tombstoned => true,
             expected => {
-                self.fits(expected) && (is_tombstoned == (expected == Expected::Tombstoned))
+                self.matches(expected)
+                    && (is_tombstoned == (expected == ExpectedVersion::Tombstoned))
             }
         }
     }
 
-    /// The error where it is not as expected.
-    pub fn wrong(&self, stream: &str, expected: Expected) -> Error {
-        Error::WrongExpected { stream: stream.to_string(), expected, current: self.last() }
+    /// Returns the error for an expected version that is not met.
+    pub fn conflict_error(&self, stream: &str, expected: ExpectedVersion) -> Error {
+        Error::WrongExpectedVersion {
+            stream: stream.to_string(),
+            expected,
+            current: self.last_revision(),
+        }
     }
 }
 
 impl StreamState {
-    pub(crate) fn of(known: &Known) -> StreamState {
+    pub(crate) fn from_snapshot(known: &StreamSnapshot) -> StreamState {
         let Some(head) = known.head else { return StreamState::Missing };
         if head.is_tombstoned {
             return StreamState::Tombstoned;
         }
         let last = head.last_revision;
         debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has it");
-        match known.settings {
+        match known.retention {
             Some(settings) if settings.is_deleted() => StreamState::Deleted { last },
             settings => {
                 let first = settings.unwrap_or_default().first_revision(last);
@@ -88,114 +93,118 @@ impl StreamState {
     }
 }
 
-/// Whether the head is that of a stream which was tombstoned before it had any event.
-fn is_empty(head: &Head) -> bool {
+/// Whether the head belongs to a stream that was tombstoned before it had any event.
+fn has_no_events(head: &StreamHead) -> bool {
     head.is_tombstoned && head.id == head.last_position
 }
 
-/// What has to be done.
+/// Decision about an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// To append, beginning with this revision.
+    /// Append, beginning with this revision.
     Append {
-        /// The revision of the first new event.
+        /// Revision of the first new event.
         first: u64,
     },
-    /// Nothing: the events are there already.
-    Already {
-        /// The revision of the first of them.
+    /// Write nothing: the events exist already.
+    Retry {
+        /// Revision of the first existing event.
         first: u64,
-        /// The revision of the last of them.
+        /// Revision of the last existing event.
         last: u64,
-        /// The position of the last of them.
+        /// Position of the last existing event.
         position: u64,
     },
-    /// Nothing: there are no events to append, and the stream is as expected.
-    Nothing,
+    /// Write nothing: there are no events to append, and the stream is as expected.
+    NoEvents,
 }
 
-/// Looks at what is written.
-pub trait Written {
-    /// Id and position of the event with this revision of the stream; `None` where there is none.
+/// Reads the written events of a stream.
+pub trait StreamHistory {
+    /// Id and position of the stream's event with this revision; `None` where it does not exist.
     fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>>;
-    /// The revision of an event of the stream with this id among the newest of the store.
-    fn recent(&mut self, id: EventId) -> Result<Option<u64>>;
+    /// Revision of the stream's event with this id, if it is among the newest of the store.
+    fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>>;
 }
 
-/// How new events compare with those written from some revision on.
-enum Comparison {
-    /// All of them are there; the position of the last.
+/// Comparison of new events with those that are written from some revision on.
+enum RetryMatch {
+    /// All events exist; the position of the last.
     All(u64),
-    /// The first is, another is not.
-    Part,
-    /// The first is not.
+    /// The first event exists, a later one does not.
+    Partial,
+    /// The first event does not exist.
     None,
 }
 
-fn compare(events: &[NewEvent<'_>], first: u64, written: &mut dyn Written) -> Result<Comparison> {
+fn compare(
+    events: &[NewEvent<'_>],
+    first: u64,
+    written: &mut dyn StreamHistory,
+) -> Result<RetryMatch> {
     #[cfg(feature = "canary")]
-    if umbel_base::canary::Switch::EventsRetryForgotten.is_on() {
-        return Ok(Comparison::None);
+    if umbel_base::failpoint::Failpoint::EventsRetryForgotten.is_enabled() {
+        return Ok(RetryMatch::None);
     }
     let mut position = 0;
     for (revision, event) in (first..).zip(events) {
         match written.event(revision)? {
             Some((there, at)) if there == event.id => position = at,
-            _ if revision == first => return Ok(Comparison::None),
-            _ => return Ok(Comparison::Part),
+            _ if revision == first => return Ok(RetryMatch::None),
+            _ => return Ok(RetryMatch::Partial),
         }
     }
-    Ok(Comparison::All(position))
+    Ok(RetryMatch::All(position))
 }
 
-/// Decides about an append of these events, of which only the ids count.
+/// Decides about an append of these events, of which only the ids are compared.
 ///
 /// # Errors
-/// `Deleted` and `WrongExpected`, and what goes wrong when looking at what is written.
+/// `StreamDeleted` and `WrongExpectedVersion`, and errors of reads of the written events.
 pub fn decide(
     stream: &str,
-    known: &Known,
-    expected: Expected,
+    known: &StreamSnapshot,
+    expected: ExpectedVersion,
     events: &[NewEvent<'_>],
-    written: &mut dyn Written,
+    written: &mut dyn StreamHistory,
 ) -> Result<Decision> {
-    known.check_usable(stream)?;
-    let wrong = || known.wrong(stream, expected);
+    known.check_not_tombstoned(stream)?;
+    let wrong = || known.conflict_error(stream, expected);
     let Some(first_event) = events.first() else {
-        return if known.fits(expected) { Ok(Decision::Nothing) } else { Err(wrong()) };
+        return if known.matches(expected) { Ok(Decision::NoEvents) } else { Err(wrong()) };
     };
     #[cfg(feature = "canary")]
-    if umbel_base::canary::Switch::EventsExpectedIgnored.is_on() {
-        return Ok(Decision::Append { first: known.last().map_or(0, |last| last + 1) });
+    if umbel_base::failpoint::Failpoint::EventsExpectedIgnored.is_enabled() {
+        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
     }
     let already = |first: u64, position: u64| {
         let last = first + events.len() as u64 - 1;
-        Decision::Already { first, last, position }
+        Decision::Retry { first, last, position }
     };
-    if matches!(expected, Expected::Any | Expected::Exists)
-        && (expected == Expected::Any || known.fits(expected))
-        && let Some(first) = written.recent(first_event.id)?
+    if matches!(expected, ExpectedVersion::Any | ExpectedVersion::Exists)
+        && (expected == ExpectedVersion::Any || known.matches(expected))
+        && let Some(first) = written.recent_revision(first_event.id)?
     {
         return match compare(events, first, written)? {
-            Comparison::All(position) => Ok(already(first, position)),
-            Comparison::Part | Comparison::None => Err(wrong()),
+            RetryMatch::All(position) => Ok(already(first, position)),
+            RetryMatch::Partial | RetryMatch::None => Err(wrong()),
         };
     }
-    if known.fits(expected) {
-        return Ok(Decision::Append { first: known.last().map_or(0, |last| last + 1) });
+    if known.matches(expected) {
+        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
     }
-    let Some(last) = known.last() else { return Err(wrong()) };
-    // Where the events would be if this were a retry.
-    let truncated = known.settings.map(|settings| settings.truncate_before);
+    let Some(last) = known.last_revision() else { return Err(wrong()) };
+    // Revisions that the events would have if this were a retry.
+    let truncated = known.retention.map(|settings| settings.truncate_before);
     let came_back = truncated.filter(|first| *first > 0);
     let places = match expected {
-        Expected::NoStream => [Some(0), came_back],
-        Expected::Deleted => [came_back, None],
-        Expected::Exact(revision) if revision < last => [Some(revision + 1), None],
+        ExpectedVersion::NoStream => [Some(0), came_back],
+        ExpectedVersion::Deleted => [came_back, None],
+        ExpectedVersion::Exact(revision) if revision < last => [Some(revision + 1), None],
         _ => [None, None],
     };
     for first in places.into_iter().flatten() {
-        if let Comparison::All(position) = compare(events, first, written)? {
+        if let RetryMatch::All(position) = compare(events, first, written)? {
             return Ok(already(first, position));
         }
     }

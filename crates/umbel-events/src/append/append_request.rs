@@ -1,76 +1,76 @@
-//! [`Request`]: what is asked of a store, and [`Appended`]: what came of it.
+//! [`AppendRequest`]: a request to the store, and [`WriteResult`]: its result.
 
 use std::collections::HashSet;
 
-use crate::error::{Error, Result};
-use crate::event::{Expected, NewEvent};
-use crate::format;
+use crate::event_log::event_format;
 use crate::limits::{
     APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
 };
-use crate::names;
-use crate::settings::Settings;
+use crate::types::error::{Error, Result};
+use crate::types::event::{ExpectedVersion, NewEvent};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
 
-/// For the streams of so many appends of a request memory is fetched ahead.
-const PREFETCHED_MOST: usize = 16;
+/// Most appends of a request whose streams are prefetched.
+const PREFETCHED_APPENDS_MAX: usize = 16;
 
 /// Events for one stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamAppend<'a> {
     /// The stream.
     pub stream: &'a str,
-    /// What is expected of it.
-    pub expected: Expected,
+    /// Expected version of the stream.
+    pub expected: ExpectedVersion,
     /// The events, in order.
     pub events: &'a [NewEvent<'a>],
 }
 
-/// What is expected of a stream besides, before anything is written.
+/// An additional condition on a stream, checked before anything is written.
 #[derive(Debug, Clone, Copy)]
-pub struct Check<'a> {
+pub struct StreamCheck<'a> {
     /// The stream.
     pub stream: &'a str,
-    /// What is expected of it.
-    pub expected: Expected,
+    /// Expected version of the stream.
+    pub expected: ExpectedVersion,
 }
 
-/// Appends that happen together or not at all.
+/// Appends that are applied together or not at all.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// To which streams, each once.
+pub struct AppendRequest<'a> {
+    /// The appends, each to another stream.
     pub appends: &'a [StreamAppend<'a>],
-    /// What else has to be so. A stream may be there more than once, and be appended to as well.
-    pub checks: &'a [Check<'a>],
+    /// Additional conditions. A stream may occur more than once, and in `appends` as well.
+    pub checks: &'a [StreamCheck<'a>],
 }
 
-/// What came of an append to one stream.
+/// Result of an append to one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// The revision of the first event; `None` where there was none to append.
+pub struct WriteResult {
+    /// Revision of the first event; `None` where the append had no events.
     pub first: Option<u64>,
-    /// The revision of the last event; where there was none to append, of the stream's last, if it
-    /// has one.
+    /// Revision of the last event. Where the append had no events, the stream's last revision, if
+    /// it has one.
     pub last: Option<u64>,
-    /// The position of the last event, where there was one.
+    /// Position of the last event; `None` where the append had no events.
     pub position: Option<u64>,
-    /// Whether the events had been there before, so that this was a retry.
-    pub was_there: bool,
+    /// Whether the events existed before, so that this was a retry.
+    pub is_retry: bool,
 }
 
-impl<'a> Request<'a> {
-    /// Those for which memory is fetched before the request is checked: few, for the processor has
-    /// few misses under way, and none with a name that will be refused for its length.
-    pub(crate) fn prefetched(&self) -> impl Iterator<Item = &'a StreamAppend<'a>> {
+impl<'a> AppendRequest<'a> {
+    /// Appends to prefetch before the request is checked. They are few, since the processor
+    /// supports few misses in flight. None has a name that is too long.
+    pub(crate) fn appends_to_prefetch(&self) -> impl Iterator<Item = &'a StreamAppend<'a>> {
         let is_sound = |append: &&StreamAppend<'_>| append.stream.len() <= STREAM_NAME_BYTES_MAX;
-        self.appends.iter().take(PREFETCHED_MOST).filter(is_sound)
+        self.appends.iter().take(PREFETCHED_APPENDS_MAX).filter(is_sound)
     }
 
-    /// An error that says what is wrong with it.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Returns an error that describes why the request is invalid.
+    pub(crate) fn validate(&self) -> Result<()> {
         let streams = self.appends.len() + self.checks.len();
         if streams > APPEND_STREAMS_MAX {
             return Err(Error::invalid(format!(
-                "an append is about {streams} streams, but may be about {APPEND_STREAMS_MAX}"
+                "an append names {streams} streams; at most {APPEND_STREAMS_MAX} are allowed"
             )));
         }
         if self.appends.is_empty() {
@@ -79,11 +79,11 @@ impl<'a> Request<'a> {
         let mut events = 0;
         let mut bytes = 0;
         for append in self.appends {
-            names::check_stream(append.stream)?;
+            stream_names::check_stream(append.stream)?;
             events += append.events.len();
             for event in append.events {
-                check_event(append.stream, event)?;
-                bytes += format::frame_bytes(append.stream, event);
+                validate_event(append.stream, event)?;
+                bytes += event_format::frame_bytes(append.stream, event);
             }
         }
         if events > APPEND_EVENTS_MAX {
@@ -93,16 +93,16 @@ impl<'a> Request<'a> {
             )));
         }
         if bytes > APPEND_BYTES_MAX {
-            let (bytes, most) = (bytes as u64, APPEND_BYTES_MAX as u64);
-            return Err(Error::TooLarge { event: None, bytes, most });
+            let (bytes, max_bytes) = (bytes as u64, APPEND_BYTES_MAX as u64);
+            return Err(Error::TooLarge { event: None, bytes, max_bytes });
         }
         if self.appends.len() > 1 {
-            self.check_distinct()?;
+            self.validate_distinct()?;
         }
         Ok(())
     }
 
-    fn check_distinct(&self) -> Result<()> {
+    fn validate_distinct(&self) -> Result<()> {
         let mut seen = HashSet::new();
         for stream in self.appends.iter().map(|append| append.stream) {
             if !seen.insert(stream) {
@@ -116,15 +116,15 @@ impl<'a> Request<'a> {
     }
 }
 
-fn check_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
-    names::check_kind(event.kind)?;
+fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
+    stream_names::check_event_type(event.kind)?;
     let bytes = (event.data.len() + event.metadata.len()) as u64;
     if bytes > EVENT_BYTES_MAX as u64 {
-        let most = EVENT_BYTES_MAX as u64;
-        return Err(Error::TooLarge { event: Some(event.id), bytes, most });
+        let max_bytes = EVENT_BYTES_MAX as u64;
+        return Err(Error::TooLarge { event: Some(event.id), bytes, max_bytes });
     }
-    if let Some(subject) = names::subject(stream) {
-        Settings::check(subject, event.data)?;
+    if let Some(subject) = stream_names::metadata_subject(stream) {
+        RetentionRules::validate(subject, event.data)?;
     }
     Ok(())
 }
@@ -132,16 +132,17 @@ fn check_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventId;
+    use crate::types::event::EventId;
 
     #[test]
-    fn what_is_too_large_or_named_twice_is_refused() {
+    fn oversized_or_duplicate_streams_are_rejected() {
         let data = vec![0; EVENT_BYTES_MAX];
         let event = NewEvent::binary(EventId([1; 16]), "t", &data);
         fn append<'a>(stream: &'a str, events: &'a [NewEvent<'a>]) -> StreamAppend<'a> {
-            StreamAppend { stream, expected: Expected::Any, events }
+            StreamAppend { stream, expected: ExpectedVersion::Any, events }
         }
-        let check = |appends: &[StreamAppend<'_>]| Request { appends, checks: &[] }.check();
+        let check =
+            |appends: &[StreamAppend<'_>]| AppendRequest { appends, checks: &[] }.validate();
         check(&[append("a", &[event])]).expect("as large as may be");
         let too_large = check(&[append("a", &[event.with_metadata(b"m")])]);
         assert!(matches!(too_large, Err(Error::TooLarge { event: Some(_), .. })));

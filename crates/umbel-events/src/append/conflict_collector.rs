@@ -1,38 +1,44 @@
-//! [`Violations`]: the violations of a request, as they are found.
+//! [`ConflictCollector`]: collects the version conflicts of a request.
 
-use crate::decide::Known;
-use crate::error::{Error, Result};
-use crate::event::Expected;
-use crate::state::StreamState;
-use crate::violation::{Part, Violation};
+use crate::append::append_decision::StreamSnapshot;
+use crate::types::error::{Error, Result};
+use crate::types::event::ExpectedVersion;
+use crate::types::stream_state::StreamState;
+use crate::types::version_conflict::{RequestItem, VersionConflict};
 
-/// The violations of a request, as they are found.
+/// Version conflicts of a request.
 #[derive(Debug, Default)]
-pub struct Violations(Vec<Violation>);
+pub struct ConflictCollector(Vec<VersionConflict>);
 
-impl Violations {
-    /// Whether none was found.
+impl ConflictCollector {
+    /// Whether there is no conflict.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes one more.
-    pub fn add(&mut self, part: Part, stream: &str, expected: Expected, known: &Known) {
-        let (stream, state) = (stream.to_string(), StreamState::of(known));
-        self.0.push(Violation { part, stream, expected, state });
+    /// Adds a conflict.
+    pub fn add(
+        &mut self,
+        part: RequestItem,
+        stream: &str,
+        expected: ExpectedVersion,
+        known: &StreamSnapshot,
+    ) {
+        let (stream, state) = (stream.to_string(), StreamState::from_snapshot(known));
+        self.0.push(VersionConflict { item: part, stream, expected, state });
     }
 
-    /// What is left of a decision: `None` where it is a violation, which is taken then.
-    pub fn sift<T>(
+    /// Returns a decision; adds it and returns `None` where it is a version conflict.
+    pub fn collect<T>(
         &mut self,
         decided: Result<T>,
-        part: Part,
-        expected: Expected,
-        known: &Known,
+        part: RequestItem,
+        expected: ExpectedVersion,
+        known: &StreamSnapshot,
     ) -> Result<Option<T>> {
         match decided {
             Ok(decision) => Ok(Some(decision)),
-            Err(Error::WrongExpected { stream, .. } | Error::Deleted { stream }) => {
+            Err(Error::WrongExpectedVersion { stream, .. } | Error::StreamDeleted { stream }) => {
                 self.add(part, &stream, expected, known);
                 Ok(None)
             }
@@ -40,8 +46,8 @@ impl Violations {
         }
     }
 
-    /// An error where one was found.
+    /// Returns an error where there is a conflict.
     pub fn finish(self) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(Error::NotAsExpected(self.0)) }
+        if self.0.is_empty() { Ok(()) } else { Err(Error::VersionConflicts(self.0)) }
     }
 }

@@ -1,25 +1,24 @@
-//! [`IdTable`]: positions by hashes of event ids.
+//! [`PositionTable`]: positions by hashes of event ids.
 
-/// Slots of a table that something is put into for the first time.
-const SLOTS: usize = 1 << 10;
-/// A table with more slots gives them back when it is cleared.
-const SLOTS_KEPT: usize = 1 << 18;
+/// Slots of a table at its first insertion.
+const INITIAL_SLOTS: usize = 1 << 10;
+/// A table with more slots frees them when it is cleared.
+const RETAINED_SLOTS_MAX: usize = 1 << 18;
 
-/// A slot that is empty. No event stands at position 0.
-const EMPTY: (u64, u64) = (0, 0);
+/// An empty slot. No event has position 0.
+const EMPTY_SLOT: (u64, u64) = (0, 0);
 
-/// Positions by hashes of event ids. One array of slots, in which those with the same first choice
-/// follow each other: to look for what is not there and then to put it there touches one cache line
-/// of memory that hardly ever is in a cache.
+/// Positions by hashes of event ids. Hash table with one array of slots and linear probing. A
+/// lookup of an absent id and its insertion touch one cache line, which is hardly ever cached.
 #[derive(Debug, Default)]
-pub struct IdTable {
-    /// Hash and position; as many as a power of two, or none.
+pub struct PositionTable {
+    /// Hash and position; the length is a power of two or 0.
     slots: Vec<(u64, u64)>,
     count: usize,
 }
 
-impl IdTable {
-    /// Where the hash is, or would be put. REQUIRES: there are slots, and one is empty.
+impl PositionTable {
+    /// Slot of the hash, or the empty slot for it. REQUIRES: there are slots, and one is empty.
     #[inline]
     fn slot(&self, hash: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -30,13 +29,13 @@ impl IdTable {
         slot
     }
 
-    /// Has the place of a hash fetched from memory.
+    /// Prefetches the slot of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         umbel_arena::prefetch(&self.slots, hash as usize & self.slots.len().wrapping_sub(1));
     }
 
-    /// The position of a hash.
+    /// Returns the position of a hash.
     #[inline]
     pub fn get(&self, hash: u64) -> Option<u64> {
         if self.slots.is_empty() {
@@ -45,7 +44,7 @@ impl IdTable {
         Some(self.slots[self.slot(hash)].1).filter(|position| *position != 0)
     }
 
-    /// Gives a hash this position, whether it has one or not. REQUIRES: it is above 0.
+    /// Sets the position of a hash, whether it has one or not. REQUIRES: it is above 0.
     #[inline]
     pub fn insert(&mut self, hash: u64, position: u64) {
         if self.count >= self.slots.len() / 4 * 3 {
@@ -57,19 +56,19 @@ impl IdTable {
     }
 
     fn grow(&mut self) {
-        let slots = vec![EMPTY; (self.slots.len() * 2).max(SLOTS)];
+        let slots = vec![EMPTY_SLOT; (self.slots.len() * 2).max(INITIAL_SLOTS)];
         let before = std::mem::replace(&mut self.slots, slots);
-        for (hash, position) in before.into_iter().filter(|slot| *slot != EMPTY) {
+        for (hash, position) in before.into_iter().filter(|slot| *slot != EMPTY_SLOT) {
             let slot = self.slot(hash);
             self.slots[slot] = (hash, position);
         }
     }
 
-    /// Forgets all of them.
+    /// Removes all positions.
     pub fn clear(&mut self) {
-        match self.slots.len() > SLOTS_KEPT {
+        match self.slots.len() > RETAINED_SLOTS_MAX {
             true => self.slots = Vec::new(),
-            false => self.slots.fill(EMPTY),
+            false => self.slots.fill(EMPTY_SLOT),
         }
         self.count = 0;
     }
@@ -82,9 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map_also_of_hashes_that_choose_the_same_slots() {
-        for spread in [1, SLOTS as u64, 0x9e37_79b9_7f4a_7c15] {
-            let (mut table, mut model) = (IdTable::default(), HashMap::new());
+    fn table_matches_a_map_for_colliding_hashes() {
+        for spread in [1, INITIAL_SLOTS as u64, 0x9e37_79b9_7f4a_7c15] {
+            let (mut table, mut model) = (PositionTable::default(), HashMap::new());
             assert_eq!(table.get(0), None);
             for round in 1..=3u64 {
                 for number in 0..5000u64 {
@@ -104,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn much_memory_is_given_back() {
-        let mut table = IdTable::default();
-        (1..=SLOTS_KEPT as u64).for_each(|hash| table.insert(hash, hash));
+    fn large_table_frees_its_memory() {
+        let mut table = PositionTable::default();
+        (1..=RETAINED_SLOTS_MAX as u64).for_each(|hash| table.insert(hash, hash));
         table.clear();
         assert!(table.slots.is_empty() && table.get(1).is_none());
         table.insert(1, 5);

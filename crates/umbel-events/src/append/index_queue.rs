@@ -1,94 +1,98 @@
-//! [`Queue`]: appends that are in the log and not in the index.
+//! [`IndexQueue`]: appends that are in the log but not in the index.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::changes::{Change, Changes};
+use crate::index::index_changes::{IndexChanges, StreamChange};
 
-/// How many groups that are done with are kept for others.
-const SPARE: usize = 4;
+/// Most indexed groups whose memory is kept for reuse.
+const SPARE_GROUPS_MAX: usize = 4;
 
-/// Appends that are in the log and not in the index, one after the other.
+/// Consecutive appends that are in the log but not in the index.
 #[derive(Debug, Default)]
-pub struct Queued {
-    /// The log must be durable below this position before anybody sees the last of them.
+pub struct QueuedAppends {
+    /// The log must be durable below this position before the last append becomes visible.
     pub end: u64,
-    /// The position of their last event.
+    /// Position of their last event.
     pub position: u64,
-    /// What they change in the index.
-    pub changes: Changes,
+    /// Their changes of the index.
+    pub changes: IndexChanges,
 }
 
-/// Where a change stands in the queue. It is never given again.
+/// Place of a change in the queue, which is never reused.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct QueuePosition {
     group: u64,
     change: usize,
 }
 
-/// All of them, in groups: whoever brings them into the index takes those that there are, and what
-/// is appended meanwhile makes a group of its own.
+/// All queued appends, in groups. A thread that indexes takes the present groups; appends that
+/// arrive meanwhile form a group of their own.
 #[derive(Debug, Default)]
-pub struct Queue {
-    taken: VecDeque<Arc<Queued>>,
-    /// How many groups went before those.
-    gone: u64,
-    /// The group that the next append goes to. It counts where there are changes in it.
-    pub open: Queued,
-    spare: Vec<Queued>,
+pub struct IndexQueue {
+    taken: VecDeque<Arc<QueuedAppends>>,
+    /// Number of groups that were removed before those.
+    removed_groups: u64,
+    /// Group that the next append joins. It is part of the queue once it has changes.
+    pub open_group: QueuedAppends,
+    spare: Vec<QueuedAppends>,
 }
 
-impl Queue {
-    /// Whether there are none.
+impl IndexQueue {
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.open.changes.is_empty()
+        self.taken.is_empty() && self.open_group.changes.is_empty()
     }
 
-    /// The groups, in order.
-    pub fn groups(&self) -> impl DoubleEndedIterator<Item = &Queued> {
-        let open = Some(&self.open).filter(|open| !open.changes.is_empty());
+    /// Returns the groups, in order.
+    pub fn groups(&self) -> impl DoubleEndedIterator<Item = &QueuedAppends> {
+        let open = Some(&self.open_group).filter(|open| !open.changes.is_empty());
         self.taken.iter().map(|taken| &**taken).chain(open)
     }
 
-    /// Where the next change will stand.
-    pub fn next_place(&self) -> Place {
-        let group = self.gone + self.taken.len() as u64;
-        Place { group, change: self.open.changes.len() }
+    /// Place of the next change.
+    pub fn next_position(&self) -> QueuePosition {
+        let group = self.removed_groups + self.taken.len() as u64;
+        QueuePosition { group, change: self.open_group.changes.len() }
     }
 
-    /// The stream of the change at this place, unless it is out of the queue.
+    /// Stream of the change at this place, unless it was removed from the queue.
     #[inline]
-    pub fn stream(&self, place: Place) -> Option<&str> {
-        let index = usize::try_from(place.group.checked_sub(self.gone)?).ok()?;
-        let queued = if index == self.taken.len() { &self.open } else { self.taken.get(index)? };
+    pub fn stream(&self, place: QueuePosition) -> Option<&str> {
+        let index = usize::try_from(place.group.checked_sub(self.removed_groups)?).ok()?;
+        let queued =
+            if index == self.taken.len() { &self.open_group } else { self.taken.get(index)? };
         queued.changes.stream(place.change)
     }
 
-    /// The changes from this place on, which is in the newest group.
-    pub fn newest(&self, first: Place) -> impl Iterator<Item = (Place, Change<'_>)> {
-        let places = (first.change..).map(move |change| Place { change, ..first });
-        places.zip(self.open.changes.since(first.change))
+    /// Changes from this place on, which is in the newest group.
+    pub fn open_changes_from(
+        &self,
+        first: QueuePosition,
+    ) -> impl Iterator<Item = (QueuePosition, StreamChange<'_>)> {
+        let places = (first.change..).map(move |change| QueuePosition { change, ..first });
+        places.zip(self.open_group.changes.changes_from(first.change))
     }
 
-    /// Every group; they stay in the queue.
-    pub fn take(&mut self) -> Vec<Arc<Queued>> {
-        if !self.open.changes.is_empty() {
+    /// Returns every group; they stay in the queue.
+    pub fn take_groups(&mut self) -> Vec<Arc<QueuedAppends>> {
+        if !self.open_group.changes.is_empty() {
             let next = self.spare.pop().unwrap_or_default();
-            self.taken.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
+            self.taken.push_back(Arc::new(std::mem::replace(&mut self.open_group, next)));
         }
         self.taken.iter().cloned().collect()
     }
 
-    /// Takes the first groups out of the queue, which were taken and are in the index.
-    pub fn forget(&mut self, count: usize) {
+    /// Removes the first groups from the queue, which were taken and indexed.
+    pub fn remove_groups(&mut self, count: usize) {
         self.taken.drain(..count);
-        self.gone += count as u64;
+        self.removed_groups += count as u64;
     }
 
-    /// Keeps the memory of groups that are out of the queue, unless somebody has them still.
-    pub fn reuse(&mut self, done: Vec<Arc<Queued>>) {
+    /// Reuses the memory of removed groups, unless another thread still uses them.
+    pub fn reuse_groups(&mut self, done: Vec<Arc<QueuedAppends>>) {
         for mut queued in done.into_iter().filter_map(Arc::into_inner) {
-            if self.spare.len() < SPARE {
+            if self.spare.len() < SPARE_GROUPS_MAX {
                 queued.changes.clear();
                 self.spare.push(queued);
             }

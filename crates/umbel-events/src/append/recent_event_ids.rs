@@ -1,36 +1,41 @@
-//! [`IdWindow`]: the ids of the newest events, by which an append that expects nothing in
-//! particular is known to be a retry.
+//! [`RecentEventIds`]: ids of the newest events, which recognise a retry of an append with an
+//! unspecific expected version.
 
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::event::EventId;
-use crate::id_table::IdTable;
+use crate::append::event_id_table::PositionTable;
 use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
+use crate::types::event::EventId;
 
 #[derive(Debug, Default)]
-struct Part {
-    positions: IdTable,
+struct IdGeneration {
+    positions: PositionTable,
     events: usize,
-    /// Bytes of the log that they take.
+    /// Bytes of the log that the events take.
     bytes: u64,
 }
 
-/// The ids of the newest events. Two parts, of which the older one goes as a whole: so there are
-/// always at least as many as one part holds, and nothing is taken out one by one. An append is in
-/// one of them as a whole.
+/// Ids of the newest events, in two generations. The older one is dropped as a whole. So the ids of
+/// at least one full generation are kept, and no id is removed alone. All ids of an append are in
+/// the same generation.
 #[derive(Debug)]
-pub struct IdWindow {
+pub struct RecentEventIds {
     secret: HashSecret,
-    newer: Part,
-    older: Part,
-    /// The position of the first event of the append that is being taken in.
+    newer: IdGeneration,
+    older: IdGeneration,
+    /// Position of the first event of the append that is being added.
     append: u64,
 }
 
-impl IdWindow {
-    /// An empty one.
-    pub fn new(secret: HashSecret) -> IdWindow {
-        IdWindow { secret, newer: Part::default(), older: Part::default(), append: 0 }
+impl RecentEventIds {
+    /// Creates an empty window.
+    pub fn new(secret: HashSecret) -> RecentEventIds {
+        RecentEventIds {
+            secret,
+            newer: IdGeneration::default(),
+            older: IdGeneration::default(),
+            append: 0,
+        }
     }
 
     fn hash(&self, stream: u64, id: EventId) -> u64 {
@@ -40,24 +45,24 @@ impl IdWindow {
         hash_key(&self.secret, &key)
     }
 
-    /// Whether so many events and bytes that came behind an append make it be forgotten.
-    pub fn is_past(events: usize, bytes: u64) -> bool {
+    /// Whether this many events and bytes after an append expire it.
+    pub fn is_expired(events: usize, bytes: u64) -> bool {
         events > WINDOW_EVENTS || bytes > WINDOW_BYTES
     }
 
-    /// Begins an append, whose first event stands at `position`.
-    pub fn begin(&mut self, position: u64) {
+    /// Begins an append whose first event is at `position`.
+    pub fn begin_append(&mut self, position: u64) {
         self.append = position;
-        if IdWindow::is_past(self.newer.events, self.newer.bytes) {
+        if RecentEventIds::is_expired(self.newer.events, self.newer.bytes) {
             std::mem::swap(&mut self.newer, &mut self.older);
             self.newer.positions.clear();
             (self.newer.events, self.newer.bytes) = (0, 0);
         }
     }
 
-    /// Takes in an event of the append that was begun, of the stream whose name has the hash
-    /// `stream`; it takes so many bytes of the log. Of events of one append with the same id the
-    /// first one counts, as a retry is compared from there on.
+    /// Adds an event of the append that was begun; its stream's name has the hash `stream`. The
+    /// event takes `bytes` bytes of the log. Among events of one append with the same id, the first
+    /// one counts: a retry is compared from there on.
     pub fn insert(&mut self, stream: u64, id: EventId, (position, bytes): (u64, u64)) {
         self.newer.events += 1;
         self.newer.bytes += bytes;
@@ -69,8 +74,8 @@ impl IdWindow {
         }
     }
 
-    /// Has the place where an event will be put fetched from memory, and, where it is looked for
-    /// first, that where it would be otherwise.
+    /// Prefetches the slot where an event will be inserted. Where a lookup comes first, prefetches
+    /// its slot in the older generation, too.
     pub fn prefetch(&self, stream: u64, id: EventId, is_looked_for: bool) {
         let hash = self.hash(stream, id);
         self.newer.positions.prefetch(hash);
@@ -79,7 +84,7 @@ impl IdWindow {
         }
     }
 
-    /// Where an event of this stream with this id may stand. The log has the last word.
+    /// Position at which the stream's event with this id may be. Only the log can confirm it.
     pub fn find(&self, stream: u64, id: EventId) -> Option<u64> {
         let hash = self.hash(stream, id);
         self.newer.positions.get(hash).or_else(|| self.older.positions.get(hash))
@@ -91,16 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_events_are_known_and_old_ones_forgotten() {
-        let mut window = IdWindow::new(HashSecret::from_seed([1; 16]));
+    fn newest_ids_are_kept_and_oldest_expire() {
+        let mut window = RecentEventIds::new(HashSecret::from_seed([1; 16]));
         let id = |number: u64| {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&number.to_le_bytes());
             EventId(bytes)
         };
-        let insert = |window: &mut IdWindow, stream: u64, number: u64, bytes: u64| {
+        let insert = |window: &mut RecentEventIds, stream: u64, number: u64, bytes: u64| {
             let position = number * 8 + 96;
-            window.begin(position);
+            window.begin_append(position);
             window.insert(stream, id(number), (position, bytes));
         };
         let count = 3 * WINDOW_EVENTS as u64 + 17;
@@ -118,18 +123,18 @@ mod tests {
         assert_eq!(window.find((count - 1) % 3, id(count - 1)), None, "too many bytes ago");
     }
 
-    /// An append is forgotten by what came behind it, not by what came behind its first event.
+    /// The events after an append expire it, not those after its first event.
     #[test]
-    fn an_append_is_known_as_a_whole() {
-        let mut window = IdWindow::new(HashSecret::from_seed([1; 16]));
+    fn ids_of_one_append_expire_together() {
+        let mut window = RecentEventIds::new(HashSecret::from_seed([1; 16]));
         let id = |number: u64| EventId(u128::from(number).to_le_bytes());
-        let (first, large, behind) = (WINDOW_EVENTS as u64, 100_000, WINDOW_EVENTS as u64);
+        let (first, large, last) = (WINDOW_EVENTS as u64, 100_000, WINDOW_EVENTS as u64);
         let mut next = 96;
         for events in std::iter::repeat_n(1, first as usize)
             .chain([large])
-            .chain(std::iter::repeat_n(1, behind as usize))
+            .chain(std::iter::repeat_n(1, last as usize))
         {
-            window.begin(next);
+            window.begin_append(next);
             for number in next..next + events {
                 window.insert(1, id(number), (number, 8));
             }
@@ -139,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn of_an_id_that_an_append_has_twice_the_first_place_counts() {
-        let mut window = IdWindow::new(HashSecret::from_seed([1; 16]));
+    fn duplicate_id_in_one_append_maps_to_its_first_event() {
+        let mut window = RecentEventIds::new(HashSecret::from_seed([1; 16]));
         let id = EventId([5; 16]);
         for append in [96, 200] {
-            window.begin(append);
+            window.begin_append(append);
             window.insert(1, id, (append, 8));
             window.insert(1, id, (append + 8, 8));
             window.insert(1, id, (append + 16, 8));

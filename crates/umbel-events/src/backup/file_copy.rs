@@ -1,4 +1,4 @@
-//! Copying the files of a backup block by block, checking them, and how fast that goes.
+//! Copies and checks the files of a backup block by block, at a limited rate.
 
 use std::fmt;
 use std::path::Path;
@@ -8,27 +8,27 @@ use std::time::Duration;
 use umbel_base::checksum::checksum;
 use umbel_env::{Access, Clock, Env, File, Threads};
 
-use crate::backup_manifest::{BLOCK_BYTES, BackupFile};
-use crate::error::Result;
+use crate::backup::backup_manifest::{BLOCK_BYTES, BackupFile};
+use crate::types::error::Result;
 
-/// How far a backup, a restore or the check of a backup is.
+/// Progress of a backup, a restore or the verification of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyProgress {
     /// Bytes copied or checked.
     pub bytes: u64,
-    /// How many there will be at the end.
+    /// Bytes to copy or check in total.
     pub total_bytes: u64,
 }
 
-/// How a backup, a restore or the check of a backup goes on.
+/// Options of a backup, a restore or the verification of a backup.
 #[derive(Default)]
 pub struct CopyOptions<'a> {
-    /// The most bytes a second that are copied or checked; as fast as it goes without.
+    /// Maximum bytes per second that are copied or checked; unlimited if `None`.
     pub bytes_per_second: Option<u64>,
-    /// How long a backup or a restore waits while another one uses its folder, before it is refused
-    /// with `Locked`. Zero, the default, does not wait.
+    /// Time that a backup or a restore waits for another one in its folder, before it fails with
+    /// `Locked`. Zero, the default, does not wait.
     pub lock_wait: Duration,
-    /// Is called after each block of at most 1 MiB.
+    /// Called after each block of at most 1 MiB.
     pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,
 }
 
@@ -41,32 +41,32 @@ impl fmt::Debug for CopyOptions<'_> {
     }
 }
 
-/// Keeps to the rate and tells how far it is.
-pub struct Pace<'a> {
+/// Limits the rate and reports progress.
+pub struct CopyThrottle<'a> {
     options: CopyOptions<'a>,
     clock: Arc<dyn Clock>,
     threads: Arc<dyn Threads>,
     started: Duration,
-    done: CopyProgress,
+    copied: CopyProgress,
 }
 
-impl<'a> Pace<'a> {
-    /// Begins with work of so many bytes.
-    pub fn begin(env: &Env, options: CopyOptions<'a>, total_bytes: u64) -> Pace<'a> {
+impl<'a> CopyThrottle<'a> {
+    /// Begins work on `total_bytes` bytes.
+    pub fn begin(env: &Env, options: CopyOptions<'a>, total_bytes: u64) -> CopyThrottle<'a> {
         let (clock, threads) = (Arc::clone(&env.clock), Arc::clone(&env.threads));
         let started = clock.now();
         let done = CopyProgress { bytes: 0, total_bytes };
-        Pace { options, clock, threads, started, done }
+        CopyThrottle { options, clock, threads, started, copied: done }
     }
 
-    /// Notes that so many bytes were done, and waits where that was too fast.
-    pub fn did(&mut self, bytes: u64) {
-        self.done.bytes += bytes;
+    /// Records that `bytes` bytes were processed, and waits where that was too fast.
+    pub fn record(&mut self, bytes: u64) {
+        self.copied.bytes += bytes;
         if let Some(progress) = &mut self.options.progress {
-            progress(self.done);
+            progress(self.copied);
         }
         let Some(rate) = self.options.bytes_per_second else { return };
-        let due = Duration::from_secs_f64(self.done.bytes as f64 / rate.max(1) as f64);
+        let due = Duration::from_secs_f64(self.copied.bytes as f64 / rate.max(1) as f64);
         let elapsed = self.clock.now().saturating_sub(self.started);
         if let Some(left) = due.checked_sub(elapsed).filter(|left| !left.is_zero()) {
             self.threads.pause(left);
@@ -74,8 +74,8 @@ impl<'a> Pace<'a> {
     }
 }
 
-/// Makes a folder and those above it that are missing, with their names durable.
-pub fn make_folder(env: &Env, folder: &Path) -> Result<()> {
+/// Creates a folder and its missing parents, with their names durable.
+pub fn create_directory(env: &Env, folder: &Path) -> Result<()> {
     let mut unsynced = vec![folder];
     let mut above = folder.parent();
     while let Some(path) = above.filter(|path| !path.as_os_str().is_empty()) {
@@ -93,19 +93,19 @@ pub fn make_folder(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes `file`, of which the target holds the first `file.len` bytes, `end` bytes long, with what
-/// the source has behind those. `false` where the source has other bytes before them, of which the
-/// last block is looked at; then nothing was written.
-pub fn copy_behind(
+/// Extends `file` to `end` bytes with the source's bytes after the first `file.len`, which the
+/// target has. Returns `false`, and writes nothing, where the source differs in the last block
+/// before them.
+pub fn copy_tail(
     (source, target): (&dyn File, &dyn File),
     id: u64,
     file: &mut BackupFile,
     end: u64,
-    pace: &mut Pace<'_>,
+    pace: &mut CopyThrottle<'_>,
 ) -> Result<bool> {
     let from = file.len;
     let mut at = from.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-    let mut known = file.blocks.last().copied().filter(|_| from > 0);
+    let mut known = file.block_checksums.last().copied().filter(|_| from > 0);
     let mut buffer = Vec::new();
     while at < end {
         buffer.resize(BLOCK_BYTES.min(end - at) as usize, 0);
@@ -116,22 +116,22 @@ pub fn copy_behind(
             if checksum(id, at, &buffer[..skipped]) != known {
                 return Ok(false);
             }
-            file.blocks.pop();
+            file.block_checksums.pop();
         }
         let new = &buffer[skipped..];
         if !new.is_empty() {
             target.write_all_at(new, at + skipped as u64)?;
-            pace.did(new.len() as u64);
+            pace.record(new.len() as u64);
         }
-        file.blocks.push(checksum(id, at, &buffer));
+        file.block_checksums.push(checksum(id, at, &buffer));
         at += buffer.len() as u64;
         file.len = at.max(from);
     }
     Ok(true)
 }
 
-/// The checksums of the blocks of the first `len` bytes of a file.
-pub fn block_sums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
+/// Returns the checksums of the blocks of the first `len` bytes of a file.
+pub fn block_checksums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
     let (mut sums, mut buffer) = (Vec::new(), Vec::new());
     for at in (0..len).step_by(BLOCK_BYTES as usize) {
         buffer.resize(BLOCK_BYTES.min(len - at) as usize, 0);
@@ -141,7 +141,7 @@ pub fn block_sums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
     Ok(sums)
 }
 
-/// Reads a file of a backup and checks every byte of it, handing each block on.
+/// Reads a file of a backup, checks every byte, and passes each block on.
 ///
 /// # Errors
 /// `Corruption` with the file's name where it is missing, short or has other bytes.
@@ -164,7 +164,7 @@ pub fn check_file(
         return Err(umbel::Error::corruption(path, len, reason).into());
     }
     let mut buffer = Vec::new();
-    for (number, sum) in wanted.blocks.iter().enumerate() {
+    for (number, sum) in wanted.block_checksums.iter().enumerate() {
         let at = number as u64 * BLOCK_BYTES;
         buffer.resize(BLOCK_BYTES.min(wanted.len - at) as usize, 0);
         file.read_exact_at(&mut buffer, at)?;
@@ -185,20 +185,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_to_and_progress_is_told() {
+    fn copy_keeps_its_rate_limit_and_reports_progress() {
         let env = Env::system();
-        let mut told = Vec::new();
-        let mut note = |progress: CopyProgress| told.push(progress.bytes);
+        let mut reported = Vec::new();
+        let mut note = |progress: CopyProgress| reported.push(progress.bytes);
         let options = CopyOptions {
             bytes_per_second: Some(10_000),
             progress: Some(&mut note),
             ..CopyOptions::default()
         };
         let started = env.clock.now();
-        let mut pace = Pace::begin(&env, options, 3000);
-        (0..3).for_each(|_| pace.did(1000));
+        let mut pace = CopyThrottle::begin(&env, options, 3000);
+        (0..3).for_each(|_| pace.record(1000));
         let elapsed = env.clock.now().saturating_sub(started);
         assert!(elapsed >= Duration::from_millis(290), "{elapsed:?}");
-        assert_eq!(told, [1000, 2000, 3000]);
+        assert_eq!(reported, [1000, 2000, 3000]);
     }
 }

@@ -1,38 +1,38 @@
-//! From the regular expressions of .NET, in which users of event stores write their filters, to
-//! those of `fancy-regex`. `docs/event-store.md` says what is taken over, what is written anew and
-//! what is refused; what neither of the two knows is left to the engine to complain of.
+//! Translation of .NET regular expressions, in which users of event stores write their filters, to
+//! those of `fancy-regex`. `docs/reference/event-store.md` lists what is kept, translated and
+//! refused. The engine reports syntax that neither dialect has.
 
 use std::str::Chars;
 
-use crate::effort::{Before, Parts};
+use crate::event_filter::regex_complexity::{PrecedingItem, RegexComplexity};
 
-/// The end of the text, or before a line feed that ends it. Only whether something matches is ever
-/// asked, so that it does not matter that the line feed is taken.
-const END: &str = r"(?:\n?\z)";
+/// The end of the text, or before a line feed that ends it. Only whether there is a match is
+/// evaluated, so the match may include the line feed.
+const END_OF_TEXT: &str = r"(?:\n?\z)";
 
-/// An expression in the other dialect.
+/// An expression in the engine's dialect.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Translated {
-    /// The expression.
+pub struct Translation {
+    /// The translated expression.
     pub text: String,
-    /// Offsets in it and in the one that was translated, wherever the two go apart.
-    marks: Vec<(usize, usize)>,
+    /// Offsets in the translation and in the source, at each point where they diverge.
+    source_map: Vec<(usize, usize)>,
 }
 
-/// Why an expression cannot be translated.
+/// The reason why an expression cannot be translated.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The offset.
-    pub at: usize,
-    /// What is wrong there.
-    pub why: String,
+pub struct SyntaxError {
+    /// Offset of the error.
+    pub offset: usize,
+    /// Description of the error.
+    pub reason: String,
 }
 
-impl Translated {
-    /// The offset in the source that an offset in the text comes from.
-    pub fn source_of(&self, at: usize) -> usize {
-        let behind = self.marks.partition_point(|(text, _)| *text <= at);
-        match behind.checked_sub(1).map(|index| self.marks[index]) {
+impl Translation {
+    /// Returns the source offset of an offset in the text.
+    pub fn source_offset(&self, at: usize) -> usize {
+        let next_index = self.source_map.partition_point(|(text, _)| *text <= at);
+        match next_index.checked_sub(1).map(|index| self.source_map[index]) {
             Some((text, source)) => source + (at - text),
             None => at,
         }
@@ -40,81 +40,81 @@ impl Translated {
 }
 
 /// Translates an expression.
-pub fn translate(source: &str) -> Result<Translated, Broken> {
-    let mut walk = Walk {
+pub fn translate(source: &str) -> Result<Translation, SyntaxError> {
+    let mut walk = Translator {
         source,
-        at: 0,
-        out: Translated { text: String::with_capacity(source.len()), marks: Vec::new() },
-        has_lines: false,
-        parts: Parts::default(),
+        offset: 0,
+        out: Translation { text: String::with_capacity(source.len()), source_map: Vec::new() },
+        is_multiline: false,
+        complexity: RegexComplexity::default(),
     };
     while let Some(next) = walk.peek() {
         match next {
-            '(' => walk.group()?,
+            '(' => walk.translate_group()?,
             ')' => {
                 walk.copy(1);
-                walk.parts.close();
+                walk.complexity.close_group();
             }
             '|' => {
                 walk.copy(1);
-                walk.parts.before = Before::Nothing;
+                walk.complexity.preceding = PrecedingItem::Start;
             }
-            '*' | '+' => walk.repeat(1, (1, u64::MAX))?,
-            '?' => walk.repeat(1, (0, 1))?,
-            '{' if let Some((bytes, least, most)) = repetition(walk.rest()) => {
-                walk.repeat(bytes, (least, most))?;
+            '*' | '+' => walk.translate_quantifier(1, (1, u64::MAX))?,
+            '?' => walk.translate_quantifier(1, (0, 1))?,
+            '{' if let Some((bytes, min, max)) = parse_quantifier(walk.rest()) => {
+                walk.translate_quantifier(bytes, (min, max))?;
             }
             other => {
                 let looks = is_reference(walk.rest());
                 match other {
-                    '\\' => walk.escape(false)?,
-                    '[' => walk.class()?,
-                    '{' => walk.put(r"\{", 1),
-                    '}' => walk.put(r"\}", 1),
-                    '$' if !walk.has_lines => walk.put(END, 1),
+                    '\\' => walk.translate_escape(false)?,
+                    '[' => walk.translate_class()?,
+                    '{' => walk.emit(r"\{", 1),
+                    '}' => walk.emit(r"\}", 1),
+                    '$' if !walk.is_multiline => walk.emit(END_OF_TEXT, 1),
                     _ => walk.copy(other.len_utf8()),
                 }
-                walk.parts.add_one(looks);
+                walk.complexity.add_item(looks);
             }
         }
     }
-    match walk.parts.too_much() {
-        Some(why) => Err(Broken { at: 0, why }),
+    match walk.complexity.limit_exceeded() {
+        Some(why) => Err(SyntaxError { offset: 0, reason: why }),
         None => Ok(walk.out),
     }
 }
 
-/// Whether a text begins with what refers back.
+/// Whether a text begins with a back reference.
 fn is_reference(text: &str) -> bool {
     let escaped = text.strip_prefix('\\').and_then(|rest| rest.chars().next());
     matches!(escaped, Some('1'..='9' | 'k' | 'G'))
 }
 
-struct Walk<'a> {
+struct Translator<'a> {
     source: &'a str,
-    at: usize,
-    out: Translated,
-    /// Whether `$` stands for the end of a line by now.
-    has_lines: bool,
-    parts: Parts,
+    offset: usize,
+    out: Translation,
+    /// Whether `$` now matches at the end of a line.
+    is_multiline: bool,
+    complexity: RegexComplexity,
 }
 
-/// How long the repetition is that a text begins with, and how often it repeats at least and at
-/// most. Any other brace stands for itself.
-fn repetition(text: &str) -> Option<(usize, u64, u64)> {
+/// Length of the repetition at the start of a text, with its minimum and maximum. Any other brace
+/// is literal.
+fn parse_quantifier(text: &str) -> Option<(usize, u64, u64)> {
     let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
-    let (least, most) = inner.split_once(',').unwrap_or((inner, inner));
+    let (min, max) = inner.split_once(',').unwrap_or((inner, inner));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if least.is_empty() || !is_number(least) || !is_number(most) {
+    if min.is_empty() || !is_number(min) || !is_number(max) {
         return None;
     }
     let number = |text: &str| text.parse().unwrap_or(u64::MAX);
-    Some((inner.len() + 2, number(least), number(most)))
+    Some((inner.len() + 2, number(min), number(max)))
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Translator<'a> {
     fn rest(&self) -> &'a str {
-        &self.source[self.at..]
+        &self.source[self.offset..]
     }
 
     fn chars(&self) -> Chars<'a> {
@@ -125,43 +125,43 @@ impl<'a> Walk<'a> {
         self.chars().next()
     }
 
-    fn starts(&self, text: &str) -> bool {
+    fn starts_with(&self, text: &str) -> bool {
         self.rest().starts_with(text)
     }
 
-    /// Takes so many bytes as they are.
+    /// Copies `bytes` bytes unchanged.
     fn copy(&mut self, bytes: usize) {
-        self.out.text.push_str(&self.source[self.at..self.at + bytes]);
-        self.at += bytes;
+        self.out.text.push_str(&self.source[self.offset..self.offset + bytes]);
+        self.offset += bytes;
     }
 
-    /// Writes this for so many bytes.
-    fn put(&mut self, text: &str, bytes: usize) {
-        self.out.marks.push((self.out.text.len(), self.at));
+    /// Writes `text` for `bytes` bytes of the source.
+    fn emit(&mut self, text: &str, bytes: usize) {
+        self.out.source_map.push((self.out.text.len(), self.offset));
         self.out.text.push_str(text);
-        self.at += bytes;
-        self.out.marks.push((self.out.text.len(), self.at));
+        self.offset += bytes;
+        self.out.source_map.push((self.out.text.len(), self.offset));
     }
 
-    fn put_character(&mut self, code: u32, bytes: usize) {
-        self.put(&format!(r"\x{{{code:x}}}"), bytes);
+    fn emit_char(&mut self, code: u32, bytes: usize) {
+        self.emit(&format!(r"\x{{{code:x}}}"), bytes);
     }
 
-    fn broken<T>(&self, at: usize, why: impl Into<String>) -> Result<T, Broken> {
-        Err(Broken { at, why: why.into() })
+    fn syntax_error<T>(&self, at: usize, why: impl Into<String>) -> Result<T, SyntaxError> {
+        Err(SyntaxError { offset: at, reason: why.into() })
     }
 
-    /// A backslash and what belongs to it.
-    fn escape(&mut self, in_class: bool) -> Result<(), Broken> {
+    /// Translates a backslash and its operand.
+    fn translate_escape(&mut self, in_class: bool) -> Result<(), SyntaxError> {
         let Some(escaped) = self.chars().nth(1) else {
-            return self.broken(self.at, "nothing follows the backslash");
+            return self.syntax_error(self.offset, "nothing follows the backslash");
         };
         match escaped {
             'b' | 'B' if !in_class && self.rest()[2..].starts_with('{') => {
-                // Behind it the other dialect has the names of other boundaries in braces.
-                self.put(&format!(r"(?:\{escaped})"), 2);
+                // After it the engine has other boundaries, whose names are in braces.
+                self.emit(&format!(r"(?:\{escaped})"), 2);
             }
-            'Z' if !in_class => self.put(END, 2),
+            'Z' if !in_class => self.emit(END_OF_TEXT, 2),
             'A' | 'z' | 'B' | 'G' | 'k' if !in_class => self.copy(2),
             'p' | 'P' if self.rest()[2..].starts_with('{') => match self.rest().find('}') {
                 // The engine would take a block for the script of the same name.
@@ -169,10 +169,10 @@ impl<'a> Walk<'a> {
                     if self.rest()[3..].get(..2).is_some_and(|s| s.eq_ignore_ascii_case("is")) =>
                 {
                     let why = "blocks are not served; write a category or a script";
-                    return self.broken(self.at, why);
+                    return self.syntax_error(self.offset, why);
                 }
                 Some(end) => self.copy(end + 1),
-                None => return self.broken(self.at, "the property's name is not closed"),
+                None => return self.syntax_error(self.offset, "the property's name is not closed"),
             },
             'a' | 'b' | 'd' | 'D' | 'e' | 'f' | 'n' | 'p' | 'P' | 'r' | 's' | 'S' | 't' | 'u'
             | 'v' | 'w' | 'W' | 'x' => self.copy(2),
@@ -185,158 +185,164 @@ impl<'a> Walk<'a> {
                     self.rest()[1..].bytes().take(3).take_while(|b| matches!(b, b'0'..=b'7'));
                 let (digits, code) =
                     octal.fold((0, 0), |(n, code), b| (n + 1, code * 8 + u32::from(b - b'0')));
-                self.put_character(code & 0xff, 1 + digits);
+                self.emit_char(code & 0xff, 1 + digits);
             }
             'c' => match self.chars().nth(2).map(|letter| letter.to_ascii_uppercase()) {
-                Some(letter @ '@'..='_') => self.put_character(u32::from(letter) & 0x1f, 3),
-                _ => return self.broken(self.at, r"\c stands before a letter"),
+                Some(letter @ '@'..='_') => self.emit_char(u32::from(letter) & 0x1f, 3),
+                _ => return self.syntax_error(self.offset, r"\c stands before a letter"),
             },
-            '<' | '>' => self.put(escaped.encode_utf8(&mut [0; 4]), 2),
+            '<' | '>' => self.emit(escaped.encode_utf8(&mut [0; 4]), 2),
             other if other.is_ascii_punctuation() && other != '_' => self.copy(2),
             other if other.is_alphanumeric() || other == '_' => {
-                return self.broken(self.at, format!("\\{other} stands for nothing"));
+                return self.syntax_error(self.offset, format!("\\{other} is no known escape"));
             }
-            other => self.put(other.encode_utf8(&mut [0; 4]), 1 + other.len_utf8()),
+            other => self.emit(other.encode_utf8(&mut [0; 4]), 1 + other.len_utf8()),
         }
         Ok(())
     }
 
-    /// A class, from its bracket to the one that closes it. Brackets and doubled signs in it stand
-    /// for themselves, but for a class that is taken off at the end.
-    fn class(&mut self) -> Result<(), Broken> {
-        let began = self.at;
+    /// Translates a class, from its bracket to the closing one. Brackets and doubled operators in
+    /// it are literal, except for a class that is subtracted at the end.
+    fn translate_class(&mut self) -> Result<(), SyntaxError> {
+        let began = self.offset;
         self.copy(1);
-        if self.starts("^") {
+        if self.starts_with("^") {
             self.copy(1);
         }
-        let first = self.at;
+        let first = self.offset;
         loop {
-            let is_first = self.at == first;
+            let is_first = self.offset == first;
             let Some(next) = self.peek() else {
-                return self.broken(began, "the class that begins here is not closed");
+                return self.syntax_error(began, "the class that begins here is not closed");
             };
             match next {
-                ']' if is_first => self.put(r"\]", 1),
+                ']' if is_first => self.emit(r"\]", 1),
                 ']' => {
                     self.copy(1);
                     return Ok(());
                 }
-                '-' if self.starts("-[") && !is_first => {
-                    self.put("--", 1);
-                    self.class()?;
-                    if !self.starts("]") {
-                        let why = "a class that is taken off comes last in its class";
-                        return self.broken(self.at, why);
+                '-' if self.starts_with("-[") && !is_first => {
+                    self.emit("--", 1);
+                    self.translate_class()?;
+                    if !self.starts_with("]") {
+                        let why = "a subtracted class must be last in its class";
+                        return self.syntax_error(self.offset, why);
                     }
                 }
-                '-' if self.starts("--") && is_first => self.put(r"\-", 1),
-                '-' if self.starts("--") => self.put(r"-\-", 2),
-                '[' => self.put(r"\[", 1),
-                '&' => self.put(r"\&", 1),
-                '~' => self.put(r"\~", 1),
-                '\\' => self.escape(true)?,
+                '-' if self.starts_with("--") && is_first => self.emit(r"\-", 1),
+                '-' if self.starts_with("--") => self.emit(r"-\-", 2),
+                '[' => self.emit(r"\[", 1),
+                '&' => self.emit(r"\&", 1),
+                '~' => self.emit(r"\~", 1),
+                '\\' => self.translate_escape(true)?,
                 other => self.copy(other.len_utf8()),
             }
         }
     }
 
-    /// The beginning of a group.
-    fn group(&mut self) -> Result<(), Broken> {
-        let began = self.at;
-        if self.starts("(?#") {
+    /// Translates the beginning of a group.
+    fn translate_group(&mut self) -> Result<(), SyntaxError> {
+        let began = self.offset;
+        if self.starts_with("(?#") {
             let Some(bytes) = self.rest().find(')') else {
-                return self.broken(began, "the comment that begins here is not closed");
+                return self.syntax_error(began, "the comment that begins here is not closed");
             };
-            self.put("", bytes + 1);
+            self.emit("", bytes + 1);
             return Ok(());
         }
         if let Some(plain) =
-            ["(?=", "(?!", "(?<=", "(?<!", "(?:", "(?>"].iter().find(|head| self.starts(head))
+            ["(?=", "(?!", "(?<=", "(?<!", "(?:", "(?>"].iter().find(|head| self.starts_with(head))
         {
             self.copy(plain.len());
-            self.parts.open(*plain != "(?:");
+            self.complexity.open_group(*plain != "(?:");
             return Ok(());
         }
         for (head, end) in [("(?<", '>'), ("(?'", '\''), ("(?P<", '>')] {
-            if self.starts(head) {
-                return self.named(head.len(), end);
+            if self.starts_with(head) {
+                return self.translate_named_group(head.len(), end);
             }
         }
-        if self.starts("(?(") {
-            return self.broken(began, "conditions are not served");
+        if self.starts_with("(?(") {
+            return self.syntax_error(began, "conditions are not served");
         }
-        if self.starts("(*") {
-            return self.broken(began, "there is nothing to repeat");
+        if self.starts_with("(*") {
+            return self.syntax_error(began, "there is nothing to repeat");
         }
-        match self.starts("(?") {
-            true => self.options(),
+        match self.starts_with("(?") {
+            true => self.translate_options(),
             false => {
                 self.copy(1);
-                self.parts.open(false);
+                self.complexity.open_group(false);
                 Ok(())
             }
         }
     }
 
-    fn named(&mut self, head: usize, end: char) -> Result<(), Broken> {
-        let began = self.at;
+    fn translate_named_group(&mut self, head: usize, end: char) -> Result<(), SyntaxError> {
+        let began = self.offset;
         let Some(bytes) = self.rest()[head..].find(end) else {
-            return self.broken(began, "the group's name is not closed");
+            return self.syntax_error(began, "the group's name is not closed");
         };
         let name = &self.rest()[head..head + bytes];
         if name.contains('-') {
-            return self.broken(began, "groups that balance others are not served");
+            return self.syntax_error(began, "groups that balance others are not served");
         }
         if !name.starts_with(|first: char| first.is_alphabetic() || first == '_') {
-            return self.broken(began, "a group's name begins with a letter");
+            return self.syntax_error(began, "a group's name begins with a letter");
         }
         self.copy(head + bytes + 1);
-        self.parts.open(false);
+        self.complexity.open_group(false);
         Ok(())
     }
 
-    /// Options, for the rest of the group around them or for a group of their own.
-    fn options(&mut self) -> Result<(), Broken> {
+    /// Translates options, for the rest of the enclosing group or for a group of their own.
+    fn translate_options(&mut self) -> Result<(), SyntaxError> {
         let mut is_on = true;
         for (offset, letter) in self.rest().char_indices().skip(2) {
             match letter {
                 'i' | 's' => {}
-                'm' => self.has_lines |= is_on,
+                'm' => self.is_multiline |= is_on,
                 '-' => is_on = false,
                 ':' | ')' => {
                     self.copy(offset + 1);
                     if letter == ':' {
-                        self.parts.open(false);
+                        self.complexity.open_group(false);
                     }
                     return Ok(());
                 }
                 'n' | 'x' => {
                     let why = format!("the option {letter} is not served");
-                    return self.broken(self.at + offset, why);
+                    return self.syntax_error(self.offset + offset, why);
                 }
                 other => {
                     let why = format!("no group begins with (?…{other}");
-                    return self.broken(self.at + offset, why);
+                    return self.syntax_error(self.offset + offset, why);
                 }
             }
         }
-        self.broken(self.at, "the group that begins here is not closed")
+        self.syntax_error(self.offset, "the group that begins here is not closed")
     }
 
-    /// A repetition of what stands before.
-    fn repeat(&mut self, bytes: usize, (least, most): (u64, u64)) -> Result<(), Broken> {
-        if least > most {
-            // The engine would take it for the other way round.
-            return self.broken(self.at, "it repeats at least more often than at most");
+    /// Translates a repetition of the preceding item.
+    fn translate_quantifier(
+        &mut self,
+        bytes: usize,
+        (min, max): (u64, u64),
+    ) -> Result<(), SyntaxError> {
+        if min > max {
+            // The engine would swap the two numbers.
+            return self.syntax_error(self.offset, "it repeats at least more often than at most");
         }
-        match self.parts.before {
-            Before::Repetition if self.peek() == Some('?') => self.parts.before = Before::Lazy,
-            Before::Repetition | Before::Lazy => {
-                let why = "what is repeated here is a repetition; put it into a group";
-                return self.broken(self.at, why);
+        match self.complexity.preceding {
+            PrecedingItem::Repetition if self.peek() == Some('?') => {
+                self.complexity.preceding = PrecedingItem::Lazy
             }
-            // With nothing before it the engine complains.
-            Before::Nothing | Before::Part => self.parts.repeat(least, most),
+            PrecedingItem::Repetition | PrecedingItem::Lazy => {
+                let why = "what is repeated here is a repetition; put it into a group";
+                return self.syntax_error(self.offset, why);
+            }
+            // Without a preceding item the engine reports an error.
+            PrecedingItem::Start | PrecedingItem::Item => self.complexity.repeat(min, max),
         }
         self.copy(bytes);
         Ok(())
@@ -348,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_know_stays_and_what_differs_is_written_anew() {
+    fn translation_rewrites_only_constructs_that_differ() {
         for same in [
             r"^cart-",
             r"^[^\$].*",
@@ -385,15 +391,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_would_take_for_something_else_is_refused_with_its_place() {
+    fn unsupported_constructs_are_rejected_with_their_offset() {
         for (source, at, why) in [
             ("a\\", 1, "nothing follows"),
-            (r"ab\h", 2, "stands for nothing"),
-            (r"\K", 0, "stands for nothing"),
-            (r"\_", 0, "stands for nothing"),
+            (r"ab\h", 2, "no known escape"),
+            (r"\K", 0, "no known escape"),
+            (r"\_", 0, "no known escape"),
             (r"\c1", 0, "before a letter"),
             ("a[b", 1, "not closed"),
-            ("[a-[b]c]", 6, "comes last"),
+            ("[a-[b]c]", 6, "must be last"),
             ("(?#a", 0, "not closed"),
             (r"a\p{Lu", 1, "not closed"),
             (r"a\p{IsGreek}", 1, "blocks"),
@@ -413,26 +419,26 @@ mod tests {
             ("a++", 2, "is a repetition"),
             ("a+??", 3, "is a repetition"),
             ("a{2}{3}", 4, "is a repetition"),
-            ("((((?=a)){1000}){1000}){1000}", 0, "looks around and back 1000000000 times"),
-            ("(?:(?=a)(?=b)(?=c)d)*", 0, "looks around and back 48 times"),
-            ("(?:(?=a)){33}", 0, "33 times"),
-            (r"(a)\1{33}", 0, "33 times"),
+            ("((((?=a)){1000}){1000}){1000}", 0, "has 1000000000 look-arounds"),
+            ("(?:(?=a)(?=b)(?=c)d)*", 0, "has 48 look-arounds"),
+            ("(?:(?=a)){33}", 0, "has 33 look-arounds"),
+            (r"(a)\1{33}", 0, "has 33 look-arounds"),
             ("(?>b)(a{60}b{40}){50}", 0, "5047 repetitions"),
             ("(?=b)a{99999999999999999999}", 0, "repetitions"),
         ] {
             let broken = translate(source).expect_err(source);
-            assert_eq!(broken.at, at, "{source}");
-            assert!(broken.why.contains(why), "{source}: {}", broken.why);
+            assert_eq!(broken.offset, at, "{source}");
+            assert!(broken.reason.contains(why), "{source}: {}", broken.reason);
         }
     }
 
     #[test]
-    fn places_in_the_translation_are_told_as_those_in_the_source() {
+    fn translated_offsets_map_back_to_the_source() {
         let translated = translate(r"a$b$(").expect("nothing is wrong in itself");
         let text = &translated.text;
         let (b, group) = (text.find('b').expect("b"), text.len() - 1);
-        assert_eq!(translated.source_of(0), 0);
-        assert_eq!(translated.source_of(b), 2);
-        assert_eq!(translated.source_of(group), 4);
+        assert_eq!(translated.source_offset(0), 0);
+        assert_eq!(translated.source_offset(b), 2);
+        assert_eq!(translated.source_offset(group), 4);
     }
 }

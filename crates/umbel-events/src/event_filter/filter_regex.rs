@@ -1,38 +1,38 @@
-//! [`Expression`]: a regular expression of a filter, with what it may take of memory and time.
+//! [`FilterRegex`]: a regular expression of a filter, with bounds on its memory and time.
 
 use fancy_regex::{CompileError, Error as EngineError, Regex, RegexBuilder};
 
-use crate::dialect::translate;
-use crate::error::{Error, Result, shortened};
+use crate::event_filter::dotnet_regex::translate;
 use crate::limits::{
     EXPRESSION_BACKTRACKS_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_COMPILED_BYTES_MAX,
 };
+use crate::types::error::{Error, Result, shorten};
 
-/// Most instructions of an expression that the engine for look-arounds runs.
+/// Maximum instructions of an expression with look-arounds.
 const INSTRUCTIONS_MAX: usize = EXPRESSION_COMPILED_BYTES_MAX / 32;
-/// Bytes that the engine may keep of what it found out while it ran.
-const CACHE_BYTES: usize = 2 * EXPRESSION_COMPILED_BYTES_MAX;
+/// Bytes of the engine's cache of states that it computes while it runs.
+const REGEX_CACHE_BYTES: usize = 2 * EXPRESSION_COMPILED_BYTES_MAX;
 
 /// A regular expression of a filter.
 #[derive(Debug)]
-pub struct Expression {
+pub struct FilterRegex {
     source: String,
-    way: Way,
+    matcher: Matcher,
 }
 
 #[derive(Debug)]
-enum Way {
-    /// It says no more than how a name begins.
+enum Matcher {
+    /// The expression only requires a prefix.
     Prefix(String),
     Engine(Box<Regex>),
 }
 
-impl Expression {
-    /// Compiles an expression as users of .NET write them.
+impl FilterRegex {
+    /// Compiles an expression in the .NET dialect.
     ///
     /// # Errors
-    /// `Invalid` where it is empty, too long, broken, or too large once compiled.
-    pub fn new(source: &str) -> Result<Expression> {
+    /// `Invalid` where it is empty, too long, malformed, or too large once compiled.
+    pub fn new(source: &str) -> Result<FilterRegex> {
         if source.is_empty() {
             return Err(Error::invalid(
                 "the filter's expression is empty, which lets every event pass; leave the filter \
@@ -46,29 +46,29 @@ impl Expression {
                 source.len()
             )));
         }
-        let way = match plain_prefix(source) {
-            Some(prefix) => Way::Prefix(prefix),
-            None => Way::Engine(Box::new(compile(source)?)),
+        let matcher = match plain_prefix(source) {
+            Some(prefix) => Matcher::Prefix(prefix),
+            None => Matcher::Engine(Box::new(compile(source)?)),
         };
-        Ok(Expression { source: source.to_string(), way })
+        Ok(FilterRegex { source: source.to_string(), matcher })
     }
 
-    /// How a name has to begin, where it says no more than that.
+    /// Prefix that a name needs, where the expression requires nothing else.
     pub fn prefix(&self) -> Option<&str> {
-        match &self.way {
-            Way::Prefix(prefix) => Some(prefix),
-            Way::Engine(_) => None,
+        match &self.matcher {
+            Matcher::Prefix(prefix) => Some(prefix),
+            Matcher::Engine(_) => None,
         }
     }
 
     /// Whether a name matches.
     ///
     /// # Errors
-    /// `Runaway` where that takes too long.
+    /// `RegexTooExpensive` where the match takes too long.
     pub fn is_match(&self, name: &str) -> Result<bool> {
-        match &self.way {
-            Way::Prefix(prefix) => Ok(name.starts_with(prefix)),
-            Way::Engine(regex) => regex.is_match(name).map_err(|_| Error::Runaway {
+        match &self.matcher {
+            Matcher::Prefix(prefix) => Ok(name.starts_with(prefix)),
+            Matcher::Engine(regex) => regex.is_match(name).map_err(|_| Error::RegexTooExpensive {
                 expression: self.source.clone(),
                 name: name.to_string(),
             }),
@@ -81,31 +81,31 @@ fn compile(source: &str) -> Result<Regex> {
         let before = source.get(..at).unwrap_or(source);
         Error::invalid(format!(
             "the filter's expression '{}' is broken at character {}: {why}",
-            shortened(source),
+            shorten(source),
             before.chars().count() + 1
         ))
     };
-    let translated = translate(source).map_err(|wrong| broken(wrong.at, &wrong.why))?;
+    let translated = translate(source).map_err(|wrong| broken(wrong.offset, &wrong.reason))?;
     let compiled = RegexBuilder::new(&translated.text)
         .backtrack_limit(EXPRESSION_BACKTRACKS_MAX)
         .delegate_size_limit(EXPRESSION_COMPILED_BYTES_MAX)
-        .delegate_dfa_size_limit(CACHE_BYTES)
+        .delegate_dfa_size_limit(REGEX_CACHE_BYTES)
         .delegate_dfa_skip_cache_capacity_check(false)
         .max_prog_size(INSTRUCTIONS_MAX)
         .build();
     compiled.map_err(|error| match error {
-        EngineError::ParseError(at, why) => broken(translated.source_of(at), &why.to_string()),
+        EngineError::ParseError(at, why) => broken(translated.source_offset(at), &why.to_string()),
         EngineError::CompileError(why) => Error::invalid(format!(
             "the filter's expression '{}' cannot be used: {}",
-            shortened(source),
-            reason(&why)
+            shorten(source),
+            compile_error_text(&why)
         )),
         other => Error::invalid(other.to_string()),
     })
 }
 
-/// What the engine says, in one line.
-fn reason(error: &CompileError) -> String {
+/// The engine's error, in one line.
+fn compile_error_text(error: &CompileError) -> String {
     let too_large = || {
         format!(
             "compiled it takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make it smaller"
@@ -127,16 +127,16 @@ fn reason(error: &CompileError) -> String {
     }
 }
 
-/// How a name has to begin, where the expression says that and nothing else.
+/// Prefix that the expression requires, where it requires nothing else.
 fn plain_prefix(source: &str) -> Option<String> {
-    let said = source.strip_prefix('^')?;
-    // What may follow and may be nothing says nothing.
-    let said = match said.strip_suffix(".*") {
+    let rest = source.strip_prefix('^')?;
+    // A suffix that may match anything, including nothing, adds no condition.
+    let rest = match rest.strip_suffix(".*") {
         Some(before) if !before.ends_with('\\') => before,
-        _ => said,
+        _ => rest,
     };
     let mut prefix = String::new();
-    let mut letters = said.chars();
+    let mut letters = rest.chars();
     while let Some(letter) = letters.next() {
         match letter {
             '\\' => prefix
@@ -155,11 +155,11 @@ mod tests {
     use super::*;
 
     fn is_match(expression: &str, name: &str) -> bool {
-        Expression::new(expression).expect(expression).is_match(name).expect("in time")
+        FilterRegex::new(expression).expect(expression).is_match(name).expect("in time")
     }
 
     #[test]
-    fn expressions_mean_what_users_of_dotnet_expect() {
+    fn expressions_match_as_in_dotnet() {
         let default = r"^(?!(\$.+$|PersistentConfig\d+$|Result$))";
         for (expression, passing, left_out) in [
             (
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_says_how_a_name_begins_does_not_need_the_engine() {
+    fn prefix_expressions_bypass_the_engine() {
         for (expression, prefix) in [
             ("^cart-", Some("cart-")),
             ("^cart-.*", Some("cart-")),
@@ -211,16 +211,16 @@ mod tests {
         ] {
             assert_eq!(plain_prefix(expression).as_deref(), prefix, "{expression}");
         }
-        assert_eq!(Expression::new("^cart-").expect("plain").prefix(), Some("cart-"));
+        assert_eq!(FilterRegex::new("^cart-").expect("plain").prefix(), Some("cart-"));
         assert!(is_match("^cart-", "cart-1") && !is_match("^cart-", "a cart-1"));
         assert!(is_match(r"^a\.*", "a..") && is_match(r"^a\.*", "a"));
     }
 
     #[test]
-    fn a_broken_expression_is_told_where() {
+    fn invalid_expression_error_shows_the_offset() {
         let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
         let deep = "(".repeat(5000);
-        for (expression, said) in [
+        for (expression, reason) in [
             ("", "is empty"),
             (long.as_str(), "has 16385 bytes, but may have 16384"),
             ("ä(b", "broken at character"),
@@ -233,11 +233,11 @@ mod tests {
             (r"(a)\2", "reference"),
             ("[z-a]", "cannot be used"),
             (r"(\w{60}){60}", "cannot be used"),
-            ("((?=a)a{1000}){1000}", "looks around and back 1000 times"),
+            ("((?=a)a{1000}){1000}", "has 1000 look-arounds"),
         ] {
-            match Expression::new(expression) {
+            match FilterRegex::new(expression) {
                 Err(Error::Invalid(message)) => {
-                    assert!(message.contains(said), "{message}");
+                    assert!(message.contains(reason), "{message}");
                     assert!(!message.contains('\n'), "{message}");
                     assert!(message.len() < 1000, "{message}");
                 }
@@ -247,25 +247,25 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_runs_away_is_stopped_and_names_itself() {
+    fn runaway_expression_is_stopped_and_named() {
         let name = "a".repeat(1024);
         for expression in
             [r"^(a+)+(?!a)b$", r"(?=(a*)*b)x", r"(a*)*\1b", r"(.*)(.*)(.*)(.*)(?=x)\1y"]
         {
-            let run = Expression::new(expression).expect(expression);
+            let run = FilterRegex::new(expression).expect(expression);
             match run.is_match(&name) {
-                Err(Error::Runaway { expression: named, name: on }) => {
+                Err(Error::RegexTooExpensive { expression: named, name: on }) => {
                     assert_eq!((named.as_str(), on.as_str()), (expression, name.as_str()));
                 }
-                // The engine may also see at once that nothing can match.
+                // The engine may also detect at once that nothing can match.
                 Ok(false) => {}
                 other => panic!("{expression}: {other:?}"),
             }
         }
-        let run = Expression::new(r"(a*)*\1b").expect("compiles");
+        let run = FilterRegex::new(r"(a*)*\1b").expect("compiles");
         let error = run.is_match(&name).expect_err("runs away");
-        let said = error.to_string();
-        assert!(said.contains("10000 steps back") && said.contains("(a*)*"), "{said}");
-        assert!(said.len() < 600, "{said}");
+        let reason = error.to_string();
+        assert!(reason.contains("10000 steps back") && reason.contains("(a*)*"), "{reason}");
+        assert!(reason.len() < 600, "{reason}");
     }
 }

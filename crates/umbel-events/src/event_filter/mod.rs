@@ -1,171 +1,183 @@
-//! [`EventFilter`]: which events somebody wants to see, by their stream or their type.
+//! [`EventFilter`]: selects events by their stream or their type.
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::expression::Expression;
+use crate::event_filter::filter_regex::FilterRegex;
 use crate::limits::{FILTER_PREFIXES_MAX, STREAM_NAME_BYTES_MAX};
-use crate::view_name::category;
+use crate::types::error::{Error, Result};
+use crate::types::view_kind::category;
 
-/// Streams that no filter lets pass: what the store and persistent subscriptions to all events
-/// write for themselves would wake whoever reads filtered events with his own progress.
-const EPOCHS: &str = "$epoch-information";
-const TO_ALL: &str = "$persistentsubscription-$all::";
-const TO_ALL_ENDINGS: [&str; 2] = ["-checkpoint", "-parked"];
+pub mod dotnet_regex;
+pub mod filter_regex;
+pub mod regex_complexity;
 
-/// Which events somebody wants to see: those whose stream's name, or whose type, begins with one of
-/// several prefixes or matches a regular expression.
+/// Streams that no filter passes. The store and persistent subscriptions to all events write them
+/// for themselves. They would wake consumers of filtered events with their own progress.
+const EPOCH_STREAM: &str = "$epoch-information";
+const ALL_GROUP_PREFIX: &str = "$persistentsubscription-$all::";
+const ALL_GROUP_SUFFIXES: [&str; 2] = ["-checkpoint", "-parked"];
+
+/// Selects events whose stream's name, or whose type, begins with a prefix or matches a regular
+/// expression.
 ///
-/// Expressions are those of .NET, look-ahead and look-behind included; `docs/event-store.md` has
-/// the differences. What nobody writes himself passes no filter: the streams `$epoch-information`
-/// and `$persistentsubscription-$all::…-checkpoint` and `-parked`.
+/// Expressions use the .NET dialect, including look-ahead and look-behind. The differences are in
+/// `docs/reference/event-store.md`. Streams that no client writes itself pass no filter:
+/// `$epoch-information`, and `$persistentsubscription-$all::…-checkpoint` and `-parked`.
 #[derive(Debug)]
 pub struct EventFilter {
-    by: By,
-    rule: Rule,
+    subject: FilterSubject,
+    rule: FilterRule,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum FilterSubject {
     Stream,
-    Kind,
+    EventType,
 }
 
 #[derive(Debug)]
-enum Rule {
-    Prefixes(Prefixes),
-    Expression(Expression),
+enum FilterRule {
+    Prefixes(PrefixSet),
+    Expression(FilterRegex),
 }
 
 impl EventFilter {
-    /// Events whose stream's name begins with one of these.
+    /// Passes events whose stream's name begins with one of these prefixes.
     ///
     /// # Errors
-    /// `Invalid` where there is none, one is empty or longer than any name, or there are too many.
+    /// `Invalid` if there are no prefixes or too many, or if one is empty or longer than any name.
     pub fn stream_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
-        EventFilter::new(By::Stream, Rule::Prefixes(Prefixes::new(prefixes)?))
+        EventFilter::new(FilterSubject::Stream, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
     }
 
-    /// Events whose type begins with one of these.
+    /// Passes events whose type begins with one of these prefixes.
     ///
     /// # Errors
     /// As [`EventFilter::stream_prefixes`].
     pub fn type_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
-        EventFilter::new(By::Kind, Rule::Prefixes(Prefixes::new(prefixes)?))
+        EventFilter::new(FilterSubject::EventType, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
     }
 
-    /// Events in the name of whose stream the expression finds something.
+    /// Passes events whose stream's name matches the expression.
     ///
     /// # Errors
-    /// `Invalid` where the expression is broken, which says where, too long or too large.
+    /// `Invalid` where the expression is malformed, with the place, too long or too large.
     pub fn stream_regex(expression: &str) -> Result<Arc<EventFilter>> {
-        EventFilter::new(By::Stream, Rule::Expression(Expression::new(expression)?))
+        EventFilter::new(
+            FilterSubject::Stream,
+            FilterRule::Expression(FilterRegex::new(expression)?),
+        )
     }
 
-    /// Events in whose type the expression finds something.
+    /// Passes events whose type matches the expression.
     ///
     /// # Errors
     /// As [`EventFilter::stream_regex`].
     pub fn type_regex(expression: &str) -> Result<Arc<EventFilter>> {
-        EventFilter::new(By::Kind, Rule::Expression(Expression::new(expression)?))
+        EventFilter::new(
+            FilterSubject::EventType,
+            FilterRule::Expression(FilterRegex::new(expression)?),
+        )
     }
 
-    fn new(by: By, rule: Rule) -> Result<Arc<EventFilter>> {
-        Ok(Arc::new(EventFilter { by, rule }))
+    fn new(by: FilterSubject, rule: FilterRule) -> Result<Arc<EventFilter>> {
+        Ok(Arc::new(EventFilter { subject: by, rule }))
     }
 
     /// Whether an event of this stream and type passes.
     ///
     /// # Errors
-    /// `Runaway` where the expression takes too long to say.
+    /// `RegexTooExpensive` where the match takes too long.
     pub fn passes(&self, stream: &str, kind: &str) -> Result<bool> {
         if is_hidden(stream) {
             return Ok(false);
         }
-        self.takes(self.asks_about(stream, kind))
+        self.matches(self.subject_of(stream, kind))
     }
 
-    /// What of an event it looks at.
-    pub(crate) fn asks_about<'a>(&self, stream: &'a str, kind: &'a str) -> &'a str {
-        match self.by {
-            By::Stream => stream,
-            By::Kind => kind,
+    /// The part of an event that the filter examines.
+    pub(crate) fn subject_of<'a>(&self, stream: &'a str, kind: &'a str) -> &'a str {
+        match self.subject {
+            FilterSubject::Stream => stream,
+            FilterSubject::EventType => kind,
         }
     }
 
-    /// Whether a name passes, whatever else hides the event.
-    pub(crate) fn takes(&self, name: &str) -> Result<bool> {
+    /// Whether a name passes, without regard to hidden streams.
+    pub(crate) fn matches(&self, name: &str) -> Result<bool> {
         match &self.rule {
-            Rule::Prefixes(prefixes) => Ok(prefixes.begin(name)),
-            Rule::Expression(expression) => expression.is_match(name),
+            FilterRule::Prefixes(prefixes) => Ok(prefixes.matches(name)),
+            FilterRule::Expression(expression) => expression.is_match(name),
         }
     }
 
-    /// Whether it looks at types, of which there are few.
+    /// Whether the filter examines types, which are few.
     pub(crate) fn is_by_type(&self) -> bool {
-        self.by == By::Kind
+        self.subject == FilterSubject::EventType
     }
 
-    /// Whether it answers as quickly as anybody could remember what it said.
-    pub fn is_quick(&self) -> bool {
+    /// Whether evaluating the filter is as fast as looking up a cached result.
+    pub fn is_cheap(&self) -> bool {
         match &self.rule {
-            Rule::Prefixes(_) => true,
-            Rule::Expression(expression) => expression.prefix().is_some(),
+            FilterRule::Prefixes(_) => true,
+            FilterRule::Expression(expression) => expression.prefix().is_some(),
         }
     }
 
-    /// Which views hold every event that passes; `None` where no view may.
-    pub(crate) fn within(&self) -> Option<Within<'_>> {
+    /// Views that hold every event that passes; `None` where no views do.
+    pub(crate) fn containing_views(&self) -> Option<ContainingViews<'_>> {
         let prefixes: Vec<&str> = match &self.rule {
-            Rule::Prefixes(prefixes) => prefixes.0.iter().map(|prefix| &**prefix).collect(),
-            Rule::Expression(expression) => expression.prefix().into_iter().collect(),
+            FilterRule::Prefixes(prefixes) => prefixes.0.iter().map(|prefix| &**prefix).collect(),
+            FilterRule::Expression(expression) => expression.prefix().into_iter().collect(),
         };
-        match self.by {
-            By::Kind if prefixes.is_empty() => Some(Within::Types(vec![""])),
-            By::Kind => Some(Within::Types(prefixes)),
-            By::Stream if prefixes.is_empty() => None,
-            By::Stream => {
-                // What begins so has its first hyphen where the prefix has it. Without one, streams
-                // of many categories may begin so, and of none.
+        match self.subject {
+            FilterSubject::EventType if prefixes.is_empty() => {
+                Some(ContainingViews::Types(vec![""]))
+            }
+            FilterSubject::EventType => Some(ContainingViews::Types(prefixes)),
+            FilterSubject::Stream if prefixes.is_empty() => None,
+            FilterSubject::Stream => {
+                // Such names have their first hyphen where the prefix has it. Without a hyphen in
+                // the prefix, they may have any category or none.
                 let categories: Option<Vec<&str>> = prefixes.into_iter().map(category).collect();
                 let mut categories = categories?;
                 categories.sort_unstable();
                 categories.dedup();
-                Some(Within::Categories(categories))
+                Some(ContainingViews::Categories(categories))
             }
         }
     }
 }
 
-/// In which views all events are that pass a filter.
+/// Views that hold all events that pass a filter.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Within<'a> {
-    /// Those of these categories.
+pub enum ContainingViews<'a> {
+    /// Views of these categories.
     Categories(Vec<&'a str>),
-    /// Those of the types that begin with one of these, none of which begins with another, and
-    /// pass the filter.
+    /// Views of the types that begin with one of these prefixes and pass the filter. None of the
+    /// prefixes begins with another.
     Types(Vec<&'a str>),
 }
 
-/// Whether no filter lets the events of a stream pass.
+/// Whether all filters hide the events of a stream.
 pub fn is_hidden(stream: &str) -> bool {
     stream.starts_with('$')
-        && (stream == EPOCHS
+        && (stream == EPOCH_STREAM
             || stream
-                .strip_prefix(TO_ALL)
-                .is_some_and(|rest| TO_ALL_ENDINGS.iter().any(|ending| rest.ends_with(ending))))
+                .strip_prefix(ALL_GROUP_PREFIX)
+                .is_some_and(|rest| ALL_GROUP_SUFFIXES.iter().any(|ending| rest.ends_with(ending))))
 }
 
-/// Beginnings of names.
+/// Set of name prefixes.
 ///
-/// INVARIANT: they rise, and none begins with another. So only the last one that does not come
-/// behind a name can be its beginning: whatever stands between a beginning and a name that begins
-/// so begins so, too.
+/// INVARIANT: the prefixes are sorted, and none begins with another. So only the last prefix that
+/// does not sort after a name can be its prefix. The reason: every string between a prefix and a
+/// name with that prefix has the prefix, too.
 #[derive(Debug, PartialEq, Eq)]
-struct Prefixes(Vec<Box<str>>);
+struct PrefixSet(Vec<Box<str>>);
 
-impl Prefixes {
-    fn new(prefixes: &[impl AsRef<str>]) -> Result<Prefixes> {
+impl PrefixSet {
+    fn new(prefixes: &[impl AsRef<str>]) -> Result<PrefixSet> {
         if prefixes.is_empty() || prefixes.iter().any(|prefix| prefix.as_ref().is_empty()) {
             return Err(Error::invalid(
                 "a filter has no prefix or an empty one, which lets every event pass; leave the \
@@ -192,12 +204,12 @@ impl Prefixes {
                 kept.push(prefix.into());
             }
         }
-        Ok(Prefixes(kept))
+        Ok(PrefixSet(kept))
     }
 
-    fn begin(&self, name: &str) -> bool {
-        let behind = self.0.partition_point(|prefix| &**prefix <= name);
-        behind.checked_sub(1).is_some_and(|index| name.starts_with(&*self.0[index]))
+    fn matches(&self, name: &str) -> bool {
+        let next_index = self.0.partition_point(|prefix| &**prefix <= name);
+        next_index.checked_sub(1).is_some_and(|index| name.starts_with(&*self.0[index]))
     }
 }
 
@@ -208,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_and_types_are_told_apart() {
+    fn stream_and_type_filters_are_distinct() {
         let filters = [
             EventFilter::stream_prefixes(&["cart-", "order-"]),
             EventFilter::type_prefixes(&["Open", "Close"]),
@@ -229,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_the_store_itself_passes_no_filter() {
+    fn internal_events_pass_no_filter() {
         let all = EventFilter::type_regex("^").expect("good");
         for (stream, is_shown) in [
             ("$epoch-information", false),
@@ -245,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn the_views_of_a_filter_hold_whatever_passes() {
-        type Made = Result<Arc<EventFilter>>;
-        let within = |filter: Made| match filter.expect("good").within() {
-            Some(Within::Categories(names)) => format!("in {}", names.join(" ")),
-            Some(Within::Types(prefixes)) => format!("of {}", prefixes.join(" ")),
+    fn views_of_a_filter_contain_every_passing_event() {
+        type FilterResult = Result<Arc<EventFilter>>;
+        let within = |filter: FilterResult| match filter.expect("good").containing_views() {
+            Some(ContainingViews::Categories(names)) => format!("in {}", names.join(" ")),
+            Some(ContainingViews::Types(prefixes)) => format!("of {}", prefixes.join(" ")),
             None => "anywhere".to_string(),
         };
         let cases: [(&[&str], &str); 9] = [
@@ -275,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_let_everything_or_nothing_pass_are_refused() {
+    fn trivial_prefix_lists_are_rejected() {
         let many = vec!["a".to_string(); FILTER_PREFIXES_MAX + 1];
         let long = "a".repeat(STREAM_NAME_BYTES_MAX + 1);
         for prefixes in [vec![], vec!["a".to_string(), String::new()], many, vec![long]] {
@@ -286,12 +298,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_begins_with_a_prefix_or_not(
+        fn prefix_match_compares_the_start_of_the_name(
             prefixes in proptest::collection::vec("[abä]{1,3}", 1..8),
             name in "[abä]{0,5}",
         ) {
             let wanted = prefixes.iter().any(|prefix| name.starts_with(prefix));
-            prop_assert_eq!(Prefixes::new(&prefixes).expect("good").begin(&name), wanted);
+            prop_assert_eq!(PrefixSet::new(&prefixes).expect("good").matches(&name), wanted);
         }
     }
 }

@@ -1,109 +1,112 @@
-//! [`Parts`]: how much an expression may have to repeat for a name, as far as the engine does not
-//! bound it by itself.
+//! [`RegexComplexity`]: bounds the repetition in an expression where the engine does not.
 
 use crate::limits::{EXPRESSION_LOOKS_MAX, EXPRESSION_REPETITIONS_MAX};
 
-/// How much there is to repeat. The engine counts its steps back; what it repeats without taking
-/// one is bounded by this.
+/// Amount of repetition. The engine counts its steps back; this bounds repetition that takes no
+/// such step.
 #[derive(Debug, Default)]
-pub struct Parts {
-    /// Of the groups around, up to here, and whether each looks around or is atomic.
-    outer: Vec<(Sum, bool)>,
-    /// Of this group, up to here.
-    here: Sum,
-    /// Of what a repetition would repeat.
-    last: Sum,
-    /// What stands before.
-    pub before: Before,
-    /// All parts, each once.
-    once: u64,
+pub struct RegexComplexity {
+    /// Costs of the enclosing groups so far, and whether each is a look-around or atomic.
+    enclosing: Vec<(RepetitionCost, bool)>,
+    /// Cost of this group so far.
+    current: RepetitionCost,
+    /// Cost of the item that a repetition would repeat.
+    last: RepetitionCost,
+    /// Kind of the preceding item.
+    pub preceding: PrecedingItem,
+    /// Number of all items, each counted once.
+    item_count: u64,
 }
 
-/// Parts, each counted as often as it is repeated.
+/// Number of items, each counted as often as it is repeated.
 #[derive(Debug, Default, Clone, Copy)]
-struct Sum {
-    all: u64,
-    /// Those that only the engine that steps back knows: look-arounds and their like.
-    looks: u64,
+struct RepetitionCost {
+    items: u64,
+    /// Items that only the backtracking engine supports: look-arounds and similar.
+    lookarounds: u64,
 }
 
-impl Sum {
-    fn plus(self, other: Sum) -> Sum {
-        let Sum { all, looks } = other;
-        Sum { all: self.all.saturating_add(all), looks: self.looks.saturating_add(looks) }
+impl RepetitionCost {
+    fn plus(self, other: RepetitionCost) -> RepetitionCost {
+        let RepetitionCost { items: all, lookarounds: looks } = other;
+        RepetitionCost {
+            items: self.items.saturating_add(all),
+            lookarounds: self.lookarounds.saturating_add(looks),
+        }
     }
 }
 
-/// What stands before.
+/// Kind of the preceding item.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub enum Before {
+pub enum PrecedingItem {
     #[default]
     /// Nothing, or the beginning of a group.
-    Nothing,
-    /// Something that can be repeated.
-    Part,
+    Start,
+    /// An item that can be repeated.
+    Item,
     /// A repetition.
     Repetition,
-    /// A repetition that takes as little as it can.
+    /// A lazy repetition.
     Lazy,
 }
 
-impl Parts {
-    fn add(&mut self, sum: Sum) {
-        self.here = self.here.plus(sum);
-        (self.last, self.before) = (sum, Before::Part);
+impl RegexComplexity {
+    fn add(&mut self, sum: RepetitionCost) {
+        self.current = self.current.plus(sum);
+        (self.last, self.preceding) = (sum, PrecedingItem::Item);
     }
 
-    /// One part; whether only the engine that steps back knows it.
-    pub fn add_one(&mut self, looks: bool) {
-        self.once += 1;
-        self.add(Sum { all: 1, looks: u64::from(looks) });
+    /// Adds an item; `looks` says whether only the backtracking engine supports it.
+    pub fn add_item(&mut self, looks: bool) {
+        self.item_count += 1;
+        self.add(RepetitionCost { items: 1, lookarounds: u64::from(looks) });
     }
 
-    /// A group begins; whether it looks around or is atomic.
-    pub fn open(&mut self, looks: bool) {
-        self.outer.push((std::mem::take(&mut self.here), looks));
-        self.before = Before::Nothing;
+    /// Begins a group; `looks` says whether it is a look-around or atomic.
+    pub fn open_group(&mut self, looks: bool) {
+        self.enclosing.push((std::mem::take(&mut self.current), looks));
+        self.preceding = PrecedingItem::Start;
     }
 
-    /// The group ends.
-    pub fn close(&mut self) {
-        // A group that nobody opened is for the engine to complain of.
-        let (outer, looks) = self.outer.pop().unwrap_or_default();
-        let inner = std::mem::replace(&mut self.here, outer);
-        self.once += 1;
-        self.add(inner.plus(Sum { all: 1, looks: u64::from(looks) }));
+    /// Ends the group.
+    pub fn close_group(&mut self) {
+        // The engine reports a group that was never opened.
+        let (outer, looks) = self.enclosing.pop().unwrap_or_default();
+        let inner = std::mem::replace(&mut self.current, outer);
+        self.item_count += 1;
+        self.add(inner.plus(RepetitionCost { items: 1, lookarounds: u64::from(looks) }));
     }
 
-    /// What stands before is repeated so often.
-    pub fn repeat(&mut self, least: u64, most: u64) {
-        let Sum { all, looks } = self.last;
-        self.here = self.here.plus(Sum {
-            all: all.saturating_mul(least.max(1) - 1),
-            looks: looks.saturating_mul(least.max(most.min(UNBOUNDED)).max(1) - 1),
+    /// Repeats the preceding item between `min` and `max` times.
+    pub fn repeat(&mut self, min: u64, max: u64) {
+        let RepetitionCost { items: all, lookarounds: looks } = self.last;
+        self.current = self.current.plus(RepetitionCost {
+            items: all.saturating_mul(min.max(1) - 1),
+            lookarounds: looks.saturating_mul(min.max(max.min(UNBOUNDED_REPETITIONS)).max(1) - 1),
         });
-        self.before = Before::Repetition;
+        self.preceding = PrecedingItem::Repetition;
     }
 
-    /// Why there is too much; `None` where there is not.
-    pub fn too_much(&self) -> Option<String> {
-        let all = self.outer.iter().fold(self.here, |sum, (outer, _)| sum.plus(*outer));
-        let repetitions = all.all.saturating_sub(self.once);
-        if all.looks > EXPRESSION_LOOKS_MAX {
+    /// Describes the exceeded limit; `None` where no limit is exceeded.
+    pub fn limit_exceeded(&self) -> Option<String> {
+        let all = self.enclosing.iter().fold(self.current, |sum, (outer, _)| sum.plus(*outer));
+        let repetitions = all.items.saturating_sub(self.item_count);
+        if all.lookarounds > EXPRESSION_LOOKS_MAX {
             return Some(format!(
-                "it looks around and back {} times, repetitions counted, but may {} times",
-                all.looks, EXPRESSION_LOOKS_MAX
+                "it has {} look-arounds and back-references, repetitions counted; at most {} are \
+                 allowed",
+                all.lookarounds, EXPRESSION_LOOKS_MAX
             ));
         }
-        if all.looks > 0 && repetitions > EXPRESSION_REPETITIONS_MAX {
+        if all.lookarounds > 0 && repetitions > EXPRESSION_REPETITIONS_MAX {
             return Some(format!(
-                "it looks around or back and asks for {repetitions} repetitions, but may for \
-                 {EXPRESSION_REPETITIONS_MAX}"
+                "it has look-arounds or back-references and {repetitions} repetitions; at most \
+                 {EXPRESSION_REPETITIONS_MAX} are allowed"
             ));
         }
         None
     }
 }
 
-/// For how many times one without a bound counts.
-const UNBOUNDED: u64 = 16;
+/// Count of an unbounded repetition.
+const UNBOUNDED_REPETITIONS: u64 = 16;

@@ -1,4 +1,4 @@
-//! [`ChunkTable`]: the file that says which chunks make up the event log.
+//! [`ChunkManifest`]: the file that lists the chunks of the event log.
 //!
 //! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole.
 
@@ -8,76 +8,76 @@ use std::sync::Arc;
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, Env, File, RootFile};
-use umbel_log::{HEADER_BYTES, Sealed};
+use umbel_log::{HEADER_BYTES, Seal};
 
-const NAME: &str = "CHUNKS";
-const NEW_NAME: &str = "CHUNKS.new";
+const MANIFEST_NAME: &str = "CHUNKS";
+const NEW_MANIFEST_NAME: &str = "CHUNKS.new";
 const MAGIC: [u8; 8] = *b"UmbelChk";
 const VERSION: u8 = 4;
-/// No table is longer; a damaged length cannot make anybody take more memory.
+/// Maximum length of a chunk manifest; it bounds the memory that a damaged length can request.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// How a chunk that is not written any more ended.
+/// End of a chunk that is not written any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
-    /// The offset behind its last append.
+pub struct ChunkEnd {
+    /// Offset after its last append.
     pub end: u64,
-    /// The offset of its last event; 0 where it has none.
+    /// Offset of its last event; 0 where it has none.
     pub last_event: u64,
-    /// The proof of its end record, where it has one: a chunk in use when the process died has
+    /// Proof of its end record, where it has one. A chunk that was in use when the process died has
     /// none.
-    pub sealed: Option<Sealed>,
+    pub seal: Option<Seal>,
 }
 
-impl Ended {
-    /// How one ended that holds nothing.
-    pub const EMPTY: Ended = Ended { end: HEADER_BYTES, last_event: 0, sealed: None };
+impl ChunkEnd {
+    /// End of a chunk without events.
+    pub const EMPTY: ChunkEnd = ChunkEnd { end: HEADER_BYTES, last_event: 0, seal: None };
 
-    /// How long its file is at least.
+    /// Minimum length of its file.
     pub fn file_bytes(&self) -> u64 {
-        self.sealed.map_or(self.end, |sealed| sealed.len)
+        self.seal.map_or(self.end, |sealed| sealed.len)
     }
 }
 
-/// A chunk that was written anew, with events left out.
+/// File of a chunk that a scavenge rewrote without the removed events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packed {
-    /// Which file of the chunk it is; 0 is the one that was appended to.
+pub struct ScavengedFile {
+    /// Version of the chunk's file; 0 is the one that was appended to.
     pub version: u64,
-    /// The version it was made of.
-    pub made_of: u64,
-    /// How long its file is.
+    /// Version of the file from which this one was made.
+    pub source_version: u64,
+    /// Length of its file.
     pub file_bytes: u64,
-    /// The checksum of its file.
+    /// Checksum of its file.
     pub checksum: u64,
-    /// The position of its first event, as a distance from the chunk's start; 0 where it has none.
+    /// Position of its first event, as a distance from the chunk's start; 0 where it has none.
     pub first_event: u64,
-    /// That of its last event.
+    /// Position of its last event, likewise.
     pub last_event: u64,
 }
 
 /// One chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEntry {
-    /// Its id, which is never used for another.
+    /// Its id, which no other chunk ever gets.
     pub id: u64,
-    /// The position that its file's first byte has.
+    /// Position of its file's first byte.
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
-    /// A random number that it got when it was made. Copies of a store that went on apart have
-    /// chunks with the same ids and positions, and with other keys.
+    /// Random number that it got when it was made. Copies of a store that diverged have chunks with
+    /// the same ids and positions, but with other keys.
     pub key: u64,
-    /// How it ended; `None` as long as it may be written.
-    pub ended: Option<Ended>,
-    /// The file that counts, where the chunk was written anew.
-    pub packed: Option<Packed>,
+    /// Its end; `None` as long as it may be written.
+    pub ended: Option<ChunkEnd>,
+    /// Its current file, where a scavenge rewrote it.
+    pub scavenged: Option<ScavengedFile>,
 }
 
 impl ChunkEntry {
-    /// The chunk's file in the store of this folder.
+    /// Returns the path of the chunk's file in the store of this folder.
     pub fn path(&self, folder: &Path) -> PathBuf {
-        version_path(folder, self.id, self.packed.map_or(0, |packed| packed.version))
+        chunk_version_path(folder, self.id, self.scavenged.map_or(0, |scavenged| scavenged.version))
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -89,94 +89,110 @@ impl ChunkEntry {
             out.push(0);
             return;
         };
-        let sealed = u8::from(ended.sealed.is_some());
-        out.push(1 + sealed + 2 * u8::from(self.packed.is_some()));
+        let sealed = u8::from(ended.seal.is_some());
+        out.push(1 + sealed + 2 * u8::from(self.scavenged.is_some()));
         varint::put_u64(out, ended.end);
         varint::put_u64(out, ended.last_event);
-        if let Some(sealed) = ended.sealed {
+        if let Some(sealed) = ended.seal {
             varint::put_u64(out, sealed.len);
             out.extend_from_slice(&sealed.checksum.to_le_bytes());
         }
-        if let Some(packed) = self.packed {
-            let Packed { version, made_of, file_bytes, first_event, last_event, .. } = packed;
+        if let Some(scavenged) = self.scavenged {
+            let ScavengedFile {
+                version,
+                source_version: made_of,
+                file_bytes,
+                first_event,
+                last_event,
+                ..
+            } = scavenged;
             for number in [version, made_of, file_bytes, first_event, last_event] {
                 varint::put_u64(out, number);
             }
-            out.extend_from_slice(&packed.checksum.to_le_bytes());
+            out.extend_from_slice(&scavenged.checksum.to_le_bytes());
         }
     }
 
     fn decode(decoder: &mut Decoder<'_>, (version, seed): (u8, &[u8; 16])) -> Option<ChunkEntry> {
         let (id, start, capacity) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
-        let key = if version < 4 { key_of_old(seed, id) } else { decoder.u64()? };
+        let key = if version < 4 { legacy_chunk_key(seed, id) } else { decoder.u64()? };
         let state = decoder.u8().filter(|state| *state <= 4)?;
         if state == 0 {
-            return Some(ChunkEntry { id, start, capacity, key, ended: None, packed: None });
+            return Some(ChunkEntry { id, start, capacity, key, ended: None, scavenged: None });
         }
         let (end, last_event) = (decoder.varint()?, decoder.varint()?);
         let mut sealed = None;
         if state % 2 == 0 {
             let len = decoder.varint()?;
             let sum = *decoder.take(8)?.first_chunk()?;
-            sealed = Some(Sealed { len, checksum: u64::from_le_bytes(sum) });
+            sealed = Some(Seal { len, checksum: u64::from_le_bytes(sum) });
         }
-        let ended = Some(Ended { end, last_event, sealed });
-        let packed = if state > 2 { Some(Packed::decode(decoder, capacity)?) } else { None };
-        Some(ChunkEntry { id, start, capacity, key, ended, packed })
+        let ended = Some(ChunkEnd { end, last_event, seal: sealed });
+        let scavenged =
+            if state > 2 { Some(ScavengedFile::decode(decoder, capacity)?) } else { None };
+        Some(ChunkEntry { id, start, capacity, key, ended, scavenged })
     }
 }
 
-impl Packed {
-    fn decode(decoder: &mut Decoder<'_>, capacity: u64) -> Option<Packed> {
+impl ScavengedFile {
+    fn decode(decoder: &mut Decoder<'_>, capacity: u64) -> Option<ScavengedFile> {
         let (version, made_of) = (decoder.varint()?, decoder.varint()?);
         let (file_bytes, first_event) = (decoder.varint()?, decoder.varint()?);
         let last_event = decoder.varint()?;
         let checksum = u64::from_le_bytes(*decoder.take(8)?.first_chunk()?);
         let fits = made_of < version && first_event <= last_event && last_event < capacity.max(1);
-        fits.then_some(Packed { version, made_of, file_bytes, checksum, first_event, last_event })
+        fits.then_some(ScavengedFile {
+            version,
+            source_version: made_of,
+            file_bytes,
+            checksum,
+            first_event,
+            last_event,
+        })
     }
 }
 
 /// The chunks of a store, by position.
 #[derive(Debug, Clone)]
-pub struct ChunkTable {
-    /// What names are hashed with, and by which other files know that they belong to this store.
+pub struct ChunkManifest {
+    /// Seed of the hashes of names. Other files contain it or values derived from it, which shows
+    /// that they belong to this store.
     pub seed: [u8; 16],
-    /// Which copy of the store this is: random, made with the store and with each restore. All
-    /// zeros in a store of an earlier version.
+    /// Random id of this copy of the store, made with the store and with each restore. All zeros in
+    /// a store of an earlier version.
     pub instance: [u8; 16],
-    /// Counts the tables written.
+    /// Number of chunk manifests written.
     pub generation: u64,
-    /// The file on the disk, which an open store has written or found; `None` of any other table.
+    /// The file on disk, which an open store has written or found; `None` for any other manifest.
     pub root: Option<Arc<RootFile>>,
-    /// The id of the next chunk.
+    /// Id of the next chunk.
     pub next_id: u64,
-    /// The position its first byte will have: no event was ever given one as high.
+    /// Position of the next chunk's first byte: no event ever had a position as high.
     pub next_start: u64,
-    /// A scavenge that did not end goes on with the chunk that begins here; 0 where none did.
+    /// Start of the chunk at which an unfinished scavenge resumes; 0 without one.
     pub scavenge_from: u64,
     /// The chunks.
     pub chunks: Vec<ChunkEntry>,
 }
 
-/// Tables whose files have the same bytes are equal.
-impl PartialEq for ChunkTable {
-    fn eq(&self, other: &ChunkTable) -> bool {
+/// Manifests whose files have the same bytes are equal.
+impl PartialEq for ChunkManifest {
+    fn eq(&self, other: &ChunkManifest) -> bool {
         self.encode() == other.encode()
     }
 }
 
-impl Eq for ChunkTable {}
+impl Eq for ChunkManifest {}
 
-impl ChunkTable {
-    /// That of a new store, with a seed and an instance id of its own.
-    pub fn create(env: &Env) -> Result<ChunkTable> {
-        Ok(ChunkTable::new(env.entropy.id()?, env.entropy.id()?))
+impl ChunkManifest {
+    /// Creates the manifest of a new store, with its own seed and instance id.
+    pub fn create(env: &Env) -> Result<ChunkManifest> {
+        Ok(ChunkManifest::new(env.entropy.id()?, env.entropy.id()?))
     }
 
-    /// One without chunks.
-    pub fn new(seed: [u8; 16], instance: [u8; 16]) -> ChunkTable {
-        ChunkTable {
+    /// Creates a manifest without chunks.
+    pub fn new(seed: [u8; 16], instance: [u8; 16]) -> ChunkManifest {
+        ChunkManifest {
             seed,
             instance,
             generation: 0,
@@ -188,12 +204,12 @@ impl ChunkTable {
         }
     }
 
-    /// Whether there is one in the folder.
+    /// Whether the folder has a manifest.
     pub fn exists(env: &Env, folder: &Path) -> Result<bool> {
-        env.files.exists(&folder.join(NAME))
+        env.files.exists(&folder.join(MANIFEST_NAME))
     }
 
-    /// The bytes of its file.
+    /// Returns the bytes of its file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
@@ -210,9 +226,9 @@ impl ChunkTable {
         out
     }
 
-    /// Reads what [`ChunkTable::encode`] wrote; `None` where it is malformed. The checksum was
-    /// checked.
-    fn decode_body(version: u8, bytes: &[u8]) -> Option<ChunkTable> {
+    /// Decodes the output of [`ChunkManifest::encode`]; `None` where it is malformed. The caller
+    /// checks the checksum.
+    fn decode_body(version: u8, bytes: &[u8]) -> Option<ChunkManifest> {
         let mut decoder = Decoder::new(bytes);
         let seed = *decoder.take(16)?.first_chunk()?;
         let instance = if version < 3 { [0; 16] } else { *decoder.take(16)?.first_chunk()? };
@@ -223,8 +239,8 @@ impl ChunkTable {
         let mut chunks: Vec<ChunkEntry> = Vec::new();
         for _ in 0..count {
             let entry = ChunkEntry::decode(&mut decoder, (version, &seed))?;
-            let ChunkEntry { id, start, capacity, packed, .. } = entry;
-            if version < 2 && packed.is_some() {
+            let ChunkEntry { id, start, capacity, scavenged, .. } = entry;
+            if version < 2 && scavenged.is_some() {
                 return None;
             }
             let from = chunks.last().map_or(0, |last| last.start + last.capacity);
@@ -235,7 +251,7 @@ impl ChunkTable {
             }
             chunks.push(entry);
         }
-        decoder.is_done().then_some(ChunkTable {
+        decoder.is_done().then_some(ChunkManifest {
             seed,
             instance,
             generation,
@@ -247,92 +263,93 @@ impl ChunkTable {
         })
     }
 
-    /// Reads the table of a file.
+    /// Decodes the manifest of a file.
     ///
     /// # Errors
-    /// What is wrong with its bytes, and where.
-    pub fn decode(bytes: &[u8], path: &Path) -> Result<ChunkTable> {
+    /// The damage of its bytes, and its place.
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<ChunkManifest> {
         let corrupt = |offset: u64, reason: &str| Error::corruption(path, offset, reason);
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
-            return Err(corrupt(0, "the table of chunks is cut short"));
+            return Err(corrupt(0, "the chunk manifest is truncated"));
         };
         if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
-            return Err(corrupt(0, "the file is no table of an event store's chunks"));
+            return Err(corrupt(0, "the file is no chunk manifest of an event store"));
         }
         if checksum(0, 0, head) != u64::from_le_bytes(*sum) {
-            return Err(corrupt(0, "the table of chunks does not match its checksum"));
+            return Err(corrupt(0, "the chunk manifest does not match its checksum"));
         }
         let version = head[MAGIC.len()];
         if version > VERSION {
             return Err(Error::invalid(format!(
-                "{} was written by a newer Umbel (table of chunks {version}, this one reads up to \
+                "{} was written by a newer Umbel (chunk manifest {version}, this one reads up to \
                  {VERSION}); open the store with that version or a later one",
                 path.display()
             )));
         }
-        ChunkTable::decode_body(version, &head[MAGIC.len() + 1..])
-            .ok_or_else(|| corrupt(MAGIC.len() as u64, "the table of chunks is malformed"))
+        ChunkManifest::decode_body(version, &head[MAGIC.len() + 1..])
+            .ok_or_else(|| corrupt(MAGIC.len() as u64, "the chunk manifest is malformed"))
     }
 
-    /// Reads the table of the store in `folder`.
-    pub fn read(env: &Env, folder: &Path) -> Result<ChunkTable> {
-        let path = folder.join(NAME);
-        ChunkTable::read_file(&*env.files.open(&path, Access::Read)?, &path)
+    /// Reads the manifest of the store in `folder`.
+    pub fn read(env: &Env, folder: &Path) -> Result<ChunkManifest> {
+        let path = folder.join(MANIFEST_NAME);
+        ChunkManifest::read_file(&*env.files.open(&path, Access::Read)?, &path)
     }
 
-    /// As [`ChunkTable::read`], for the store's writer: [`ChunkTable::write`] replaces this file
-    /// and no other.
-    pub fn read_own(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkTable> {
-        let path = folder.join(NAME);
+    /// Reads the manifest for the store's writer; otherwise as [`ChunkManifest::read`].
+    /// [`ChunkManifest::write`] replaces this file and no other.
+    pub fn read_for_writer(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkManifest> {
+        let path = folder.join(MANIFEST_NAME);
         let file = env.files.open(&path, Access::Read)?;
-        let table = ChunkTable::read_file(&*file, &path)?;
-        root.note_found(file)?;
-        Ok(ChunkTable { root: Some(root), ..table })
+        let manifest = ChunkManifest::read_file(&*file, &path)?;
+        root.set_found(file)?;
+        Ok(ChunkManifest { root: Some(root), ..manifest })
     }
 
-    fn read_file(file: &dyn File, path: &Path) -> Result<ChunkTable> {
+    fn read_file(file: &dyn File, path: &Path) -> Result<ChunkManifest> {
         let len = file.len()?;
         if len > BYTES_MAX {
-            return Err(Error::corruption(path, BYTES_MAX, "no table of chunks is as long"));
+            return Err(Error::corruption(path, BYTES_MAX, "no chunk manifest is that long"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
-        ChunkTable::decode(&bytes, path)
+        ChunkManifest::decode(&bytes, path)
     }
 
-    /// The file of the table in `folder`, of which nothing is known yet.
-    pub fn root(env: &Env, folder: &Path) -> Arc<RootFile> {
-        Arc::new(RootFile::new(Arc::clone(&env.files), folder.join(NAME)))
+    /// Returns the manifest's file in `folder`, which has not been read yet.
+    pub fn root_file(env: &Env, folder: &Path) -> Arc<RootFile> {
+        Arc::new(RootFile::new(Arc::clone(&env.files), folder.join(MANIFEST_NAME)))
     }
 
-    /// Puts this table, of the next generation, in the place of the one in `folder`, and makes it
+    /// Replaces the manifest in `folder` by this one, with the next generation, and makes it
     /// durable with every name of the folder.
     ///
     /// REQUIRES: the names of all chunks in it are durable.
     ///
     /// # Errors
-    /// `Replaced`, with the table there left alone, where it is not the one that this writer read
-    /// or wrote last; a failed call.
+    /// - `Replaced`, without a change, where the manifest there is not the one that this writer
+    ///   read or wrote last.
+    /// - A failed call.
     pub fn write(&mut self, env: &Env, folder: &Path) -> Result<()> {
         self.generation += 1;
-        let new = folder.join(NEW_NAME);
+        let new = folder.join(NEW_MANIFEST_NAME);
         if env.files.exists(&new)? {
-            // Left over from an earlier write.
+            // Left by an earlier write.
             env.files.remove_file(&new)?;
         }
         let file = self.write_file(env, &new).inspect_err(|_| {
-            // The first failure is the one to report.
+            // The first failure is reported.
             let _ = env.files.remove_file(&new);
         })?;
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::EventsChunksNotOwned.is_on() {
-            env.files.rename(&new, &folder.join(NAME))?;
+        if umbel_base::failpoint::Failpoint::EventsChunksNotOwned.is_enabled() {
+            env.files.rename(&new, &folder.join(MANIFEST_NAME))?;
             return env.files.sync_dir(folder);
         }
         match &self.root {
             Some(root) => root.replace(&*env.files, &new, file),
             None => {
-                env.files.rename(&new, &folder.join(NAME))?;
+                env.files.rename(&new, &folder.join(MANIFEST_NAME))?;
                 env.files.sync_dir(folder)
             }
         }
@@ -345,56 +362,56 @@ impl ChunkTable {
         Ok(file)
     }
 
-    /// The last generation whose readers may know a file that this table does not name.
-    pub fn generation_before(&self) -> u64 {
+    /// Last generation whose readers may know a file that this manifest does not name.
+    pub fn previous_generation(&self) -> u64 {
         self.generation.saturating_sub(1)
     }
 
-    /// Goes on behind the ids and positions of another table, which may or may not be the one on
-    /// the disk.
-    pub fn skip(&mut self, other: &ChunkTable) {
+    /// Continues after the ids and positions of another manifest, which may or may not be the one
+    /// on disk.
+    pub fn skip_past(&mut self, other: &ChunkManifest) {
         self.generation = other.generation;
         (self.next_id, self.next_start) = (other.next_id, other.next_start);
     }
 
-    /// The last chunk.
+    /// Returns the last chunk.
     pub fn last(&self) -> Option<&ChunkEntry> {
         self.chunks.last()
     }
 
-    /// The chunks whose end it does not say, all of which come last. `folder` is the store's.
+    /// Returns the chunks without a recorded end, all of which come last. `folder` is the store's.
     pub fn open_chunks(&self, folder: &Path) -> Result<&[ChunkEntry]> {
         let from = self.chunks.iter().position(|entry| entry.ended.is_none());
         let open = from.map_or(&[][..], |from| &self.chunks[from..]);
         if open.iter().any(|entry| entry.ended.is_some()) {
             let reason = "a chunk has ended that comes after one that has not";
-            return Err(Error::corruption(&folder.join(NAME), 0, reason));
+            return Err(Error::corruption(&folder.join(MANIFEST_NAME), 0, reason));
         }
         Ok(open)
     }
 
-    /// Takes out the chunks that have ended and hold nothing, and returns their ids. Their files go
-    /// once a table without them was written.
-    pub fn take_empty(&mut self) -> Vec<u64> {
+    /// Removes the chunks that have ended and hold nothing, and returns their ids. Their files are
+    /// removed once a manifest without them is written.
+    pub fn remove_empty(&mut self) -> Vec<u64> {
         let is_empty = |entry: &ChunkEntry| {
-            entry.packed.is_none() && entry.ended.is_some_and(|ended| ended.last_event == 0)
+            entry.scavenged.is_none() && entry.ended.is_some_and(|ended| ended.last_event == 0)
         };
         let empty = self.chunks.extract_if(.., |entry| is_empty(entry));
         empty.map(|entry| entry.id).collect()
     }
 
-    /// Adds a chunk with room for `capacity` bytes and a key that no other has, and returns it.
+    /// Adds a chunk with a capacity of `capacity` bytes and a unique key, and returns it.
     pub fn add(&mut self, capacity: u64, key: u64) -> ChunkEntry {
         #[cfg(feature = "canary")]
         if let Some(last) = self.chunks.last_mut()
             && let Some(ended) = last.ended
-            && umbel_base::canary::Switch::EventsPositionsReused.is_on()
+            && umbel_base::failpoint::Failpoint::EventsPositionsReused.is_enabled()
         {
             last.capacity = ended.end;
             self.next_start = last.start + last.capacity;
         }
         let (id, start) = (self.next_id, self.next_start);
-        let entry = ChunkEntry { id, start, capacity, key, ended: None, packed: None };
+        let entry = ChunkEntry { id, start, capacity, key, ended: None, scavenged: None };
         self.next_id += 1;
         self.next_start += capacity;
         self.chunks.push(entry);
@@ -402,66 +419,66 @@ impl ChunkTable {
     }
 }
 
-/// Decodes a table without its checksum, and encodes it again. For fuzzing only.
+/// Decodes a manifest without its checksum, and encodes it again. For fuzzing only.
 pub fn fuzz(body: &[u8]) {
-    for table in (1..=VERSION).filter_map(|version| ChunkTable::decode_body(version, body)) {
-        let bytes = table.encode();
-        let again = ChunkTable::decode(&bytes, Path::new(NAME)).ok();
-        assert_eq!(again, Some(table), "what was read can be written and read again");
+    for manifest in (1..=VERSION).filter_map(|version| ChunkManifest::decode_body(version, body)) {
+        let bytes = manifest.encode();
+        let again = ChunkManifest::decode(&bytes, Path::new(MANIFEST_NAME)).ok();
+        assert_eq!(again, Some(manifest), "encoding and decoding again returns the same");
     }
-    let _ = ChunkTable::decode(body, Path::new(NAME));
+    let _ = ChunkManifest::decode(body, Path::new(MANIFEST_NAME));
 }
 
-/// The key of a chunk that an earlier version made, which gave it none: the same in every copy of
-/// the store with this seed.
-pub fn key_of_old(seed: &[u8; 16], id: u64) -> u64 {
+/// Returns the key of a chunk of an earlier version, which stored none. It is the same in every
+/// copy of the store with this seed.
+pub fn legacy_chunk_key(seed: &[u8; 16], id: u64) -> u64 {
     checksum(id, 0, seed)
 }
 
-/// The folder of the chunks.
-pub fn chunk_folder(folder: &Path) -> PathBuf {
+/// Returns the folder of the chunks.
+pub fn chunk_directory(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
-/// The file of a chunk that was not written anew.
+/// Returns the path of a chunk's first file, which was appended to.
 pub fn chunk_path(folder: &Path, id: u64) -> PathBuf {
-    version_path(folder, id, 0)
+    chunk_version_path(folder, id, 0)
 }
 
-/// A file of a chunk; version 0 is the one that was appended to.
-pub fn version_path(folder: &Path, id: u64, version: u64) -> PathBuf {
+/// Returns the path of a chunk's file; version 0 is the one that was appended to.
+pub fn chunk_version_path(folder: &Path, id: u64, version: u64) -> PathBuf {
     let name = match version {
         0 => format!("{id:08}.chunk"),
         _ => format!("{id:08}-{version:06}.chunk"),
     };
-    chunk_folder(folder).join(name)
+    chunk_directory(folder).join(name)
 }
 
-/// The id and the version of the chunk whose file has this name; `None` where none has.
-pub fn parse_name(name: &str) -> Option<(u64, u64)> {
+/// Returns id and version of the chunk file with this name; `None` for other names.
+pub fn parse_chunk_name(name: &str) -> Option<(u64, u64)> {
     let stem = name.strip_suffix(".chunk")?;
     let (id, version) = match stem.split_once('-') {
         Some((id, version)) => (id.parse().ok()?, version.parse().ok()?),
         None => (stem.parse().ok()?, 0),
     };
-    let path = version_path(Path::new(""), id, version);
+    let path = chunk_version_path(Path::new(""), id, version);
     path.file_name().is_some_and(|expected| expected == name).then_some((id, version))
 }
 
-/// The error for a file of a chunk that is missing, where the table on the disk does not name it:
-/// the writer removed it after the reader read the table. `None` where the table names it.
-pub fn removed_since(env: &Env, path: &Path) -> Option<Error> {
+/// Returns the error for a missing chunk file that the manifest on disk does not name: the writer
+/// removed it after the reader read the manifest. `None` where the manifest names it.
+pub fn removed_file_error(env: &Env, path: &Path) -> Option<Error> {
     let folder = path.parent()?.parent()?;
-    let table = ChunkTable::read(env, folder).ok()?;
-    if table.chunks.iter().any(|entry| entry.path(folder) == path) {
+    let manifest = ChunkManifest::read(env, folder).ok()?;
+    if manifest.chunks.iter().any(|entry| entry.path(folder) == path) {
         return None;
     }
     let reason = "the writer has removed this file since it was opened for reading".into();
     Some(Error::Stale { path: path.to_path_buf(), reason })
 }
 
-/// An error where the file of a chunk could not be opened: one that is missing is damage.
-pub fn unopened(path: &Path, error: Error) -> Error {
+/// Returns the error for a chunk file that could not be opened; a missing file is damage.
+pub fn open_error(path: &Path, error: Error) -> Error {
     match error.is_missing_file() {
         true => Error::corruption(path, 0, "this part of the event log is missing"),
         false => error,
@@ -472,46 +489,53 @@ pub fn unopened(path: &Path, error: Error) -> Error {
 mod tests {
     use super::*;
 
-    fn example() -> ChunkTable {
-        let mut table = ChunkTable::new([9; 16], [8; 16]);
-        table.generation = 4;
-        table.add(1 << 20, 5);
-        table.add(1 << 21, 6);
-        table.add(1 << 21, 7);
-        let sealed = Some(Sealed { len: 5000, checksum: 77 });
-        table.chunks[0].ended = Some(Ended { end: 4952, last_event: 4800, sealed });
-        table.chunks[1].ended = Some(Ended { end: 64, last_event: 0, sealed: None });
+    fn example() -> ChunkManifest {
+        let mut manifest = ChunkManifest::new([9; 16], [8; 16]);
+        manifest.generation = 4;
+        manifest.add(1 << 20, 5);
+        manifest.add(1 << 21, 6);
+        manifest.add(1 << 21, 7);
+        let sealed = Some(Seal { len: 5000, checksum: 77 });
+        manifest.chunks[0].ended = Some(ChunkEnd { end: 4952, last_event: 4800, seal: sealed });
+        manifest.chunks[1].ended = Some(ChunkEnd { end: 64, last_event: 0, seal: None });
         let (version, made_of, file_bytes, checksum) = (3, 1, 700, 8);
         let (first_event, last_event) = (96, 4800);
-        let packed = Packed { version, made_of, file_bytes, checksum, first_event, last_event };
-        table.chunks[0].packed = Some(packed);
-        table.scavenge_from = 1 << 20;
-        table
+        let scavenged = ScavengedFile {
+            version,
+            source_version: made_of,
+            file_bytes,
+            checksum,
+            first_event,
+            last_event,
+        };
+        manifest.chunks[0].scavenged = Some(scavenged);
+        manifest.scavenge_from = 1 << 20;
+        manifest
     }
 
     #[test]
-    fn a_table_comes_back_and_no_changed_byte_is_taken_for_it() {
-        let (table, path) = (example(), Path::new("CHUNKS"));
-        let bytes = table.encode();
-        assert_eq!(ChunkTable::decode(&bytes, path).expect("just written"), table);
+    fn chunk_manifest_round_trips_and_changed_bytes_are_rejected() {
+        let (manifest, path) = (example(), Path::new("CHUNKS"));
+        let bytes = manifest.encode();
+        assert_eq!(ChunkManifest::decode(&bytes, path).expect("just written"), manifest);
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(ChunkTable::decode(&changed, path).is_err(), "bit {bit}");
+            assert!(ChunkManifest::decode(&changed, path).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(ChunkTable::decode(&bytes[..len], path).is_err(), "{len} bytes");
+            assert!(ChunkManifest::decode(&bytes[..len], path).is_err(), "{len} bytes");
         }
     }
 
-    /// Gives the chunks the keys that those of earlier versions have, and returns the bytes of the
-    /// table without its checksum and without the keys.
-    fn without_keys(table: &mut ChunkTable) -> Vec<u8> {
-        let seed = table.seed;
-        table.chunks.iter_mut().for_each(|entry| entry.key = key_of_old(&seed, entry.id));
-        let mut bytes = table.encode();
+    /// Gives the chunks the keys of earlier versions, and returns the bytes of the manifest without
+    /// its checksum and without the keys.
+    fn without_keys(manifest: &mut ChunkManifest) -> Vec<u8> {
+        let seed = manifest.seed;
+        manifest.chunks.iter_mut().for_each(|entry| entry.key = legacy_chunk_key(&seed, entry.id));
+        let mut bytes = manifest.encode();
         bytes.truncate(bytes.len() - 8);
-        for entry in &table.chunks {
+        for entry in &manifest.chunks {
             let key = entry.key.to_le_bytes();
             let at = bytes.windows(8).position(|bytes| bytes == key).expect("it is there");
             bytes.drain(at..at + 8);
@@ -520,41 +544,41 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_version_3_have_the_keys_that_every_copy_gives_them() {
-        let mut table = example();
-        let mut old = without_keys(&mut table);
+    fn version_3_chunks_get_the_same_keys_in_every_copy() {
+        let mut manifest = example();
+        let mut old = without_keys(&mut manifest);
         old[MAGIC.len()] = 3;
         old.extend(checksum(0, 0, &old).to_le_bytes());
-        assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
-        assert_ne!(table.chunks[0].key, key_of_old(&[8; 16], table.chunks[0].id));
+        assert_eq!(ChunkManifest::decode(&old, Path::new("CHUNKS")).expect("it is read"), manifest);
+        assert_ne!(manifest.chunks[0].key, legacy_chunk_key(&[8; 16], manifest.chunks[0].id));
     }
 
     #[test]
-    fn a_table_of_version_2_has_no_instance_id() {
-        let mut table = ChunkTable { instance: [0; 16], ..example() };
-        let new = without_keys(&mut table);
+    fn version_2_manifest_has_no_instance_id() {
+        let mut manifest = ChunkManifest { instance: [0; 16], ..example() };
+        let new = without_keys(&mut manifest);
         let at = MAGIC.len() + 1;
         let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..]].concat();
         old.extend(checksum(0, 0, &old).to_le_bytes());
-        assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
+        assert_eq!(ChunkManifest::decode(&old, Path::new("CHUNKS")).expect("it is read"), manifest);
     }
 
     #[test]
-    fn a_name_of_a_file_comes_back_and_no_other_is_taken_for_one() {
+    fn chunk_file_names_round_trip_and_others_are_rejected() {
         for (id, version) in [(1, 0), (7, 3), (123_456_789, 1_234_567)] {
-            let path = version_path(Path::new("/store"), id, version);
+            let path = chunk_version_path(Path::new("/store"), id, version);
             let name = path.file_name().expect("a name").to_string_lossy();
-            assert_eq!(parse_name(&name), Some((id, version)), "{name}");
+            assert_eq!(parse_chunk_name(&name), Some((id, version)), "{name}");
         }
         for name in
             ["1.chunk", "00000001.chunk.left-out", "00000001-000000.chunk", "CHUNKS", "-1.chunk"]
         {
-            assert_eq!(parse_name(name), None, "{name}");
+            assert_eq!(parse_chunk_name(name), None, "{name}");
         }
     }
 
     #[test]
-    fn tables_that_cannot_be_are_refused() {
+    fn impossible_chunk_manifests_are_rejected() {
         let good = example();
         let path = Path::new("CHUNKS");
         let mut overlapping = good.clone();
@@ -563,9 +587,10 @@ mod tests {
         reused.chunks[2].id = 1;
         let mut beyond = good.clone();
         beyond.next_start = 7;
-        for (name, table) in [("overlapping", overlapping), ("reused", reused), ("beyond", beyond)]
+        for (name, manifest) in
+            [("overlapping", overlapping), ("reused", reused), ("beyond", beyond)]
         {
-            assert!(ChunkTable::decode(&table.encode(), path).is_err(), "{name}");
+            assert!(ChunkManifest::decode(&manifest.encode(), path).is_err(), "{name}");
         }
     }
 }

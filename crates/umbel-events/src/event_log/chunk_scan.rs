@@ -1,43 +1,43 @@
-//! Reading the records of a chunk that was appended to, from its beginning to its end.
+//! Reads the records of a chunk that was appended to, from its beginning to its end.
 
 use std::path::Path;
 
 use umbel_env::{Access, Env};
-use umbel_log::{Expectation, LogKind, LogReader, Outcome};
+use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome};
 
-use crate::chunk_table::{ChunkEntry, chunk_path};
-use crate::error::Result;
-use crate::format::{BETWEEN_RECORDS, FrameHead};
+use crate::event_log::chunk_manifest::{ChunkEntry, chunk_path};
+use crate::event_log::event_format::{FrameHeader, RECORD_GAP_BYTES};
 use crate::limits::FILE_BYTES_MAX;
+use crate::types::error::Result;
 
-/// What was read of a chunk.
+/// Result of a chunk's scan.
 #[derive(Debug)]
-pub struct ChunkRead {
-    /// How it ends.
-    pub outcome: Outcome,
-    /// Where its last event begins; 0 of a chunk without any.
+pub struct ChunkScan {
+    /// End of the records.
+    pub outcome: ReadOutcome,
+    /// Offset of its last event; 0 in a chunk without any.
     pub last_event: u64,
-    /// Whether whole records stand behind the end of a chunk that nobody ended.
-    pub has_more: bool,
+    /// Whether complete records follow the end of a chunk without an end record.
+    pub has_records_after_end: bool,
 }
 
 /// Reads the records of a chunk.
-pub fn read_chunk(
+pub fn scan_chunk(
     env: &Env,
     folder: &Path,
     entry: &ChunkEntry,
-    expectation: Expectation,
-) -> Result<ChunkRead> {
-    read_chunk_file(env, &chunk_path(folder, entry.id), entry.id, expectation)
+    expectation: ExpectedEnd,
+) -> Result<ChunkScan> {
+    scan_chunk_file(env, &chunk_path(folder, entry.id), entry.id, expectation)
 }
 
 /// Reads the records of the chunk with this id in a file, which may have another chunk's name.
-pub fn read_chunk_file(
+pub fn scan_chunk_file(
     env: &Env,
     path: &Path,
     id: u64,
-    expectation: Expectation,
-) -> Result<ChunkRead> {
+    expectation: ExpectedEnd,
+) -> Result<ChunkScan> {
     check_length(env, path)?;
     let mut reader = LogReader::open(env, path, LogKind::Events, id, expectation).map_err(
         |error| match error.is_missing_file() {
@@ -47,11 +47,11 @@ pub fn read_chunk_file(
     )?;
     let mut last_event = 0;
     while let Some(record) = reader.next()? {
-        let mut offset = record.offset + BETWEEN_RECORDS;
+        let mut offset = record.offset + RECORD_GAP_BYTES;
         let mut payload = record.payload;
         while !payload.is_empty() {
-            let head = FrameHead::decode(payload, payload.len());
-            let bytes = head.map(FrameHead::padded_bytes).filter(|bytes| *bytes <= payload.len());
+            let head = FrameHeader::decode(payload, payload.len());
+            let bytes = head.map(FrameHeader::padded_bytes).filter(|bytes| *bytes <= payload.len());
             let Some(bytes) = bytes else {
                 let reason = "the record is valid, but what is in it are no events";
                 return Err(umbel::Error::corruption(path, offset, reason).into());
@@ -61,11 +61,15 @@ pub fn read_chunk_file(
             payload = &payload[bytes..];
         }
     }
-    Ok(ChunkRead { outcome: reader.outcome(), last_event, has_more: reader.behind()?.is_some() })
+    Ok(ChunkScan {
+        outcome: reader.outcome(),
+        last_event,
+        has_records_after_end: reader.find_record_after_end()?.is_some(),
+    })
 }
 
-/// An error where the file of a chunk is longer than any is: somebody made it so, perhaps of holes,
-/// and nobody wants to wait until all of it is read.
+/// Returns an error where the file of a chunk exceeds the maximum length. Something else enlarged
+/// it, perhaps with holes, and reading all of it would take too long.
 fn check_length(env: &Env, path: &Path) -> Result<()> {
     let file = match env.files.open(path, Access::Read) {
         Err(error) if error.is_missing_file() => return Ok(()),

@@ -1,96 +1,105 @@
-//! A chunk that was written anew takes the place of the one it was made of.
+//! Replaces a chunk by its rewritten file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use super::{EventLog, note_end};
-use crate::chunk::Chunk;
-use crate::chunk_table::{ChunkEntry, Packed, version_path};
-use crate::lock::locked;
-use crate::packed::{self, Gaps};
+use super::{EventLog, set_chunk_end};
+use crate::event_log::chunk::Chunk;
+use crate::event_log::chunk_manifest::{ChunkEntry, ScavengedFile, chunk_version_path};
+use crate::event_log::scavenged_chunk::{self, RemovedEvents};
 
 impl EventLog {
-    /// Where a scavenge that did not end goes on; 0 where none did.
+    /// Position at which an unfinished scavenge resumes; 0 without one.
     pub fn scavenge_from(&self) -> u64 {
-        locked(&self.table).scavenge_from
+        self.manifest.lock().ignore_poison().scavenge_from
     }
 
-    /// Notes where a scavenge that has not ended goes on, or 0 where it has.
+    /// Records the position at which an unfinished scavenge resumes, or 0 after its end.
     pub fn set_scavenge_from(&self, position: u64) -> Result<()> {
-        let mut table = locked(&self.table);
-        if table.scavenge_from == position {
+        let mut manifest = self.manifest.lock().ignore_poison();
+        if manifest.scavenge_from == position {
             return Ok(());
         }
-        let mut changed = table.clone();
+        let mut changed = manifest.clone();
         changed.scavenge_from = position;
-        self.publish(&mut table, changed)
+        self.publish(&mut manifest, changed)
     }
 
-    /// A file of a chunk.
+    /// Returns the path of a chunk's file.
     pub fn path(&self, chunk: u64, version: u64) -> PathBuf {
-        version_path(&self.folder, chunk, version)
+        chunk_version_path(&self.folder, chunk, version)
     }
 
-    /// Puts a file that was made of a chunk in its place, and returns the chunk as it is then. The
-    /// scavenge goes on at `next`.
+    /// Replaces a chunk's file by one that was made from it, and returns the new chunk. The
+    /// scavenge resumes at `next`.
     ///
-    /// REQUIRES: the chunk has ended, it and those before it are durable, and so are the file and
-    /// its name.
-    pub fn swap(&self, chunk: &Chunk, packed: Packed, next: u64) -> Result<Arc<Chunk>> {
-        let _copying = locked(&self.copying);
-        let mut table = locked(&self.table);
-        let mut changed = table.clone();
-        // None that has ended stands behind one that has not.
+    /// REQUIRES: the chunk has ended; it, all earlier chunks, the file and its name are durable.
+    pub fn swap_chunk(
+        &self,
+        chunk: &Chunk,
+        scavenged: ScavengedFile,
+        next: u64,
+    ) -> Result<Arc<Chunk>> {
+        let _copying = self.copy_lock.lock().ignore_poison();
+        let mut manifest = self.manifest.lock().ignore_poison();
+        let mut changed = manifest.clone();
+        // A chunk that has ended never follows one that has not.
         for before in self.chunks.all().iter().filter(|before| before.id <= chunk.id) {
-            note_end(&mut changed, before);
+            set_chunk_end(&mut changed, before);
         }
         let entry = changed.chunks.iter_mut().find(|entry| entry.id == chunk.id);
         let Some(entry) = entry.filter(|entry| entry.ended.is_some()) else {
-            return Err(Error::invalid("internal: only a chunk that has ended is written anew"));
+            return Err(Error::invalid("internal: only a chunk that has ended is rewritten"));
         };
-        entry.packed = Some(packed);
+        entry.scavenged = Some(scavenged);
         let entry = *entry;
         changed.scavenge_from = next;
-        self.publish(&mut table, changed)?;
-        drop(table);
+        self.publish(&mut manifest, changed)?;
+        drop(manifest);
         let chunk = Arc::new(Chunk::new(&self.folder, &entry));
         self.chunks.replace(&chunk);
         Ok(chunk)
     }
 
-    /// The chunk as it was before it was written anew for the last time.
-    pub fn made_of(&self, chunk: &Chunk) -> Option<Arc<Chunk>> {
-        let packed = chunk.packed?;
-        // Of a file that no table names any more only its own header tells the rest.
-        let before = Packed { version: packed.made_of, made_of: 0, file_bytes: 0, ..packed };
+    /// Returns the chunk as it was before its last rewrite.
+    pub fn source_chunk(&self, chunk: &Chunk) -> Option<Arc<Chunk>> {
+        let scavenged = chunk.scavenged?;
+        // No manifest names that file any more; only its own header has the rest.
+        let before = ScavengedFile {
+            version: scavenged.source_version,
+            source_version: 0,
+            file_bytes: 0,
+            ..scavenged
+        };
         let entry = ChunkEntry {
             id: chunk.id,
             start: chunk.start,
             capacity: chunk.capacity,
             key: chunk.key,
             ended: chunk.ended.get().copied(),
-            packed: Some(before).filter(|before| before.version > 0),
+            scavenged: Some(before).filter(|before| before.version > 0),
         };
         Some(Arc::new(Chunk::new(&self.folder, &entry)))
     }
 
-    /// What was left out of a chunk.
-    pub fn gaps(&self, chunk: &Arc<Chunk>) -> Result<Gaps> {
-        if chunk.packed.is_none() {
-            return Ok(Gaps::default());
+    /// Returns the events that were removed from a chunk.
+    pub fn removed_events(&self, chunk: &Arc<Chunk>) -> Result<RemovedEvents> {
+        if chunk.scavenged.is_none() {
+            return Ok(RemovedEvents::default());
         }
-        let points = self.chunks.points(chunk)?;
+        let points = self.chunks.position_map(chunk)?;
         let range = (chunk.start, chunk.start + chunk.capacity);
-        packed::read_gaps(&*self.chunks.file(chunk)?, chunk.id, &points, range)
+        scavenged_chunk::read_removed_events(&*self.chunks.file(chunk)?, chunk.id, &points, range)
     }
 
-    /// Where the last run of events began that were left out of the last chunk that has events, or
-    /// of those behind it; 0 where there is none.
-    pub fn last_gap(&self) -> Result<u64> {
+    /// Returns the position of the last run of removed events in the last chunk with events, or in
+    /// later chunks; 0 without such a run.
+    pub fn last_removed_run(&self) -> Result<u64> {
         for chunk in self.chunks.all().iter().rev() {
-            if let Some(run) = self.gaps(chunk)?.runs.last() {
+            if let Some(run) = self.removed_events(chunk)?.runs.last() {
                 return Ok(run.position);
             }
             if chunk.last_event().is_some() {

@@ -1,51 +1,51 @@
-//! The bytes of an event in the event log.
+//! Encoding of an event in the event log.
 //!
-//! FORMAT: `docs/formats/event-log.md` is the description. One record of a log file is one append:
-//! its payload is a row of frames, one for each event, each a multiple of 8 bytes long.
+//! FORMAT: `docs/formats/event-log.md` is the description. One record of a log file is one append.
+//! Its payload is a sequence of frames, one for each event, each a multiple of 8 bytes long.
 
 use umbel_base::checksum::checksum;
 use umbel_log::{RECORD_ALIGN, RECORD_HEADER_BYTES};
 
-use crate::event::{EventId, NewEvent, RecordedEvent};
+use crate::types::event::{EventId, NewEvent, RecordedEvent};
 
-/// What stands before an event's strings and bytes.
+/// Bytes before an event's strings and data.
 pub const FRAME_HEADER_BYTES: usize = 72;
-/// From the end of the last frame of one record to the first frame of the next.
-pub const BETWEEN_RECORDS: u64 = RECORD_HEADER_BYTES as u64;
+/// Bytes from the end of the last frame of one record to the first frame of the next.
+pub const RECORD_GAP_BYTES: u64 = RECORD_HEADER_BYTES as u64;
 
 const IS_JSON: u8 = 1;
 const ENDS_APPEND: u8 = 2;
 const IS_STUB: u8 = 4;
-/// Where the flags stand in a frame.
-const FLAGS_AT: usize = 68;
+/// Offset of the flags in a frame.
+const FLAGS_OFFSET: usize = 68;
 
-/// The place of a frame.
+/// Location of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The id of the chunk.
+pub struct FrameLocation {
+    /// Id of the chunk.
     pub chunk: u64,
-    /// The offset in the chunk's file.
+    /// Offset in the chunk's file.
     pub offset: u64,
 }
 
-/// What a frame holds besides the event's own parts.
+/// Fields of a frame besides the event's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// Where it stands.
-    pub place: Place,
-    /// The event's position.
+pub struct FrameMeta {
+    /// Its location.
+    pub location: FrameLocation,
+    /// Position of the event.
     pub position: u64,
-    /// How far before it the frame before it in the same chunk begins; 0 for the first.
+    /// Distance from the previous frame's beginning in the same chunk; 0 for the first.
     pub back: u32,
-    /// The event's number in its stream.
+    /// Revision of the event.
     pub revision: u64,
-    /// When it was appended, in units of 100 ns since 1970.
+    /// Time of the append, in units of 100 ns since 1970.
     pub created: u64,
     /// Whether it is the last of its append.
     pub ends_append: bool,
 }
 
-/// How many bytes the frame of an event takes.
+/// Bytes of an event's frame.
 pub fn frame_bytes(stream: &str, event: &NewEvent<'_>) -> usize {
     let text = stream.len() + event.kind.len();
     padded(FRAME_HEADER_BYTES + text + event.metadata.len() + event.data.len())
@@ -57,7 +57,7 @@ fn padded(len: usize) -> usize {
 
 /// Appends the frame of an event to `out`.
 /// REQUIRES: the event is within the limits.
-pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Stamp) {
+pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &FrameMeta) {
     let start = out.len();
     let parts = [stream.as_bytes(), event.kind.as_bytes(), event.metadata, event.data];
     let len = FRAME_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
@@ -82,40 +82,40 @@ pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Sta
     }
     out.extend_from_slice(&[flags, 0, 0, 0]);
     parts.iter().for_each(|part| out.extend_from_slice(part));
-    let sum = checksum(stamp.place.chunk, stamp.place.offset, &out[start + 8..]);
+    let sum = checksum(stamp.location.chunk, stamp.location.offset, &out[start + 8..]);
     out[start..start + 8].copy_from_slice(&sum.to_le_bytes());
     out.resize(start + padded(len), 0);
 }
 
-/// Appends the frame of an event that was scavenged but for its name, type, id and revision.
+/// Appends the stub of a scavenged event, which has only stream, type, id and revision.
 /// REQUIRES: as [`encode`].
-pub fn encode_stub(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Stamp) {
+pub fn encode_stub(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &FrameMeta) {
     let start = out.len();
     let bare = NewEvent { data: &[], metadata: &[], ..*event };
     encode(out, stream, &bare, stamp);
-    out[start + FLAGS_AT] |= IS_STUB;
+    out[start + FLAGS_OFFSET] |= IS_STUB;
     let end = start + FRAME_HEADER_BYTES + stream.len() + event.kind.len();
-    let sum = checksum(stamp.place.chunk, stamp.place.offset, &out[start + 8..end]);
+    let sum = checksum(stamp.location.chunk, stamp.location.offset, &out[start + 8..end]);
     out[start..start + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The head of a frame, of which nothing is known to be right yet.
+/// Header of a frame, which is not verified yet.
 #[derive(Debug, Clone, Copy)]
-pub struct FrameHead {
+pub struct FrameHeader {
     /// Bytes without padding.
     len: u32,
-    /// The event's position, as it says.
+    /// Position of the event, as the frame states it.
     pub position: u64,
 }
 
-impl FrameHead {
-    /// Reads what the frame says of itself; `None` where no frame can be as short or as long, so
-    /// that damage cannot make anybody take much memory.
-    pub fn decode(bytes: &[u8], most: usize) -> Option<FrameHead> {
+impl FrameHeader {
+    /// Decodes a header; `None` where no frame has such a length. So damage cannot request much
+    /// memory.
+    pub fn decode(bytes: &[u8], bytes_max: usize) -> Option<FrameHeader> {
         let len = u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?);
         let position = u64::from_le_bytes(*bytes.get(16..24)?.first_chunk()?);
-        let fits = (FRAME_HEADER_BYTES..=most).contains(&(len as usize));
-        fits.then_some(FrameHead { len, position })
+        let fits = (FRAME_HEADER_BYTES..=bytes_max).contains(&(len as usize));
+        fits.then_some(FrameHeader { len, position })
     }
 
     /// Bytes of the frame, padding included.
@@ -124,25 +124,26 @@ impl FrameHead {
     }
 }
 
-/// An event in the bytes of its frame.
+/// An event, borrowed from the bytes of its frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Where it stands, and when it was written.
-    pub stamp: Stamp,
+    /// Its location and time.
+    pub meta: FrameMeta,
     /// Its stream.
     pub stream: &'a str,
     /// The event.
     pub event: NewEvent<'a>,
     /// Bytes of the frame, padding included.
     pub bytes: usize,
-    /// Whether the event was scavenged, so that this is what is left of it: no reader sees it.
+    /// Whether the event was scavenged, so that this is only its stub: no reader sees it.
     pub is_stub: bool,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the frame that begins `bytes`; `None` where it is not what was written there.
-    pub fn decode(bytes: &'a [u8], place: Place) -> Option<Frame<'a>> {
-        let head = FrameHead::decode(bytes, bytes.len())?;
+    /// Decodes the frame that begins `bytes`; `None` where it is not the one that was written
+    /// there.
+    pub fn decode(bytes: &'a [u8], place: FrameLocation) -> Option<Frame<'a>> {
+        let head = FrameHeader::decode(bytes, bytes.len())?;
         let frame = &bytes[..head.len as usize];
         let u32_at = |at: usize| Some(u32::from_le_bytes(*frame.get(at..at + 4)?.first_chunk()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(*frame.get(at..at + 8)?.first_chunk()?));
@@ -153,7 +154,8 @@ impl<'a> Frame<'a> {
         let id = EventId(*frame.get(40..56)?.first_chunk()?);
         let (data, metadata) = (u32_at(56)? as usize, u32_at(60)? as usize);
         let (stream, kind) = (u16_at(64)? as usize, u16_at(66)? as usize);
-        let flags = frame.get(FLAGS_AT..72).filter(|rest| rest[0] < 8 && rest[1..] == [0; 3])?[0];
+        let flags =
+            frame.get(FLAGS_OFFSET..72).filter(|rest| rest[0] < 8 && rest[1..] == [0; 3])?[0];
         let mut rest = &frame[FRAME_HEADER_BYTES..];
         let mut take = |len: usize| {
             let (part, after) = rest.split_at_checked(len)?;
@@ -167,8 +169,8 @@ impl<'a> Frame<'a> {
         if !rest.is_empty() || is_stub && !(data.is_empty() && metadata.is_empty()) {
             return None;
         }
-        let stamp = Stamp {
-            place,
+        let stamp = FrameMeta {
+            location: place,
             position: u64_at(16)?,
             back: u32_at(12)?,
             revision: u64_at(24)?,
@@ -176,43 +178,43 @@ impl<'a> Frame<'a> {
             ends_append: flags & ENDS_APPEND != 0,
         };
         let event = NewEvent { id, kind, is_json: flags & IS_JSON != 0, data, metadata };
-        Some(Frame { stamp, stream, event, bytes: head.padded_bytes(), is_stub })
+        Some(Frame { meta: stamp, stream, event, bytes: head.padded_bytes(), is_stub })
     }
 
-    /// How far behind its beginning the next frame of the chunk begins.
-    pub fn step(&self) -> u64 {
-        let between = if self.stamp.ends_append { BETWEEN_RECORDS } else { 0 };
+    /// Distance from its beginning to the beginning of the next frame of the chunk.
+    pub fn next_distance(&self) -> u64 {
+        let between = if self.meta.ends_append { RECORD_GAP_BYTES } else { 0 };
         self.bytes as u64 + between
     }
 
-    /// A copy of the event.
+    /// Returns a copy of the event.
     pub fn to_recorded(self) -> RecordedEvent {
         RecordedEvent {
             stream: self.stream.to_string(),
-            revision: self.stamp.revision,
-            position: self.stamp.position,
+            revision: self.meta.revision,
+            position: self.meta.position,
             id: self.event.id,
             kind: self.event.kind.to_string(),
             is_json: self.event.is_json,
-            created: self.stamp.created,
+            created: self.meta.created,
             data: self.event.data.to_vec(),
             metadata: self.event.metadata.to_vec(),
         }
     }
 }
 
-/// Decodes a frame, first as it is, then with a checksum that fits. For fuzzing only.
+/// Decodes a frame, first unchanged, then with its right checksum. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
-    let place = Place { chunk: 3, offset: 96 };
+    let place = FrameLocation { chunk: 3, offset: 96 };
     let _ = Frame::decode(bytes, place).map(|frame| frame.to_recorded());
     let mut bytes = bytes.to_vec();
-    let Some(head) = FrameHead::decode(&bytes, bytes.len()) else { return };
+    let Some(head) = FrameHeader::decode(&bytes, bytes.len()) else { return };
     let sum = checksum(place.chunk, place.offset, &bytes[8..head.len as usize]);
     bytes[..8].copy_from_slice(&sum.to_le_bytes());
     if let Some(frame) = Frame::decode(&bytes, place) {
         let mut again = Vec::new();
         let encode = if frame.is_stub { encode_stub } else { encode };
-        encode(&mut again, frame.stream, &frame.event, &frame.stamp);
+        encode(&mut again, frame.stream, &frame.event, &frame.meta);
         assert_eq!(again[..head.len as usize], bytes[..head.len as usize], "one encoding");
     }
 }
@@ -221,12 +223,13 @@ pub fn fuzz(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn example() -> (Vec<u8>, Stamp) {
+    fn example() -> (Vec<u8>, FrameMeta) {
         let id = EventId::from_random([7; 16]);
         let event = NewEvent::json(id, "Opened", b"{}").with_metadata(b"m");
-        let place = Place { chunk: 3, offset: 96 };
+        let place = FrameLocation { chunk: 3, offset: 96 };
         let (position, back, revision, created) = (4096 + 96, 0, 5, 123);
-        let stamp = Stamp { place, position, back, revision, created, ends_append: true };
+        let stamp =
+            FrameMeta { location: place, position, back, revision, created, ends_append: true };
         let mut bytes = Vec::new();
         encode(&mut bytes, "cart-1", &event, &stamp);
         assert_eq!(bytes.len(), frame_bytes("cart-1", &event));
@@ -234,46 +237,46 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back() {
+    fn frame_round_trips() {
         let (bytes, stamp) = example();
-        let frame = Frame::decode(&bytes, stamp.place).expect("just written");
-        assert_eq!(frame.stamp, stamp);
+        let frame = Frame::decode(&bytes, stamp.location).expect("just written");
+        assert_eq!(frame.meta, stamp);
         assert_eq!(
             (frame.stream, frame.event.kind, frame.event.data),
             ("cart-1", "Opened", &b"{}"[..])
         );
         assert_eq!((frame.event.metadata, frame.event.is_json), (&b"m"[..], true));
-        assert_eq!(frame.step(), bytes.len() as u64 + 32);
+        assert_eq!(frame.next_distance(), bytes.len() as u64 + 32);
     }
 
     #[test]
-    fn a_stub_has_neither_data_nor_metadata() {
+    fn stub_has_neither_data_nor_metadata() {
         let (bytes, stamp) = example();
-        let frame = Frame::decode(&bytes, stamp.place).expect("just written");
+        let frame = Frame::decode(&bytes, stamp.location).expect("just written");
         assert!(!frame.is_stub);
         let mut stub = Vec::new();
         encode_stub(&mut stub, frame.stream, &frame.event, &stamp);
-        let read = Frame::decode(&stub, stamp.place).expect("just written");
-        assert_eq!((read.stamp, read.stream, read.is_stub), (stamp, "cart-1", true));
+        let read = Frame::decode(&stub, stamp.location).expect("just written");
+        assert_eq!((read.meta, read.stream, read.is_stub), (stamp, "cart-1", true));
         assert_eq!((read.event.id, read.event.kind), (frame.event.id, "Opened"));
         assert!(read.event.data.is_empty() && read.event.metadata.is_empty());
         assert!(stub.len() < bytes.len() + 8);
     }
 
     #[test]
-    fn no_changed_bit_and_no_other_place_is_taken_for_it() {
+    fn changed_bits_and_other_positions_are_rejected() {
         let (bytes, stamp) = example();
         let unpadded = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")) as usize;
         for bit in 0..unpadded * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(Frame::decode(&changed, stamp.place).is_none(), "bit {bit}");
+            assert!(Frame::decode(&changed, stamp.location).is_none(), "bit {bit}");
         }
         for len in 0..unpadded {
-            assert!(Frame::decode(&bytes[..len], stamp.place).is_none(), "{len} bytes");
+            assert!(Frame::decode(&bytes[..len], stamp.location).is_none(), "{len} bytes");
         }
-        let Place { chunk, offset } = stamp.place;
-        assert!(Frame::decode(&bytes, Place { chunk: chunk + 1, offset }).is_none());
-        assert!(Frame::decode(&bytes, Place { chunk, offset: offset + 8 }).is_none());
+        let FrameLocation { chunk, offset } = stamp.location;
+        assert!(Frame::decode(&bytes, FrameLocation { chunk: chunk + 1, offset }).is_none());
+        assert!(Frame::decode(&bytes, FrameLocation { chunk, offset: offset + 8 }).is_none());
     }
 }

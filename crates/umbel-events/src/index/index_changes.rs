@@ -1,36 +1,36 @@
-//! [`Changes`]: what appends change in the index, one after the other in few pieces of memory that
-//! are used again and again.
+//! [`IndexChanges`]: index changes of appends, in order, in a few reused buffers.
 
 use std::ops::Range;
 
-use crate::head::Head;
-use crate::view_tails::Placed;
+use crate::index::stream_head::StreamHead;
+use crate::index::unflushed_views::IndexedEvent;
 
-/// Memory that grew beyond so many bytes is given back.
-const BYTES_KEPT: usize = 1 << 20;
+/// Buffers that are larger than this are freed.
+const RETAINED_BYTES_MAX: usize = 1 << 20;
 
-/// One stream as an append leaves it.
+/// State of one stream after an append.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
+pub struct StreamChange<'a> {
     /// Its name.
     pub stream: &'a str,
     /// The hash of its name.
     pub hash: u64,
     /// Its head.
-    pub head: Head,
-    /// Revisions and positions of events that are not in the index yet, and are not its last.
+    pub head: StreamHead,
+    /// Revisions and positions of events that are not in the index yet, and are not the stream's
+    /// last.
     pub entries: &'a [(u64, u64)],
     /// Whether the stream had no event before.
     pub is_new: bool,
     text: &'a str,
-    placed: &'a [Kind],
+    events: &'a [EventSpan],
 }
 
-impl<'a> Change<'a> {
-    /// The events that change it, in order, as views know them.
-    pub fn placed(&self) -> impl Iterator<Item = Placed<'a>> + use<'a> {
+impl<'a> StreamChange<'a> {
+    /// Returns the events that change the stream, in order, as entries of views.
+    pub fn events(&self) -> impl Iterator<Item = IndexedEvent<'a>> + use<'a> {
         let text = self.text;
-        self.placed.iter().map(move |placed| Placed {
+        self.events.iter().map(move |placed| IndexedEvent {
             position: placed.position,
             revision: placed.revision,
             kind: &text[placed.kind.clone()],
@@ -38,144 +38,150 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What changes, stream by stream.
+/// Changes, stream by stream.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct IndexChanges {
     /// Names and types.
     text: String,
-    streams: Vec<Kept>,
+    streams: Vec<ChangeSpan>,
     entries: Vec<(u64, u64)>,
-    placed: Vec<Kind>,
+    events: Vec<EventSpan>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct ChangeSpan {
     stream: Range<usize>,
     hash: u64,
-    head: Head,
+    head: StreamHead,
     is_new: bool,
     entries: Range<usize>,
-    placed: Range<usize>,
+    events: Range<usize>,
 }
 
 /// An event with its type.
 #[derive(Debug)]
-struct Kind {
+struct EventSpan {
     position: u64,
     revision: u64,
     kind: Range<usize>,
 }
 
-/// How much was there at some moment.
+/// Lengths of the buffers at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Mark {
+pub struct Savepoint {
     text: usize,
     streams: usize,
     entries: usize,
-    placed: usize,
+    events: usize,
 }
 
-/// The change of a stream while it is put together.
+/// Builds the change of a stream.
 #[derive(Debug)]
-pub struct Growing<'a> {
-    changes: &'a mut Changes,
+pub struct ChangeBuilder<'a> {
+    changes: &'a mut IndexChanges,
     stream: Range<usize>,
     hash: u64,
     entries: usize,
-    placed: usize,
+    events: usize,
 }
 
-impl Changes {
-    /// Begins the change of a stream; it counts once [`Growing::finish`] was called.
-    pub fn begin(&mut self, stream: &str, hash: u64) -> Growing<'_> {
+impl IndexChanges {
+    /// Begins the change of a stream; it counts once [`ChangeBuilder::finish`] is called.
+    pub fn begin(&mut self, stream: &str, hash: u64) -> ChangeBuilder<'_> {
         let start = self.text.len();
         self.text.push_str(stream);
-        let (entries, placed) = (self.entries.len(), self.placed.len());
-        Growing { stream: start..self.text.len(), hash, entries, placed, changes: self }
+        let (entries, placed) = (self.entries.len(), self.events.len());
+        ChangeBuilder {
+            stream: start..self.text.len(),
+            hash,
+            entries,
+            events: placed,
+            changes: self,
+        }
     }
 
-    /// How many there are.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Change<'_>> + Clone {
-        self.since(0)
+    /// Returns all changes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = StreamChange<'_>> + Clone {
+        self.changes_from(0)
     }
 
-    /// The stream of one of them.
+    /// Returns the stream of a change.
     #[inline]
     pub fn stream(&self, index: usize) -> Option<&str> {
         Some(&self.text[self.streams.get(index)?.stream.clone()])
     }
 
-    /// Those from the one with this index on.
-    pub fn since(&self, first: usize) -> impl Iterator<Item = Change<'_>> + Clone {
+    /// Returns the changes from this index on.
+    pub fn changes_from(&self, first: usize) -> impl Iterator<Item = StreamChange<'_>> + Clone {
         self.streams[first..].iter().map(|kept| self.change(kept))
     }
 
-    // Not a call: what is given back through memory that was just written has to wait for it.
+    // Inlined: a return through memory that was just written would have to wait for it.
     #[inline(always)]
-    fn change(&self, kept: &Kept) -> Change<'_> {
-        Change {
+    fn change(&self, kept: &ChangeSpan) -> StreamChange<'_> {
+        StreamChange {
             stream: &self.text[kept.stream.clone()],
             hash: kept.hash,
             head: kept.head,
             entries: &self.entries[kept.entries.clone()],
             is_new: kept.is_new,
             text: &self.text,
-            placed: &self.placed[kept.placed.clone()],
+            events: &self.events[kept.events.clone()],
         }
     }
 
-    /// This moment.
-    pub fn mark(&self) -> Mark {
-        Mark {
+    /// Returns the present lengths.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint {
             text: self.text.len(),
             streams: self.streams.len(),
             entries: self.entries.len(),
-            placed: self.placed.len(),
+            events: self.events.len(),
         }
     }
 
-    /// Forgets what came after a moment.
-    pub fn take_back(&mut self, mark: Mark) {
+    /// Removes the changes after a savepoint.
+    pub fn roll_back(&mut self, mark: Savepoint) {
         self.text.truncate(mark.text);
         self.streams.truncate(mark.streams);
         self.entries.truncate(mark.entries);
-        self.placed.truncate(mark.placed);
+        self.events.truncate(mark.events);
     }
 
-    /// Forgets all of them, but keeps their memory, unless it is much.
+    /// Removes all changes, but keeps their memory, unless it is large.
     pub fn clear(&mut self) {
         let bytes = self.text.capacity()
-            + self.streams.capacity() * size_of::<Kept>()
+            + self.streams.capacity() * size_of::<ChangeSpan>()
             + self.entries.capacity() * size_of::<(u64, u64)>()
-            + self.placed.capacity() * size_of::<Kind>();
-        if bytes > BYTES_KEPT {
-            *self = Changes::default();
+            + self.events.capacity() * size_of::<EventSpan>();
+        if bytes > RETAINED_BYTES_MAX {
+            *self = IndexChanges::default();
         }
-        self.take_back(Mark { text: 0, streams: 0, entries: 0, placed: 0 });
+        self.roll_back(Savepoint { text: 0, streams: 0, entries: 0, events: 0 });
     }
 }
 
-impl Growing<'_> {
-    /// An event that is not in the index yet and is not the stream's last.
-    pub fn entry(&mut self, revision: u64, position: u64) {
+impl ChangeBuilder<'_> {
+    /// Adds an event that is not in the index yet and is not the stream's last.
+    pub fn add_entry(&mut self, revision: u64, position: u64) {
         self.changes.entries.push((revision, position));
     }
 
-    /// An event that changes the stream, as views know it.
-    pub fn place(&mut self, placed: &Placed<'_>) {
-        let Changes { text, placed: all, .. } = &mut *self.changes;
-        let Placed { position, revision, kind } = *placed;
-        // Most events are of the type of the one before.
+    /// Adds an event that changes the stream, as an entry of views.
+    pub fn add_event(&mut self, placed: &IndexedEvent<'_>) {
+        let IndexChanges { text, events: all, .. } = &mut *self.changes;
+        let IndexedEvent { position, revision, kind } = *placed;
+        // Most events have the type of the event before.
         let same = all.last().filter(|last| text[last.kind.clone()] == *kind);
         let kind = match same {
             Some(last) => last.kind.clone(),
@@ -185,15 +191,15 @@ impl Growing<'_> {
                 start..text.len()
             }
         };
-        all.push(Kind { position, revision, kind });
+        all.push(EventSpan { position, revision, kind });
     }
 
-    /// The stream is left like this.
-    pub fn finish(self, head: Head, is_new: bool) {
-        let Growing { changes, stream, hash, entries, placed } = self;
+    /// Completes the change with the stream's new head.
+    pub fn finish(self, head: StreamHead, is_new: bool) {
+        let ChangeBuilder { changes, stream, hash, entries, events: placed } = self;
         let entries = entries..changes.entries.len();
-        let placed = placed..changes.placed.len();
-        changes.streams.push(Kept { stream, hash, head, is_new, entries, placed });
+        let placed = placed..changes.events.len();
+        changes.streams.push(ChangeSpan { stream, hash, head, is_new, entries, events: placed });
     }
 }
 
@@ -201,49 +207,57 @@ impl Growing<'_> {
 mod tests {
     use super::*;
 
-    fn head(id: u64) -> Head {
-        Head { id, last_revision: 0, last_position: id, is_tombstoned: false, settings: None }
+    fn head(id: u64) -> StreamHead {
+        StreamHead {
+            id,
+            last_revision: 0,
+            last_position: id,
+            is_tombstoned: false,
+            retention: None,
+        }
     }
 
-    fn add(changes: &mut Changes, stream: &str, kinds: &[&str]) {
+    fn add(changes: &mut IndexChanges, stream: &str, kinds: &[&str]) {
         let mut growing = changes.begin(stream, stream.len() as u64);
         for (revision, kind) in (0..).zip(kinds) {
-            growing.entry(revision, 96 + revision);
-            growing.place(&Placed { position: 96 + revision, revision, kind });
+            growing.add_entry(revision, 96 + revision);
+            growing.add_event(&IndexedEvent { position: 96 + revision, revision, kind });
         }
         growing.finish(head(7), kinds.len() > 1);
     }
 
-    fn told(changes: &Changes) -> Vec<(String, usize, Vec<String>)> {
-        let kinds = |change: &Change<'_>| change.placed().map(|p| p.kind.to_string()).collect();
-        let told =
-            |change: Change<'_>| (change.stream.to_string(), change.entries.len(), kinds(&change));
-        changes.iter().map(told).collect()
+    fn contents(changes: &IndexChanges) -> Vec<(String, usize, Vec<String>)> {
+        let kinds =
+            |change: &StreamChange<'_>| change.events().map(|p| p.kind.to_string()).collect();
+        let describe = |change: StreamChange<'_>| {
+            (change.stream.to_string(), change.entries.len(), kinds(&change))
+        };
+        changes.iter().map(describe).collect()
     }
 
     #[test]
-    fn changes_come_back_in_order_also_after_some_were_taken_back() {
-        let mut changes = Changes::default();
+    fn changes_keep_their_order_after_a_rollback() {
+        let mut changes = IndexChanges::default();
         add(&mut changes, "cart-1", &["A", "A", "B"]);
-        let mark = changes.mark();
+        let mark = changes.savepoint();
         add(&mut changes, "cart-2", &["B"]);
-        assert_eq!(changes.since(1).map(|change| change.hash).collect::<Vec<_>>(), [6]);
+        assert_eq!(changes.changes_from(1).map(|change| change.hash).collect::<Vec<_>>(), [6]);
         assert_eq!((changes.stream(1), changes.stream(2)), (Some("cart-2"), None));
-        let both = told(&changes);
+        let both = contents(&changes);
         assert_eq!(both[0], ("cart-1".into(), 3, vec!["A".into(), "A".into(), "B".into()]));
         assert_eq!(both[1], ("cart-2".into(), 1, vec!["B".into()]));
-        changes.take_back(mark);
-        assert_eq!(told(&changes), both[..1]);
+        changes.roll_back(mark);
+        assert_eq!(contents(&changes), both[..1]);
         add(&mut changes, "", &["", "C"]);
-        assert_eq!(told(&changes)[1], (String::new(), 2, vec![String::new(), "C".into()]));
+        assert_eq!(contents(&changes)[1], (String::new(), 2, vec![String::new(), "C".into()]));
         changes.clear();
         assert!(changes.is_empty() && changes.iter().next().is_none());
     }
 
     #[test]
-    fn much_memory_is_given_back() {
-        let mut changes = Changes::default();
-        add(&mut changes, &"x".repeat(2 * BYTES_KEPT), &["A"]);
+    fn large_buffer_frees_its_memory() {
+        let mut changes = IndexChanges::default();
+        add(&mut changes, &"x".repeat(2 * RETAINED_BYTES_MAX), &["A"]);
         changes.clear();
         assert_eq!(changes.text.capacity(), 0);
         add(&mut changes, "few", &["A"]);

@@ -1,8 +1,9 @@
-//! [`IndexMarker`]: up to where a part of the index holds the event log, and of which log that is.
+//! [`IndexMarker`]: position up to which a part of the index holds the event log, with the log's
+//! lineage.
 //!
-//! FORMAT: `docs/formats/event-index.md`. Copies of a store that went on apart have other events at
-//! the same positions. Each wrote them into chunks of its own, whose keys are random: the position
-//! and the key of the chunk that it lies in belong to one history.
+//! FORMAT: `docs/formats/event-index.md`. Copies of a store that diverged have different events at
+//! the same positions. Each copy wrote them into its own chunks, whose keys are random. So the
+//! position and the key of its chunk identify one lineage.
 
 use std::ops::Range;
 
@@ -10,17 +11,17 @@ use umbel_base::{Error, Result};
 
 use crate::event_log::EventLog;
 
-/// What a keyspace of the index was flushed with.
+/// Marker of a keyspace's last flush.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexMarker {
-    /// It holds everything up to here; 0 where it holds nothing.
+    /// The keyspace holds everything up to this position; 0 where it holds nothing.
     pub position: u64,
-    /// The key of the chunk that the position lies in; `None` where an earlier version wrote it.
+    /// Key of the chunk that has the position; `None` where an earlier version wrote the marker.
     pub key: Option<u64>,
 }
 
 impl IndexMarker {
-    /// The marker of a keyspace of this name.
+    /// Decodes the marker of a keyspace with this name.
     pub fn decode(bytes: &[u8], keyspace: &str) -> Result<IndexMarker> {
         let number = |bytes: &[u8]| Some(u64::from_le_bytes(*bytes.first_chunk()?));
         let read = match bytes.len() {
@@ -36,19 +37,19 @@ impl IndexMarker {
     }
 }
 
-/// Makes markers of positions that mostly lie in the same chunk.
+/// Encodes markers of positions that are mostly in the same chunk.
 #[derive(Debug, Default)]
-pub struct MarkerMaker {
+pub struct MarkerEncoder {
     positions: Range<u64>,
     key: u64,
 }
 
-impl MarkerMaker {
-    /// The bytes of a marker for this position.
+impl MarkerEncoder {
+    /// Returns the bytes of a marker for this position.
     #[inline]
     pub fn encode(&mut self, position: u64, log: &EventLog) -> [u8; 16] {
         if !self.positions.contains(&position) {
-            (self.positions, self.key) = log.positions_and_key(position);
+            (self.positions, self.key) = log.chunk_range_and_key(position);
         }
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&position.to_le_bytes());
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_of_an_earlier_version_has_no_key_and_others_are_refused() {
+    fn earlier_marker_version_has_no_key_and_others_are_rejected() {
         let bytes: Vec<u8> = [7u64, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
         let read = |bytes: &[u8]| IndexMarker::decode(bytes, "heads");
         assert_eq!(read(&bytes).unwrap(), IndexMarker { position: 7, key: Some(9) });

@@ -1,7 +1,7 @@
-//! [`Index`]: the keyspaces that are made of the event log and can be made of it again.
+//! [`Index`]: keyspaces that are derived from the event log and can be rebuilt from it.
 //!
-//! They have no log of their own: each flush stores up to which position it holds, and what comes
-//! after that is read from the event log at the next open.
+//! They have no WAL of their own. Each flush stores the position up to which they hold the log. The
+//! next open reads later events from the event log.
 
 use std::path::Path;
 
@@ -10,46 +10,54 @@ use umbel::{
 };
 use umbel_base::{Error, Result};
 
-use crate::changes::Change;
 use crate::event_log::EventLog;
-use crate::head::Head;
-use crate::index_marker::{IndexMarker, MarkerMaker};
-use crate::views::Views;
+use crate::index::index_changes::StreamChange;
+use crate::index::index_progress::{IndexMarker, MarkerEncoder};
+use crate::index::stream_head::StreamHead;
+use crate::index::views::Views;
 
-/// Which events a stream has: stream id and revision, big-endian, to position.
+pub mod index_changes;
+pub mod index_progress;
+pub mod stream_existence;
+pub mod stream_head;
+pub mod unflushed_views;
+pub mod view_block;
+pub mod views;
+
+/// Positions of a stream's events. The key is stream id and revision, big-endian.
 const EVENTS: &str = "events";
-/// The head of each stream, by its name.
+/// Head of each stream, by its name.
 const HEADS: &str = "heads";
-/// The events of each view, by their numbers.
+/// Events of each view, by their numbers.
 const VIEWS: &str = "views";
 
-/// The filters of the tables. Names that never were do not come here, so that one which is made
-/// quickly is worth more than one that lets fewer through.
+/// Filter of the tables. Lookups of absent names do not reach it. So fast construction matters more
+/// than a low false-positive rate.
 const FILTER: LevelFilter =
     LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 10, probes: None };
 
-/// How many tables level 0 has when they go down. A flush brings what one chunk of the log has, a
-/// tenth of a memtable, and writing these few bytes anew was the most that a fill had to do; names
-/// that never were ask none of these tables.
-const LEVEL0_TABLES: usize = 8;
+/// Number of level-0 tables that starts their compaction. A flush writes the events of one chunk, a
+/// tenth of a memtable. Rewriting these few bytes was the largest cost of filling a store. Lookups
+/// of absent names probe none of these tables.
+const LEVEL0_TABLES_MAX: usize = 8;
 
-/// The keyspaces.
+/// The keyspaces of the index.
 #[derive(Debug)]
 pub struct Index {
     db: Db,
     read_only: bool,
     heads: Keyspace,
     events: Keyspace,
-    /// The numbers of events in views.
+    /// Numbers of events in views.
     pub views: Views,
 }
 
-/// Changes on their way into the index.
+/// A batch of index changes.
 #[derive(Debug)]
 pub struct IndexBatch {
     batch: Batch,
     head: Vec<u8>,
-    markers: MarkerMaker,
+    markers: MarkerEncoder,
 }
 
 fn event_key(id: u64, revision: u64) -> [u8; 16] {
@@ -60,7 +68,7 @@ fn event_key(id: u64, revision: u64) -> [u8; 16] {
 }
 
 impl Index {
-    /// Opens the index in a folder, of the store with this seed.
+    /// Opens the index in a folder, for the store with this seed.
     pub fn open(folder: &Path, options: Options, read_only: bool, seed: [u8; 16]) -> Result<Index> {
         let db = match read_only {
             true => Db::open_read_only(folder, options)?,
@@ -69,7 +77,7 @@ impl Index {
         let wanted = KeyspaceOptions {
             log: false,
             level_filters: Some([FILTER; limits::LEVELS]),
-            level0_tables: LEVEL0_TABLES,
+            level0_tables: LEVEL0_TABLES_MAX,
             ..KeyspaceOptions::default()
         };
         let keyspace = |name: &str| match read_only {
@@ -79,13 +87,13 @@ impl Index {
             }),
         };
         let (mut heads, mut events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
-        if marker(&heads)?.position > marker(&events)?.position {
-            // An earlier version flushed each by itself. What the heads hold beyond the events is
-            // no help then: the event that was a stream's last one is in the former head alone.
+        if read_marker(&heads)?.position > read_marker(&events)?.position {
+            // An earlier version flushed each keyspace by itself. Heads beyond the events are
+            // useless then: only the former head had the position of the stream's last event.
             if read_only {
                 return Err(Error::invalid(format!(
                     "the index in {} was left by a process that was killed, and lacks events; open \
-                     the store for writing once, which makes the index anew",
+                     the store for writing once, which rebuilds the index",
                     folder.display()
                 )));
             }
@@ -96,52 +104,55 @@ impl Index {
             }
             (heads, events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
         }
-        // The event that was a stream's last one gets its entry with the next head of the stream.
+        // The entry of a stream's last event is written with the stream's next head.
         heads.flush_with(&events);
         let views = keyspace(VIEWS)?;
-        let through = marker(&views)?.position;
+        let through = read_marker(&views)?.position;
         let views = Views::new(&db, views, seed, through);
         Ok(Index { db, read_only, heads, events, views })
     }
 
-    /// The position up to which all of it holds what the log has, after a crash too; 0 where it
-    /// holds nothing.
+    /// Position up to which all keyspaces durably hold the log; 0 where they hold nothing.
     pub fn durable_through(&self) -> Result<u64> {
         Ok(self.streams_through()?.min(self.views_through()?))
     }
 
-    /// The same of what is kept of streams.
+    /// The same for the stream keyspaces.
     pub fn streams_through(&self) -> Result<u64> {
-        Ok(marker(&self.heads)?.position.min(marker(&self.events)?.position))
+        Ok(read_marker(&self.heads)?.position.min(read_marker(&self.events)?.position))
     }
 
-    /// The same of the views.
+    /// The same for the views.
     pub fn views_through(&self) -> Result<u64> {
-        Ok(marker(self.views.keyspace())?.position)
+        Ok(read_marker(self.views.keyspace())?.position)
     }
 
-    /// What each part of it was flushed with.
+    /// Markers of the keyspaces' last flushes.
     pub fn markers(&self) -> Result<[IndexMarker; 3]> {
-        Ok([marker(&self.heads)?, marker(&self.events)?, marker(self.views.keyspace())?])
+        Ok([
+            read_marker(&self.heads)?,
+            read_marker(&self.events)?,
+            read_marker(self.views.keyspace())?,
+        ])
     }
 
-    /// The head of a stream; `None` where it never had an event.
-    pub fn head(&self, stream: &str) -> Result<Option<Head>> {
-        let found = self.heads.get_with(stream, Head::decode)?;
+    /// Returns the head of a stream; `None` where it never had an event.
+    pub fn head(&self, stream: &str) -> Result<Option<StreamHead>> {
+        let found = self.heads.get_with(stream, StreamHead::decode)?;
         match found {
             None => Ok(None),
             Some(Some(head)) => Ok(Some(head)),
-            Some(None) => Err(malformed(self.db.path(), "head", stream)),
+            Some(None) => Err(corruption(self.db.path(), "head", stream)),
         }
     }
 
-    /// Positions of events of the stream with this id, from `first` to `last`, both included, in
-    /// order; at most `most` of them, from the end where `backwards`.
+    /// Returns positions of events of the stream with this id, from `first` to `last`, both
+    /// included, in order. At most `limit`, from the end where `backwards`.
     pub fn positions(
         &self,
         id: u64,
         (first, last): (u64, u64),
-        most: usize,
+        limit: usize,
         backwards: bool,
     ) -> Result<Vec<(u64, u64)>> {
         let range = event_key(id, first)..=event_key(id, last);
@@ -151,27 +162,27 @@ impl Index {
                 let revision = u64::from_be_bytes(*key.last_chunk()?);
                 Some((revision, u64::from_le_bytes(value.try_into().ok()?)))
             };
-            read().ok_or_else(|| malformed(self.db.path(), "entry", &id.to_string()))
+            read().ok_or_else(|| corruption(self.db.path(), "entry", &id.to_string()))
         };
         let found = self.events.range(range);
         match backwards {
-            true => found.rev().take(most).map(entry).collect(),
-            false => found.take(most).map(entry).collect(),
+            true => found.rev().take(limit).map(entry).collect(),
+            false => found.take(limit).map(entry).collect(),
         }
     }
 
-    /// The position of one event.
+    /// Returns the position of one event.
     pub fn position(&self, id: u64, revision: u64) -> Result<Option<u64>> {
         Ok(self.positions(id, (revision, revision), 1, false)?.first().map(|(_, at)| *at))
     }
 
-    /// A batch of changes.
+    /// Creates a batch of changes.
     pub fn batch(&self) -> IndexBatch {
-        IndexBatch { batch: self.db.batch(), head: Vec::new(), markers: MarkerMaker::default() }
+        IndexBatch { batch: self.db.batch(), head: Vec::new(), markers: MarkerEncoder::default() }
     }
 
-    /// Adds what changed in a stream to a batch.
-    pub fn add(&self, batch: &mut IndexBatch, change: &Change<'_>) {
+    /// Adds a stream's change to a batch.
+    pub fn add(&self, batch: &mut IndexBatch, change: &StreamChange<'_>) {
         let IndexBatch { batch, head, .. } = batch;
         for (revision, position) in change.entries {
             let key = event_key(change.head.id, *revision);
@@ -182,8 +193,8 @@ impl Index {
         batch.put(&self.heads, change.stream.as_bytes(), head);
     }
 
-    /// Commits a batch that makes the index hold everything of the log up to `position`. Where the
-    /// store is open for reading only, the batch is kept in memory.
+    /// Commits a batch with which the index holds all of the log up to `position`. Where the store
+    /// is open for reading only, the batch stays in memory.
     pub fn commit(&self, batch: &mut IndexBatch, (log, position): (&EventLog, u64)) -> Result<()> {
         let IndexBatch { batch, markers, .. } = batch;
         if self.read_only {
@@ -195,20 +206,20 @@ impl Index {
         batch.try_commit(Durability::Buffered)
     }
 
-    /// Whether what is only in memory takes more than half of the memory budget, as it may where
+    /// Whether data in memory alone takes more than half of the memory budget, as is possible where
     /// the store is open for reading only.
-    pub fn is_too_long_for_memory(&self) -> bool {
+    pub fn exceeds_memory(&self) -> bool {
         let (bytes, budget) = self.db.memtable_bytes();
         bytes + self.views.bytes() as u64 > budget / 2
     }
 
-    /// Whether a commit would be held back now.
-    pub fn holds_back(&self) -> bool {
-        self.heads.holds_back() || self.events.holds_back()
+    /// Whether a commit would meet a write stall now.
+    pub fn is_write_stalled(&self) -> bool {
+        self.heads.is_write_stalled() || self.events.is_write_stalled()
     }
 
-    /// Deletes entries of events that are gone, given by the stream's id and their revision.
-    pub fn forget(&self, entries: &[(u64, u64)]) -> Result<()> {
+    /// Deletes entries of removed events, given by the stream's id and their revision.
+    pub fn delete_entries(&self, entries: &[(u64, u64)]) -> Result<()> {
         let mut batch = self.db.batch();
         for (id, revision) in entries {
             batch.delete(&self.events, event_key(*id, *revision));
@@ -216,54 +227,54 @@ impl Index {
         batch.try_commit(Durability::Buffered)
     }
 
-    /// Makes durable what is in it, which holds everything of the log up to `position` at least.
-    /// REQUIRES: nobody else does the same.
+    /// Makes the index durable, which holds at least everything of the log up to `position`.
+    /// REQUIRES: no other thread does the same.
     pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
-        let mut markers = MarkerMaker::default();
-        // What goes into the views is in the other keyspaces by then.
-        let through = self.views.write(&self.db, &mut |through| markers.encode(through, log))?;
+        let mut markers = MarkerEncoder::default();
+        // Entries that go into the views are already in the other keyspaces.
+        let through = self.views.flush(&self.db, &mut |through| markers.encode(through, log))?;
         let through = through.max(position);
         let (marker, views) = (markers.encode(through, log), self.views.keyspace());
         match self.streams_through()? > through {
-            // The views of a store that had none are being made.
+            // The views of a store that had none are being built.
             true => self.db.flush_all(&[views], &marker),
             false => self.db.flush_all(&[&self.heads, &self.events, views], &marker),
         }
     }
 
-    /// Names of streams that begin with `prefix`, in order, behind the name `after`.
-    pub fn names(
+    /// Returns names of streams that begin with `prefix`, in order, after the name `after`.
+    pub fn stream_names(
         &self,
         prefix: &str,
         after: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<(String, Head)>> {
+        limit: usize,
+    ) -> Result<Vec<(String, StreamHead)>> {
         let mut start = after.map_or_else(|| prefix.as_bytes().to_vec(), |a| a.as_bytes().to_vec());
         if after.is_some() {
             start.push(0);
         }
         let mut names = Vec::new();
-        for entry in self.heads.range(start..).take(most) {
+        for entry in self.heads.range(start..).take(limit) {
             let (key, value) = entry?;
             if !key.starts_with(prefix.as_bytes()) {
                 break;
             }
-            let wrong = || malformed(self.db.path(), "head", &String::from_utf8_lossy(&value));
-            let head = Head::decode(&value).ok_or_else(wrong)?;
+            let wrong = || corruption(self.db.path(), "head", &String::from_utf8_lossy(&value));
+            let head = StreamHead::decode(&value).ok_or_else(wrong)?;
             names.push((String::from_utf8(key).map_err(|_| wrong())?, head));
         }
         Ok(names)
     }
 
-    /// Hands the names of streams to `visit`, in order, behind the name `after`. Returns the last
+    /// Passes the names of streams to `visit`, in order, after the name `after`. Returns the last
     /// of them where there may be more.
-    pub fn visit_names(
+    pub fn visit_stream_names(
         &self,
         after: Option<&[u8]>,
-        most: usize,
+        limit: usize,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>> {
-        let mut cursor = self.heads.cursor_once::<&[u8]>(..)?;
+        let mut cursor = self.heads.cursor_uncached::<&[u8]>(..)?;
         match after {
             Some(after) => {
                 cursor.seek(after)?;
@@ -274,12 +285,12 @@ impl Index {
             None => cursor.seek_to_first()?,
         }
         let mut last = None;
-        for number in 1..=most {
+        for number in 1..=limit {
             if !cursor.valid() {
                 return Ok(None);
             }
             visit(cursor.key());
-            if number == most {
+            if number == limit {
                 last = Some(cursor.key().to_vec());
             }
             cursor.next()?;
@@ -287,22 +298,22 @@ impl Index {
         Ok(last)
     }
 
-    /// The store below.
+    /// Returns the underlying key-value store.
     pub fn db(&self) -> &Db {
         &self.db
     }
 }
 
-fn marker(keyspace: &Keyspace) -> Result<IndexMarker> {
+fn read_marker(keyspace: &Keyspace) -> Result<IndexMarker> {
     match keyspace.marker() {
         Some(marker) => IndexMarker::decode(&marker, keyspace.name()),
         None => Ok(IndexMarker::default()),
     }
 }
 
-fn malformed(folder: &Path, what: &str, of: &str) -> Error {
+fn corruption(folder: &Path, what: &str, of: &str) -> Error {
     let reason = format!(
-        "the {what} of stream '{}' is malformed; with this folder removed, the index is made anew \
+        "the {what} of stream '{}' is malformed; remove this folder, and the index is rebuilt \
          from the event log",
         of.escape_debug()
     );

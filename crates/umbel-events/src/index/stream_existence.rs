@@ -1,48 +1,49 @@
-//! [`Existence`]: whether a stream can ever have had an event, from one line of memory.
+//! [`StreamExistence`]: filter of the streams that have ever had an event; a probe reads one cache
+//! line.
 //!
-//! INVARIANT: a stream is put into the index first, then into the filter, and is visible after
-//! that. So a stream that the filter denies has no visible event, and the one who appends finds
-//! those that are not visible yet among what he put ahead of the index.
+//! INVARIANT: a stream is put into the index first, then into the filter, and becomes visible after
+//! that. So a stream that the filter excludes has no visible event. The appender finds events that
+//! are not visible yet among its pending heads.
 
 use std::path::Path;
 
 use umbel_base::Result;
 use umbel_env::Env;
 use umbel_existence::{
-    Covered, ExistenceFilter, ExistenceOptions, ExistenceReader, Progress, Source,
+    Coverage, ExistenceFilter, ExistenceOptions, ExistenceReader, HashSource, StepProgress,
 };
-pub use umbel_existence::{ExistenceStats, Size};
+pub use umbel_existence::{ExistenceSize, ExistenceStats};
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::changes::Change;
 use crate::event_log::EventLog;
 use crate::index::Index;
+use crate::index::index_changes::StreamChange;
 use crate::limits::POSITION_MAX;
 
-/// So many names are put into the filter at once.
-const INSERTED_TOGETHER: usize = 32;
+/// Number of names that are inserted into the filter at a time.
+const INSERT_BATCH: usize = 32;
 
-/// Whether a stream can ever have had an event.
+/// Filter of the streams that have ever had an event.
 #[derive(Debug)]
-pub struct Existence {
+pub struct StreamExistence {
     filter: ExistenceFilter,
     secret: HashSecret,
 }
 
-/// Hands out the hashes of all streams.
-struct Heads<'a> {
+/// Iterates over the hashes of all streams.
+struct HeadHashes<'a> {
     index: &'a Index,
     secret: &'a HashSecret,
 }
 
-impl Source for Heads<'_> {
+impl HashSource for HeadHashes<'_> {
     fn hashes(
         &self,
         after: Option<&[u8]>,
-        most: usize,
+        limit: usize,
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>> {
-        self.index.visit_names(after, most, |name| output.push(hash_key(self.secret, name)))
+        self.index.visit_stream_names(after, limit, |name| output.push(hash_key(self.secret, name)))
     }
 
     fn is_busy(&self) -> bool {
@@ -50,72 +51,73 @@ impl Source for Heads<'_> {
     }
 }
 
-/// By what a filter knows that it is of the store with this seed, and of its hash.
-fn whose(seed: [u8; 16]) -> (u64, u64) {
+/// Returns the filter's identity for the store with this seed, and that of its hash.
+fn filter_identity(seed: [u8; 16]) -> (u64, u64) {
     let (store, hash) = seed.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     (number(store), number(hash))
 }
 
-/// Up to where the log was durable when the filter in this folder was flushed last, with the key of
-/// the chunk there; 0 where no file tells. Of the store with this seed, where it is known.
-pub fn covered_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> Covered {
-    let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(whose));
+/// Coverage of the filter in this folder: the durable end of the log at its last flush, with the
+/// key of the chunk there. 0 where no file has it. Where `seed` is known, only a filter of its
+/// store counts.
+pub fn coverage_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> Coverage {
+    let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(filter_identity));
     let covered = covered.ok().flatten().filter(|covered| covered.position <= POSITION_MAX);
     covered.unwrap_or_default()
 }
 
-/// What a filter covers that has everything of the log up to a position.
-fn covered(log: &EventLog, position: u64) -> Covered {
-    Covered { position, history: log.positions_and_key(position).1 }
+/// Coverage of a filter that holds everything of the log up to a position.
+fn coverage_through(log: &EventLog, position: u64) -> Coverage {
+    Coverage { position, history: log.chunk_range_and_key(position).1 }
 }
 
-impl Existence {
-    /// Opens the filter of the store whose names are hashed with what `seed` makes. One of another
-    /// log, such as that of a copy of the store that went on by itself, is made anew.
+impl StreamExistence {
+    /// Opens the filter of the store whose names are hashed with a secret derived from `seed`.
+    /// Rebuilds a filter of another log, such as that of a diverged copy of the store.
     pub fn open(
         env: &Env,
         folder: &Path,
-        (size, seed): (Size, [u8; 16]),
+        (size, seed): (ExistenceSize, [u8; 16]),
         log: &EventLog,
-    ) -> Result<Existence> {
-        let (store, hash) = whose(seed);
+    ) -> Result<StreamExistence> {
+        let (store, hash) = filter_identity(seed);
         let options = ExistenceOptions { size, hash, store, ..ExistenceOptions::default() };
-        let is_ours = |covered: Covered| {
+        let is_ours = |covered: Coverage| {
             let key = Some(covered.history).filter(|key| *key != 0);
-            // What cannot be read says nothing for it.
-            log.has_history(covered.position, key).unwrap_or(false)
+            // An unreadable chunk does not confirm the filter's lineage.
+            log.is_lineage_of(covered.position, key).unwrap_or(false)
         };
         let filter = ExistenceFilter::open_checked(env, folder, options, &is_ours)?;
-        Ok(Existence { filter, secret: HashSecret::from_seed(seed) })
+        Ok(StreamExistence { filter, secret: HashSecret::from_seed(seed) })
     }
 
-    /// No filter, for who may not change a file.
-    pub fn none(seed: [u8; 16]) -> Existence {
-        Existence { filter: ExistenceFilter::none(), secret: HashSecret::from_seed(seed) }
+    /// Returns a disabled filter, for a store whose files must not change.
+    pub fn disabled(seed: [u8; 16]) -> StreamExistence {
+        StreamExistence { filter: ExistenceFilter::disabled(), secret: HashSecret::from_seed(seed) }
     }
 
-    /// Whether it has to be made anew from the index, which needs nothing of the log for that.
-    pub fn is_lost(&self) -> bool {
+    /// Whether the filter must be rebuilt from the index, without reading the log.
+    pub fn needs_rebuild(&self) -> bool {
         self.filter.stats().lost.is_some()
     }
 
-    /// The hash of a name.
+    /// Returns the hash of a name.
     pub fn hash(&self, stream: &str) -> u64 {
         hash_key(&self.secret, stream.as_bytes())
     }
 
-    /// Everything up to this position is in it, whatever happened.
-    pub fn covered(&self) -> u64 {
+    /// Position up to which the filter certainly holds all streams.
+    pub fn covered_position(&self) -> u64 {
         self.filter.covered()
     }
 
-    /// Forgets that it covers more than `position`.
+    /// Reduces its coverage to `position`.
     pub fn truncate(&self, log: &EventLog, position: u64) -> Result<()> {
-        self.filter.truncate(covered(log, position))
+        self.filter.truncate(coverage_through(log, position))
     }
 
-    /// Has what will be asked of the stream fetched from memory, where something will.
+    /// Prefetches the memory of a probe for the stream, unless the filter is disabled.
     #[inline]
     pub fn prefetch(&self, stream: &str) {
         if umbel_arena::PREFETCHES && self.filter.is_on() {
@@ -129,23 +131,23 @@ impl Existence {
         self.filter.may_contain(hash)
     }
 
-    /// Somebody who asks again and again: he need not look up each time which filter to ask.
+    /// Returns a reader for repeated probes, which need not look up the current filter each time.
     pub fn reader(&self) -> ExistenceReader {
         self.filter.reader()
     }
 
-    /// Notes that a stream which it said may be there is not.
+    /// Records a false positive.
     #[inline]
-    pub fn note_in_vain(&self) {
-        self.filter.note_in_vain();
+    pub fn note_false_positive(&self) {
+        self.filter.note_false_positive();
     }
 
-    /// Takes in the streams that are new. Says whether a step should come soon. REQUIRES: they are
-    /// in the index.
+    /// Inserts the new streams. Returns whether a step is due soon. REQUIRES: the streams are in
+    /// the index.
     #[inline]
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = Change<'a>>) -> bool {
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = StreamChange<'a>>) -> bool {
         let mut hashes = changes.filter(|change| change.is_new).map(|change| change.hash);
-        let mut some = [0; INSERTED_TOGETHER];
+        let mut some = [0; INSERT_BATCH];
         loop {
             let mut count = 0;
             for (place, hash) in some.iter_mut().zip(&mut hashes) {
@@ -160,18 +162,18 @@ impl Existence {
         self.filter.wants_step()
     }
 
-    /// Makes durable what it holds, which is everything of the log up to `position`.
+    /// Makes the filter durable, which holds everything of the log up to `position`.
     /// REQUIRES: the log is durable up to there.
     pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
-        self.filter.flush(covered(log, position))
+        self.filter.flush(coverage_through(log, position))
     }
 
-    /// One step of what is to be done in the background, and whether there is more.
-    pub fn step(&self, index: &Index) -> Result<Progress> {
-        self.filter.step(&Heads { index, secret: &self.secret })
+    /// Does one step of the filter's background work, and returns whether there is more.
+    pub fn step(&self, index: &Index) -> Result<StepProgress> {
+        self.filter.step(&HeadHashes { index, secret: &self.secret })
     }
 
-    /// What it says about itself.
+    /// Returns the statistics of the filter.
     pub fn stats(&self) -> ExistenceStats {
         self.filter.stats()
     }

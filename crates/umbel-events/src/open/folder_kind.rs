@@ -1,41 +1,41 @@
-//! What a folder without a table of chunks holds, where that can be told.
+//! Detects what a folder without a chunk manifest holds.
 
 use std::path::Path;
 
 use umbel_env::{Env, check_path};
 
-use crate::backup_manifest::check_no_backup;
-use crate::chunk_table::{ChunkTable, chunk_folder};
-use crate::error::{Error, Result};
+use crate::backup::backup_manifest::check_no_backup;
+use crate::event_log::chunk_manifest::{ChunkManifest, chunk_directory};
+use crate::types::error::{Error, Result};
 
-/// An error that says what a folder is which is no event store: a backup, a restore that has not
-/// come to its end, a store that lost its table of chunks, or a key-value store. Nothing is said of
-/// an event store, and of a folder that is empty, missing or somebody else's.
+/// Returns an error that describes a folder which is no event store: a backup, an unfinished
+/// restore, a store that lost its chunk manifest, or a key-value store. Returns no error for an
+/// event store, nor for an empty, missing or unrelated folder.
 ///
 /// # Errors
-/// `Corruption` where the table of chunks is missing, otherwise `Invalid`, and what the system
-/// refuses.
-pub fn check_mistaken(env: &Env, folder: &Path) -> Result<()> {
+/// `Corruption` where the chunk manifest is missing, otherwise `Invalid`, and failed calls of the
+/// system.
+pub fn check_folder_kind(env: &Env, folder: &Path) -> Result<()> {
     check_path("the event store", folder)?;
     if !env.files.exists(folder)? {
         return Ok(());
     }
-    // All is found in one directory, although another one may get its name meanwhile.
+    // All checks read the same directory, although another one may get its name meanwhile.
     let folder = &*env.files.absolute(folder)?;
-    let env = &env.hold(folder)?;
-    if ChunkTable::exists(env, folder)? {
+    let env = &env.open_directory(folder)?;
+    if ChunkManifest::exists(env, folder)? {
         return Ok(());
     }
     check_no_backup(env, folder)?;
-    let chunks = chunk_folder(folder);
+    let chunks = chunk_directory(folder);
     let has_chunks = env.files.exists(&chunks)?
         && env.files.read_dir(&chunks)?.iter().any(|entry| entry.name.ends_with(".chunk"));
     if has_chunks {
-        // A backup has no index, but a store may have lost its own.
+        // A backup has no index, but a store may have lost its index.
         let reason = match env.files.exists(&folder.join("index"))? {
-            true => "the table of chunks is missing, but there are chunks",
+            true => "the chunk manifest is missing, but there are chunks",
             false => {
-                "the table of chunks is missing, or the file BACKUP if this is a backup, but there \
+                "the chunk manifest is missing, or the file BACKUP if this is a backup, but there \
                  are chunks"
             }
         };

@@ -1,153 +1,168 @@
-//! Opening a store: which chunks there are and where each ends, then what of them the index lacks.
+//! Opening a store: recovers the end of each chunk, then indexes the events that the index lacks.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, KeptFiles, OpenMark, OwnFiles, RootFile, check_path};
+use umbel_env::{Access, Env, OpenMark, OwnedFiles, PinnedFiles, RootFile, check_path};
 use umbel_filter::HashSecret;
-use umbel_log::{Expectation, HEADER_BYTES, Sealed};
+use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 
-use crate::appender::Appender;
-use crate::background;
-use crate::bell::Bell;
-use crate::callbacks::Callbacks;
-use crate::changes::Changes;
-use crate::chunk_read::{ChunkRead, read_chunk};
-use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, unopened};
-use crate::commit;
-use crate::error::{Error, Result};
+use crate::append::ack_callbacks::AckCallbacks;
+use crate::append::append_plan;
+use crate::append::appender::Appender;
+use crate::append::recent_event_ids::RecentEventIds;
+use crate::append::store_components::{StoreComponents, sync_log};
+use crate::append::store_inner::StoreInner;
 use crate::event_log::EventLog;
-use crate::existence::Existence;
-use crate::head::Head;
-use crate::id_window::IdWindow;
+use crate::event_log::chunk_manifest::{
+    ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
+};
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::index::Index;
-use crate::index_marker::IndexMarker;
-use crate::mistaken::check_mistaken;
-use crate::options::StoreOptions;
-use crate::parts::{Parts, sync_log};
-use crate::repair_marker;
-use crate::shared::Shared;
-use crate::sweep;
-use crate::turn::Turn;
-use crate::view_gaps::ViewGaps;
-use crate::visible::Visible;
+use crate::index::index_changes::IndexChanges;
+use crate::index::index_progress::IndexMarker;
+use crate::index::stream_existence::StreamExistence;
+use crate::index::stream_head::StreamHead;
+use crate::open::folder_kind::check_folder_kind;
+use crate::primitives::background_signal::BackgroundSignal;
+use crate::primitives::exclusive_task::ExclusiveTask;
+use crate::scavenge::index_cleanup;
+use crate::scavenge::removed_view_entries::RemovedViewEntries;
+use crate::types::error::{Error, Result};
+use crate::types::store_options::StoreOptions;
+use crate::types::store_path::check_not_nested;
+use crate::visibility::visible_position::VisiblePosition;
 
-/// The lock file, which readers pin versions in.
-pub const LOCK: &str = "LOCK";
-/// What the names of chunks end with of which nothing counts, but in which events stand.
+pub mod background_thread;
+pub mod folder_kind;
+pub mod open_read_only;
+pub mod repair_marker;
+
+/// Name of the lock file, in which readers pin versions.
+pub const LOCK_FILE: &str = "LOCK";
+/// Suffix of the names of chunks that do not count but contain events.
 const LEFT_OUT: &str = "chunk.left-out";
-/// How many events are put into the index at a time when catching up.
+/// Number of events that are indexed at a time during the catch-up.
 const CATCH_UP_EVENTS: usize = 4096;
 
 /// Opens the store in a folder.
-pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
+pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
     check_path("the event store", folder)?;
-    options.check()?;
+    options.validate()?;
     let outside = &options.env;
     let folder = &*outside.files.absolute(folder)?;
-    if !admit(outside, folder, &options, false)? {
+    if !check_openable(outside, folder, &options, false)? {
         create_folders(outside, folder)?;
     }
-    let (env, root) = own_env(outside, folder)?;
-    let lock = env.lock(&folder.join(LOCK), options.lock_wait)?;
-    let kept = Arc::new(KeptFiles::new(Arc::clone(&env.files), Some(lock)));
+    let (env, root) = own_directory_env(outside, folder)?;
+    let lock = env.lock(&folder.join(LOCK_FILE), options.lock_wait)?;
+    let kept = Arc::new(PinnedFiles::new(Arc::clone(&env.files), Some(lock)));
     // Another process may have created it meanwhile.
-    let exists = admit_held(&env, folder, &options)?;
-    repair_marker::check_none(&env, folder)?;
-    list(&env, folder)?;
-    let mut table = match exists {
-        true => ChunkTable::read_own(&env, folder, root)?,
+    let exists = check_openable_locked(&env, folder, &options)?;
+    repair_marker::check_no_repair(&env, folder)?;
+    list_own_files(&env, folder)?;
+    let mut manifest = match exists {
+        true => ChunkManifest::read_for_writer(&env, folder, root)?,
         false => create(&env, folder, root)?,
     };
-    recover(&env, folder, &mut table, &kept)?;
-    if table.instance == [0; 16] {
-        table.instance = env.entropy.id()?;
-        table.write(&env, folder)?;
+    recover_chunks(&env, folder, &mut manifest, &kept)?;
+    if manifest.instance == [0; 16] {
+        manifest.instance = env.entropy.id()?;
+        manifest.write(&env, folder)?;
     }
-    check_files(&env, folder, &table)?;
-    let seed = table.seed;
+    check_files(&env, folder, &manifest)?;
+    let seed = manifest.seed;
     let syncs = options.durability == Durability::Synced;
     let shape = (options.chunk_bytes, syncs);
-    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, table, kept));
-    let failed = Arc::clone(&log.failed);
+    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, manifest, kept));
+    let failed = Arc::clone(&log.fatal_error);
     let index_options = index_options(&options, &env, &log, &failed);
     let size = options.existence;
-    let existence = Existence::open(&env, &folder.join("existence"), (size, seed), &log)?;
+    let existence = StreamExistence::open(&env, &folder.join("existence"), (size, seed), &log)?;
     let index = Index::open(&folder.join("index"), index_options, false, seed);
-    // What is left of an index that failed to open may hold the log for a moment.
-    let index = index.inspect_err(|_| log.kept.end())?;
-    let parts = Parts {
+    // The remains of an index that failed to open may hold the log for a moment.
+    let index = index.inspect_err(|_| log.pinned_files.release_lock())?;
+    let parts = StoreComponents {
         folder: folder.to_path_buf(),
         read_only: false,
-        syncs,
+        sync_before_ack: syncs,
         log,
         index,
         existence,
-        visible: Visible::default(),
-        bell: Bell::default(),
-        failed,
-        open: OpenMark::new(),
+        visible: VisiblePosition::default(),
+        background: BackgroundSignal::default(),
+        fatal_error: failed,
+        open_mark: OpenMark::new(),
         pin: Mutex::default(),
         env,
-        outside: options.env.clone(),
+        outer_env: options.env.clone(),
     };
     let last_created = catch_up(&parts)?;
-    sweep::remove_unnamed(&parts)?;
-    sweep::finish(&parts)?;
-    let window = window(&parts, HashSecret::from_seed(seed))?;
-    let shared = share(parts, window, last_created);
+    index_cleanup::remove_orphan_files(&parts)?;
+    index_cleanup::finish_interrupted(&parts)?;
+    let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
+    let shared = build_inner(parts, window, last_created);
     if options.background_threads > 0 {
-        background::start(&shared)?;
+        background_thread::start(&shared)?;
     }
     Ok(shared)
 }
 
-/// The world, with its files held at the store's directory, of which this process changes its own
-/// alone, and the table of chunks in it.
-fn own_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<RootFile>)> {
-    let held = outside.of_this_process().hold(folder)?;
-    let root = ChunkTable::root(&held, folder);
-    let files = OwnFiles::new(Arc::clone(&held.files), Arc::<RootFile>::clone(&root));
+/// Returns the environment of the store's open directory, in which this process changes only its
+/// own files, and the chunk manifest there.
+fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<RootFile>)> {
+    let held = outside.fork_guarded().open_directory(folder)?;
+    let root = ChunkManifest::root_file(&held, folder);
+    let files = OwnedFiles::new(Arc::clone(&held.files), Arc::<RootFile>::clone(&root));
     Ok((Env { files: Arc::new(files), ..held }, root))
 }
 
-/// Lists what this process finds, which is its own from now on.
-fn list(env: &Env, folder: &Path) -> Result<()> {
-    env.files.create_dir_all(&chunk_folder(folder))?;
-    for directory in [folder, &chunk_folder(folder)] {
+/// Lists the files that this process finds, which are its own from now on.
+fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
+    env.files.create_dir_all(&chunk_directory(folder))?;
+    for directory in [folder, &chunk_directory(folder)] {
         env.files.read_dir(directory)?;
     }
     Ok(())
 }
 
-/// What the handles of a store share. `window` has the ids of the newest events, the last of which
-/// was appended at `last_created`.
-pub fn share(parts: Parts, window: IdWindow, last_created: u64) -> Arc<Shared> {
+/// Builds the state that a store's handles share. `window` has the ids of the newest events, the
+/// last of which was appended at `last_created`.
+pub fn build_inner(
+    parts: StoreComponents,
+    window: RecentEventIds,
+    last_created: u64,
+) -> Arc<StoreInner> {
     let appender = Appender::new(&parts, window, last_created);
-    Arc::new(Shared {
-        parts,
-        callbacks: Callbacks::default(),
+    Arc::new(StoreInner {
+        components: parts,
+        callbacks: AckCallbacks::default(),
         appender: Mutex::new(Some(appender)),
-        driver: Mutex::default(),
-        scavenger: Turn::default(),
-        flusher: Mutex::default(),
-        thread: Mutex::default(),
+        index_lock: Mutex::default(),
+        scavenge_task: ExclusiveTask::default(),
+        flush_lock: Mutex::default(),
+        background_thread: Mutex::default(),
     })
 }
 
-/// Whether there is a store in the folder; an error where it may not be opened or made.
-pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) -> Result<bool> {
-    let exists = ChunkTable::exists(env, folder)?;
+/// Whether there is a store in the folder; an error where it must not be opened or created.
+pub fn check_openable(
+    env: &Env,
+    folder: &Path,
+    options: &StoreOptions,
+    read_only: bool,
+) -> Result<bool> {
+    let exists = ChunkManifest::exists(env, folder)?;
     let shown = folder.display();
     if read_only && !exists {
-        check_mistaken(env, folder)?;
+        check_folder_kind(env, folder)?;
         return Err(Error::invalid(format!("there is no event store in {shown}")));
     }
     if !exists {
-        check_mistaken(env, folder)?;
-        check_above(env, folder)?;
+        check_folder_kind(env, folder)?;
+        check_not_nested(env, folder)?;
         check_new(env, folder, options)?;
     } else if !read_only {
         check_may_exist(folder, options)?;
@@ -155,13 +170,13 @@ pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) 
     Ok(exists)
 }
 
-/// The same of the folder that is held and locked.
-fn admit_held(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
-    let exists = ChunkTable::exists(env, folder)?;
+/// The same for the directory that is open and locked.
+fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
+    let exists = ChunkManifest::exists(env, folder)?;
     match exists {
         true => check_may_exist(folder, options)?,
         false => {
-            check_mistaken(env, folder)?;
+            check_folder_kind(env, folder)?;
             check_new(env, folder, options)?;
         }
     }
@@ -178,8 +193,8 @@ fn check_may_exist(folder: &Path, options: &StoreOptions) -> Result<()> {
     }
 }
 
-/// Makes the folder with those it lies in, and the names of all of them durable: before there is a
-/// table, so that nobody takes a store for made whose name a power cut can take.
+/// Creates the folder and its parents, and makes their names durable, before a manifest exists.
+/// Otherwise power loss could take the name of a store that was reported as created.
 fn create_folders(env: &Env, folder: &Path) -> Result<()> {
     let mut missing = 0;
     for level in folder.ancestors() {
@@ -188,10 +203,10 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
         }
         missing += 1;
     }
-    env.files.create_dir_all(&chunk_folder(folder))?;
+    env.files.create_dir_all(&chunk_directory(folder))?;
     for (number, parent) in folder.ancestors().filter_map(Path::parent).enumerate() {
         let synced = env.files.sync_dir(parent);
-        // Those above may be somebody's who died before he synced them, or nobody's to open.
+        // Existing parents may be unsynced remains of another process, or not accessible.
         if number <= missing {
             synced?;
         }
@@ -199,20 +214,7 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An error where the folder lies in that of another store.
-pub fn check_above(env: &Env, folder: &Path) -> Result<()> {
-    match umbel::store_above(env, folder) {
-        None => Ok(()),
-        Some(store) => Err(Error::invalid(format!(
-            "{} lies in the folder of the store {}, whose folders are its own; name one outside \
-             of it",
-            folder.display(),
-            store.display()
-        ))),
-    }
-}
-
-/// An error where no store can be made in the folder.
+/// Returns an error where no store can be created in the folder.
 fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
     if !options.create_if_missing {
@@ -223,13 +225,13 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     if !env.files.exists(folder)? {
         return Ok(());
     }
-    // What an earlier attempt to make one left may stay.
-    // Another process may be creating the store: with the lock held it is looked for again.
-    let ours = [LOCK, "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
+    // Remains of an earlier attempt to create a store may stay.
+    // Another process may be creating the store: the check is repeated under the lock.
+    let own_names = [LOCK_FILE, "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
     let entries = env.files.read_dir(folder)?;
-    if let Some(other) = entries.iter().find(|entry| !ours.contains(&&entry.name[..])) {
+    if let Some(other) = entries.iter().find(|entry| !own_names.contains(&&entry.name[..])) {
         return Err(Error::invalid(format!(
-            "{shown} is no event store: it holds '{}', which no event store does; name an empty \
+            "{shown} is no event store: it holds '{}', which is no file of one; name an empty \
              folder or one that does not exist",
             other.name
         )));
@@ -237,10 +239,10 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     Ok(())
 }
 
-fn create(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkTable> {
-    let mut table = ChunkTable { root: Some(root), ..ChunkTable::create(env)? };
-    table.write(env, folder)?;
-    Ok(table)
+fn create(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkManifest> {
+    let mut manifest = ChunkManifest { root: Some(root), ..ChunkManifest::create(env)? };
+    manifest.write(env, folder)?;
+    Ok(manifest)
 }
 
 fn index_options(
@@ -250,25 +252,31 @@ fn index_options(
     failed: &Arc<OnceLock<String>>,
 ) -> Options {
     let (log, failed) = (Arc::clone(log), Arc::clone(failed));
-    // What a table of the index speaks of has to be in the log for good.
+    // A table of the index may only contain events that are durable in the log.
     let before_flush = Some(FlushGate::new(move || sync_log(&log, &failed)));
-    Options { before_flush, env: env.clone(), ..options.of_index() }
+    Options { before_flush, env: env.clone(), ..options.index_options() }
 }
 
-/// Finds out where the chunks end that were in use when the process or the machine died, writes
-/// that down, and lets go of those that hold nothing.
-fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, kept: &KeptFiles) -> Result<()> {
-    check_next(env, folder, table)?;
-    let ends = find_ends(env, folder, table.open_chunks(folder)?)?;
+/// Finds and records the ends of the chunks that were in use when the process or the machine died.
+/// Removes chunks that hold nothing.
+fn recover_chunks(
+    env: &Env,
+    folder: &Path,
+    manifest: &mut ChunkManifest,
+    kept: &PinnedFiles,
+) -> Result<()> {
+    check_no_newer_chunk(env, folder, manifest)?;
+    let ends = recover_ends(env, folder, manifest.open_chunks(folder)?)?;
     if ends.is_empty() {
         return Ok(());
     }
     let mut left = Vec::new();
-    for (entry, FoundEnd { ended, has_more }) in
-        table.chunks.iter_mut().rev().zip(ends.iter().rev())
+    for (entry, RecoveredEnd { ended, has_records_after_end: has_more }) in
+        manifest.chunks.iter_mut().rev().zip(ends.iter().rev())
     {
         if *has_more {
-            // Damage looks the same as what a power cut does: what may be events is not cut off.
+            // Damage looks like the effect of power loss: bytes that may be events are not
+            // truncated.
             left.extend((ended.last_event == 0).then_some(entry.id));
         } else {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
@@ -279,11 +287,11 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, kept: &KeptFiles) -
         }
         entry.ended = Some(*ended);
     }
-    let mut empty = table.take_empty();
+    let mut empty = manifest.remove_empty();
     empty.retain(|id| !left.contains(id));
-    table.write(env, folder)?;
+    manifest.write(env, folder)?;
     for id in empty {
-        kept.remove(&chunk_path(folder, id), table.generation_before());
+        kept.remove(&chunk_path(folder, id), manifest.previous_generation());
     }
     for id in left {
         let path = chunk_path(folder, id);
@@ -292,65 +300,66 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, kept: &KeptFiles) -
     Ok(())
 }
 
-/// How a chunk ended that was in use.
+/// Recovered end of a chunk that was in use.
 #[derive(Debug, Clone, Copy)]
-pub struct FoundEnd {
-    /// Where what counts of it ends.
-    pub ended: Ended,
-    /// Whether more stands in it that may be events.
-    pub has_more: bool,
+pub struct RecoveredEnd {
+    /// End of the part that counts.
+    pub ended: ChunkEnd,
+    /// Whether later bytes may be events.
+    pub has_records_after_end: bool,
 }
 
-/// Finds out where chunks end that the table does not say the end of.
-pub fn find_ends(env: &Env, folder: &Path, chunks: &[ChunkEntry]) -> Result<Vec<FoundEnd>> {
+/// Finds the ends of chunks that the manifest lists without an end.
+pub fn recover_ends(env: &Env, folder: &Path, chunks: &[ChunkEntry]) -> Result<Vec<RecoveredEnd>> {
     let mut whole = true;
     let mut ends = Vec::with_capacity(chunks.len());
     for entry in chunks {
-        let read = read_chunk(env, folder, entry, Expectation::Open)?;
-        let ended = judge(folder, entry, &read, whole)?;
+        let read = scan_chunk(env, folder, entry, ExpectedEnd::Open)?;
+        let ended = chunk_end(folder, entry, &read, whole)?;
         whole &= read.outcome.sealed;
-        let has_more = read.has_more || ended.last_event < read.last_event;
-        ends.push(FoundEnd { ended, has_more });
+        let has_more = read.has_records_after_end || ended.last_event < read.last_event;
+        ends.push(RecoveredEnd { ended, has_records_after_end: has_more });
     }
     Ok(ends)
 }
 
-/// An error where a chunk has events that the table does not know, so that it is an older copy.
-pub fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
-    let (id, start) = (table.next_id, table.next_start);
+/// Returns an error where a chunk has events that the manifest does not know, so that the manifest
+/// is an older copy.
+pub fn check_no_newer_chunk(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result<()> {
+    let (id, start) = (manifest.next_id, manifest.next_start);
     let path = chunk_path(folder, id);
     if !env.files.exists(&path)? {
         return Ok(());
     }
-    let entry = ChunkEntry { id, start, capacity: 0, key: 0, ended: None, packed: None };
-    if read_chunk(env, folder, &entry, Expectation::Open)?.outcome.records == 0 {
-        // Made and not yet in the table when the process or the machine died.
+    let entry = ChunkEntry { id, start, capacity: 0, key: 0, ended: None, scavenged: None };
+    if scan_chunk(env, folder, &entry, ExpectedEnd::Open)?.outcome.records == 0 {
+        // The process or the machine died before the manifest listed the new chunk.
         return Ok(());
     }
     let reason = format!(
-        "{} holds events that the table of chunks does not know: the table is an older copy",
+        "{} holds events that the chunk manifest does not know: the manifest is an older copy",
         path.display()
     );
     Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, reason).into())
 }
 
-/// How a chunk ended, by what was found in it and whether all chunks before it were whole.
-fn judge(
+/// Returns the end of a chunk, given its contents and whether all chunks before it were complete.
+fn chunk_end(
     folder: &Path,
     entry: &ChunkEntry,
-    &ChunkRead { outcome, last_event, .. }: &ChunkRead,
+    &ChunkScan { outcome, last_event, .. }: &ChunkScan,
     whole: bool,
-) -> Result<Ended> {
+) -> Result<ChunkEnd> {
     #[cfg(feature = "canary")]
-    let whole = whole || umbel_base::canary::Switch::EventsBehindGap.is_on();
+    let whole = whole || umbel_base::failpoint::Failpoint::EventsBehindGap.is_enabled();
     if whole {
         let checksum = outcome.checksum;
-        let sealed = outcome.sealed.then_some(Sealed { len: outcome.end, checksum });
+        let sealed = outcome.sealed.then_some(Seal { len: outcome.end, checksum });
         let end = match sealed {
             Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
             None => outcome.end,
         };
-        return Ok(Ended { end, last_event, sealed });
+        return Ok(ChunkEnd { end, last_event, seal: sealed });
     }
     if outcome.durable_max > HEADER_BYTES {
         let path = chunk_path(folder, entry.id);
@@ -361,19 +370,19 @@ fn judge(
         );
         return Err(umbel::Error::corruption(&path, outcome.durable_max, reason).into());
     }
-    // Behind a gap nothing counts: these pages reached the disk before those of the chunk before.
-    Ok(Ended::EMPTY)
+    // After a gap nothing counts: these pages reached the disk before those of the previous chunk.
+    Ok(ChunkEnd::EMPTY)
 }
 
-/// An error where a file is missing or shorter than the table says.
-pub fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
-    for entry in &table.chunks {
+/// Returns an error where a file is missing or shorter than the manifest says.
+pub fn check_files(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result<()> {
+    for entry in &manifest.chunks {
         let Some(ended) = entry.ended else { continue };
         let path = entry.path(folder);
         let opened = env.files.open(&path, Access::Read);
-        let file = opened.map_err(|error| unopened(&path, error))?;
+        let file = opened.map_err(|error| open_error(&path, error))?;
         let len = file.len()?;
-        let wanted = entry.packed.map_or(ended.file_bytes(), |packed| packed.file_bytes);
+        let wanted = entry.scavenged.map_or(ended.file_bytes(), |scavenged| scavenged.file_bytes);
         if len < wanted {
             let reason = format!("the file ends here, but this chunk has {wanted} bytes");
             return Err(umbel::Error::corruption(&path, len, reason).into());
@@ -382,28 +391,27 @@ pub fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     Ok(())
 }
 
-/// Puts into the index what the log has and the index lacks. Returns when the last event was
-/// appended.
-pub fn catch_up(parts: &Parts) -> Result<u64> {
+/// Indexes the events that the index lacks. Returns the creation time of the last event.
+pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     let through = parts.index.durable_through()?;
     let streams_through = parts.index.streams_through()?;
-    let most = streams_through.max(parts.index.views_through()?);
-    if parts.existence.covered() != u64::MAX {
+    let indexed_through = streams_through.max(parts.index.views_through()?);
+    if parts.existence.covered_position() != u64::MAX {
         parts.existence.truncate(&parts.log, parts.log.last_position().unwrap_or(0))?;
     }
     let last = parts.log.last_position();
-    check_history(parts, last.unwrap_or(0))?;
-    check_reach(parts, (streams_through, most), last.unwrap_or(0))?;
+    check_index_lineage(parts, last.unwrap_or(0))?;
+    check_index_not_ahead(parts, (streams_through, indexed_through), last.unwrap_or(0))?;
     let Some(last) = last else {
-        ViewGaps::new(parts).tell(parts, u64::MAX)?;
+        RemovedViewEntries::new(parts).apply_before(parts, u64::MAX)?;
         return Ok(0);
     };
     let mut cursor = parts.log.cursor();
-    let created = cursor.at(last)?.stamp.created;
-    // The filter may lack what the index has; one that is made anew takes that from the index.
-    let through = match parts.existence.is_lost() {
+    let created = cursor.event_at(last)?.meta.created;
+    // The filter may lack indexed events; a rebuilt filter reads those from the index.
+    let through = match parts.existence.needs_rebuild() {
         true => through,
-        false => through.min(parts.existence.covered()),
+        false => through.min(parts.existence.covered_position()),
     };
     if through >= last {
         parts.visible.advance(last, std::iter::empty());
@@ -411,44 +419,48 @@ pub fn catch_up(parts: &Parts) -> Result<u64> {
     }
     let mut next = match through {
         0 => cursor.seek(0)?,
-        _ => match cursor.find(through)?.map(|frame| frame.step()) {
+        _ => match cursor.find_event(through)?.map(|frame| frame.next_distance()) {
             Some(step) => cursor.next_position(through, step)?,
             None => cursor.seek(through + 1)?,
         },
     };
-    let mut heads: HashMap<String, Head> = HashMap::new();
-    let mut changes = Changes::default();
-    let (mut gaps, mut before) = (ViewGaps::new(parts), through);
+    let mut heads: HashMap<String, StreamHead> = HashMap::new();
+    let mut changes = IndexChanges::default();
+    let (mut gaps, mut before) = (RemovedViewEntries::new(parts), through);
     while let Some(position) = next {
-        if gaps.is_before(parts, position)? {
-            apply(parts, &mut changes, (streams_through, before))?;
+        if gaps.has_run_before(parts, position)? {
+            apply_changes(parts, &mut changes, (streams_through, before))?;
             heads.clear();
-            gaps.tell(parts, position)?;
+            gaps.apply_before(parts, position)?;
         }
         before = position;
-        let frame = cursor.at(position)?;
+        let frame = cursor.event_at(position)?;
         let head = match heads.get(frame.stream) {
             Some(head) => Some(*head),
             None => parts.index.head(frame.stream)?,
         };
         let hash = parts.existence.hash(frame.stream);
-        let head = commit::replay(&mut changes, head, &frame, hash);
+        let head = append_plan::replay_event(&mut changes, head, &frame, hash);
         heads.insert(frame.stream.to_string(), head);
-        let step = frame.step();
+        let step = frame.next_distance();
         next = cursor.next_position(position, step)?;
         if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
-            apply(parts, &mut changes, (streams_through, position))?;
+            apply_changes(parts, &mut changes, (streams_through, position))?;
             heads.clear();
         }
     }
-    gaps.tell(parts, u64::MAX)?;
+    gaps.apply_before(parts, u64::MAX)?;
     parts.visible.advance(last, std::iter::empty());
     Ok(created)
 }
 
-/// Puts changes into the index, which holds those of streams up to the first position already, and
-/// everything up to the second one then.
-fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> Result<()> {
+/// Applies changes to the index, which already has streams up to the first position. It then has
+/// everything up to the second one.
+fn apply_changes(
+    parts: &StoreComponents,
+    changes: &mut IndexChanges,
+    (held, position): (u64, u64),
+) -> Result<()> {
     if position > held && !changes.is_empty() {
         let mut batch = parts.index.batch();
         for change in changes.iter() {
@@ -456,20 +468,20 @@ fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> 
         }
         parts.index.commit(&mut batch, (&parts.log, position))?;
     }
-    parts.insert(changes.iter());
+    parts.update_views_and_filter(changes.iter());
     changes.clear();
     if parts.read_only {
         return check_memory(parts, position);
     }
-    if parts.index.views.wants_flush() {
+    if parts.index.views.needs_flush() {
         parts.index.flush(&parts.log, position)?;
     }
     Ok(())
 }
 
-/// An error where a reader, which cannot flush its index, has no memory for more of it.
-fn check_memory(parts: &Parts, position: u64) -> Result<()> {
-    if !parts.index.is_too_long_for_memory() {
+/// Returns an error where a reader, which cannot flush its index, has no memory for more of it.
+fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
+    if !parts.index.exceeds_memory() {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -481,70 +493,76 @@ fn check_memory(parts: &Parts, position: u64) -> Result<()> {
     )))
 }
 
-/// An error where the index was made of another log than this one, whose last event stands at
-/// `last`: of that of another store, or of a copy of this one that went on by itself. It would deny
-/// events that are there. One that holds more than the log is seen by [`check_reach`].
-fn check_history(parts: &Parts, last: u64) -> Result<()> {
+/// Returns an error where the index was derived from another log than this one, whose last event is
+/// at `last`. The other log is that of another store or of a diverged copy. Such an index would
+/// hide existing events. [`check_index_not_ahead`] detects an index that holds more than the log.
+fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
     for IndexMarker { position, key } in parts.index.markers()? {
-        if parts.log.has_history(position, key)?
+        if parts.log.is_lineage_of(position, key)?
             || (position > last && parts.log.chunk_at(position).is_none())
         {
             continue;
         }
         let reason = format!(
             "the index is not of this event log: it holds events up to position {position} of \
-             another store, or of a copy of this one that went on by itself; put the index of \
-             this store back, or move this folder away to have the index made anew from the \
-             event log"
+             another store, or of a diverged copy of this one; put the index of this store \
+             back, or move this folder away: the index is then rebuilt from the event log"
         );
         return Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into());
     }
     Ok(())
 }
 
-/// An error where the index holds more than the log, whose last event stands at `last`. Where the
-/// log ends with what was scavenged, the views are told of that as well.
-fn check_reach(parts: &Parts, (streams, most): (u64, u64), last: u64) -> Result<()> {
-    if most <= last || (streams <= last && most <= parts.log.last_gap()?) {
+/// Returns an error where the index holds more than the log, whose last event is at `last`. Views
+/// may also be as far as removed events at the end of the log.
+fn check_index_not_ahead(
+    parts: &StoreComponents,
+    (streams, indexed_through): (u64, u64),
+    last: u64,
+) -> Result<()> {
+    if indexed_through <= last
+        || (streams <= last && indexed_through <= parts.log.last_removed_run()?)
+    {
         return Ok(());
     }
     let reason = format!(
-        "the index holds events up to position {most}, but the event log ends at {last}: the log \
-         is an older copy or was cut; restore it, or remove this folder to have the index made anew"
+        "the index holds events up to position {indexed_through}, but the event log ends at \
+         {last}: the log is an older copy or was truncated; restore it, or remove this folder: the \
+         index is then rebuilt"
     );
     Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
 }
 
-/// The ids of the newest events.
-fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
-    let mut window = IdWindow::new(secret);
+/// Loads the ids of the newest events.
+fn load_recent_ids(parts: &StoreComponents, secret: HashSecret) -> Result<RecentEventIds> {
+    let mut window = RecentEventIds::new(secret);
     let mut newest = Vec::new();
     let mut cursor = parts.log.cursor();
     let mut next = parts.log.last_position();
     #[cfg(feature = "canary")]
-    if umbel_base::canary::Switch::EventsWindowLost.is_on() {
+    if umbel_base::failpoint::Failpoint::EventsWindowLost.is_enabled() {
         next = None;
     }
     let (mut events, mut bytes) = (0, 0);
     while let Some(position) = next {
-        let frame = cursor.at(position)?;
-        // Behind each append, what came after it decides. Positions say nothing: rooms of chunks
-        // that were not used lie between them.
-        if frame.stamp.ends_append && IdWindow::is_past(events, bytes) {
+        let frame = cursor.event_at(position)?;
+        // The events and bytes after each append decide. Positions do not: unused capacities of
+        // chunks lie between them.
+        if frame.meta.ends_append && RecentEventIds::is_expired(events, bytes) {
             break;
         }
         events += 1;
         bytes += frame.bytes as u64;
         let place = (position, frame.bytes as u64);
-        let ends_append = frame.stamp.ends_append;
+        let ends_append = frame.meta.ends_append;
         newest.push((parts.existence.hash(frame.stream), frame.event.id, place, ends_append));
-        let back = frame.stamp.back;
+        let back = frame.meta.back;
         next = cursor.previous_position(position, back)?;
     }
     let mut begins = true;
     for (stream, id, place, ends_append) in newest.into_iter().rev() {
         if begins {
-            window.begin(place.0);
+            window.begin_append(place.0);
         }
         window.insert(stream, id, place);
         begins = ends_append;

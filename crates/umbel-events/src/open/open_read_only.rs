@@ -1,21 +1,21 @@
-//! Opening a store for reading only, beside a writer of another process or without one.
+//! Opens a store for reading only, beside a writer of another process or without one.
 //!
-//! 1. The reader pins version 0 in the lock file. The writer keeps every file from then on that a
-//!    reader may know: see [`umbel_env::KeptFiles`]. A version is the generation of a table of
-//!    chunks.
-//! 2. It opens the index, which pins a version of its own, then reads the table of chunks. The
+//! 1. The reader pins version 0 in the lock file. From then on, the writer keeps every file that a
+//!    reader may know: see [`umbel_env::PinnedFiles`]. A version is the generation of a chunk
+//!    manifest.
+//! 2. It opens the index, which pins a version of its own, then reads the chunk manifest. The
 //!    writer makes an event durable before the index holds it. So the log that the reader finds
 //!    holds all that the index does.
-//! 3. The chunks whose end the table does not say are read while the writer stores into them. What
-//!    is read is a prefix of the log that holds each event acknowledged before: see
-//!    [`read_ends`].
+//! 3. The chunks without an end in the manifest are read while the writer appends to them. The
+//!    result is a prefix of the log that holds each event acknowledged before: see
+//!    [`scan_open_ends`].
 //! 4. The events that the index lacks are indexed in memory.
-//! 5. The reader pins the generation that it read in the place of version 0.
+//! 5. The reader replaces the pin of version 0 by one of the generation that it read.
 //!
-//! INVARIANT: a scavenge rewrites a chunk only once the index durably holds all of it. So where
-//! the table names a file that was rewritten, and the index that was opened lacks events of that
-//! chunk, the index is older than the scavenge. The events are then indexed from the file that was
-//! appended to, which is pinned, and they get the numbers in views that the writer gave them.
+//! INVARIANT: a scavenge rewrites a chunk only once the index durably holds all of it. So if the
+//! manifest names a rewritten file, and the opened index lacks events of that chunk, the index is
+//! older than the scavenge. The events are then indexed from the original file, which is pinned.
+//! They get the numbers in views that the writer gave them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,42 +26,42 @@ use umbel::{Durability, Options};
 use umbel_env::{Access, Env, OpenMark, Pin, check_path};
 use umbel_filter::HashSecret;
 
-use crate::bell::Bell;
-use crate::chunk_table::{ChunkEntry, ChunkTable, chunk_path};
-use crate::error::{Error, Result};
+use crate::append::recent_event_ids::RecentEventIds;
+use crate::append::store_components::StoreComponents;
+use crate::append::store_inner::StoreInner;
 use crate::event_log::EventLog;
-use crate::existence::Existence;
-use crate::id_window::IdWindow;
+use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest, chunk_path};
 use crate::index::Index;
+use crate::index::stream_existence::StreamExistence;
 use crate::open;
-use crate::options::StoreOptions;
-use crate::parts::Parts;
-use crate::repair_marker;
-use crate::shared::Shared;
-use crate::visible::Visible;
+use crate::open::repair_marker;
+use crate::primitives::background_signal::BackgroundSignal;
+use crate::types::error::{Error, Result};
+use crate::types::store_options::StoreOptions;
+use crate::visibility::visible_position::VisiblePosition;
 
-/// How often an open begins again because a writer changed the store meanwhile.
+/// Maximum attempts of an open whose store a writer changes meanwhile.
 const ATTEMPTS_MAX: u32 = 12;
-/// How often the same damage is found, whatever else changed, before it is reported.
-const SIGHTINGS_MAX: u32 = 4;
-/// The longest pause between two attempts.
+/// Number of times that the same damage must be found before it is reported.
+const DAMAGE_REPEATS_MAX: u32 = 4;
+/// Maximum pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// Where a writer's change can look like damage.
-type Place = (PathBuf, u64);
+/// Location at which a writer's change can look like damage.
+type DamageLocation = (PathBuf, u64);
 
-/// What came of one attempt to open a store.
+/// Outcome of an attempt to open a store.
 enum Attempt {
-    /// It is open.
-    Opened(Arc<Shared>),
-    /// The table of chunks was replaced meanwhile.
+    /// The store is open.
+    Opened(Arc<StoreInner>),
+    /// The chunk manifest was replaced meanwhile.
     Changed,
 }
 
 /// Opens the store in a folder without changing a byte of it.
-pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
+pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
     check_path("the event store", folder)?;
-    options.check()?;
+    options.validate()?;
     let outside = options.env.clone();
     let path = outside.files.absolute(folder)?;
     let (mut last, mut sightings) = (None, BTreeMap::new());
@@ -69,21 +69,22 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
         let damage = match open_once(&path, &options) {
             Ok(Attempt::Opened(shared)) => return Ok(shared),
             Ok(Attempt::Changed) => None,
-            Err(error) => match place_of(&error, &path) {
+            Err(error) => match damage_location(&error, &path) {
                 Some(place) => Some((place, error)),
                 None => return Err(error),
             },
         };
-        let found = damage.as_ref().map(|(place, _)| (place.clone(), generation(&outside, &path)));
+        let found =
+            damage.as_ref().map(|(place, _)| (place.clone(), manifest_generation(&outside, &path)));
         if let Some((place, error)) = damage {
             let times = sightings.entry(place).or_insert(0);
             *times += 1;
-            if *times >= SIGHTINGS_MAX || last == found {
+            if *times >= DAMAGE_REPEATS_MAX || last == found {
                 return Err(error);
             }
         }
         last = found;
-        // Longer each time, and not at all before the second attempt.
+        // Longer each time, and none before the second attempt.
         if attempt > 0 {
             let time = Duration::from_millis(1 << attempt.min(16));
             outside.threads.pause(time.min(PAUSE_MAX));
@@ -93,14 +94,14 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     Err(umbel::Error::Stale { path, reason }.into())
 }
 
-/// Which table of chunks there is; `None` where none can be read.
-fn generation(env: &Env, folder: &Path) -> Option<u64> {
-    ChunkTable::read(env, folder).ok().map(|table| table.generation)
+/// Returns the generation of the chunk manifest; `None` where none can be read.
+fn manifest_generation(env: &Env, folder: &Path) -> Option<u64> {
+    ChunkManifest::read(env, folder).ok().map(|manifest| manifest.generation)
 }
 
-/// Where the store in `folder` seems to be damaged; `None` for every other error, and for damage of
-/// the index, which was looked at again where a writer may have been the reason.
-fn place_of(error: &Error, folder: &Path) -> Option<Place> {
+/// Returns the location of possible damage in the store in `folder`. `None` for every other error,
+/// and for damage of the index, whose own open retries where a writer may be the cause.
+fn damage_location(error: &Error, folder: &Path) -> Option<DamageLocation> {
     let place = match error {
         Error::Store(umbel::Error::Corruption { file, offset, .. }) => (file.clone(), *offset),
         Error::Store(umbel::Error::Io { path, .. }) if error.is_damage() => (path.clone(), 0),
@@ -112,46 +113,46 @@ fn place_of(error: &Error, folder: &Path) -> Option<Place> {
 /// Opens the store as it is now.
 fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
     let outside = &options.env;
-    open::admit(outside, folder, options, true)?;
-    let env = outside.of_this_process().hold(folder)?;
-    repair_marker::check_none(&env, folder)?;
-    let lock = folder.join(open::LOCK);
+    open::check_openable(outside, folder, options, true)?;
+    let env = outside.fork_guarded().open_directory(folder)?;
+    repair_marker::check_no_repair(&env, folder)?;
+    let lock = folder.join(open::LOCK_FILE);
     let pin = env.files.pin(&lock, 0)?;
-    let before = ChunkTable::read(&env, folder)?;
+    let before = ChunkManifest::read(&env, folder)?;
     let index = open_index(&env, folder, options, before.seed)?;
-    let mut table = ChunkTable::read(&env, folder)?;
-    let is_same_store = (table.seed, table.instance) == (before.seed, before.instance);
-    // Whatever pin there is: the writer need not see it. It does not through an overlay, or where
+    let mut manifest = ChunkManifest::read(&env, folder)?;
+    let is_same_store = (manifest.seed, manifest.instance) == (before.seed, before.instance);
+    // With or without a pin: the writer may not see it, for instance through an overlay, or after
     // the lock file was removed.
-    if !is_same_store || table.generation != before.generation {
+    if !is_same_store || manifest.generation != before.generation {
         return Ok(Attempt::Changed);
     }
-    let growing = read_ends(&env, folder, &mut table)?;
-    open::check_files(&env, folder, &table)?;
-    let log = Arc::new(EventLog::of_reader(&env, folder, table.clone(), &growing));
-    let pinned = table.generation;
-    let replayed = appended_to(&env, folder, table, index.durable_through()?)?;
+    let growing = scan_open_ends(&env, folder, &mut manifest)?;
+    open::check_files(&env, folder, &manifest)?;
+    let log = Arc::new(EventLog::read_only(&env, folder, manifest.clone(), &growing));
+    let pinned = manifest.generation;
+    let replayed = with_original_files(&env, folder, manifest, index.durable_through()?)?;
     let seed = before.seed;
-    let mut parts = Parts {
+    let mut parts = StoreComponents {
         folder: folder.to_path_buf(),
         read_only: true,
-        syncs: options.durability == Durability::Synced,
-        failed: Arc::clone(&log.failed),
-        log: Arc::new(EventLog::of_reader(&env, folder, replayed, &growing)),
+        sync_before_ack: options.durability == Durability::Synced,
+        fatal_error: Arc::clone(&log.fatal_error),
+        log: Arc::new(EventLog::read_only(&env, folder, replayed, &growing)),
         index,
-        existence: Existence::none(seed),
-        visible: Visible::default(),
-        bell: Bell::default(),
-        open: OpenMark::new(),
+        existence: StreamExistence::disabled(seed),
+        visible: VisiblePosition::default(),
+        background: BackgroundSignal::default(),
+        open_mark: OpenMark::new(),
         pin: Mutex::default(),
         env,
-        outside: outside.clone(),
+        outer_env: outside.clone(),
     };
     let last_created = open::catch_up(&parts)?;
     parts.log = log;
     parts.pin = Mutex::new(pin_generation(&parts.env, &lock, pin, pinned));
-    let window = IdWindow::new(HashSecret::from_seed(seed));
-    Ok(Attempt::Opened(open::share(parts, window, last_created)))
+    let window = RecentEventIds::new(HashSecret::from_seed(seed));
+    Ok(Attempt::Opened(open::build_inner(parts, window, last_created)))
 }
 
 /// Opens the index of the store with this seed.
@@ -164,12 +165,12 @@ fn open_index(env: &Env, folder: &Path, options: &StoreOptions, seed: [u8; 16]) 
             folder.display()
         )));
     }
-    let options = Options { env: env.clone(), ..options.of_index() };
+    let options = Options { env: env.clone(), ..options.index_options() };
     Ok(Index::open(&index, options, true, seed)?)
 }
 
-/// Pins the generation that was read in the place of all, so that the writer may remove what was
-/// obsolete before. Without a second pin the first one stays.
+/// Replaces the pin of all versions by one of the generation that was read, so that the writer may
+/// remove older obsolete files. Without a second pin, the first one stays.
 fn pin_generation(
     env: &Env,
     lock: &Path,
@@ -180,61 +181,61 @@ fn pin_generation(
     env.files.pin(lock, generation).ok().flatten().or(pin)
 }
 
-/// Notes in `table` where the chunks end whose end it does not say, and leaves out those that hold
-/// nothing. Returns the ids of those chunks: a writer may go on in them.
+/// Sets the missing ends of chunks in `manifest`, and removes chunks that hold nothing. Returns the
+/// ids of the chunks without an end, which a writer may continue.
 ///
-/// A writer ends a chunk before it stores an event into the next one. So where a later chunk proves
-/// that the one before it was whole, and the reader found no end of that, it looks again: then the
-/// end is there, or the damage is on the disk. Each look finds one more chunk ended. Without such a
-/// proof what stands after a chunk that has not ended does not count: it came after the open began.
-fn read_ends(env: &Env, folder: &Path, table: &mut ChunkTable) -> Result<Vec<u64>> {
-    check_next(env, folder, table)?;
-    let chunks = table.open_chunks(folder)?;
+/// A writer ends a chunk before it stores an event in the next one. So where a later chunk proves
+/// that the one before it was complete, and the reader found no end of that, it scans again. Then
+/// the end exists, or the damage is on disk. Each scan finds one more chunk ended. Without such a
+/// proof, bytes after an unended chunk do not count: they came after the open began.
+fn scan_open_ends(env: &Env, folder: &Path, manifest: &mut ChunkManifest) -> Result<Vec<u64>> {
+    check_no_unlisted_chunk(env, folder, manifest)?;
+    let chunks = manifest.open_chunks(folder)?;
     let growing = chunks.iter().map(|entry| entry.id).collect();
-    let mut found = open::find_ends(env, folder, chunks);
+    let mut found = open::recover_ends(env, folder, chunks);
     for _ in chunks {
         if found.as_ref().err().is_some_and(Error::is_damage) {
-            found = open::find_ends(env, folder, chunks);
+            found = open::recover_ends(env, folder, chunks);
         }
     }
     let ends = found?;
-    for (entry, end) in table.chunks.iter_mut().rev().zip(ends.iter().rev()) {
+    for (entry, end) in manifest.chunks.iter_mut().rev().zip(ends.iter().rev()) {
         entry.ended = Some(end.ended);
     }
-    table.take_empty();
+    manifest.remove_empty();
     Ok(growing)
 }
 
-/// An error where a chunk has events that no table names. The writer may have made it since the
-/// table was read.
-fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
-    let Err(error) = open::check_next(env, folder, table) else { return Ok(()) };
-    if error.is_damage() && ChunkTable::read(env, folder)?.next_id > table.next_id {
+/// Returns an error where a chunk has events but no manifest lists it. The writer may have created
+/// it since the manifest was read.
+fn check_no_unlisted_chunk(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result<()> {
+    let Err(error) = open::check_no_newer_chunk(env, folder, manifest) else { return Ok(()) };
+    if error.is_damage() && ChunkManifest::read(env, folder)?.next_id > manifest.next_id {
         return Ok(());
     }
     Err(error)
 }
 
-/// The table with the file that was appended to, for each chunk that was rewritten after the
-/// index was read, which holds everything up to `through`.
-fn appended_to(
+/// Returns the manifest with the original file of each chunk that was rewritten after the index was
+/// read. The index holds everything up to `through`.
+fn with_original_files(
     env: &Env,
     folder: &Path,
-    mut table: ChunkTable,
+    mut manifest: ChunkManifest,
     through: u64,
-) -> Result<ChunkTable> {
-    for entry in table.chunks.iter_mut().filter(|entry| entry.packed.is_some()) {
+) -> Result<ChunkManifest> {
+    for entry in manifest.chunks.iter_mut().filter(|entry| entry.scavenged.is_some()) {
         let last = entry.ended.map_or(0, |ended| entry.start + ended.last_event);
-        // Without the file the index was lost, and a writer is making it of what is left.
-        if last > through && is_there(env, folder, entry)? {
-            entry.packed = None;
+        // Without the file, the index was lost, and a writer is rebuilding it from the rest.
+        if last > through && has_original_file(env, folder, entry)? {
+            entry.scavenged = None;
         }
     }
-    Ok(table)
+    Ok(manifest)
 }
 
-/// Whether the file that was appended to is there, to its end.
-fn is_there(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<bool> {
+/// Whether the complete original file of the chunk exists.
+fn has_original_file(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<bool> {
     let Some(ended) = entry.ended else { return Ok(false) };
     match env.files.open(&chunk_path(folder, entry.id), Access::Read) {
         Ok(file) => Ok(file.len()? >= ended.file_bytes()),

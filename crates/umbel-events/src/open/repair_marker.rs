@@ -1,5 +1,5 @@
-//! The file `REPAIR`, which is there from before a repair changes anything until it is done: nobody
-//! opens the store meanwhile, and the same repair can be brought to its end.
+//! The file `REPAIR`, which exists from before the first change of a repair until its end.
+//! Meanwhile no process can open the store, and the same repair can resume.
 //!
 //! FORMAT: `docs/formats/event-log.md`: one line of text.
 
@@ -8,59 +8,59 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_env::{Access, Env};
 
-use crate::chunk_table::ChunkTable;
-use crate::error::{Error, Result};
+use crate::event_log::chunk_manifest::ChunkManifest;
+use crate::types::error::{Error, Result};
 
-const NAME: &str = "REPAIR";
-const NEW_NAME: &str = "REPAIR.new";
-/// No marker is longer.
+const MARKER_NAME: &str = "REPAIR";
+const NEW_MARKER_NAME: &str = "REPAIR.new";
+/// Maximum length of a marker.
 const BYTES_MAX: u64 = 256;
 
 /// A repair that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepairMarker {
-    /// The number of the folder that takes what was damaged.
+    /// Number of the folder that receives the damaged files.
     pub number: u64,
-    /// The generation of the table of chunks when it began; 0 where that was not readable. The
-    /// next one is that of the repaired store.
+    /// Generation of the chunk manifest at the repair's start; 0 where that was not readable. The
+    /// repaired store has the next generation.
     pub generation: u64,
-    /// The checksum of the repaired store's seed: a marker of another store says nothing.
+    /// Checksum of the repaired store's seed: a marker of another store is ignored.
     pub seed_checksum: u64,
-    /// Whether the existence filter is of another store now.
+    /// Whether the existence filter belongs to another store now.
     pub is_seed_new: bool,
-    /// Whether something could not be saved.
+    /// Whether something could not be salvaged.
     pub is_loss: bool,
 }
 
 /// Whether a repair of the store has not ended.
-pub fn is_there(env: &Env, folder: &Path) -> Result<bool> {
-    Ok(env.files.exists(&folder.join(NAME))?)
+pub fn exists(env: &Env, folder: &Path) -> Result<bool> {
+    Ok(env.files.exists(&folder.join(MARKER_NAME))?)
 }
 
-/// An error where a repair of the store has not ended.
-pub fn check_none(env: &Env, folder: &Path) -> Result<()> {
-    if !is_there(env, folder)? {
+/// Returns an error where a repair of the store has not ended.
+pub fn check_no_repair(env: &Env, folder: &Path) -> Result<()> {
+    if !exists(env, folder)? {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a repair of the event store in {} did not come to its end; run `umbel repair` again, \
-         which goes on there",
+        "a repair of the event store in {} was interrupted; run `umbel repair` again, which \
+         completes it",
         folder.display()
     )))
 }
 
 impl RepairMarker {
-    /// What a marker says of the seed of a store.
+    /// Returns the checksum of a store's seed as in a marker.
     pub fn checksum_of(seed: &[u8; 16]) -> u64 {
         checksum(0, 0, seed)
     }
 
-    /// Whether this table is the one that the repair was going to publish. Another one was written
-    /// by somebody else: the marker is an older copy, or of another store, and so are the files
-    /// that it would have moved.
-    pub fn is_published_by(&self, table: &ChunkTable) -> bool {
-        self.generation.checked_add(1) == Some(table.generation)
-            && self.seed_checksum == RepairMarker::checksum_of(&table.seed)
+    /// Whether this manifest is the one that the repair was to publish. Another manifest was not
+    /// written by the repair. The marker, and the files that it would have moved, are then an older
+    /// copy or of another store.
+    pub fn is_published_by(&self, manifest: &ChunkManifest) -> bool {
+        self.generation.checked_add(1) == Some(manifest.generation)
+            && self.seed_checksum == RepairMarker::checksum_of(&manifest.seed)
     }
 
     fn encode(&self) -> String {
@@ -83,9 +83,9 @@ impl RepairMarker {
         (marker.encode() == text).then_some(marker)
     }
 
-    /// Reads the marker; `None` where there is none, or one that nobody wrote to its end.
+    /// Reads the marker; `None` without a complete one.
     pub fn read(env: &Env, folder: &Path) -> Result<Option<RepairMarker>> {
-        let path = folder.join(NAME);
+        let path = folder.join(MARKER_NAME);
         if !env.files.exists(&path)? {
             return Ok(None);
         }
@@ -94,16 +94,16 @@ impl RepairMarker {
         file.read_exact_at(&mut bytes, 0)?;
         let marker = RepairMarker::decode(&bytes);
         marker.map(Some).ok_or_else(|| {
-            let reason = "this is no line of a repair: the file is damaged, or of another version; \
-                          remove it and the folder `index`, which is made of the event log again, \
-                          then `umbel repair` finds what is left to do";
+            let reason = "this is no marker of a repair: the file is damaged, or of another \
+                          version; remove it and the folder `index`, which is rebuilt from the \
+                          event log, then run `umbel repair`";
             umbel::Error::corruption(&path, 0, reason).into()
         })
     }
 
-    /// Writes it, durably.
+    /// Writes the marker durably.
     pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
-        let new = folder.join(NEW_NAME);
+        let new = folder.join(NEW_MARKER_NAME);
         if env.files.exists(&new)? {
             // Left by a repair that was killed here.
             env.files.remove_file(&new)?;
@@ -111,13 +111,13 @@ impl RepairMarker {
         let file = env.files.create(&new)?;
         file.write_all_at(self.encode().as_bytes(), 0)?;
         file.sync()?;
-        env.files.rename(&new, &folder.join(NAME))?;
+        env.files.rename(&new, &folder.join(MARKER_NAME))?;
         Ok(env.files.sync_dir(folder)?)
     }
 
-    /// Removes it: the repair has ended.
+    /// Removes the marker: the repair has ended.
     pub fn remove(env: &Env, folder: &Path) -> Result<()> {
-        for name in [NEW_NAME, NAME] {
+        for name in [NEW_MARKER_NAME, MARKER_NAME] {
             let path = folder.join(name);
             if env.files.exists(&path)? {
                 env.files.remove_file(&path)?;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_comes_back_and_nothing_else_is_taken_for_one() {
+    fn repair_marker_round_trips_and_other_bytes_are_rejected() {
         let (number, generation, seed_checksum) = (3, 41, u64::MAX);
         let (is_seed_new, is_loss) = (true, false);
         let marker = RepairMarker { number, generation, seed_checksum, is_seed_new, is_loss };

@@ -1,63 +1,66 @@
-//! [`Bell`]: tells the thread in the background what is to be done.
+//! [`BackgroundSignal`]: requests work from the background thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::ProcessMark;
 
-use crate::lock::locked;
-
-/// What is to be done.
+/// Work that was requested of the background thread.
 #[derive(Debug, Default)]
-pub struct Wanted {
-    /// To make a chunk ready.
-    pub next: bool,
-    /// To flush the index.
+pub struct PendingWork {
+    /// Create the next chunk.
+    pub prepare_chunk: bool,
+    /// Flush the index.
     pub flush: bool,
-    /// To put into the index what was submitted.
-    pub drive: bool,
-    /// To go on with the existence filter.
-    pub step: bool,
-    /// To fill the chunk that is written further with zeros.
-    pub fill: bool,
+    /// Index the submitted appends.
+    pub index_queue: bool,
+    /// Continue to fill the existence filter.
+    pub existence_step: bool,
+    /// Fill the active chunk further with zeros.
+    pub fill_zeros: bool,
     stop: bool,
 }
 
-impl Wanted {
-    /// Whether anything is.
-    pub fn is_something(&self) -> bool {
-        self.next || self.flush || self.drive || self.step || self.fill
+impl PendingWork {
+    /// Whether any work is pending.
+    pub fn is_nonempty(&self) -> bool {
+        self.prepare_chunk
+            || self.flush
+            || self.index_queue
+            || self.existence_step
+            || self.fill_zeros
     }
 }
 
-/// Tells the thread in the background what is to be done.
+/// Requests work from the background thread.
 #[derive(Debug)]
-pub struct Bell {
-    /// The process whose thread listens. A forked child has no such thread.
+pub struct BackgroundSignal {
+    /// Process of the background thread. A forked child has no such thread.
     process: ProcessMark,
-    wanted: Mutex<Wanted>,
+    pending: Mutex<PendingWork>,
     changed: Condvar,
-    is_heard: AtomicBool,
+    has_listener: AtomicBool,
 }
 
-impl Default for Bell {
-    fn default() -> Bell {
-        Bell {
+impl Default for BackgroundSignal {
+    fn default() -> BackgroundSignal {
+        BackgroundSignal {
             process: ProcessMark::current(),
-            wanted: Mutex::default(),
+            pending: Mutex::default(),
             changed: Condvar::new(),
-            is_heard: AtomicBool::new(false),
+            has_listener: AtomicBool::new(false),
         }
     }
 }
 
-impl Bell {
-    fn want(&self, set: impl FnOnce(&mut Wanted) -> &mut bool) {
-        if !self.is_heard() {
+impl BackgroundSignal {
+    fn request(&self, set: impl FnOnce(&mut PendingWork) -> &mut bool) {
+        if !self.has_listener() {
             return;
         }
-        let mut wanted = locked(&self.wanted);
+        let mut wanted = self.pending.lock().ignore_poison();
         let flag = set(&mut wanted);
         if !*flag {
             *flag = true;
@@ -65,66 +68,66 @@ impl Bell {
         }
     }
 
-    /// A chunk should be made ready.
-    pub fn wants_next(&self) {
-        self.want(|wanted| &mut wanted.next);
+    /// Requests the creation of the next chunk.
+    pub fn request_chunk(&self) {
+        self.request(|wanted| &mut wanted.prepare_chunk);
     }
 
-    /// The index should be flushed.
-    pub fn wants_flush(&self) {
-        self.want(|wanted| &mut wanted.flush);
+    /// Requests a flush of the index.
+    pub fn request_flush(&self) {
+        self.request(|wanted| &mut wanted.flush);
     }
 
-    /// Something was submitted that somebody has to put into the index.
-    pub fn wants_drive(&self) {
-        self.want(|wanted| &mut wanted.drive);
+    /// Requests indexing of submitted appends.
+    pub fn request_indexing(&self) {
+        self.request(|wanted| &mut wanted.index_queue);
     }
 
-    /// There is more to be done for the existence filter.
-    pub fn wants_step(&self) {
-        self.want(|wanted| &mut wanted.step);
+    /// Requests another step of the existence filter.
+    pub fn request_existence_step(&self) {
+        self.request(|wanted| &mut wanted.existence_step);
     }
 
-    /// The chunk that is written should be filled further with zeros.
-    pub fn wants_fill(&self) {
-        self.want(|wanted| &mut wanted.fill);
+    /// Requests that the active chunk is filled further with zeros.
+    pub fn request_fill(&self) {
+        self.request(|wanted| &mut wanted.fill_zeros);
     }
 
-    /// Whether a thread listens.
-    pub fn is_heard(&self) -> bool {
-        self.is_heard.load(Ordering::Acquire) && self.process.is_current()
+    /// Whether a background thread listens.
+    pub fn has_listener(&self) -> bool {
+        self.has_listener.load(Ordering::Acquire) && self.process.is_current()
     }
 
-    /// A thread listens from now on.
-    pub fn begin(&self) {
-        self.is_heard.store(true, Ordering::Release);
+    /// Records that a background thread listens from now on.
+    pub fn attach_listener(&self) {
+        self.has_listener.store(true, Ordering::Release);
     }
 
-    /// Whoever listens is to end.
+    /// Requests that the background thread ends.
     pub fn stop(&self) {
-        self.is_heard.store(false, Ordering::Release);
-        locked(&self.wanted).stop = true;
+        self.has_listener.store(false, Ordering::Release);
+        self.pending.lock().ignore_poison().stop = true;
         self.changed.notify_all();
     }
 
-    /// Waits for something to do, where that is said for no longer than this: then there may be
-    /// nothing. `None` when the thread is to end.
-    pub fn wait(&self, most: Option<Duration>) -> Option<Wanted> {
-        let mut wanted = locked(&self.wanted);
+    /// Waits for work, at most for `timeout` if given; after that time the work may be empty.
+    /// `None` if the thread must end.
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<PendingWork> {
+        let mut wanted = self.pending.lock().ignore_poison();
         loop {
             if wanted.stop {
                 return None;
             }
-            if wanted.is_something() {
+            if wanted.is_nonempty() {
                 return Some(std::mem::take(&mut *wanted));
             }
-            wanted = match most {
-                None => self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner),
-                Some(most) => {
-                    let waited = self.changed.wait_timeout_while(wanted, most, |wanted| {
-                        !wanted.stop && !wanted.is_something()
+            wanted = match timeout {
+                None => self.changed.wait(wanted).ignore_poison(),
+                Some(timeout) => {
+                    let waited = self.changed.wait_timeout_while(wanted, timeout, |wanted| {
+                        !wanted.stop && !wanted.is_nonempty()
                     });
-                    let (mut wanted, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                    let (mut wanted, _) = waited.ignore_poison();
                     return (!wanted.stop).then(|| std::mem::take(&mut *wanted));
                 }
             };

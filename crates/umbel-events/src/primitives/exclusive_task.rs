@@ -1,31 +1,30 @@
-//! [`Turn`]: one at a time, and somebody who waits until nobody is at it.
+//! [`ExclusiveTask`]: a task that one thread at a time runs, and a wait until it is idle.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::lock::locked;
-
-/// Something that one does at a time.
+/// Task that at most one thread runs at a time.
 #[derive(Debug, Default)]
-pub struct Turn {
-    taken: Mutex<bool>,
-    free: Condvar,
+pub struct ExclusiveTask {
+    is_running: Mutex<bool>,
+    ended: Condvar,
 }
 
-impl Turn {
-    /// Takes the turn. `false` where somebody has it.
-    pub fn take(&self) -> bool {
-        !std::mem::replace(&mut *locked(&self.taken), true)
+impl ExclusiveTask {
+    /// Starts the task. `false` if another thread runs it.
+    pub fn try_begin(&self) -> bool {
+        !std::mem::replace(&mut *self.is_running.lock().ignore_poison(), true)
     }
 
-    /// Gives it back.
-    pub fn give_back(&self) {
-        *locked(&self.taken) = false;
-        self.free.notify_all();
+    /// Ends the task.
+    pub fn end(&self) {
+        *self.is_running.lock().ignore_poison() = false;
+        self.ended.notify_all();
     }
 
-    /// Waits until nobody has it.
-    pub fn wait_until_free(&self) {
-        let taken = self.free.wait_while(locked(&self.taken), |taken| *taken);
-        drop(taken.unwrap_or_else(PoisonError::into_inner));
+    /// Waits until no thread runs the task.
+    pub fn wait_until_idle(&self) {
+        let taken = self.ended.wait_while(self.is_running.lock().ignore_poison(), |taken| *taken);
+        drop(taken.ignore_poison());
     }
 }

@@ -1,9 +1,9 @@
-//! Panics of what is called back: they are the caller's, and nothing of the store ends with them.
+//! Panics in callbacks: they are the caller's, and the store survives them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls it. Where it panics, the panic was reported by then and goes no further.
-pub fn caught(callback: impl FnOnce()) {
-    // It takes what it uses with it, so nobody sees that half changed but who made it.
+/// Calls the callback. The panic hook has reported a panic, and it does not propagate.
+pub fn catch_panic(callback: impl FnOnce()) {
+    // The callback owns what it uses. Only its own code can see that state half changed.
     let _ = catch_unwind(AssertUnwindSafe(callback));
 }

@@ -1,14 +1,14 @@
-//! [`ByName`]: a map from streams whose names were hashed already.
+//! [`PrehashedNameMap`]: a map keyed by stream names that are already hashed.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Hashes that are keyed already are taken as they are.
+/// Hasher that returns an already keyed hash unchanged.
 #[derive(Debug, Default)]
-pub struct AsIs(u64);
+pub struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -24,104 +24,104 @@ impl Hasher for AsIs {
     }
 }
 
-/// A map whose keys are hashes.
-pub type ByHash<V> = HashMap<u64, V, BuildHasherDefault<AsIs>>;
+/// Map whose keys are hashes.
+pub type PrehashedMap<V> = HashMap<u64, V, BuildHasherDefault<IdentityHasher>>;
 
-/// A name with its keyed hash.
+/// Name with its keyed hash.
 #[derive(Debug)]
-struct Name {
+struct HashedName {
     hash: u64,
     stream: Box<str>,
 }
 
-/// A name with its hash, owned or lent.
-trait Named {
-    fn parts(&self) -> (u64, &str);
+/// Name with its hash, owned or borrowed.
+trait HashedNameKey {
+    fn hash_and_name(&self) -> (u64, &str);
 }
 
-impl Named for Name {
-    fn parts(&self) -> (u64, &str) {
+impl HashedNameKey for HashedName {
+    fn hash_and_name(&self) -> (u64, &str) {
         (self.hash, &self.stream)
     }
 }
 
-impl Named for (u64, &str) {
-    fn parts(&self) -> (u64, &str) {
+impl HashedNameKey for (u64, &str) {
+    fn hash_and_name(&self) -> (u64, &str) {
         *self
     }
 }
 
-impl Hash for dyn Named + '_ {
+impl Hash for dyn HashedNameKey + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.parts().0);
+        state.write_u64(self.hash_and_name().0);
     }
 }
 
-impl PartialEq for dyn Named + '_ {
+impl PartialEq for dyn HashedNameKey + '_ {
     fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
+        self.hash_and_name() == other.hash_and_name()
     }
 }
 
-impl Eq for dyn Named + '_ {}
+impl Eq for dyn HashedNameKey + '_ {}
 
-impl Hash for Name {
+impl Hash for HashedName {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self as &dyn Named).hash(state);
+        (self as &dyn HashedNameKey).hash(state);
     }
 }
 
-impl PartialEq for Name {
+impl PartialEq for HashedName {
     fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
+        self.hash_and_name() == other.hash_and_name()
     }
 }
 
-impl Eq for Name {}
+impl Eq for HashedName {}
 
-impl<'a> Borrow<dyn Named + 'a> for Name {
-    fn borrow(&self) -> &(dyn Named + 'a) {
+impl<'a> Borrow<dyn HashedNameKey + 'a> for HashedName {
+    fn borrow(&self) -> &(dyn HashedNameKey + 'a) {
         self
     }
 }
 
-/// Something for each of some streams.
+/// Map from stream names to values.
 #[derive(Debug)]
-pub struct ByName<V> {
-    map: HashMap<Name, V, BuildHasherDefault<AsIs>>,
+pub struct PrehashedNameMap<V> {
+    map: HashMap<HashedName, V, BuildHasherDefault<IdentityHasher>>,
 }
 
-impl<V> Default for ByName<V> {
-    fn default() -> ByName<V> {
-        ByName { map: HashMap::default() }
+impl<V> Default for PrehashedNameMap<V> {
+    fn default() -> PrehashedNameMap<V> {
+        PrehashedNameMap { map: HashMap::default() }
     }
 }
 
-impl<V> ByName<V> {
-    /// What there is for the stream whose name has this hash.
+impl<V> PrehashedNameMap<V> {
+    /// Returns the value of the stream whose name has this hash.
     pub fn get(&self, hash: u64, stream: &str) -> Option<&V> {
         if self.map.is_empty() {
             return None;
         }
-        self.map.get(&(hash, stream) as &dyn Named)
+        self.map.get(&(hash, stream) as &dyn HashedNameKey)
     }
 
-    /// As [`ByName::get`], to be changed.
+    /// Mutable form of [`PrehashedNameMap::get`].
     pub fn get_mut(&mut self, hash: u64, stream: &str) -> Option<&mut V> {
         if self.map.is_empty() {
             return None;
         }
-        self.map.get_mut(&(hash, stream) as &dyn Named)
+        self.map.get_mut(&(hash, stream) as &dyn HashedNameKey)
     }
 
-    /// There is `value` for the stream from now on.
+    /// Sets the value of the stream.
     pub fn insert(&mut self, hash: u64, stream: &str, value: V) {
-        self.map.insert(Name { hash, stream: stream.into() }, value);
+        self.map.insert(HashedName { hash, stream: stream.into() }, value);
     }
 
-    /// Forgets the stream.
+    /// Removes the stream.
     pub fn remove(&mut self, hash: u64, stream: &str) {
-        self.map.remove(&(hash, stream) as &dyn Named);
+        self.map.remove(&(hash, stream) as &dyn HashedNameKey);
     }
 }
 
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_one_hash_are_told_apart() {
-        let mut map = ByName::default();
+    fn names_with_equal_hashes_are_distinct() {
+        let mut map = PrehashedNameMap::default();
         map.insert(7, "a", 2);
         map.insert(7, "b", 11);
         map.insert(7, "a", 3);

@@ -1,32 +1,32 @@
-//! [`Seldom`]: whether a store has something that few stores have.
+//! [`PresenceFlag`]: whether a store has something that few stores have.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether there is something in a store that most stores do not have; found out when it is first
-/// asked for, and noted when it comes.
+/// Whether a store has something that most stores do not have. The first query looks it up; later
+/// additions set the flag.
 #[derive(Debug, Default)]
-pub struct Seldom(AtomicU8);
+pub struct PresenceFlag(AtomicU8);
 
-const NONE: u8 = 1;
-const SOME: u8 = 2;
+const ABSENT: u8 = 1;
+const PRESENT: u8 = 2;
 
-impl Seldom {
-    /// Notes that there is some. REQUIRES: it cannot be seen yet.
-    pub fn note(&self) {
-        self.0.store(SOME, Ordering::Release);
+impl PresenceFlag {
+    /// Sets the flag. REQUIRES: the new thing is not visible yet.
+    pub fn set_present(&self) {
+        self.0.store(PRESENT, Ordering::Release);
     }
 
-    /// Whether there is some that can be seen; `look` looks.
-    pub fn is_there<E>(&self, look: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+    /// Whether the store has a visible one; `check` checks the store on the first call.
+    pub fn is_present<E>(&self, check: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         match self.0.load(Ordering::Acquire) {
-            NONE => Ok(false),
-            SOME => Ok(true),
+            ABSENT => Ok(false),
+            PRESENT => Ok(true),
             unknown => {
-                let found = if look()? { SOME } else { NONE };
-                // It may have come meanwhile.
+                let found = if check()? { PRESENT } else { ABSENT };
+                // The flag may have been set meanwhile.
                 let set = (Ordering::AcqRel, Ordering::Acquire);
                 let changed = self.0.compare_exchange(unknown, found, set.0, set.1);
-                Ok(changed.map_or_else(|present| present, |_| found) == SOME)
+                Ok(changed.map_or_else(|present| present, |_| found) == PRESENT)
             }
         }
     }
@@ -37,20 +37,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_while_somebody_looks_counts() {
-        let seldom = Seldom::default();
-        assert!(!seldom.is_there(|| Ok::<_, ()>(false)).expect("looked"));
-        assert!(!seldom.is_there(|| Err("it is known")).expect("known"));
-        seldom.note();
-        assert!(seldom.is_there(|| Err("it is known")).expect("known"));
-        let seldom = Seldom::default();
-        let noted = seldom.is_there(|| {
-            seldom.note();
+    fn addition_during_a_check_is_not_missed() {
+        let seldom = PresenceFlag::default();
+        assert!(!seldom.is_present(|| Ok::<_, ()>(false)).expect("checked"));
+        assert!(!seldom.is_present(|| Err("it is present")).expect("known"));
+        seldom.set_present();
+        assert!(seldom.is_present(|| Err("it is present")).expect("known"));
+        let seldom = PresenceFlag::default();
+        let noted = seldom.is_present(|| {
+            seldom.set_present();
             Ok::<_, ()>(false)
         });
-        assert!(noted.expect("looked"), "it came before the answer was kept");
-        let seldom = Seldom::default();
-        assert!(seldom.is_there(|| Err("no answer")).is_err());
-        assert!(seldom.is_there(|| Ok::<_, &str>(true)).expect("looked"));
+        assert!(noted.expect("checked"), "it was added before the result was stored");
+        let seldom = PresenceFlag::default();
+        assert!(seldom.is_present(|| Err("no result")).is_err());
+        assert!(seldom.is_present(|| Ok::<_, &str>(true)).expect("checked"));
     }
 }

@@ -1,101 +1,100 @@
-//! [`FilteredReader`]: the events that pass a filter, by position.
+//! [`FilteredReader`]: the events that match a filter, by position.
 //!
-//! An event is looked at where it stands in the cursor's window; only one that passes is copied.
-//! Where few events may pass, the views say where those are ([`filter_way`](crate::filter_way)).
+//! An event is examined in the cursor's buffer; only a matching event is copied. If few events may
+//! match, the views supply their positions ([`scan_planner`](crate::read::scan_planner)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::candidates::Candidates;
-use crate::error::{Error, Result};
-use crate::event::{Direction, Position, RecordedEvent};
+use crate::append::store_inner::StoreInner;
 use crate::event_filter::{EventFilter, is_hidden};
-use crate::filter_way::{Choice, Chooser, FilterWay};
-use crate::format::Frame;
+use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;
-use crate::read::AllReader;
-use crate::shared::Shared;
+use crate::read::scan_planner::{FilterStrategy, ScanPlan, ScanPlanner};
+use crate::read::stream_reader::AllReader;
+use crate::read::view_merge::ViewMerge;
+use crate::types::error::{Error, Result};
+use crate::types::event::{Direction, Position, RecordedEvent};
 
-/// How many types are remembered with what the filter said of them.
-const KNOWN_TYPES: usize = 1024;
-/// So many bytes of events are looked at before the clock is.
-const CLOCK_BYTES: usize = 256 << 10;
-/// So many are read at least for an event that was taken out of views.
+/// Maximum number of types whose filter result is cached.
+const CACHED_TYPES_MAX: usize = 1024;
+/// Bytes of events that are examined between two checks of the clock.
+const CLOCK_CHECK_BYTES: usize = 256 << 10;
+/// Minimum bytes that are read for a candidate of a view.
 const CANDIDATE_READ_BYTES: usize = 4096;
-/// So many candidates are taken out of views before it is chosen again how to go on.
-const CHOICE_CANDIDATES: u64 = 16_384;
+/// Number of candidates of views after which the reader plans again.
+const REPLAN_CANDIDATES: u64 = 16_384;
 
-/// What a filtered read came to.
+/// Result of one step of a filtered read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// The next event that passes. All before it were looked at.
+pub enum FilteredItem {
+    /// The next matching event. All events before it were examined.
     Event(RecordedEvent),
-    /// Nothing passed so far. This is the position of the last event that was looked at, or that
-    /// the index passed over: reading on behind it misses nothing.
+    /// No event matched so far. This is the position of the last event that was examined or that
+    /// the index skipped. Reading from after it misses nothing.
     Examined(Position),
-    /// No more can be seen now. All up to this position were looked at, which is no further than
-    /// what can be seen; backwards, all there are. Reading forwards goes on later.
+    /// No more events are visible. All events up to this position were examined; it is at most the
+    /// visible position. Backwards, all events were examined. Reading forwards can continue later.
     End(Position),
 }
 
-/// The events that pass a filter, by position. Made by
+/// The events that match a filter, by position. Made by
 /// [`Store::read_filtered`](crate::Store::read_filtered).
 ///
-/// After an error it says the same error again: nothing is passed over.
+/// After an error every call returns the same error again: no event is skipped.
 #[derive(Debug)]
 pub struct FilteredReader {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
     filter: Arc<EventFilter>,
-    answers: Answers,
-    way: Way,
-    chooser: Chooser,
+    match_cache: MatchCache,
+    source: FilteredSource,
+    planner: ScanPlanner,
     direction: Direction,
-    /// Where it goes on: forwards the lowest position that was not looked at, backwards the one
-    /// behind the highest.
-    edge: u64,
-    /// The position of the last event that was looked at, or up to which the views had none.
+    /// Forwards the lowest position that was not examined, backwards the one after the highest.
+    frontier: u64,
+    /// Position of the last event that was examined, or up to which the views had no candidates.
     last: Option<u64>,
     examined: u64,
     failed: Option<Error>,
 }
 
-/// How the events are found that may pass.
+/// Source of the events that may match.
 #[derive(Debug)]
-enum Way {
-    /// That has to be chosen.
-    Open,
-    /// By looking at every one, until the edge has come so far.
+enum FilteredSource {
+    /// The source is not planned yet.
+    Unplanned,
+    /// Examines every event, until the frontier reaches this position.
     Scan(AllReader, Option<u64>),
-    /// By taking them out of views, as far as this position.
-    Views(Box<Candidates>, u64),
+    /// Takes candidates from views, as far as this position.
+    Views(Box<ViewMerge>, u64),
 }
 
-/// What was found next.
-enum Found {
+/// Next candidate of the source.
+enum NextCandidate {
     /// An event.
-    Seen(Seen),
-    /// What was scavenged, at this position.
-    Gone(u64),
-    /// No more with this way.
-    Nothing,
-    /// No more can be seen.
+    Event(ExaminedEvent),
+    /// Position of a scavenged event.
+    Scavenged(u64),
+    /// The source has no more candidates.
+    Exhausted,
+    /// No more events are visible.
     End,
 }
 
-/// What was seen of an event.
-struct Seen {
+/// Result of the examination of an event.
+struct ExaminedEvent {
     position: u64,
     bytes: usize,
-    /// Whether the filter had to think.
-    has_thought: bool,
-    /// A copy, where it passes.
+    /// Whether the filter was evaluated.
+    has_evaluated: bool,
+    /// Copy of the event, if it matches.
     event: Option<RecordedEvent>,
 }
 
 impl FilteredReader {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreInner>,
         from: Position,
         direction: Direction,
         filter: Arc<EventFilter>,
@@ -103,168 +102,179 @@ impl FilteredReader {
         FilteredReader {
             shared: Arc::clone(shared),
             filter,
-            answers: Answers::default(),
-            way: Way::Open,
-            chooser: Chooser::default(),
+            match_cache: MatchCache::default(),
+            source: FilteredSource::Unplanned,
+            planner: ScanPlanner::default(),
             direction,
-            edge: from.0,
+            frontier: from.0,
             last: None,
             examined: 0,
             failed: None,
         }
     }
 
-    /// The next event that passes, or how far it looked: at most so many events, and at least one,
-    /// and not much longer than `FILTER_STEP_MILLIS`.
+    /// Returns the next matching event, or how far it examined. It examines at least one and at
+    /// most `examined_max` events, and takes not much longer than `FILTER_STEP_MILLIS`.
     ///
     /// # Errors
-    /// `Runaway` where the expression takes too long on a name, and what reading meets.
-    pub fn next_within(&mut self, most_examined: usize) -> Result<Step> {
+    /// `RegexTooExpensive` if the expression takes too long on a name, and the errors of reads.
+    pub fn next_within(&mut self, examined_max: usize) -> Result<FilteredItem> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let step = self.look_on(most_examined.max(1));
+        let step = self.examine_next(examined_max.max(1));
         if let Err(error) = &step {
             self.failed = Some(error.clone());
         }
         step
     }
 
-    /// How many events were looked at since it was made; those that the index passed over are not
-    /// among them.
+    /// Number of events that were examined so far, without those that the index skipped.
     pub fn examined(&self) -> u64 {
         self.examined
     }
 
-    /// Has it find events this way, whatever that costs. For tests only.
+    /// Forces a strategy, whatever that costs. For tests only.
     #[doc(hidden)]
-    pub fn force(&mut self, way: FilterWay) {
-        self.chooser.forced = Some(way);
-        self.way = Way::Open;
+    pub fn force_strategy(&mut self, strategy: FilterStrategy) {
+        self.planner.forced = Some(strategy);
+        self.source = FilteredSource::Unplanned;
     }
 
-    /// How it finds events now; `None` before it has chosen. For tests only.
+    /// Current strategy; `None` before the first plan. For tests only.
     #[doc(hidden)]
-    pub fn way(&self) -> Option<FilterWay> {
-        match self.way {
-            Way::Open => None,
-            Way::Scan(..) => Some(FilterWay::Scan),
-            Way::Views(..) => Some(FilterWay::Views),
+    pub fn strategy(&self) -> Option<FilterStrategy> {
+        match self.source {
+            FilteredSource::Unplanned => None,
+            FilteredSource::Scan(..) => Some(FilterStrategy::Scan),
+            FilteredSource::Views(..) => Some(FilterStrategy::Views),
         }
     }
 
-    fn look_on(&mut self, most_examined: usize) -> Result<Step> {
+    fn examine_next(&mut self, examined_max: usize) -> Result<FilteredItem> {
         self.shared.check_process()?;
         let began = self.shared.env.clock.now();
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
-        let (until, mut bytes) = (self.examined.saturating_add(most_examined as u64), 0);
+        let (until, mut bytes) = (self.examined.saturating_add(examined_max as u64), 0);
         while self.examined < until {
-            // Before the next one is looked for, so that no more is called looked at than was.
+            // Read before the next event is searched for, so that the examined range is never
+            // overstated.
             let visible = self.shared.visible.position();
-            self.choose(visible)?;
+            self.plan_next(visible)?;
             let mut has_thought = false;
-            match self.find()? {
-                Found::Seen(seen) => {
-                    self.looked_at(seen.position);
+            match self.find_next()? {
+                NextCandidate::Event(seen) => {
+                    self.mark_examined(seen.position);
                     self.examined += 1;
                     if let Some(event) = seen.event {
-                        return Ok(Step::Event(event));
+                        return Ok(FilteredItem::Event(event));
                     }
-                    (bytes, has_thought) = (bytes + seen.bytes, seen.has_thought);
+                    (bytes, has_thought) = (bytes + seen.bytes, seen.has_evaluated);
                 }
-                Found::Gone(position) => self.looked_at(position),
-                Found::Nothing => continue,
-                Found::End => return Ok(Step::End(self.end(visible))),
+                NextCandidate::Scavenged(position) => self.mark_examined(position),
+                NextCandidate::Exhausted => continue,
+                NextCandidate::End => return Ok(FilteredItem::End(self.end(visible))),
             }
-            if matches!(self.way, Way::Views(..)) {
+            if matches!(self.source, FilteredSource::Views(..)) {
                 bytes += CANDIDATE_READ_BYTES;
             }
-            if has_thought || bytes >= CLOCK_BYTES {
+            if has_thought || bytes >= CLOCK_CHECK_BYTES {
                 bytes = 0;
                 if self.shared.env.clock.now().saturating_sub(began) >= limit {
                     break;
                 }
             }
         }
-        Ok(Step::Examined(Position(self.last.unwrap_or(0))))
+        Ok(FilteredItem::Examined(Position(self.last.unwrap_or(0))))
     }
 
-    /// Chooses how to go on, where that is to be chosen.
-    fn choose(&mut self, visible: u64) -> Result<()> {
+    /// Plans the next source if none is planned.
+    fn plan_next(&mut self, visible: u64) -> Result<()> {
         let backwards = self.direction == Direction::Backwards;
-        match &self.way {
-            Way::Views(candidates, _) if candidates.taken() < CHOICE_CANDIDATES => return Ok(()),
-            Way::Scan(_, None) => return Ok(()),
-            Way::Scan(_, Some(until)) if backwards && self.edge > *until => return Ok(()),
-            Way::Scan(_, Some(until)) if !backwards && self.edge < *until => return Ok(()),
+        match &self.source {
+            FilteredSource::Views(candidates, _)
+                if candidates.taken_count() < REPLAN_CANDIDATES =>
+            {
+                return Ok(());
+            }
+            FilteredSource::Scan(_, None) => return Ok(()),
+            FilteredSource::Scan(_, Some(until)) if backwards && self.frontier > *until => {
+                return Ok(());
+            }
+            FilteredSource::Scan(_, Some(until)) if !backwards && self.frontier < *until => {
+                return Ok(());
+            }
             _ => {}
         }
-        let range = match (self.direction, self.edge.min(visible.saturating_add(1))) {
-            (Direction::Forwards, _) => (self.edge, visible),
-            // Nothing lies before 0.
+        let range = match (self.direction, self.frontier.min(visible.saturating_add(1))) {
+            (Direction::Forwards, _) => (self.frontier, visible),
+            // No position is before 0.
             (Direction::Backwards, 0) => (1, 0),
             (Direction::Backwards, edge) => (0, edge - 1),
         };
-        let choice = self.chooser.choose(&self.shared, &self.filter, range, self.direction)?;
+        let choice = self.planner.plan(&self.shared, &self.filter, range, self.direction)?;
         let far = if backwards { range.0 } else { range.1 };
-        self.way = match (choice, std::mem::replace(&mut self.way, Way::Open)) {
-            (Choice::Views(candidates), _) => Way::Views(candidates, far),
-            (Choice::Scan(bytes), way) => {
-                let all = match way {
-                    Way::Scan(all, _) => all,
-                    _ => AllReader::new(&self.shared, Position(self.edge), self.direction),
+        self.source = match (choice, std::mem::replace(&mut self.source, FilteredSource::Unplanned))
+        {
+            (ScanPlan::Views(candidates), _) => FilteredSource::Views(candidates, far),
+            (ScanPlan::Scan(bytes), strategy) => {
+                let all = match strategy {
+                    FilteredSource::Scan(all, _) => all,
+                    _ => AllReader::new(&self.shared, Position(self.frontier), self.direction),
                 };
-                let edge = if backwards { range.1 } else { self.edge };
+                let edge = if backwards { range.1 } else { self.frontier };
                 let until = bytes.map(|bytes| match backwards {
                     true => edge.saturating_sub(bytes),
                     false => edge.saturating_add(bytes),
                 });
-                Way::Scan(all, until)
+                FilteredSource::Scan(all, until)
             }
         };
         Ok(())
     }
 
-    fn find(&mut self) -> Result<Found> {
-        let (filter, answers) = (&*self.filter, &mut self.answers);
-        match &mut self.way {
-            Way::Open => Ok(Found::Nothing),
-            Way::Scan(all, _) => match all.next_with(|frame| answers.look(filter, frame)) {
-                Some(seen) => Ok(Found::Seen(seen??)),
-                None => Ok(Found::End),
-            },
-            Way::Views(candidates, far) => {
+    fn find_next(&mut self) -> Result<NextCandidate> {
+        let (filter, cache) = (&*self.filter, &mut self.match_cache);
+        match &mut self.source {
+            FilteredSource::Unplanned => Ok(NextCandidate::Exhausted),
+            FilteredSource::Scan(all, _) => {
+                match all.next_with(|frame| cache.examine(filter, frame)) {
+                    Some(seen) => Ok(NextCandidate::Event(seen??)),
+                    None => Ok(NextCandidate::End),
+                }
+            }
+            FilteredSource::Views(candidates, far) => {
                 let far = *far;
-                match candidates.next_with(|frame| answers.look(filter, frame))? {
-                    Some((_, Some(seen))) => Ok(Found::Seen(seen?)),
-                    Some((position, None)) => Ok(Found::Gone(position)),
-                    None => self.none_up_to(far),
+                match candidates.next_with(|frame| cache.examine(filter, frame))? {
+                    Some((_, Some(seen))) => Ok(NextCandidate::Event(seen?)),
+                    Some((position, None)) => Ok(NextCandidate::Scavenged(position)),
+                    None => self.skip_to(far),
                 }
             }
         }
     }
 
-    /// Notes that the views have no more up to this position.
-    fn none_up_to(&mut self, far: u64) -> Result<Found> {
-        self.way = Way::Open;
+    /// Records that the views have no more candidates up to this position.
+    fn skip_to(&mut self, far: u64) -> Result<NextCandidate> {
+        self.source = FilteredSource::Unplanned;
         match self.direction {
-            Direction::Forwards => self.looked_at(far),
+            Direction::Forwards => self.mark_examined(far),
             Direction::Backwards => {
-                // The lowest there is: a place is that of an event, and of one that can be seen.
-                let end = self.edge.min(self.shared.visible.position().saturating_add(1));
+                // The lower of both: the last position is that of an event, and of a visible one.
+                let end = self.frontier.min(self.shared.visible.position().saturating_add(1));
                 let first = self.shared.log.cursor().seek(far)?;
                 if let Some(first) = first.filter(|first| *first < end) {
-                    self.looked_at(first);
+                    self.mark_examined(first);
                 }
-                self.edge = far;
+                self.frontier = far;
             }
         }
-        Ok(Found::Nothing)
+        Ok(NextCandidate::Exhausted)
     }
 
-    fn looked_at(&mut self, position: u64) {
+    fn mark_examined(&mut self, position: u64) {
         self.last = Some(position);
-        self.edge = match self.direction {
+        self.frontier = match self.direction {
             Direction::Forwards => position.saturating_add(1),
             Direction::Backwards => position,
         };
@@ -279,32 +289,32 @@ impl FilteredReader {
     }
 }
 
-/// What the filter said of names before.
+/// Cached filter results of names.
 #[derive(Debug, Default)]
-struct Answers {
+struct MatchCache {
     last: Option<(String, bool)>,
     types: HashMap<Box<str>, bool>,
 }
 
-impl Answers {
-    fn look(&mut self, filter: &EventFilter, frame: Frame<'_>) -> Result<Seen> {
-        let (passes, has_thought) = self.ask(filter, frame.stream, frame.event.kind)?;
-        Ok(Seen {
-            position: frame.stamp.position,
+impl MatchCache {
+    fn examine(&mut self, filter: &EventFilter, frame: Frame<'_>) -> Result<ExaminedEvent> {
+        let (passes, has_thought) = self.is_match(filter, frame.stream, frame.event.kind)?;
+        Ok(ExaminedEvent {
+            position: frame.meta.position,
             bytes: frame.bytes,
-            has_thought,
+            has_evaluated: has_thought,
             event: passes.then(|| frame.to_recorded()),
         })
     }
 
-    /// Whether an event passes, and whether the filter had to think about it.
-    fn ask(&mut self, filter: &EventFilter, stream: &str, kind: &str) -> Result<(bool, bool)> {
+    /// Whether an event matches, and whether the filter was evaluated for it.
+    fn is_match(&mut self, filter: &EventFilter, stream: &str, kind: &str) -> Result<(bool, bool)> {
         if is_hidden(stream) {
             return Ok((false, false));
         }
-        let name = filter.asks_about(stream, kind);
-        if filter.is_quick() {
-            return Ok((filter.takes(name)?, false));
+        let name = filter.subject_of(stream, kind);
+        if filter.is_cheap() {
+            return Ok((filter.matches(name)?, false));
         }
         if let Some((last, passes)) = &self.last
             && last == name
@@ -314,17 +324,17 @@ impl Answers {
         if let Some(passes) = self.types.get(name) {
             return Ok((*passes, false));
         }
-        let passes = filter.takes(name)?;
+        let passes = filter.matches(name)?;
         if filter.is_by_type() {
-            if self.types.len() >= KNOWN_TYPES {
+            if self.types.len() >= CACHED_TYPES_MAX {
                 self.types.clear();
             }
             self.types.insert(name.into(), passes);
         } else {
-            let (last, said) = self.last.get_or_insert_default();
+            let (last, last_passes) = self.last.get_or_insert_default();
             last.clear();
             last.push_str(name);
-            *said = passes;
+            *last_passes = passes;
         }
         Ok((passes, true))
     }
@@ -335,23 +345,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_filter_said_is_remembered_and_forgotten_again() {
-        let (mut of_types, mut of_streams) = (Answers::default(), Answers::default());
+    fn filter_results_are_cached_and_evicted() {
+        let (mut of_types, mut of_streams) = (MatchCache::default(), MatchCache::default());
         let types = EventFilter::type_regex("7$").expect("good");
         let streams = EventFilter::stream_regex("7$").expect("good");
         for turn in 0..3 {
-            for number in 0..2 * KNOWN_TYPES {
+            for number in 0..2 * CACHED_TYPES_MAX {
                 let name = number.to_string();
                 let wanted = name.ends_with('7');
-                let (passes, _) = of_types.ask(&types, "s", &name).expect("in time");
-                let (again, has_thought) = of_types.ask(&types, "t", &name).expect("in time");
+                let (passes, _) = of_types.is_match(&types, "s", &name).expect("in time");
+                let (again, has_thought) = of_types.is_match(&types, "t", &name).expect("in time");
                 assert_eq!((passes, again, has_thought), (wanted, wanted, false), "turn {turn}");
-                let (passes, has_thought) = of_streams.ask(&streams, &name, "k").expect("in time");
+                let (passes, has_thought) =
+                    of_streams.is_match(&streams, &name, "k").expect("in time");
                 assert_eq!((passes, has_thought), (wanted, true));
-                let (passes, has_thought) = of_streams.ask(&streams, &name, "l").expect("in time");
+                let (passes, has_thought) =
+                    of_streams.is_match(&streams, &name, "l").expect("in time");
                 assert_eq!((passes, has_thought), (wanted, false));
             }
-            assert!(of_types.types.len() <= KNOWN_TYPES);
+            assert!(of_types.types.len() <= CACHED_TYPES_MAX);
         }
     }
 }

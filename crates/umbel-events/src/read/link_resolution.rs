@@ -1,50 +1,54 @@
-//! Links: events that stand for others.
+//! Links: events that point at other events.
 //!
-//! A link is an event of the type `$>` whose data is `number@stream`. Anybody can write one, so
-//! nothing of it is believed: what names no event that can be read is a link to nothing.
+//! A link is an event of the type `$>` whose data is `number@stream`. Any client can write one, so
+//! its data is not trusted. A link that names no readable event points at nothing.
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::event::RecordedEvent;
-use crate::read::StreamReader;
-use crate::shared::Shared;
+use crate::append::store_inner::StoreInner;
+use crate::read::stream_reader::StreamReader;
+use crate::types::error::{Error, Result};
+use crate::types::event::RecordedEvent;
 
-/// The type of links.
+/// Type of links.
 const LINK_TYPE: &str = "$>";
 
-/// An event, with the link that led to it.
+/// Event, with the link that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedEvent {
-    /// The event. `None` where a link points to what cannot be read: never written, deleted,
-    /// hidden by its stream's metadata, or nothing at all.
+    /// The event. `None` if a link points to an event that cannot be read: never written, deleted,
+    /// hidden by its stream's metadata, or a malformed target.
     pub event: Option<RecordedEvent>,
-    /// The link, where the event was found through one.
+    /// The link, if the event was found through one.
     pub link: Option<RecordedEvent>,
 }
 
-/// Finds out what a link points to. A link to a link is not followed.
-pub fn resolve(shared: &Arc<Shared>, event: RecordedEvent) -> Result<ResolvedEvent> {
+/// Resolves a link. A link to a link is not followed.
+pub fn resolve(shared: &Arc<StoreInner>, event: RecordedEvent) -> Result<ResolvedEvent> {
     if event.kind != LINK_TYPE {
         return Ok(ResolvedEvent { event: Some(event), link: None });
     }
-    let target = match target(&event.data) {
-        Some((revision, stream)) => read(shared, stream, revision)?,
+    let target = match parse_target(&event.data) {
+        Some((revision, stream)) => read_target(shared, stream, revision)?,
         None => None,
     };
     Ok(ResolvedEvent { event: target, link: Some(event) })
 }
 
-fn read(shared: &Arc<Shared>, stream: &str, revision: u64) -> Result<Option<RecordedEvent>> {
-    match StreamReader::only(shared, stream, revision).next() {
-        // What was tombstoned is as gone as what never was.
-        None | Some(Err(Error::Deleted { .. })) => Ok(None),
+fn read_target(
+    shared: &Arc<StoreInner>,
+    stream: &str,
+    revision: u64,
+) -> Result<Option<RecordedEvent>> {
+    match StreamReader::single(shared, stream, revision).next() {
+        // A tombstoned stream reads like one that never existed.
+        None | Some(Err(Error::StreamDeleted { .. })) => Ok(None),
         Some(event) => event.map(Some),
     }
 }
 
-/// The revision and the stream that a link names.
-fn target(data: &[u8]) -> Option<(u64, &str)> {
+/// Parses the revision and the stream that a link names.
+fn parse_target(data: &[u8]) -> Option<(u64, &str)> {
     let (number, stream) = std::str::from_utf8(data).ok()?.split_once('@')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let revision = is_number.then(|| number.parse().ok())??;
@@ -56,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_names_a_revision_and_a_stream_or_nothing() {
+    fn link_data_parses_to_revision_and_stream_or_none() {
         let whole: [(&[u8], _); 4] = [
             (b"0@a", (0, "a")),
             (b"007@a", (7, "a")),
@@ -64,12 +68,12 @@ mod tests {
             ("3@käse".as_bytes(), (3, "käse")),
         ];
         for (data, named) in whole {
-            assert_eq!(target(data), Some(named));
+            assert_eq!(parse_target(data), Some(named));
         }
         let broken: [&[u8]; 9] =
             [b"", b"@", b"1@", b"@a", b"1", b"-1@a", b"+1@a", b"18446744073709551616@a", b"1@\xff"];
         for data in broken {
-            assert_eq!(target(data), None, "{data:?}");
+            assert_eq!(parse_target(data), None, "{data:?}");
         }
     }
 }

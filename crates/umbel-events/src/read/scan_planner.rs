@@ -1,114 +1,119 @@
-//! [`Chooser`]: whether a filtered read looks at every event or takes candidates out of views.
+//! [`ScanPlanner`]: whether a filtered read scans every event or takes candidates from views.
 //!
-//! INVARIANT: an event that can be seen is in its views. So whoever asks first how far can be seen
-//! and then which views there are misses nothing up to there, whatever types come meanwhile.
+//! INVARIANT: a visible event is in its views. A reader that first loads the visible position and
+//! then lists the views misses nothing up to that position, even if new types appear meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::candidates::{Candidates, Part};
-use crate::error::Result;
-use crate::event::Direction;
-use crate::event_filter::{EventFilter, Within};
+use crate::append::store_inner::StoreInner;
+use crate::event_filter::{ContainingViews, EventFilter};
 use crate::limits::{FILTER_STEP_MILLIS, FILTER_VIEWS_MAX};
-use crate::shared::Shared;
-use crate::view_name::ViewKind;
+use crate::read::view_merge::{ViewMerge, ViewRange};
+use crate::types::error::Result;
+use crate::types::event::Direction;
+use crate::types::view_kind::ViewKind;
 
-/// To take a candidate takes as long as looking at so many bytes of the log in a row, about:
+/// Cost of a candidate of a view, as the bytes of the log that a scan reads in about the same time:
 /// decision 31.
-const CANDIDATE_BYTES: u64 = 1024;
-/// Less than so many bytes of the log are looked at without asking any view.
-const LEAST_BYTES: u64 = 512 << 10;
-/// At most so many are looked at before the views are asked again.
-const MOST_BYTES: u64 = 64 << 20;
+const VIEW_ENTRY_COST_BYTES: u64 = 1024;
+/// A range of the log with fewer bytes is scanned without a lookup of views.
+const SCAN_BYTES_MIN: u64 = 512 << 10;
+/// Maximum bytes that are scanned before the views are looked up again.
+const SCAN_BYTES_MAX: u64 = 64 << 20;
 
-/// How events are found that may pass a filter.
+/// Strategy that finds events that may match a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterWay {
-    /// By looking at every one.
+pub enum FilterStrategy {
+    /// Examines every event.
     Scan,
-    /// By the views that hold them, where there are such.
+    /// Takes candidates from the views that contain them, if such views exist.
     Views,
 }
 
-/// What was chosen for the events that come next.
+/// Plan for the next events.
 #[derive(Debug)]
-pub enum Choice {
-    /// To look at every one, for so many bytes of the log; without a bound where no view may help.
+pub enum ScanPlan {
+    /// Examines every event, for this many bytes of the log; unbounded if no view may help.
     Scan(Option<u64>),
-    /// These.
-    Views(Box<Candidates>),
+    /// Takes candidates from these views.
+    Views(Box<ViewMerge>),
 }
 
-/// Chooses how events are found, again and again.
+/// Plans how a filtered read finds its next events.
 #[derive(Debug)]
-pub struct Chooser {
-    /// What is taken whatever it costs. For tests.
-    pub forced: Option<FilterWay>,
-    /// What an expression said of types.
-    types: HashMap<String, bool>,
-    /// For how many bytes of the log every event is looked at next time.
-    stretch: u64,
+pub struct ScanPlanner {
+    /// Strategy that is used at any cost. For tests.
+    pub forced: Option<FilterStrategy>,
+    /// Results of the expression for types.
+    type_matches: HashMap<String, bool>,
+    /// Bytes of the log that the next scan reads.
+    scan_bytes: u64,
 }
 
-impl Default for Chooser {
-    fn default() -> Chooser {
-        Chooser { forced: None, types: HashMap::new(), stretch: LEAST_BYTES }
+impl Default for ScanPlanner {
+    fn default() -> ScanPlanner {
+        ScanPlanner { forced: None, type_matches: HashMap::new(), scan_bytes: SCAN_BYTES_MIN }
     }
 }
 
-impl Chooser {
-    /// Chooses for the events between two positions, both included; there are none where the first
-    /// is higher. REQUIRES: the events up to the second position can be seen.
-    pub fn choose(
+impl ScanPlanner {
+    /// Plans for the events between two positions, both inclusive; the range is empty if the first
+    /// is higher. REQUIRES: the events up to the second position are visible.
+    pub fn plan(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreInner>,
         filter: &EventFilter,
         (low, high): (u64, u64),
         direction: Direction,
-    ) -> Result<Choice> {
+    ) -> Result<ScanPlan> {
         shared.check_open()?;
-        let within = filter.within().filter(|_| self.forced != Some(FilterWay::Scan));
-        let Some(within) = within else { return Ok(Choice::Scan(None)) };
-        let is_forced = self.forced == Some(FilterWay::Views);
+        let within =
+            filter.containing_views().filter(|_| self.forced != Some(FilterStrategy::Scan));
+        let Some(within) = within else { return Ok(ScanPlan::Scan(None)) };
+        let is_forced = self.forced == Some(FilterStrategy::Views);
         let has_bytes =
             |wanted| is_forced || shared.log.chunks.bytes_between(low, high, wanted) >= wanted;
-        if low > high || !has_bytes(LEAST_BYTES) {
-            return Ok(Choice::Scan(Some(if is_forced { 0 } else { LEAST_BYTES })));
+        if low > high || !has_bytes(SCAN_BYTES_MIN) {
+            return Ok(ScanPlan::Scan(Some(if is_forced { 0 } else { SCAN_BYTES_MIN })));
         }
-        let Some(views) = self.views(shared, filter, &within)? else { return Ok(self.scan_on()) };
+        let Some(views) = self.candidate_views(shared, filter, &within)? else {
+            return Ok(self.extend_scan());
+        };
         let mut parts = Vec::with_capacity(views.len());
         for view in views {
-            parts.extend(Part::new(shared, view, (low, high))?);
+            parts.extend(ViewRange::new(shared, view, (low, high))?);
         }
-        let candidates: u64 = parts.iter().map(Part::numbers).sum();
-        if !has_bytes(candidates.saturating_mul(CANDIDATE_BYTES)) {
-            return Ok(self.scan_on());
+        let candidates: u64 = parts.iter().map(ViewRange::remaining_count).sum();
+        if !has_bytes(candidates.saturating_mul(VIEW_ENTRY_COST_BYTES)) {
+            return Ok(self.extend_scan());
         }
-        self.stretch = LEAST_BYTES;
-        Ok(Choice::Views(Box::new(Candidates::new(shared, parts, direction)?)))
+        self.scan_bytes = SCAN_BYTES_MIN;
+        Ok(ScanPlan::Views(Box::new(ViewMerge::new(shared, parts, direction)?)))
     }
 
-    /// Looks at every event, for longer each time, so that asking costs little where it is in vain.
-    fn scan_on(&mut self) -> Choice {
-        let bytes = self.stretch;
-        self.stretch = (bytes * 2).min(MOST_BYTES);
-        Choice::Scan(Some(bytes))
+    /// Scans every event, for longer each time. So lookups of views that do not help cost little.
+    fn extend_scan(&mut self) -> ScanPlan {
+        let bytes = self.scan_bytes;
+        self.scan_bytes = (bytes * 2).min(SCAN_BYTES_MAX);
+        ScanPlan::Scan(Some(bytes))
     }
 
-    /// The views in which all events are that pass; `None` where there are too many, or it takes
-    /// too long to find out which. Another time it may be quicker.
-    fn views(
+    /// Returns the views that contain all matching events; `None` if there are too many, or if the
+    /// search takes too long. Another call may be quicker.
+    fn candidate_views(
         &mut self,
-        shared: &Shared,
+        shared: &StoreInner,
         filter: &EventFilter,
-        within: &Within<'_>,
+        within: &ContainingViews<'_>,
     ) -> Result<Option<Vec<(ViewKind, String)>>> {
         let prefixes = match within {
-            Within::Types(prefixes) => prefixes,
-            Within::Categories(names) if names.len() > FILTER_VIEWS_MAX => return Ok(None),
-            Within::Categories(names) => {
+            ContainingViews::Types(prefixes) => prefixes,
+            ContainingViews::Categories(names) if names.len() > FILTER_VIEWS_MAX => {
+                return Ok(None);
+            }
+            ContainingViews::Categories(names) => {
                 let named = names.iter().map(|name| (ViewKind::Category, name.to_string()));
                 return Ok(Some(named.collect()));
             }
@@ -124,13 +129,14 @@ impl Chooser {
             let Some(fewer) = left.checked_sub(listed.len()) else { return Ok(None) };
             left = fewer;
             for (name, _) in listed {
-                let passes = match self.types.get(&name) {
+                let passes = match self.type_matches.get(&name) {
                     Some(passes) => *passes,
-                    None if filter.is_quick() => true,
+                    None if filter.is_cheap() => true,
                     None => {
-                        // Where the expression runs away, whoever comes to such an event is told.
-                        let passes = filter.takes(&name).unwrap_or(true);
-                        self.types.insert(name.clone(), passes);
+                        // If the expression is too expensive, the reader that examines such an
+                        // event gets the error.
+                        let passes = filter.matches(&name).unwrap_or(true);
+                        self.type_matches.insert(name.clone(), passes);
                         if clock.now() >= until {
                             return Ok(None);
                         }

@@ -1,120 +1,130 @@
-//! Reading: one stream by revision, everything by position.
+//! Readers of one stream by revision, and of all events by position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::decide::Known;
-use crate::error::{Error, Result};
-use crate::event::{Direction, Position, RecordedEvent, Revision};
+use crate::append::append_decision::StreamSnapshot;
+use crate::append::store_inner::StoreInner;
 use crate::event_log::LogCursor;
-use crate::format::Frame;
-use crate::head::Head;
-use crate::names;
-use crate::settings::Settings;
-use crate::shared::Shared;
-use crate::state::StreamState;
+use crate::event_log::event_format::Frame;
+use crate::index::stream_head::StreamHead;
+use crate::types::error::{Error, Result};
+use crate::types::event::{Direction, Position, RecordedEvent, Revision};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
+use crate::types::stream_state::StreamState;
 
-/// How many entries of the index are fetched at a time; the first time fewer.
-const PAGE: usize = 256;
-const FIRST_PAGE: usize = 16;
+/// Number of index entries that are fetched at a time; the first page has fewer.
+const PAGE_ENTRIES: usize = 256;
+const FIRST_PAGE_ENTRIES: usize = 16;
 /// Units of 100 ns in a second.
-const TICKS: u64 = 10_000_000;
+const TICKS_PER_SECOND: u64 = 10_000_000;
 
-/// What readers know of a stream.
-pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
+/// Returns the snapshot of a stream for readers.
+pub fn stream_snapshot(shared: &StoreInner, stream: &str) -> Result<StreamSnapshot> {
     let head = shared.head(stream)?;
-    Ok(Known { head, settings: settings(shared, stream, head)?, rests_on: 0 })
+    Ok(StreamSnapshot { head, retention: stream_retention(shared, stream, head)?, depends_on: 0 })
 }
 
-/// What the metadata of a stream with this head says; `None` where it never had any.
-pub fn settings(shared: &Shared, stream: &str, head: Option<Head>) -> Result<Option<Settings>> {
-    if names::subject(stream).is_some() {
-        return Ok(Some(Settings::OF_METADATA));
+/// Returns the retention rules in the metadata of a stream with this head; `None` if it never had
+/// metadata.
+pub fn stream_retention(
+    shared: &StoreInner,
+    stream: &str,
+    head: Option<StreamHead>,
+) -> Result<Option<RetentionRules>> {
+    if stream_names::metadata_subject(stream).is_some() {
+        return Ok(Some(RetentionRules::METADATA_STREAM));
     }
-    let metadata = shared.head(&names::metadata_stream(stream))?;
-    Ok(metadata.and_then(|metadata| metadata.settings_of(head)))
+    let metadata = shared.head(&stream_names::metadata_stream(stream))?;
+    Ok(metadata.and_then(|metadata| metadata.retention_of(head)))
 }
 
-/// Events that were appended before this moment are gone.
-pub fn oldest(shared: &Shared, settings: Option<Settings>) -> u64 {
+/// Returns the time before which appended events are expired.
+pub fn retention_start(shared: &StoreInner, settings: Option<RetentionRules>) -> u64 {
     let Some(age) = settings.and_then(|settings| settings.max_age_seconds) else { return 0 };
     let now = shared.env.clock.wall_micros().saturating_mul(10);
-    now.saturating_sub(age.saturating_mul(TICKS))
+    now.saturating_sub(age.saturating_mul(TICKS_PER_SECOND))
 }
 
-/// Names and states of streams.
-pub fn streams(
-    shared: &Shared,
+/// Lists names and states of streams.
+pub fn list_streams(
+    shared: &StoreInner,
     prefix: &str,
     after: Option<&str>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<(String, StreamState)>> {
     let mut found = Vec::new();
-    for (name, head) in shared.index.names(prefix, after, most)? {
-        let settings = settings(shared, &name, Some(head))?;
-        let known = Known { head: Some(head), settings, rests_on: 0 };
-        found.push((name, StreamState::of(&known)));
+    for (name, head) in shared.index.stream_names(prefix, after, limit)? {
+        let settings = stream_retention(shared, &name, Some(head))?;
+        let known = StreamSnapshot { head: Some(head), retention: settings, depends_on: 0 };
+        found.push((name, StreamState::from_snapshot(&known)));
     }
     Ok(found)
 }
 
-/// What the next event of a stream is.
+/// Next item of a stream.
 #[derive(Debug)]
-pub enum Next {
-    /// It can be read.
+pub enum StreamItem {
+    /// A readable event.
     Event(RecordedEvent),
-    /// So many were stepped over as had been asked for: they have expired or were scavenged.
-    SteppedOver,
-    /// There is none.
+    /// The requested number of events was skipped: they have expired or were scavenged.
+    Skipped,
+    /// No more events.
     End,
 }
 
 /// The events of one stream, in order. Made by [`Store::read`](crate::Store::read).
 ///
-/// It reads the stream as it was when reading began. After an error it ends.
+/// It reads the stream as it was when the read began. After an error it ends.
 #[derive(Debug)]
 pub struct StreamReader {
     stream: String,
     state: Option<StreamState>,
-    walk: Option<Walk>,
+    stream_cursor: Option<StreamCursor>,
     failed: Option<Error>,
 }
 
 #[derive(Debug)]
-struct Walk {
-    shared: Arc<Shared>,
+struct StreamCursor {
+    shared: Arc<StoreInner>,
     cursor: LogCursor,
-    head: Head,
+    head: StreamHead,
     direction: Direction,
-    /// Revisions that are left, both included; empty where the first is higher.
-    left: (u64, u64),
+    /// Remaining revisions, both inclusive; empty if the first is higher.
+    remaining: (u64, u64),
     page: VecDeque<(u64, u64)>,
     page_size: usize,
-    /// Events that were appended before are gone.
-    oldest: u64,
+    /// Events that were appended before this time are expired.
+    retained_since: u64,
 }
 
 impl StreamReader {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreInner>,
         stream: &str,
         from: Revision,
         direction: Direction,
     ) -> StreamReader {
         let stream = stream.to_string();
-        let mut reader = StreamReader { stream, state: None, walk: None, failed: None };
+        let mut reader = StreamReader { stream, state: None, stream_cursor: None, failed: None };
         if let Err(error) = reader.begin(shared, from, direction) {
             reader.failed = Some(error);
         }
         reader
     }
 
-    fn begin(&mut self, shared: &Arc<Shared>, from: Revision, direction: Direction) -> Result<()> {
+    fn begin(
+        &mut self,
+        shared: &Arc<StoreInner>,
+        from: Revision,
+        direction: Direction,
+    ) -> Result<()> {
         shared.check_open()?;
-        let known = known(shared, &self.stream)?;
-        let state = StreamState::of(&known);
+        let known = stream_snapshot(shared, &self.stream)?;
+        let state = StreamState::from_snapshot(&known);
         self.state = Some(state);
-        known.check_usable(&self.stream)?;
+        known.check_not_tombstoned(&self.stream)?;
         let (StreamState::Live { first, last }, Some(head)) = (state, known.head) else {
             return Ok(());
         };
@@ -122,46 +132,46 @@ impl StreamReader {
             Direction::Forwards => (first.max(from.0), last),
             Direction::Backwards => (first, last.min(from.0)),
         };
-        let oldest = oldest(shared, known.settings);
-        self.walk = Some(Walk {
+        let oldest = retention_start(shared, known.retention);
+        self.stream_cursor = Some(StreamCursor {
             shared: Arc::clone(shared),
             cursor: shared.log.cursor(),
             head,
             direction,
-            left,
+            remaining: left,
             page: VecDeque::new(),
-            page_size: FIRST_PAGE,
-            oldest,
+            page_size: FIRST_PAGE_ENTRIES,
+            retained_since: oldest,
         });
         Ok(())
     }
 
-    /// The event with this revision alone, or nothing where it cannot be read.
-    pub(crate) fn only(shared: &Arc<Shared>, stream: &str, revision: u64) -> StreamReader {
+    /// Reader of the event with this revision alone, or of nothing if it cannot be read.
+    pub(crate) fn single(shared: &Arc<StoreInner>, stream: &str, revision: u64) -> StreamReader {
         let from = Revision(revision);
         let mut reader = StreamReader::new(shared, stream, from, Direction::Forwards);
-        if let Some(walk) = &mut reader.walk {
-            walk.left.1 = walk.left.1.min(revision);
+        if let Some(walk) = &mut reader.stream_cursor {
+            walk.remaining.1 = walk.remaining.1.min(revision);
         }
         reader
     }
 
-    /// The next event, but no more than so many that have expired are stepped over: where all of a
-    /// long stream has, that takes long, and whoever serves many does something else in between.
-    pub fn next_within(&mut self, most: usize) -> Result<Next> {
+    /// Returns the next event, but skips at most `limit` expired events. If a long stream has
+    /// expired, skipping takes long; a server can serve other clients in between.
+    pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let Some(walk) = self.walk.as_mut() else { return Ok(Next::End) };
-        let next = walk.next(&self.stream, most);
-        if !matches!(next, Ok(Next::Event(_) | Next::SteppedOver)) {
-            self.walk = None;
+        let Some(walk) = self.stream_cursor.as_mut() else { return Ok(StreamItem::End) };
+        let next = walk.next(&self.stream, limit);
+        if !matches!(next, Ok(StreamItem::Event(_) | StreamItem::Skipped)) {
+            self.stream_cursor = None;
         }
         next
     }
 
-    /// What there was of the stream when reading began; `None` where that could not be found out,
-    /// which the first item tells.
+    /// State of the stream when the read began; `None` if the lookup failed. The first item then is
+    /// the error.
     pub fn state(&self) -> Option<StreamState> {
         self.state
     }
@@ -173,41 +183,41 @@ impl Iterator for StreamReader {
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
         loop {
             match self.next_within(usize::MAX) {
-                Ok(Next::Event(event)) => return Some(Ok(event)),
-                Ok(Next::SteppedOver) => {}
-                Ok(Next::End) => return None,
+                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
+                Ok(StreamItem::Skipped) => {}
+                Ok(StreamItem::End) => return None,
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 }
 
-impl Walk {
-    fn next(&mut self, stream: &str, most: usize) -> Result<Next> {
+impl StreamCursor {
+    fn next(&mut self, stream: &str, limit: usize) -> Result<StreamItem> {
         self.shared.check_process()?;
-        for _ in 0..most.max(1) {
-            let Some((revision, position)) = self.next_entry()? else { return Ok(Next::End) };
-            // What was scavenged had been hidden before.
-            let frame = self.cursor.find(position)?.filter(|frame| !frame.is_stub);
+        for _ in 0..limit.max(1) {
+            let Some((revision, position)) = self.next_entry()? else { return Ok(StreamItem::End) };
+            // A scavenged event was hidden before.
+            let frame = self.cursor.find_event(position)?.filter(|frame| !frame.is_stub);
             let Some(frame) = frame else { continue };
-            if frame.stream != stream || frame.stamp.revision != revision {
+            if frame.stream != stream || frame.meta.revision != revision {
                 let reason = format!(
-                    "revision {revision} of stream '{}' is said to stand at position {position}, \
-                     but another event does",
+                    "revision {revision} of stream '{}' should be at position {position}, but \
+                     another event is there",
                     stream.escape_debug()
                 );
                 let folder = self.shared.folder.join("index");
                 return Err(umbel::Error::corruption(&folder, 0, reason).into());
             }
-            if frame.stamp.created >= self.oldest {
-                return Ok(Next::Event(frame.to_recorded()));
+            if frame.meta.created >= self.retained_since {
+                return Ok(StreamItem::Event(frame.to_recorded()));
             }
         }
-        Ok(Next::SteppedOver)
+        Ok(StreamItem::Skipped)
     }
 
     fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {
-        let (first, last) = self.left;
+        let (first, last) = self.remaining;
         if first > last {
             return Ok(None);
         }
@@ -217,7 +227,7 @@ impl Walk {
             Direction::Backwards => last,
         };
         if is_last(wanted) {
-            self.step(wanted);
+            self.consume(wanted);
             return Ok(Some((wanted, self.head.last_position)));
         }
         if self.page.is_empty() {
@@ -227,141 +237,143 @@ impl Walk {
             let page =
                 self.shared.index.positions(self.head.id, range, self.page_size, backwards)?;
             self.page = page.into();
-            self.page_size = PAGE;
+            self.page_size = PAGE_ENTRIES;
         }
         let Some((revision, position)) = self.page.pop_front() else {
-            // Nothing is left of them: what was scavenged has no entries.
+            // No events remain: scavenged events have no entries.
             return Ok(match self.direction {
                 Direction::Forwards if last == self.head.last_revision => {
-                    self.left = (last, last);
-                    self.step(last);
+                    self.remaining = (last, last);
+                    self.consume(last);
                     Some((last, self.head.last_position))
                 }
                 _ => None,
             });
         };
-        self.step(revision);
+        self.consume(revision);
         Ok(Some((revision, position)))
     }
 
-    /// Takes a revision and those before it in reading order off what is left.
-    fn step(&mut self, revision: u64) {
+    /// Removes a revision, and those before it in reading order, from the remaining ones.
+    fn consume(&mut self, revision: u64) {
         match (self.direction, revision.checked_sub(1)) {
-            (Direction::Forwards, _) => self.left.0 = revision + 1,
-            (Direction::Backwards, Some(before)) => self.left.1 = before,
-            (Direction::Backwards, None) => self.left = (1, 0),
+            (Direction::Forwards, _) => self.remaining.0 = revision + 1,
+            (Direction::Backwards, Some(before)) => self.remaining.1 = before,
+            (Direction::Backwards, None) => self.remaining = (1, 0),
         }
     }
 }
 
 /// All events of a store by position. Made by [`Store::read_all`](crate::Store::read_all).
 ///
-/// Reading forwards it returns `None` where nothing more can be seen, and goes on later when
-/// something can. After an error it ends.
+/// Forwards it returns `None` if no more events are visible, and continues when there are. After an
+/// error it ends.
 #[derive(Debug)]
 pub struct AllReader {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
     cursor: LogCursor,
     direction: Direction,
-    at: At,
+    position: ReadPosition,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum At {
+enum ReadPosition {
     /// Nothing was read yet.
-    Begin(u64),
-    /// The event at this position was the last one, and the next one is so far away.
-    Behind(u64, u64),
+    Start(u64),
+    /// The event at this position was the last one, and the next one is at this distance.
+    After(u64, u64),
     /// The next event is at this position.
     Event(u64),
-    /// Nothing more will come.
+    /// No more events follow.
     End,
 }
 
 impl AllReader {
-    pub(crate) fn new(shared: &Arc<Shared>, from: Position, direction: Direction) -> AllReader {
+    pub(crate) fn new(shared: &Arc<StoreInner>, from: Position, direction: Direction) -> AllReader {
         let (shared, cursor) = (Arc::clone(shared), shared.log.cursor());
-        AllReader { shared, cursor, direction, at: At::Begin(from.0) }
+        AllReader { shared, cursor, direction, position: ReadPosition::Start(from.0) }
     }
 
-    /// The next event as `look` sees it where it stands, without a copy of it.
-    pub(crate) fn next_with<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Option<Result<T>> {
+    /// Returns the result of `visit` for the next event, which is not copied.
+    pub(crate) fn next_with<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Option<Result<T>> {
         let read = self.shared.check_open().and_then(|()| match self.direction {
-            Direction::Forwards => self.forwards(look),
-            Direction::Backwards => self.backwards(look),
+            Direction::Forwards => self.forwards(visit),
+            Direction::Backwards => self.backwards(visit),
         });
         if read.is_err() {
-            self.at = At::End;
+            self.position = ReadPosition::End;
         }
         read.transpose()
     }
 
-    fn forwards<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
+    fn forwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
         loop {
             let visible = self.shared.visible.position();
-            let next = match self.at {
-                At::Begin(position) => self.first_from(position)?,
-                At::Behind(position, step) => self.cursor.next_position(position, step)?,
-                At::Event(position) => Some(position),
-                At::End => None,
+            let next = match self.position {
+                ReadPosition::Start(position) => self.first_at_or_after(position)?,
+                ReadPosition::After(position, step) => self.cursor.next_position(position, step)?,
+                ReadPosition::Event(position) => Some(position),
+                ReadPosition::End => None,
             };
             let seen = next.filter(|position| *position <= visible);
             let Some(position) = seen else { return Ok(None) };
-            let Some(frame) = self.cursor.find(position)? else {
-                // It was scavenged just now.
-                self.at = At::Begin(position + 1);
+            let Some(frame) = self.cursor.find_event(position)? else {
+                // The event was scavenged just now.
+                self.position = ReadPosition::Start(position + 1);
                 continue;
             };
-            self.at = At::Behind(position, frame.step());
+            self.position = ReadPosition::After(position, frame.next_distance());
             if !frame.is_stub {
-                return Ok(Some(look(frame)));
+                return Ok(Some(visit(frame)));
             }
         }
     }
 
-    /// The position of the first event at or behind `position`. Whoever goes on behind an event
-    /// asks for the position behind it, where none begins: that event tells where the next one is,
-    /// without the way from the beginning of its chunk.
-    fn first_from(&mut self, position: u64) -> Result<Option<u64>> {
-        if self.cursor.find(position).is_err()
+    /// Returns the position of the first event at or after `position`. A reader that continues
+    /// after an event passes the position after its first byte, where no event begins. That event's
+    /// frame holds the distance to the next one, so no scan from the start of its chunk is needed.
+    fn first_at_or_after(&mut self, position: u64) -> Result<Option<u64>> {
+        if self.cursor.find_event(position).is_err()
             && let Some(before) = position.checked_sub(1)
-            && let Ok(Some(frame)) = self.cursor.find(before)
+            && let Ok(Some(frame)) = self.cursor.find_event(before)
         {
-            let step = frame.step();
+            let step = frame.next_distance();
             return Ok(self.cursor.next_position(before, step)?);
         }
         Ok(self.cursor.seek(position)?)
     }
 
-    fn backwards<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
+    fn backwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
         loop {
             let visible = self.shared.visible.position();
-            let next = match self.at {
-                At::Begin(position) => self.cursor.seek_before(position.min(visible + 1))?,
-                At::Event(position) => Some(position),
-                At::Behind(..) | At::End => None,
+            let next = match self.position {
+                ReadPosition::Start(position) => {
+                    self.cursor.seek_before(position.min(visible + 1))?
+                }
+                ReadPosition::Event(position) => Some(position),
+                ReadPosition::After(..) | ReadPosition::End => None,
             };
-            self.at = At::End;
+            self.position = ReadPosition::End;
             let Some(position) = next else { return Ok(None) };
             if position > visible {
-                // Looking for the end of the log finds what was appended meanwhile, too.
-                self.at = At::Begin(position);
+                // The search for the end of the log also finds events that were appended meanwhile.
+                self.position = ReadPosition::Start(position);
                 continue;
             }
-            let Some(frame) = self.cursor.find(position)? else {
-                // It was scavenged just now.
-                self.at = At::Begin(position);
+            let Some(frame) = self.cursor.find_event(position)? else {
+                // The event was scavenged just now.
+                self.position = ReadPosition::Start(position);
                 continue;
             };
-            let (back, is_stub) = (frame.stamp.back, frame.is_stub);
+            let (back, is_stub) = (frame.meta.back, frame.is_stub);
             if is_stub {
                 let before = self.cursor.previous_position(position, back)?;
-                self.at = before.map_or(At::End, At::Event);
+                self.position = before.map_or(ReadPosition::End, ReadPosition::Event);
                 continue;
             }
-            let seen = look(frame);
+            let seen = visit(frame);
             let before = self.cursor.previous_position(position, back)?;
-            self.at = before.map_or(At::End, At::Event);
+            self.position = before.map_or(ReadPosition::End, ReadPosition::Event);
             return Ok(Some(seen));
         }
     }

@@ -1,74 +1,80 @@
-//! [`Candidates`]: the events of several views, merged by their positions.
+//! [`ViewMerge`]: the events of several views, merged by their positions.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::event::Direction;
+use crate::append::store_inner::StoreInner;
 use crate::event_log::LogCursor;
-use crate::format::Frame;
-use crate::shared::Shared;
-use crate::view_name::ViewKind;
+use crate::event_log::event_format::Frame;
+use crate::types::error::Result;
+use crate::types::event::Direction;
+use crate::types::view_kind::ViewKind;
 
-/// How many entries are held of all views together, and of each at least and at most.
-const HELD_ENTRIES: usize = 4096;
+/// Number of entries that are buffered for all views together, and the minimum and maximum for
+/// each.
+const BUFFERED_ENTRIES_MAX: usize = 4096;
 const PAGE_MIN: usize = 8;
 const PAGE_MAX: usize = 512;
 
 /// The entries of a view between two positions.
 #[derive(Debug)]
-pub struct Part {
+pub struct ViewRange {
     kind: ViewKind,
     name: String,
-    /// The numbers that are left, the last one not included.
-    left: (u64, u64),
+    /// Remaining numbers; the last one is exclusive.
+    remaining: (u64, u64),
     /// Positions that were fetched.
     page: VecDeque<u64>,
 }
 
-impl Part {
-    /// The entries of a view whose events stand at these positions, both included; `None` where
-    /// there is none. REQUIRES: the events up to the second one can be seen.
+impl ViewRange {
+    /// Creates the range of entries whose events are between these positions, both inclusive;
+    /// `None` if it is empty. REQUIRES: the events up to the second one are visible.
     pub fn new(
-        shared: &Shared,
+        shared: &StoreInner,
         (kind, name): (ViewKind, String),
         (low, high): (u64, u64),
-    ) -> Result<Option<Part>> {
+    ) -> Result<Option<ViewRange>> {
         let views = &shared.index.views;
         let first = match low.checked_sub(1) {
-            Some(before) => views.numbers_through(kind, &name, before)?,
+            Some(before) => views.count_through(kind, &name, before)?,
             None => 0,
         };
-        let end = views.numbers_through(kind, &name, high)?;
+        let end = views.count_through(kind, &name, high)?;
         let page = VecDeque::new();
-        Ok((first < end).then_some(Part { kind, name, left: (first, end), page }))
+        Ok((first < end).then_some(ViewRange { kind, name, remaining: (first, end), page }))
     }
 
-    /// How many entries are left, at most.
-    pub fn numbers(&self) -> u64 {
-        self.left.1 - self.left.0
+    /// Maximum number of remaining entries.
+    pub fn remaining_count(&self) -> u64 {
+        self.remaining.1 - self.remaining.0
     }
 
-    /// The next position.
-    fn next(&mut self, shared: &Shared, most: usize, backwards: bool) -> Result<Option<u64>> {
+    /// Returns the next position.
+    fn next_position(
+        &mut self,
+        shared: &StoreInner,
+        limit: usize,
+        backwards: bool,
+    ) -> Result<Option<u64>> {
         if self.page.is_empty() {
-            let (first, end) = self.left;
+            let (first, end) = self.remaining;
             if first >= end {
                 return Ok(None);
             }
             let from = if backwards { end - 1 } else { first };
             let views = &shared.index.views;
-            let page = views.positions(self.kind, &self.name, from, most, backwards)?;
+            let page = views.positions(self.kind, &self.name, from, limit, backwards)?;
             let page = page.into_iter().filter(|(number, _)| (first..end).contains(number));
             let mut last = None;
             self.page.extend(page.map(|(number, position)| {
                 last = Some(number);
                 position
             }));
-            self.left = match last {
+            self.remaining = match last {
                 Some(last) if backwards => (first, last),
                 Some(last) => (last + 1, end),
-                // What was gone when the view was made anew has numbers and no entries.
+                // Events that were scavenged before a view was rebuilt have numbers and no entries.
                 None => (end, end),
             };
         }
@@ -76,68 +82,73 @@ impl Part {
     }
 }
 
-/// The events of several views between two positions, in order of their positions. An event that
-/// was scavenged is met as a position.
+/// The events of several views between two positions, in order of their positions. A scavenged
+/// event is returned as a position only.
 #[derive(Debug)]
-pub struct Candidates {
-    shared: Arc<Shared>,
+pub struct ViewMerge {
+    shared: Arc<StoreInner>,
     cursor: LogCursor,
-    parts: Vec<Part>,
-    /// The next position of each part that has one, as the heap orders it, the nearest on top.
-    nearest: BinaryHeap<(u64, usize)>,
+    ranges: Vec<ViewRange>,
+    /// Heap key of the next position of each nonempty range, the nearest on top.
+    next_positions: BinaryHeap<(u64, usize)>,
     backwards: bool,
     page_size: usize,
-    taken: u64,
+    taken_count: u64,
 }
 
-impl Candidates {
-    /// The events of these parts of views, no two of which have one in common.
-    pub fn new(shared: &Arc<Shared>, parts: Vec<Part>, direction: Direction) -> Result<Candidates> {
-        let mut candidates = Candidates {
+impl ViewMerge {
+    /// Merges ranges of views that have no event in common.
+    pub fn new(
+        shared: &Arc<StoreInner>,
+        parts: Vec<ViewRange>,
+        direction: Direction,
+    ) -> Result<ViewMerge> {
+        let mut candidates = ViewMerge {
             shared: Arc::clone(shared),
-            cursor: shared.log.cursor().sparse(),
-            nearest: BinaryHeap::with_capacity(parts.len()),
+            cursor: shared.log.cursor().with_sparse_reads(),
+            next_positions: BinaryHeap::with_capacity(parts.len()),
             backwards: direction == Direction::Backwards,
-            page_size: (HELD_ENTRIES / parts.len().max(1)).clamp(PAGE_MIN, PAGE_MAX),
-            parts,
-            taken: 0,
+            page_size: (BUFFERED_ENTRIES_MAX / parts.len().max(1)).clamp(PAGE_MIN, PAGE_MAX),
+            ranges: parts,
+            taken_count: 0,
         };
-        for index in 0..candidates.parts.len() {
+        for index in 0..candidates.ranges.len() {
             candidates.advance(index)?;
         }
         Ok(candidates)
     }
 
-    /// How many were taken.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    /// Number of entries that were taken.
+    pub fn taken_count(&self) -> u64 {
+        self.taken_count
     }
 
     fn advance(&mut self, index: usize) -> Result<()> {
-        let part = &mut self.parts[index];
-        if let Some(position) = part.next(&self.shared, self.page_size, self.backwards)? {
-            self.nearest.push((self.rank(position), index));
+        let part = &mut self.ranges[index];
+        if let Some(position) = part.next_position(&self.shared, self.page_size, self.backwards)? {
+            self.next_positions.push((self.heap_key(position), index));
         }
         Ok(())
     }
 
-    /// The heap has the highest on top. What a position becomes here, it also comes back from.
-    fn rank(&self, position: u64) -> u64 {
+    /// Converts between a position and its heap key; it is its own inverse. The heap has the
+    /// highest key on top.
+    fn heap_key(&self, position: u64) -> u64 {
         if self.backwards { position } else { !position }
     }
 
-    /// The next position, and what `look` says of the event there; `None` of one of which nothing
-    /// can be read any more.
+    /// Returns the next position, and the result of `visit` for the event there; `None` for a
+    /// scavenged event.
     pub fn next_with<T>(
         &mut self,
-        look: impl FnOnce(Frame<'_>) -> T,
+        visit: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<(u64, Option<T>)>> {
         self.shared.check_open()?;
-        let Some((rank, index)) = self.nearest.pop() else { return Ok(None) };
-        let position = self.rank(rank);
+        let Some((rank, index)) = self.next_positions.pop() else { return Ok(None) };
+        let position = self.heap_key(rank);
         self.advance(index)?;
-        self.taken += 1;
-        let frame = self.cursor.find(position)?.filter(|frame| !frame.is_stub);
-        Ok(Some((position, frame.map(look))))
+        self.taken_count += 1;
+        let frame = self.cursor.find_event(position)?.filter(|frame| !frame.is_stub);
+        Ok(Some((position, frame.map(visit))))
     }
 }

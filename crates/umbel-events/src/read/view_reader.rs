@@ -1,4 +1,4 @@
-//! [`ViewReader`]: reads a view, `$ce-…`, `$et-…` or `$streams`, as if it were a stream of links.
+//! [`ViewReader`]: reads a view, `$ce-…`, `$et-…` or `$streams`, like a stream of links.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -6,120 +6,120 @@ use std::sync::Arc;
 
 use umbel_filter::{HashKind, KeyHasher};
 
-use crate::error::{Error, Result};
-use crate::event::{Direction, EventId, Position, RecordedEvent, Revision};
+use crate::append::store_inner::StoreInner;
 use crate::event_log::LogCursor;
-use crate::format::Frame;
-use crate::names::LINK_TYPE;
-use crate::read::{oldest, settings};
-use crate::shared::Shared;
-use crate::view_name::{self, ViewKind};
-use crate::view_targets::Targets;
+use crate::event_log::event_format::Frame;
+use crate::read::link_visibility::LinkVisibility;
+use crate::read::stream_reader::{retention_start, stream_retention};
+use crate::types::error::{Error, Result};
+use crate::types::event::{Direction, EventId, Position, RecordedEvent, Revision};
+use crate::types::stream_names::LINK_TYPE;
+use crate::types::view_kind::{self, ViewKind};
 
-/// How many entries are fetched at a time; the first time fewer.
-const PAGE: usize = 512;
-const FIRST_PAGE: usize = 32;
+/// Number of entries that are fetched at a time; the first page has fewer.
+const PAGE_ENTRIES: usize = 512;
+const FIRST_PAGE_ENTRIES: usize = 32;
 
-/// What stands in a view: a link, and the event it points at.
+/// Entry of a view: a link, and its target event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEvent {
-    /// An event of the type `$>` in the view, with the data `number@stream`. Its revision is its
-    /// number in the view; position and time are those of the event it points at, and its id is
-    /// always the same.
+    /// Event of the type `$>` in the view, with the data `number@stream`. Its revision is its
+    /// number in the view. Position and time are those of the target event. Its id is always the
+    /// same.
     pub link: RecordedEvent,
-    /// The event; `None` where its stream does not show it: it was deleted or tombstoned, or its
+    /// The event; `None` if its stream does not show it: it was deleted or tombstoned, or its
     /// metadata hides the event.
     pub event: Option<RecordedEvent>,
 }
 
-/// What can be read of a view.
+/// Readable range of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewState {
-    /// The lowest number that can be read; higher than `last` where nothing can.
+    /// Lowest readable number; higher than `last` if nothing is readable.
     pub first: u64,
-    /// The number of the last event.
+    /// Number of the last event.
     pub last: u64,
 }
 
-/// A view by its kind and name.
+/// View by its kind and name.
 #[derive(Debug, Clone)]
-struct Name {
+struct ViewName {
     view: String,
     kind: ViewKind,
     name: String,
 }
 
-impl Name {
-    fn parse(view: &str) -> Result<Name> {
-        let Some((kind, name)) = view_name::parse(view) else {
+impl ViewName {
+    fn parse(view: &str) -> Result<ViewName> {
+        let Some((kind, name)) = view_kind::parse(view) else {
             return Err(Error::invalid(format!(
                 "'{}' is no view: write $ce- and a category, $et- and a type, or $streams",
                 view.escape_debug()
             )));
         };
-        Ok(Name { view: view.to_string(), kind, name: name.to_string() })
+        Ok(ViewName { view: view.to_string(), kind, name: name.to_string() })
     }
 
-    /// The numbers that were given up to `through` and can be read, both included.
-    fn range(&self, shared: &Shared, through: Position) -> Result<Option<(u64, u64)>> {
+    /// Range of the readable numbers that were assigned up to `through`, both inclusive.
+    fn range(&self, shared: &StoreInner, through: Position) -> Result<Option<(u64, u64)>> {
         let through = through.0.min(shared.visible.position());
-        let numbers = shared.index.views.numbers_through(self.kind, &self.name, through)?;
+        let numbers = shared.index.views.count_through(self.kind, &self.name, through)?;
         let Some(last) = numbers.checked_sub(1) else { return Ok(None) };
-        let settings = settings(shared, &self.view, None)?.unwrap_or_default();
+        let settings = stream_retention(shared, &self.view, None)?.unwrap_or_default();
         Ok(Some((settings.first_revision(last), last)))
     }
 }
 
-/// What can be read of a view up to a position; `None` where it never had an event.
-pub fn state(shared: &Shared, view: &str, through: Position) -> Result<Option<ViewState>> {
-    let name = Name::parse(view)?;
+/// Returns the readable range of a view up to a position; `None` if it never had an event.
+pub fn view_state(shared: &StoreInner, view: &str, through: Position) -> Result<Option<ViewState>> {
+    let name = ViewName::parse(view)?;
     let Some((first, last)) = name.range(shared, through)? else { return Ok(None) };
     let views = &shared.index.views;
     let there = match first > last {
         true => Vec::new(),
         false => views.positions(name.kind, &name.name, first, 1, false)?,
     };
-    // What was scavenged before the view was made anew has no entries.
+    // Events that were scavenged before the view was rebuilt have no entries.
     let first = there.first().map_or(first.max(last.saturating_add(1)), |(number, _)| *number);
     Ok(Some(ViewState { first, last }))
 }
 
 /// The events of one view, in order. Made by [`Store::read_view`](crate::Store::read_view).
 ///
-/// It reads the view as it was when reading began. After an error it ends.
+/// It reads the view as it was when the read began. After an error it ends.
 #[derive(Debug)]
 pub struct ViewReader {
-    walk: Option<Walk>,
+    view_cursor: Option<ViewCursor>,
     failed: Option<Error>,
 }
 
 #[derive(Debug)]
-struct Walk {
-    shared: Arc<Shared>,
+struct ViewCursor {
+    shared: Arc<StoreInner>,
     cursor: LogCursor,
-    name: Name,
-    links: KeyHasher,
-    targets: Targets,
+    name: ViewName,
+    link_ids: KeyHasher,
+    visibility: LinkVisibility,
     direction: Direction,
-    /// Numbers that are left, both included; empty where the first is higher.
-    left: (u64, u64),
+    /// Remaining numbers, both inclusive; empty if the first is higher.
+    remaining: (u64, u64),
     page: VecDeque<(u64, u64)>,
     page_size: usize,
-    /// Events that were appended before are gone from the view.
-    oldest: u64,
+    /// Events that were appended before this time are not in the view any more.
+    retained_since: u64,
 }
 
 impl ViewReader {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreInner>,
         view: &str,
         from: Revision,
         direction: Direction,
         through: Position,
     ) -> ViewReader {
-        match Walk::begin(shared, view, from, direction, through) {
-            Ok(walk) => ViewReader { walk, failed: None },
-            Err(error) => ViewReader { walk: None, failed: Some(error) },
+        match ViewCursor::begin(shared, view, from, direction, through) {
+            Ok(walk) => ViewReader { view_cursor: walk, failed: None },
+            Err(error) => ViewReader { view_cursor: None, failed: Some(error) },
         }
     }
 }
@@ -131,40 +131,40 @@ impl Iterator for ViewReader {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
-        let read = self.walk.as_mut()?.next();
+        let read = self.view_cursor.as_mut()?.next();
         if !matches!(read, Ok(Some(_))) {
-            self.walk = None;
+            self.view_cursor = None;
         }
         read.transpose()
     }
 }
 
-impl Walk {
+impl ViewCursor {
     fn begin(
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreInner>,
         view: &str,
         from: Revision,
         direction: Direction,
         through: Position,
-    ) -> Result<Option<Walk>> {
-        let name = Name::parse(view)?;
+    ) -> Result<Option<ViewCursor>> {
+        let name = ViewName::parse(view)?;
         shared.check_open()?;
         let Some((first, last)) = name.range(shared, through)? else { return Ok(None) };
         let left = match direction {
             Direction::Forwards => (first.max(from.0), last),
             Direction::Backwards => (first, last.min(from.0)),
         };
-        Ok(Some(Walk {
+        Ok(Some(ViewCursor {
             cursor: shared.log.cursor(),
-            links: link_hasher(shared, view)?,
-            oldest: oldest(shared, settings(shared, view, None)?),
+            link_ids: link_id_hasher(shared, view)?,
+            retained_since: retention_start(shared, stream_retention(shared, view, None)?),
             shared: Arc::clone(shared),
             name,
-            targets: Targets::default(),
+            visibility: LinkVisibility::default(),
             direction,
-            left,
+            remaining: left,
             page: VecDeque::new(),
-            page_size: FIRST_PAGE,
+            page_size: FIRST_PAGE_ENTRIES,
         }))
     }
 
@@ -172,19 +172,19 @@ impl Walk {
         self.shared.check_process()?;
         while let Some((number, position)) = self.next_entry()? {
             self.shared.check_open()?;
-            let Some(frame) = self.cursor.find(position)? else {
-                // It was scavenged; nothing but its number is left.
+            let Some(frame) = self.cursor.find_event(position)? else {
+                // The event was scavenged; only its number remains.
                 continue;
             };
-            let (kind, stamp) = (self.name.kind, &frame.stamp);
-            if !kind.holds(&self.name.name, frame.stream, frame.event.kind, stamp.revision) {
-                return Err(self.shared.index.views.malformed(kind, &self.name.name).into());
+            let (kind, stamp) = (self.name.kind, &frame.meta);
+            if !kind.contains(&self.name.name, frame.stream, frame.event.kind, stamp.revision) {
+                return Err(self.shared.index.views.corruption(kind, &self.name.name).into());
             }
-            if stamp.created < self.oldest {
+            if stamp.created < self.retained_since {
                 continue;
             }
-            let is_shown = self.targets.shows(&self.shared, &frame)?;
-            let link = link(&self.name.view, &self.links, number, &frame);
+            let is_shown = self.visibility.is_visible(&self.shared, &frame)?;
+            let link = make_link(&self.name.view, &self.link_ids, number, &frame);
             let event = (is_shown && !frame.is_stub).then(|| frame.to_recorded());
             return Ok(Some(ViewEvent { link, event }));
         }
@@ -192,7 +192,7 @@ impl Walk {
     }
 
     fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {
-        let (first, last) = self.left;
+        let (first, last) = self.remaining;
         if first > last {
             return Ok(None);
         }
@@ -202,14 +202,14 @@ impl Walk {
             let from = if backwards { last } else { first };
             let page = views.positions(name.kind, &name.name, from, self.page_size, backwards)?;
             self.page = page.into();
-            self.page_size = PAGE;
+            self.page_size = PAGE_ENTRIES;
         }
         let next = self.page.pop_front().filter(|(number, _)| (first..=last).contains(number));
         let Some((number, position)) = next else {
-            self.left = (1, 0);
+            self.remaining = (1, 0);
             return Ok(None);
         };
-        self.left = match (self.direction, number.checked_sub(1)) {
+        self.remaining = match (self.direction, number.checked_sub(1)) {
             (Direction::Forwards, _) => (number + 1, last),
             (Direction::Backwards, Some(before)) => (first, before),
             (Direction::Backwards, None) => (1, 0),
@@ -218,18 +218,18 @@ impl Walk {
     }
 }
 
-/// Makes the ids of a view's links.
-fn link_hasher(shared: &Shared, view: &str) -> Result<KeyHasher> {
+/// Creates the hasher of the ids of a view's links.
+fn link_id_hasher(shared: &StoreInner, view: &str) -> Result<KeyHasher> {
     let make = |seed| {
         let made = KeyHasher::new(HashKind::SipHash13, seed);
         made.map_err(|error| Error::invalid(format!("internal: {error}")))
     };
-    let of_store = make(shared.index.views.links)?;
-    make(two_words(&of_store, view.as_bytes()))
+    let of_store = make(shared.index.views.link_seed)?;
+    make(hash_128(&of_store, view.as_bytes()))
 }
 
-/// FORMAT: two hashes of a message, each with its number behind it.
-fn two_words(hasher: &KeyHasher, message: &[u8]) -> [u8; 16] {
+/// FORMAT: two hashes of the message, with the byte 0 and the byte 1 appended.
+fn hash_128(hasher: &KeyHasher, message: &[u8]) -> [u8; 16] {
     let mut numbered = Vec::with_capacity(message.len() + 1);
     numbered.extend_from_slice(message);
     numbered.push(0);
@@ -243,19 +243,19 @@ fn two_words(hasher: &KeyHasher, message: &[u8]) -> [u8; 16] {
     both.to_le_bytes()
 }
 
-/// The link with this number in a view.
-fn link(view: &str, ids: &KeyHasher, number: u64, frame: &Frame<'_>) -> RecordedEvent {
+/// Creates the link with this number of a view.
+fn make_link(view: &str, ids: &KeyHasher, number: u64, frame: &Frame<'_>) -> RecordedEvent {
     let mut data = String::with_capacity(frame.stream.len() + 21);
-    // Writing into a string cannot fail.
-    let _ = write!(data, "{}@{}", frame.stamp.revision, frame.stream);
+    // Writes into a string cannot fail.
+    let _ = write!(data, "{}@{}", frame.meta.revision, frame.stream);
     RecordedEvent {
         stream: view.to_string(),
         revision: number,
-        position: frame.stamp.position,
-        id: EventId::from_hash(two_words(ids, &number.to_le_bytes())),
+        position: frame.meta.position,
+        id: EventId::from_hash(hash_128(ids, &number.to_le_bytes())),
         kind: LINK_TYPE.to_string(),
         is_json: false,
-        created: frame.stamp.created,
+        created: frame.meta.created,
         data: data.into_bytes(),
         metadata: Vec::new(),
     }

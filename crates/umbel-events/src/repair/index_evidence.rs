@@ -1,5 +1,5 @@
-//! What the index knows of the events of damaged chunks: where they begin, and which revisions of
-//! which streams they are. It is asked before it is made anew.
+//! Events of damaged chunks that the index knows: their positions, streams and revisions. They are
+//! read before the index is rebuilt.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,86 +7,86 @@ use std::path::Path;
 use umbel::Options;
 use umbel_env::Env;
 
-use crate::error::{Error, Result};
-use crate::head::Head;
 use crate::index::Index;
+use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
-use crate::view_name::ViewKind;
+use crate::types::error::{Error, Result};
+use crate::types::view_kind::ViewKind;
 
-/// How many names or entries are fetched at a time.
+/// Number of names or entries that are fetched at a time.
 const PAGE: usize = 1024;
 
-/// The index that was found.
+/// Index of the store before the repair.
 #[derive(Debug)]
-pub struct OldIndex {
+pub struct IndexEvidence {
     index: Index,
-    /// It knows the events up to this position.
+    /// The index knows the events up to this position.
     pub through: u64,
 }
 
-/// An event that the index knows.
+/// Event that the index knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownEvent {
+pub struct EvidenceEvent {
     /// Its position.
     pub position: u64,
-    /// Its stream, by its number in [`KnownEvents::streams`].
+    /// Its stream, as an index into [`EvidenceEvents::streams`].
     pub stream: usize,
     /// Its revision.
     pub revision: u64,
     /// Whether it is the last of its stream.
     pub is_last: bool,
-    /// Its type, where the views know it.
+    /// Its type, if the views know it.
     pub kind: Option<String>,
 }
 
-/// The events that the index knows in some ranges of positions.
+/// Events that the index knows in some ranges of positions.
 #[derive(Debug, Default)]
-pub struct KnownEvents {
+pub struct EvidenceEvents {
     /// Names of streams.
     pub streams: Vec<String>,
     /// The events, by position.
-    pub events: Vec<KnownEvent>,
+    pub events: Vec<EvidenceEvent>,
 }
 
-impl KnownEvents {
-    /// Those with positions from the first up to, and without, the second.
-    pub fn between(&self, (from, to): (u64, u64)) -> &[KnownEvent] {
+impl EvidenceEvents {
+    /// Events with positions from the first up to the second, exclusive.
+    pub fn between(&self, (from, to): (u64, u64)) -> &[EvidenceEvent] {
         let first = self.events.partition_point(|event| event.position < from);
         let end = self.events.partition_point(|event| event.position < to);
         &self.events[first..end.max(first)]
     }
 }
 
-impl OldIndex {
-    /// The index of the store in `folder`, or why it cannot be believed; `None` where there is
-    /// none.
+impl IndexEvidence {
+    /// Loads the index of the store in `folder`, or the reason why it cannot be trusted; `None` if
+    /// there is none.
     ///
     /// # Errors
-    /// What the system refuses to read: nobody knows whether that is damaged.
-    pub fn find(
+    /// Reads that the operating system refuses: those files may be undamaged.
+    pub fn load(
         env: &Env,
         folder: &Path,
         seed: [u8; 16],
-    ) -> Result<Option<core::result::Result<OldIndex, String>>> {
+    ) -> Result<Option<core::result::Result<IndexEvidence, String>>> {
         let is_there = env.files.exists(&folder.join("index"))?;
         if !is_there {
             return Ok(None);
         }
-        Ok(Some(match OldIndex::open(env, folder, seed) {
+        Ok(Some(match IndexEvidence::open(env, folder, seed) {
             Ok(opened) => opened,
             Err(error @ Error::Invalid(_)) => Err(error.to_string()),
-            Err(error) if error.is_damage() => Err(error.without_remedy()),
+            Err(error) if error.is_damage() => Err(error.message_without_advice()),
             Err(error) => return Err(error),
         }))
     }
 
-    /// Opens the index of the store in `folder` and checks all of it. In it stands why it cannot be
-    /// believed, as text, where the check found that.
+    /// Opens the index of the store in `folder` and checks all of it. The inner error is the reason
+    /// why the check found it untrustworthy, as text.
     fn open(
         env: &Env,
         folder: &Path,
         seed: [u8; 16],
-    ) -> Result<core::result::Result<OldIndex, String>> {
+    ) -> Result<core::result::Result<IndexEvidence, String>> {
         let options = Options {
             env: env.clone(),
             memory_bytes: Some(8 << 20),
@@ -100,43 +100,43 @@ impl OldIndex {
             return Ok(Err(damage));
         }
         let through = index.streams_through()?;
-        Ok(Ok(OldIndex { index, through }))
+        Ok(Ok(IndexEvidence { index, through }))
     }
 
-    /// The position up to which any part of it holds what the log had.
-    pub fn furthest(&self) -> Result<u64> {
+    /// Highest position that any part of the index has indexed.
+    pub fn last_indexed_position(&self) -> Result<u64> {
         Ok(self.through.max(self.index.views_through()?))
     }
 
-    /// Whether it has this event at this position.
-    pub fn knows(&self, stream: &str, revision: u64, position: u64) -> Result<bool> {
+    /// Whether the index has this event at this position.
+    pub fn contains(&self, stream: &str, revision: u64, position: u64) -> Result<bool> {
         let Some(head) = self.index.head(stream)? else { return Ok(false) };
         let is_last = (head.last_revision, head.last_position) == (revision, position);
         Ok(is_last || self.index.position(head.id, revision)? == Some(position))
     }
 
-    /// Streams and their heads, in order, behind the name `after`.
-    pub fn heads(&self, after: Option<&str>) -> Result<Vec<(String, Head)>> {
-        Ok(self.index.names("", after, PAGE)?)
+    /// Streams and their heads, in order, after the name `after`.
+    pub fn heads(&self, after: Option<&str>) -> Result<Vec<(String, StreamHead)>> {
+        Ok(self.index.stream_names("", after, PAGE)?)
     }
 
-    /// The events in these ranges of positions, which rise.
-    pub fn events(&self, ranges: &[(u64, u64)]) -> Result<KnownEvents> {
-        let mut known = self.places(ranges)?;
-        self.add_kinds(&mut known, ranges)?;
+    /// Events in these ranges of positions, which are in ascending order.
+    pub fn events(&self, ranges: &[(u64, u64)]) -> Result<EvidenceEvents> {
+        let mut known = self.events_without_types(ranges)?;
+        self.add_types(&mut known, ranges)?;
         Ok(known)
     }
 
-    /// The same without their types.
-    pub fn places(&self, ranges: &[(u64, u64)]) -> Result<KnownEvents> {
-        let mut known = KnownEvents::default();
+    /// Events in these ranges, without their types.
+    pub fn events_without_types(&self, ranges: &[(u64, u64)]) -> Result<EvidenceEvents> {
+        let mut known = EvidenceEvents::default();
         let is_inside = |position: u64| {
-            let behind = ranges.partition_point(|range| range.0 <= position);
-            behind.checked_sub(1).is_some_and(|index| position < ranges[index].1)
+            let next_index = ranges.partition_point(|range| range.0 <= position);
+            next_index.checked_sub(1).is_some_and(|index| position < ranges[index].1)
         };
         let mut after: Option<String> = None;
         loop {
-            let names = self.index.names("", after.as_deref(), PAGE)?;
+            let names = self.index.stream_names("", after.as_deref(), PAGE)?;
             let Some((name, _)) = names.last() else { break };
             after = Some(name.clone());
             for (name, head) in names {
@@ -149,7 +149,8 @@ impl OldIndex {
                 let before = known.events.len();
                 let mut add = |revision: u64, position: u64, is_last: bool| {
                     if is_inside(position) {
-                        let event = KnownEvent { position, stream, revision, is_last, kind: None };
+                        let event =
+                            EvidenceEvent { position, stream, revision, is_last, kind: None };
                         known.events.push(event);
                     }
                 };
@@ -171,8 +172,8 @@ impl OldIndex {
         Ok(known)
     }
 
-    /// Adds the types of the events, which their views know.
-    fn add_kinds(&self, known: &mut KnownEvents, ranges: &[(u64, u64)]) -> Result<()> {
+    /// Adds the types of the events from their views.
+    fn add_types(&self, known: &mut EvidenceEvents, ranges: &[(u64, u64)]) -> Result<()> {
         let places = known.events.iter().enumerate();
         let places: HashMap<u64, usize> = places.map(|(at, event)| (event.position, at)).collect();
         let views = &self.index.views;
@@ -185,7 +186,7 @@ impl OldIndex {
                 names.iter().flat_map(|(name, _)| ranges.iter().map(move |r| (name, r)))
             {
                 let mut number = match range.0.checked_sub(1) {
-                    Some(before) => views.numbers_through(ViewKind::Type, name, before)?,
+                    Some(before) => views.count_through(ViewKind::Type, name, before)?,
                     None => 0,
                 };
                 loop {

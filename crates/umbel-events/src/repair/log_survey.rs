@@ -1,98 +1,101 @@
-//! What there is of a store's event log: its table of chunks, or what the chunks tell where that
-//! is damaged, and of each chunk whether it is whole. Nothing is changed.
+//! Survey of a store's event log. It has the chunk manifest, or what the chunks show if the
+//! manifest is damaged, and whether each chunk is whole. The survey changes nothing.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
-use umbel_log::{Expectation, HEADER_BYTES, RECORD_ALIGN, Sealed};
+use umbel_log::{ExpectedEnd, HEADER_BYTES, RECORD_ALIGN, Seal};
 
-use super::report::Unplaced;
-use super::salvage::Source;
-use crate::chunk::FIRST_EVENT_AT;
-use crate::chunk_read::{ChunkRead, read_chunk, read_chunk_file};
-use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, unopened, version_path};
-use crate::error::{Error, Result};
-use crate::format::{Frame, Place};
+use super::salvage::ChunkBytes;
+use crate::event_log::chunk::FIRST_EVENT_OFFSET;
+use crate::event_log::chunk_manifest::{
+    ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_version_path, open_error,
+};
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk, scan_chunk_file};
+use crate::event_log::event_format::{Frame, FrameLocation};
+use crate::event_log::scavenged_chunk;
 use crate::limits::FILE_BYTES_MAX;
-use crate::packed;
+use crate::repair::repair_report::UnplacedChunk;
+use crate::types::error::{Error, Result};
 
-/// A chunk as it was found.
+/// Chunk in its state before the repair.
 #[derive(Debug, Clone)]
-pub struct Found {
-    /// What the table says of it, or is going to say; it has ended.
+pub struct FoundChunk {
+    /// Its present or future entry in the manifest; the chunk has ended.
     pub entry: ChunkEntry,
-    /// What is wrong with it.
+    /// Description of its damage.
     pub damage: Option<String>,
-    /// Whether somebody noted where it ends.
+    /// Whether its end was recorded.
     pub is_end_known: bool,
     /// Whether its file may not be durable.
     pub is_unsynced: bool,
-    /// Whether its file is whole and not that of this chunk: of another store, most likely.
+    /// Whether its file is whole but not this chunk's: most likely it belongs to another store.
     pub is_foreign: bool,
-    /// Where bytes end that are not zero and stand behind the end of a chunk that nobody ended, and
-    /// that no table names: what a power cut tore, or damage.
-    pub torn: Option<u64>,
-    /// The file that holds it, where that has another chunk's name.
-    pub misnamed: Option<PathBuf>,
-    /// Whether that it is this store's is not proven, but for what the index may know.
+    /// End of the nonzero bytes after the end of an orphan chunk without a recorded end. They are a
+    /// write torn by a power cut, or damage.
+    pub torn_end: Option<u64>,
+    /// File that contains the chunk, if it has another chunk's name.
+    pub actual_path: Option<PathBuf>,
+    /// Whether nothing proves that the chunk is this store's, except possibly the index.
     pub is_unproven: bool,
-    /// Whether nothing but a hole in the row of chunks tells of it: it may have held nothing.
+    /// Whether a gap in the sequence of chunks is the only evidence of the chunk: it may have been
+    /// empty.
     pub is_guessed: bool,
 }
 
-impl Found {
-    /// One of which nothing else is known.
-    pub fn new(entry: ChunkEntry, damage: Option<String>) -> Found {
-        Found {
+impl FoundChunk {
+    /// Creates a chunk about which nothing else is known.
+    pub fn new(entry: ChunkEntry, damage: Option<String>) -> FoundChunk {
+        FoundChunk {
             entry,
             damage,
             is_end_known: false,
             is_unsynced: false,
             is_foreign: false,
-            torn: None,
-            misnamed: None,
+            torn_end: None,
+            actual_path: None,
             is_unproven: false,
             is_guessed: false,
         }
     }
 
-    /// The file that was found.
+    /// Path of the file that was found.
     pub fn path(&self, folder: &Path) -> PathBuf {
-        self.misnamed.clone().unwrap_or_else(|| self.entry.path(folder))
+        self.actual_path.clone().unwrap_or_else(|| self.entry.path(folder))
     }
 }
 
-/// The event log as it was found.
+/// Event log in its state before the repair.
 #[derive(Debug)]
-pub struct Survey {
-    /// Its table, whose chunks are in `chunks`.
-    pub table: ChunkTable,
-    /// The generation of the table on the disk; 0 where that cannot be read.
+pub struct LogSurvey {
+    /// Its manifest; the chunks are in `chunks`.
+    pub manifest: ChunkManifest,
+    /// Generation of the manifest on disk; 0 if it cannot be read.
     pub generation: u64,
-    /// Why the table has to be made anew.
-    pub table_damage: Option<String>,
-    /// Whether the table does not tell which chunks there were behind its last one.
+    /// Reason why the manifest must be rebuilt.
+    pub manifest_damage: Option<String>,
+    /// Whether the manifest does not show which chunks followed its last one.
     pub is_tail_lost: bool,
     /// Whether the store's seed is lost.
     pub is_seed_lost: bool,
     /// The chunks.
-    pub chunks: Vec<Found>,
-    /// Chunks of the table that hold nothing and that opening the store would leave out.
-    pub left_out: Vec<ChunkEntry>,
-    /// Those that nobody ended and whose files are shorter than they were made.
-    pub short: Vec<ChunkEntry>,
-    /// Files of the log's folder that belong to no chunk.
-    pub strangers: Vec<String>,
-    /// Those of them in which events can be read that may be this store's.
-    pub unplaced: Vec<Unplaced>,
-    /// What is wrong with the folder of the existence filter.
+    pub chunks: Vec<FoundChunk>,
+    /// Empty chunks of the manifest that opening the store would skip.
+    pub skipped: Vec<ChunkEntry>,
+    /// Chunks without a known end whose files are shorter than they were created.
+    pub short_files: Vec<ChunkEntry>,
+    /// Files of the log's directory that belong to no chunk.
+    pub unrelated_files: Vec<String>,
+    /// Unrelated files with readable events that may be this store's.
+    pub unplaced: Vec<UnplacedChunk>,
+    /// Damage of the existence filter's directory.
     pub existence_damage: Option<String>,
-    /// What is wrong with a file that a chunk was made of and that is there yet.
-    pub remains_damage: Option<String>,
+    /// Damage of a file that a chunk was rewritten from and that still exists.
+    pub replaced_file_damage: Option<String>,
 }
 
-/// A file with events in the folder of the log.
+/// File with events in the log's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkFile {
     /// The id in its name.
@@ -103,9 +106,9 @@ pub struct ChunkFile {
     pub name: String,
 }
 
-/// The files of the log's folder whose names are those of chunks, by id and version.
+/// Files of the log's directory with names of chunks, by id and version.
 pub fn chunk_files(env: &Env, folder: &Path) -> Result<Vec<ChunkFile>> {
-    let log = chunk_folder(folder);
+    let log = chunk_directory(folder);
     if !env.files.exists(&log)? {
         return Ok(Vec::new());
     }
@@ -113,7 +116,7 @@ pub fn chunk_files(env: &Env, folder: &Path) -> Result<Vec<ChunkFile>> {
         let stem = name.strip_suffix(".chunk")?;
         let (id, version) = stem.split_once('-').unwrap_or((stem, "0"));
         let (id, version) = (id.parse().ok()?, version.parse().ok()?);
-        let is_name = version_path(folder, id, version).ends_with(name);
+        let is_name = chunk_version_path(folder, id, version).ends_with(name);
         is_name.then(|| ChunkFile { id, version, name: name.to_string() })
     };
     let entries = env.files.read_dir(&log)?;
@@ -123,8 +126,8 @@ pub fn chunk_files(env: &Env, folder: &Path) -> Result<Vec<ChunkFile>> {
     Ok(files)
 }
 
-/// The text of an error that tells of damage; any other is the caller's.
-pub fn damage_of(error: Error, folder: &Path) -> Result<String> {
+/// Text of an error that reports damage; any other error is returned to the caller.
+pub fn damage_text(error: Error, folder: &Path) -> Result<String> {
     let Error::Store(umbel::Error::Corruption { file, offset, reason }) = error else {
         return Err(error);
     };
@@ -132,142 +135,144 @@ pub fn damage_of(error: Error, folder: &Path) -> Result<String> {
     Ok(format!("{} at byte {offset}: {reason}", shown.display()))
 }
 
-/// Looks at the table and at the chunks that it names.
-pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
-    let table = match ChunkTable::exists(env, folder)? {
-        true => ChunkTable::read(env, folder).map_err(Error::from),
+/// Surveys the manifest and the chunks that it names.
+pub fn survey_log(env: &Env, folder: &Path) -> Result<LogSurvey> {
+    let manifest = match ChunkManifest::exists(env, folder)? {
+        true => ChunkManifest::read(env, folder).map_err(Error::from),
         false => Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, "it is missing").into()),
     };
-    let (table, table_damage) = match table {
-        Ok(table) => (table, None),
+    let (manifest, manifest_damage) = match manifest {
+        Ok(manifest) => (manifest, None),
         Err(error) => {
-            let damage = damage_of(error, folder)?;
-            (ChunkTable::create(env)?, Some(damage))
+            let damage = damage_text(error, folder)?;
+            (ChunkManifest::create(env)?, Some(damage))
         }
     };
-    let is_seed_lost = table_damage.is_some();
-    let mut survey = Survey {
-        generation: table.generation,
-        table_damage,
+    let is_seed_lost = manifest_damage.is_some();
+    let mut survey = LogSurvey {
+        generation: manifest.generation,
+        manifest_damage,
         is_tail_lost: is_seed_lost,
         is_seed_lost,
         chunks: Vec::new(),
-        left_out: Vec::new(),
-        short: Vec::new(),
-        strangers: Vec::new(),
+        skipped: Vec::new(),
+        short_files: Vec::new(),
+        unrelated_files: Vec::new(),
         unplaced: Vec::new(),
         existence_damage: existence_damage(env, folder)?,
-        remains_damage: None,
-        table,
+        replaced_file_damage: None,
+        manifest,
     };
-    survey.look_at_named(env, folder)?;
-    survey.look_at_remains(env, folder)?;
+    survey.examine_listed_chunks(env, folder)?;
+    survey.examine_replaced_files(env, folder)?;
     Ok(survey)
 }
 
-/// What keeps the existence filter from being made anew.
+/// Reason why the existence filter cannot be rebuilt.
 fn existence_damage(env: &Env, folder: &Path) -> Result<Option<String>> {
     let entries = env.files.read_dir(folder)?;
     let is_file = entries.iter().any(|entry| entry.name == "existence" && !entry.is_directory);
-    Ok(is_file.then(|| "existence is no folder".to_string()))
+    Ok(is_file.then(|| "a file is in the place of the folder `existence`".to_string()))
 }
 
-impl Survey {
-    /// Whether something has to be done about the log.
+impl LogSurvey {
+    /// Whether the log needs a repair.
     pub fn is_damaged(&self) -> bool {
-        self.table_damage.is_some() || self.chunks.iter().any(|chunk| chunk.damage.is_some())
+        self.manifest_damage.is_some() || self.chunks.iter().any(|chunk| chunk.damage.is_some())
     }
 
-    /// The number of the whole chunk with events up to this position or further.
-    pub fn whole_at(&self, position: u64) -> Option<usize> {
+    /// Index of the whole chunk with events up to this position or further.
+    pub fn whole_chunk_at(&self, position: u64) -> Option<usize> {
         self.chunks.iter().position(|found| {
             let entry = &found.entry;
             let ended = entry.ended.map_or(0, |ended| ended.last_event);
-            let last = entry.packed.map_or(ended, |packed| packed.last_event);
+            let last = entry.scavenged.map_or(ended, |scavenged| scavenged.last_event);
             found.damage.is_none() && (entry.start..=entry.start + last).contains(&position)
         })
     }
 
-    /// Looks at the files that chunks were made of. One is left by a scavenge that was killed, or
-    /// by a repair whose marker was lost: opening the store asks it what the index has to forget.
-    fn look_at_remains(&mut self, env: &Env, folder: &Path) -> Result<()> {
+    /// Examines the files from which chunks were rewritten. Such a file remains after a killed
+    /// scavenge, or after a repair whose marker was lost. The open reads from it which entries the
+    /// index must delete.
+    fn examine_replaced_files(&mut self, env: &Env, folder: &Path) -> Result<()> {
         for entry in self.chunks.iter().map(|found| found.entry) {
-            let Some(packed) = entry.packed else { continue };
-            let path = version_path(folder, entry.id, packed.made_of);
+            let Some(scavenged) = entry.scavenged else { continue };
+            let path = chunk_version_path(folder, entry.id, scavenged.source_version);
             if !env.files.exists(&path)? {
                 continue;
             }
-            let damage = remains_damage(env, folder, &entry, packed.made_of)?;
-            self.remains_damage = self.remains_damage.take().or(damage);
+            let damage = replaced_file_damage(env, folder, &entry, scavenged.source_version)?;
+            self.replaced_file_damage = self.replaced_file_damage.take().or(damage);
         }
         Ok(())
     }
 
-    /// Looks at the chunks that the table names.
-    fn look_at_named(&mut self, env: &Env, folder: &Path) -> Result<()> {
+    /// Examines the chunks that the manifest names.
+    fn examine_listed_chunks(&mut self, env: &Env, folder: &Path) -> Result<()> {
         let mut is_whole = true;
-        for entry in self.table.chunks.clone() {
+        for entry in self.manifest.chunks.clone() {
             let Some(ended) = entry.ended else {
-                self.look_at_open(env, folder, entry, &mut is_whole)?;
+                self.examine_unended_chunk(env, folder, entry, &mut is_whole)?;
                 continue;
             };
-            let checked = match entry.packed {
-                Some(_) => check_packed(env, folder, &entry),
+            let checked = match entry.scavenged {
+                Some(_) => check_scavenged(env, folder, &entry),
                 None => check_ended(env, folder, &entry, &ended),
             };
-            let damage = checked.err().map(|error| damage_of(error, folder)).transpose()?;
-            let mut found = Found::new(entry, damage);
+            let damage = checked.err().map(|error| damage_text(error, folder)).transpose()?;
+            let mut found = FoundChunk::new(entry, damage);
             found.is_end_known = true;
-            found.is_foreign = found.damage.is_some() && is_other(env, folder, &entry, &ended);
+            found.is_foreign =
+                found.damage.is_some() && is_foreign_file(env, folder, &entry, &ended);
             self.chunks.push(found);
         }
         Ok(())
     }
 
-    /// Looks at a chunk that may have been written when the process ended, with the rules by which
-    /// it would be opened.
-    fn look_at_open(
+    /// Examines a chunk that may have been active when the process ended, with the rules of the
+    /// open.
+    fn examine_unended_chunk(
         &mut self,
         env: &Env,
         folder: &Path,
         mut entry: ChunkEntry,
         is_whole: &mut bool,
     ) -> Result<()> {
-        let read = read_open(env, &entry.path(folder), &entry);
-        if is_short(env, folder, &entry) {
-            self.short.push(entry);
+        let read = read_unended(env, &entry.path(folder), &entry);
+        if is_truncated(env, folder, &entry) {
+            self.short_files.push(entry);
         }
-        let mut found = Found { is_unsynced: true, ..Found::new(entry, None) };
+        let mut found = FoundChunk { is_unsynced: true, ..FoundChunk::new(entry, None) };
         match read {
-            Ok(Opened { ended, gap: Some(gap), .. }) => {
+            Ok(UnendedChunk { ended, gap: Some(gap), .. }) => {
                 found.damage = Some(gap.to_string());
                 found.is_end_known = true;
-                found.entry.ended = Some(Ended { end: gap.used_end, ..ended });
+                found.entry.ended = Some(ChunkEnd { end: gap.used_end, ..ended });
                 *is_whole = true;
             }
-            Ok(Opened { ended, has_durable, gap: None }) => {
+            Ok(UnendedChunk { ended, has_durable, gap: None }) => {
                 if !*is_whole && !has_durable || ended.last_event == 0 {
-                    // It would be left out.
-                    *is_whole &= ended.sealed.is_some();
-                    self.left_out.push(entry);
+                    // The open would skip it.
+                    *is_whole &= ended.seal.is_some();
+                    self.skipped.push(entry);
                     return Ok(());
                 }
                 if !*is_whole && let Some(before) = self.chunks.last_mut() {
                     before.damage.get_or_insert_with(|| {
                         let id = entry.id;
                         format!(
-                            "it is torn at its end, but chunk {id} holds events behind it that \
+                            "it is torn at its end, but chunk {id} after it holds events that \
                                  had been made durable"
                         )
                     });
                 }
-                *is_whole = ended.sealed.is_some();
+                *is_whole = ended.seal.is_some();
                 entry.ended = Some(ended);
                 found.entry = entry;
             }
             Err(error) => {
-                found.damage = Some(damage_of(error, folder)?);
-                found.entry.ended = Some(Ended::EMPTY);
+                found.damage = Some(damage_text(error, folder)?);
+                found.entry.ended = Some(ChunkEnd::EMPTY);
                 *is_whole = true;
             }
         }
@@ -276,167 +281,185 @@ impl Survey {
     }
 }
 
-/// What a chunk that nobody ended holds.
-pub struct Opened {
-    /// How it ended.
-    pub ended: Ended,
-    /// Whether a record of it tells that events had been made durable.
+/// Contents of a chunk without a recorded end.
+pub struct UnendedChunk {
+    /// End of the chunk.
+    pub ended: ChunkEnd,
+    /// Whether a record in it shows that events had been made durable.
     pub has_durable: bool,
-    /// What stands behind its end.
-    pub gap: Option<Gap>,
+    /// Appends after its end.
+    pub gap: Option<AppendsAfterEnd>,
 }
 
-/// Appends that look whole behind bytes that are none, in a chunk that nobody ended: of damage, or
-/// of a power cut that had later pages written first.
+/// Appends that look whole after invalid bytes, in a chunk without a recorded end. The cause is
+/// damage, or a power cut after later pages were written first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
+pub struct AppendsAfterEnd {
     id: u64,
-    /// Where nothing valid stands.
+    /// Offset where nothing valid begins.
     at: u64,
-    /// How many appends stand behind.
+    /// Number of appends after it.
     count: u64,
-    /// The offset behind the last of them.
+    /// Offset after the last of them.
     pub end: u64,
-    /// The offset behind everything that is not zero: it was something once.
+    /// Offset after all nonzero bytes: they were written once.
     pub used_end: u64,
 }
 
-impl fmt::Display for Gap {
+impl fmt::Display for AppendsAfterEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Gap { id, at, count, .. } = self;
-        let (appends, stand) =
-            if *count == 1 { ("append", "stands") } else { ("appends", "stand") };
+        let AppendsAfterEnd { id, at, count, .. } = self;
+        let (appends, follow, are) = match *count {
+            1 => ("append", "follows", "is"),
+            _ => ("appends", "follow", "are"),
+        };
         write!(
             f,
-            "log/{id:08}.chunk at byte {at}: nothing valid stands here, but {count} whole \
-             {appends} {stand} behind it, which are left out when the store is opened: damage, or \
-             a power cut that had later pages written first"
+            "log/{id:08}.chunk at byte {at}: nothing valid is here, but {count} whole \
+             {appends} {follow}, which {are} skipped when the store is opened: damage, or a power \
+             cut after which later pages were on disk and earlier ones were not"
         )
     }
 }
 
-/// Reads a chunk that nobody ended.
-pub fn read_open(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<Opened> {
-    let read = read_chunk_file(env, path, entry.id, Expectation::Open)?;
-    let ChunkRead { outcome, last_event, has_more } = read;
+/// Reads a chunk without a recorded end.
+pub fn read_unended(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<UnendedChunk> {
+    let read = scan_chunk_file(env, path, entry.id, ExpectedEnd::Open)?;
+    let ChunkScan { outcome, last_event, has_records_after_end: has_more } = read;
     if last_event > 0 {
-        check_place(env, path, entry)?;
+        check_first_position(env, path, entry)?;
     }
-    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
+    let sealed = Seal { len: outcome.end, checksum: outcome.checksum };
     let sealed = outcome.sealed.then_some(sealed);
     let end = match sealed {
         Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
         None => outcome.end.max(HEADER_BYTES),
     };
-    let ended = Ended { end, last_event, sealed };
-    let gap = if has_more { gap(env, path, entry, end)? } else { None };
-    Ok(Opened { ended, has_durable: outcome.durable_max > HEADER_BYTES, gap })
+    let ended = ChunkEnd { end, last_event, seal: sealed };
+    let gap = if has_more { find_appends_after(env, path, entry, end)? } else { None };
+    Ok(UnendedChunk { ended, has_durable: outcome.durable_max > HEADER_BYTES, gap })
 }
 
-/// The appends behind the end of a chunk that nobody ended.
-fn gap(env: &Env, path: &Path, entry: &ChunkEntry, at: u64) -> Result<Option<Gap>> {
+/// Finds the appends after the end of a chunk without a recorded end.
+fn find_appends_after(
+    env: &Env,
+    path: &Path,
+    entry: &ChunkEntry,
+    at: u64,
+) -> Result<Option<AppendsAfterEnd>> {
     let bytes = read_file(env, path)?;
-    let found = Source::new(entry.id, entry.start, &bytes).unproven(at, bytes.len() as u64);
+    let found =
+        ChunkBytes::new(entry.id, entry.start, &bytes).find_unproven(at, bytes.len() as u64);
     let used_end = found.end.max(used_bytes(&bytes).next_multiple_of(RECORD_ALIGN));
-    let gap = Gap { id: entry.id, at, count: found.count, end: found.end, used_end };
+    let gap = AppendsAfterEnd { id: entry.id, at, count: found.count, end: found.end, used_end };
     Ok((found.count > 0).then_some(gap))
 }
 
-/// An error where the first event of a chunk has another position: it is that of another store.
-fn check_place(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<()> {
+/// Returns an error if the first event of a chunk has another position: the chunk belongs to
+/// another store.
+fn check_first_position(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<()> {
     let bytes = read_file(env, path)?;
-    let first = bytes.get(FIRST_EVENT_AT as usize..).and_then(|bytes| {
-        let place = Place { chunk: entry.id, offset: FIRST_EVENT_AT };
-        Frame::decode(bytes, place).map(|frame| frame.stamp.position)
+    let first = bytes.get(FIRST_EVENT_OFFSET as usize..).and_then(|bytes| {
+        let place = FrameLocation { chunk: entry.id, offset: FIRST_EVENT_OFFSET };
+        Frame::decode(bytes, place).map(|frame| frame.meta.position)
     });
-    if first == Some(entry.start + FIRST_EVENT_AT) {
+    if first == Some(entry.start + FIRST_EVENT_OFFSET) {
         return Ok(());
     }
     let reason = "the first event has another position: the file is of another store";
-    Err(umbel::Error::corruption(path, FIRST_EVENT_AT, reason).into())
+    Err(umbel::Error::corruption(path, FIRST_EVENT_OFFSET, reason).into())
 }
 
-fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
-    let expectation = ended.sealed.map_or(Expectation::Open, Expectation::Sealed);
-    let ChunkRead { outcome, last_event, .. } = read_chunk(env, folder, entry, expectation)?;
+fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &ChunkEnd) -> Result<()> {
+    let expectation = ended.seal.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
+    let ChunkScan { outcome, last_event, .. } = scan_chunk(env, folder, entry, expectation)?;
     let end = ended.file_bytes();
     if (outcome.end, last_event) == (end, ended.last_event) {
-        return check_place(env, &entry.path(folder), entry);
+        return check_first_position(env, &entry.path(folder), entry);
     }
-    let reason = format!("the chunk ends here, but the table of chunks says at byte {end}");
+    let reason = format!("the chunk ends here, but by the chunk manifest at byte {end}");
     Err(umbel::Error::corruption(&entry.path(folder), outcome.end, reason).into())
 }
 
-/// Whether the file of a chunk that has ended was written to its end, and is not what the table
-/// says.
-fn is_other(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> bool {
-    if entry.packed.is_some() {
+/// Whether the file of an ended chunk is written to its end but does not match the manifest.
+fn is_foreign_file(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &ChunkEnd) -> bool {
+    if entry.scavenged.is_some() {
         return false;
     }
-    let Ok(read) = read_chunk(env, folder, entry, Expectation::Open) else { return false };
+    let Ok(read) = scan_chunk(env, folder, entry, ExpectedEnd::Open) else { return false };
     let outcome = read.outcome;
-    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
-    outcome.sealed && ended.sealed != Some(sealed)
+    let sealed = Seal { len: outcome.end, checksum: outcome.checksum };
+    outcome.sealed && ended.seal != Some(sealed)
 }
 
-fn check_packed(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
-    let Some(packed) = &entry.packed else { return Ok(()) };
+fn check_scavenged(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
+    let Some(scavenged) = &entry.scavenged else { return Ok(()) };
     let path = entry.path(folder);
     let opened = env.files.open(&path, Access::Read);
-    let file = opened.map_err(|error| unopened(&path, error))?;
+    let file = opened.map_err(|error| open_error(&path, error))?;
     let len = file.len()?;
-    if len < packed.file_bytes {
-        let reason = format!("the file ends here, but has to have {} bytes", packed.file_bytes);
+    if len < scavenged.file_bytes {
+        let reason = format!("the file ends here, but has to have {} bytes", scavenged.file_bytes);
         return Err(umbel::Error::corruption(&path, len, reason).into());
     }
-    packed::check(&*file, entry.id, packed)?;
+    scavenged_chunk::verify_file(&*file, entry.id, scavenged)?;
     let range = (entry.start, entry.start + entry.capacity);
-    let points = packed::read_points(&*file, entry.id, packed.version, range)?;
-    packed::read_gaps(&*file, entry.id, &points, range)?;
+    let points = scavenged_chunk::read_position_map(&*file, entry.id, scavenged.version, range)?;
+    scavenged_chunk::read_removed_events(&*file, entry.id, &points, range)?;
     Ok(())
 }
 
-/// What is wrong with the file of this version that a chunk was made of.
-fn remains_damage(
+/// Damage of the file of this version from which a chunk was rewritten.
+fn replaced_file_damage(
     env: &Env,
     folder: &Path,
     entry: &ChunkEntry,
     version: u64,
 ) -> Result<Option<String>> {
-    let before = ChunkEntry { packed: None, ..*entry };
+    let before = ChunkEntry { scavenged: None, ..*entry };
     let checked = match before.ended {
         Some(ended) if version == 0 => check_ended(env, folder, &before, &ended),
-        _ => check_packed_remains(env, folder, entry, version),
+        _ => check_replaced_scavenged(env, folder, entry, version),
     };
-    checked.err().map(|error| damage_of(error, folder)).transpose()
+    checked.err().map(|error| damage_text(error, folder)).transpose()
 }
 
-/// An error where a packed file that no table names any more is not whole.
-fn check_packed_remains(env: &Env, folder: &Path, entry: &ChunkEntry, version: u64) -> Result<()> {
-    let path = version_path(folder, entry.id, version);
+/// Returns an error if a scavenged file that the manifest no longer names is not whole.
+fn check_replaced_scavenged(
+    env: &Env,
+    folder: &Path,
+    entry: &ChunkEntry,
+    version: u64,
+) -> Result<()> {
+    let path = chunk_version_path(folder, entry.id, version);
     let file = env.files.open(&path, Access::Read)?;
     let limit = entry.start + entry.capacity;
-    let points = packed::read_points(&*file, entry.id, version, (entry.start, limit))?;
+    let points =
+        scavenged_chunk::read_position_map(&*file, entry.id, version, (entry.start, limit))?;
     let bytes = read_file(env, &path)?;
-    let saved = Source::new(entry.id, entry.start, &bytes).packed(limit, Some(&points), None);
+    let saved = ChunkBytes::new(entry.id, entry.start, &bytes).salvage_scavenged(
+        limit,
+        Some(&points),
+        None,
+    );
     match saved.lost.first() {
         None => Ok(()),
         Some(_) => Err(umbel::Error::corruption(&path, 0, "events in it are damaged").into()),
     }
 }
 
-/// Whether the file of a chunk that nobody ended is shorter than it was made.
-pub fn is_short(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
+/// Whether the file of a chunk without a recorded end is shorter than it was created.
+pub fn is_truncated(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
     let file = env.files.open(&entry.path(folder), Access::Read);
     file.is_ok_and(|file| file.len().is_ok_and(|len| len < entry.capacity))
 }
 
-/// How many bytes there are before the zeros at the end.
+/// Number of bytes before the zeros at the end.
 pub fn used_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// All bytes of a file of the log; none where it is missing.
+/// Reads all bytes of a log file; empty if the file is missing.
 pub fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
     let file = match env.files.open(path, Access::Read) {
         Err(error) if error.is_missing_file() => return Ok(Vec::new()),

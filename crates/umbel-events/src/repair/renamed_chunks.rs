@@ -1,56 +1,55 @@
-//! Chunks whose files have the names of others: somebody exchanged them, or gave one a new name.
+//! Chunks whose files have the names of others, because files were exchanged or renamed.
 //!
-//! A file's header says which chunk it is, but not of which store. Where the table knows the
-//! chunk, its seal or checksum tells. Where it does not, the streams do: in the chunks beside it
-//! the revisions of most of the streams that both have go on without a hole, and in none they
-//! contradict. Another store's chunk with the same id is not taken then.
+//! A file's header has its chunk's id, but not its store. If the manifest knows the chunk, its seal
+//! or checksum decides. Otherwise the streams decide: in the adjacent chunks, the revisions of most
+//! common streams continue without a gap, and none contradicts. Another store's chunk with the same
+//! id is not accepted then.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use umbel_base::checksum::checksum;
 use umbel_env::{Access, Env};
-use umbel_log::Expectation;
+use umbel_log::ExpectedEnd;
 
-use super::examine::{Candidate, examine};
-use super::report::Unplaced;
-use super::salvage::Source;
-use super::survey::{ChunkFile, Found, Survey, read_file};
-use crate::chunk_read::read_chunk_file;
-use crate::chunk_table::{ChunkEntry, Ended, chunk_folder};
-use crate::error::Result;
-use crate::event::Position;
+use super::salvage::ChunkBytes;
+use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, chunk_directory};
+use crate::event_log::chunk_scan::scan_chunk_file;
+use crate::event_log::scavenged_chunk;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
-use crate::packed;
+use crate::repair::inspect_orphan::{OrphanChunk, inspect_file};
+use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey, read_file};
+use crate::repair::repair_report::UnplacedChunk;
+use crate::types::error::Result;
+use crate::types::event::Position;
 
 const LOG_MAGIC: &[u8; 8] = b"UmbelLog";
 
-/// The id and the version that the header of a file states; `None` where it has no such header.
-fn stated(env: &Env, path: &Path) -> Option<(u64, u64)> {
+/// Id and version in the header of a file; `None` if it has no such header.
+fn read_header_identity(env: &Env, path: &Path) -> Option<(u64, u64)> {
     let file = env.files.open(path, Access::Read).ok()?;
-    let mut header = [0; packed::HEADER_BYTES as usize];
+    let mut header = [0; scavenged_chunk::HEADER_BYTES as usize];
     file.read_exact_at(&mut header, 0).ok()?;
     if !header.starts_with(LOG_MAGIC) {
-        return packed::stated(&header);
+        return scavenged_chunk::parse_header(&header);
     }
     let id = u64::from_le_bytes(*header[16..].first_chunk()?);
-    let (said, sum) = header.split_last_chunk::<8>()?;
-    (checksum(id, 0, said) == u64::from_le_bytes(*sum)).then_some((id, 0))
+    let (content, sum) = header.split_last_chunk::<8>()?;
+    (checksum(id, 0, content) == u64::from_le_bytes(*sum)).then_some((id, 0))
 }
 
-/// A file with the id and the version that its header states, where that states any.
-pub fn stated_file(env: &Env, folder: &Path, file: &ChunkFile) -> ChunkFile {
-    let path = chunk_folder(folder).join(&file.name);
-    let (id, version) = stated(env, &path).unwrap_or((file.id, file.version));
+/// The file with the id and the version of its header, if it has any.
+pub fn with_header_identity(env: &Env, folder: &Path, file: &ChunkFile) -> ChunkFile {
+    let path = chunk_directory(folder).join(&file.name);
+    let (id, version) = read_header_identity(env, &path).unwrap_or((file.id, file.version));
     ChunkFile { id, version, name: file.name.clone() }
 }
 
-/// The files whose headers say that they are others than their names do, with what the headers
-/// say.
-pub fn misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<ChunkFile> {
-    let log = chunk_folder(folder);
+/// Files whose headers contradict their names, with the identity of the header.
+pub fn find_misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<ChunkFile> {
+    let log = chunk_directory(folder);
     let other = |file: &ChunkFile| {
-        let (id, version) = stated(env, &log.join(&file.name))?;
+        let (id, version) = read_header_identity(env, &log.join(&file.name))?;
         let is_other = (id, version) != (file.id, file.version) && id > 0;
         is_other.then(|| ChunkFile { id, version, name: file.name.clone() })
     };
@@ -59,212 +58,221 @@ pub fn misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<ChunkFile>
     others
 }
 
-/// What a file says that has the name of another chunk.
-fn sentence(name: &str, id: u64) -> String {
-    format!("its file has the wrong name, log/{name}: its header says that it is chunk {id}")
+/// Description of a file that has the name of another chunk.
+fn misnamed_text(name: &str, id: u64) -> String {
+    format!("its file has the wrong name, log/{name}: by its header it is chunk {id}")
 }
 
-/// Has the chunk be read from the file that is not called as it should be.
-pub fn mark(found: &mut Found, name: &str, folder: &Path) {
-    let said = sentence(name, found.entry.id);
-    found.misnamed = Some(chunk_folder(folder).join(name));
+/// Reads the chunk from the misnamed file.
+pub fn use_misnamed_file(found: &mut FoundChunk, name: &str, folder: &Path) {
+    let message = misnamed_text(name, found.entry.id);
+    found.actual_path = Some(chunk_directory(folder).join(name));
     found.damage = Some(match found.damage.take() {
-        Some(damage) => format!("{said}; {damage}"),
+        Some(damage) => format!("{message}; {damage}"),
         None => {
-            // What was whole ends where it said itself.
+            // A whole chunk ends where its own contents say.
             found.is_end_known = true;
-            said
+            message
         }
     });
 }
 
-/// Finds the files of damaged chunks of the table among those that have the names of others.
-pub fn find_named(
+/// Finds the files of damaged chunks of the manifest among the misnamed ones.
+pub fn match_damaged(
     env: &Env,
     folder: &Path,
     others: &[ChunkFile],
-    survey: &mut Survey,
+    survey: &mut LogSurvey,
     accept_unproven: bool,
 ) -> Result<()> {
     if others.is_empty() {
         return Ok(());
     }
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
-    let beside: Vec<_> =
-        whole.map(|found| Outline::of(env, folder, found)).collect::<Result<_>>()?;
-    // One that holds nothing under its own name may be under another.
-    for entry in survey.left_out.iter().filter(|entry| others.iter().any(|o| o.id == entry.id)) {
-        let entry = ChunkEntry { ended: Some(Ended::EMPTY), ..*entry };
+    let neighbors: Vec<_> =
+        whole.map(|found| ChunkOutline::of(env, folder, found)).collect::<Result<_>>()?;
+    // A chunk whose own file is empty may be under another name.
+    for entry in survey.skipped.iter().filter(|entry| others.iter().any(|o| o.id == entry.id)) {
+        let entry = ChunkEntry { ended: Some(ChunkEnd::EMPTY), ..*entry };
         let damage =
-            format!("its file holds nothing, but another says that it is chunk {}", entry.id);
+            format!("its file is empty, but by its header another file is chunk {}", entry.id);
         let at = survey.chunks.partition_point(|found| found.entry.id < entry.id);
-        let found = Found { is_foreign: true, ..Found::new(entry, Some(damage)) };
+        let found = FoundChunk { is_foreign: true, ..FoundChunk::new(entry, Some(damage)) };
         survey.chunks.insert(at, found);
     }
     for found in survey.chunks.iter_mut().filter(|found| found.damage.is_some()) {
         let entry = found.entry;
-        let version = entry.packed.map_or(0, |packed| packed.version);
-        if stated(env, &entry.path(folder)) == Some((entry.id, version)) && !found.is_foreign {
+        let version = entry.scavenged.map_or(0, |scavenged| scavenged.version);
+        if read_header_identity(env, &entry.path(folder)) == Some((entry.id, version))
+            && !found.is_foreign
+        {
             continue;
         }
         for file in others.iter().filter(|file| (file.id, file.version) == (entry.id, version)) {
-            let path = chunk_folder(folder).join(&file.name);
-            if is_sealed_as(env, &path, &entry) {
-                *found = Found::new(entry, None);
-                mark(found, &file.name, folder);
+            let path = chunk_directory(folder).join(&file.name);
+            if matches_entry(env, &path, &entry) {
+                *found = FoundChunk::new(entry, None);
+                use_misnamed_file(found, &file.name, folder);
                 break;
             }
-            let Some(candidate) = examine(env, folder, file)? else { continue };
-            let outline = Outline::of(env, folder, &candidate.found)?;
-            if candidate.found.entry.start != entry.start
-                || !(accept_unproven || outline.is_proven(&beside))
+            let Some(candidate) = inspect_file(env, folder, file)? else { continue };
+            let outline = ChunkOutline::of(env, folder, &candidate.chunk)?;
+            if candidate.chunk.entry.start != entry.start
+                || !(accept_unproven || outline.is_proven(&neighbors))
             {
                 continue;
             }
-            let mut other = candidate.found;
+            let mut other = candidate.chunk;
             let ended = entry.ended.filter(|ended| ended.last_event > 0);
             other.is_end_known |= ended.is_some();
-            other.entry =
-                ChunkEntry { ended: ended.or(other.entry.ended), packed: entry.packed, ..entry };
+            other.entry = ChunkEntry {
+                ended: ended.or(other.entry.ended),
+                scavenged: entry.scavenged,
+                ..entry
+            };
             *found = other;
-            mark(found, &file.name, folder);
+            use_misnamed_file(found, &file.name, folder);
             break;
         }
     }
     Ok(())
 }
 
-/// Whether a file is to the byte what the table says of a chunk.
-fn is_sealed_as(env: &Env, path: &Path, entry: &ChunkEntry) -> bool {
-    if let Some(packed) = &entry.packed {
+/// Whether a file matches the manifest's entry of a chunk byte for byte.
+fn matches_entry(env: &Env, path: &Path, entry: &ChunkEntry) -> bool {
+    if let Some(scavenged) = &entry.scavenged {
         let file = env.files.open(path, Access::Read);
-        return file.is_ok_and(|file| packed::check(&*file, entry.id, packed).is_ok());
+        return file
+            .is_ok_and(|file| scavenged_chunk::verify_file(&*file, entry.id, scavenged).is_ok());
     }
-    let sealed = entry.ended.and_then(|ended| ended.sealed);
+    let sealed = entry.ended.and_then(|ended| ended.seal);
     sealed.is_some_and(|sealed| {
-        read_chunk_file(env, path, entry.id, Expectation::Sealed(sealed)).is_ok()
+        scan_chunk_file(env, path, entry.id, ExpectedEnd::Sealed(sealed)).is_ok()
     })
 }
 
-/// Adds to the candidates, which rise, those whose files have the names of others. What fits
-/// nowhere is noted.
-pub fn add_unknown(
+/// Adds the chunks in misnamed files to the candidates, which are in ascending order. Files that
+/// fit nowhere are recorded.
+pub fn add_renamed(
     env: &Env,
     folder: &Path,
     others: &[ChunkFile],
-    candidates: &mut Vec<Candidate>,
-    survey: &mut Survey,
+    candidates: &mut Vec<OrphanChunk>,
+    survey: &mut LogSurvey,
     accept_unproven: bool,
 ) -> Result<()> {
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
-    let own = candidates.iter().map(|candidate| &candidate.found).chain(whole);
-    let mut beside: Vec<_> =
-        own.map(|found| Outline::of(env, folder, found)).collect::<Result<_>>()?;
+    let own = candidates.iter().map(|candidate| &candidate.chunk).chain(whole);
+    let mut neighbors: Vec<_> =
+        own.map(|found| ChunkOutline::of(env, folder, found)).collect::<Result<_>>()?;
     let mut waiting = Vec::new();
     for file in others {
-        if let Some(mut candidate) = examine(env, folder, file)?.filter(|found| found.events > 0) {
-            candidate.found.misnamed = Some(chunk_folder(folder).join(&file.name));
-            let outline = Outline::of(env, folder, &candidate.found)?;
-            let is_there = |other: &Outline| {
+        if let Some(mut candidate) =
+            inspect_file(env, folder, file)?.filter(|found| found.events > 0)
+        {
+            candidate.chunk.actual_path = Some(chunk_directory(folder).join(&file.name));
+            let outline = ChunkOutline::of(env, folder, &candidate.chunk)?;
+            let is_there = |other: &ChunkOutline| {
                 let is_better = !other.is_whole && other.version == outline.version;
-                other.id == outline.id && (!is_better || other.holds(&outline))
+                other.id == outline.id && (!is_better || other.contains(&outline))
             };
-            if !beside.iter().any(is_there) {
+            if !neighbors.iter().any(is_there) {
                 waiting.push((candidate, outline));
             }
         }
     }
-    // Where no file has its own name, those that go on in each other tell.
-    let mut is_alone = beside.iter().all(|other| other.positions.is_none());
+    // If no file has its own name, the chunks that continue each other decide.
+    let mut is_alone = neighbors.iter().all(|other| other.positions.is_none());
     loop {
-        let rest: Vec<Outline> = match is_alone {
+        let rest: Vec<ChunkOutline> = match is_alone {
             true => waiting.iter().map(|(_, outline)| outline.clone()).collect(),
             false => Vec::new(),
         };
-        let others = if rest.is_empty() { &beside } else { &rest };
-        let same = |outline: &Outline| beside.iter().find(|other| other.id == outline.id).cloned();
-        let among = |outline: &Outline| {
-            outline.is_proven(others) && same(outline).is_none_or(|same| outline.holds(&same))
+        let others = if rest.is_empty() { &neighbors } else { &rest };
+        let same =
+            |outline: &ChunkOutline| neighbors.iter().find(|other| other.id == outline.id).cloned();
+        let among = |outline: &ChunkOutline| {
+            outline.is_proven(others) && same(outline).is_none_or(|same| outline.contains(&same))
         };
         let Some(at) = waiting.iter().position(|(_, outline)| among(outline)) else { break };
         is_alone = false;
         let (candidate, outline) = waiting.remove(at);
-        candidates.retain(|other| other.found.entry.id != outline.id);
-        beside.retain(|other| other.id != outline.id);
-        insert(candidates, candidate);
-        beside.push(outline);
+        candidates.retain(|other| other.chunk.entry.id != outline.id);
+        neighbors.retain(|other| other.id != outline.id);
+        insert_orphan(candidates, candidate);
+        neighbors.push(outline);
     }
-    if !survey.is_seed_lost && survey.table_damage.is_none() && candidates.is_empty() {
-        // The table has all there is.
+    if !survey.is_seed_lost && survey.manifest_damage.is_none() && candidates.is_empty() {
+        // The manifest has all chunks.
         return Ok(());
     }
     for (mut candidate, outline) in waiting {
-        if outline.fits(&beside) {
-            candidate.found.is_unproven = !accept_unproven;
-            insert(candidates, candidate);
-            beside.push(outline);
+        if outline.is_consistent(&neighbors) {
+            candidate.chunk.is_unproven = !accept_unproven;
+            insert_orphan(candidates, candidate);
+            neighbors.push(outline);
         } else {
-            survey.unplaced.push(unplaced(&candidate));
-            survey.strangers.push(candidate.name);
+            survey.unplaced.push(unplaced_chunk(&candidate));
+            survey.unrelated_files.push(candidate.name);
         }
     }
     Ok(())
 }
 
-/// What is said of a file that fits nowhere.
-pub fn unplaced(candidate: &Candidate) -> Unplaced {
-    let entry = &candidate.found.entry;
-    Unplaced {
+/// Report entry of a file that fits nowhere.
+pub fn unplaced_chunk(candidate: &OrphanChunk) -> UnplacedChunk {
+    let entry = &candidate.chunk.entry;
+    UnplacedChunk {
         name: candidate.name.clone(),
         id: entry.id,
         events: candidate.events as u64,
         from: Position(entry.start),
-        to: Position(entry.start + candidate.used),
+        to: Position(entry.start + candidate.used_positions),
     }
 }
 
-fn insert(candidates: &mut Vec<Candidate>, candidate: Candidate) {
-    let id = candidate.found.entry.id;
-    let at = candidates.partition_point(|other| other.found.entry.id < id);
+fn insert_orphan(candidates: &mut Vec<OrphanChunk>, candidate: OrphanChunk) {
+    let id = candidate.chunk.entry.id;
+    let at = candidates.partition_point(|other| other.chunk.entry.id < id);
     candidates.insert(at, candidate);
 }
 
-/// What of a chunk tells which chunks stand beside it.
+/// Outline of a chunk that shows which chunks are adjacent.
 #[derive(Debug, Clone)]
-pub struct Outline {
+pub struct ChunkOutline {
     id: u64,
-    /// Which of its files it is: one from before a scavenge would bring back what that took.
+    /// Version of its file: one from before a scavenge would restore removed events.
     version: u64,
-    /// Whether nothing is wrong with its file.
+    /// Whether its file is undamaged.
     is_whole: bool,
-    /// The first and the last position of its events; `None` where it has none.
+    /// First and last position of its events; `None` if it has none.
     pub positions: Option<(u64, u64)>,
-    /// When the first and the last of them were appended.
+    /// Times when the first and the last of them were appended.
     pub created: (u64, u64),
-    /// The first and the last revision of each stream.
+    /// First and last revision of each stream.
     pub streams: HashMap<String, (u64, u64)>,
 }
 
-impl Outline {
-    /// That of a chunk.
-    pub fn of(env: &Env, folder: &Path, found: &Found) -> Result<Outline> {
+impl ChunkOutline {
+    /// Outlines a chunk.
+    pub fn of(env: &Env, folder: &Path, found: &FoundChunk) -> Result<ChunkOutline> {
         let entry = &found.entry;
         let bytes = read_file(env, &found.path(folder))?;
-        let source = Source::new(entry.id, entry.start, &bytes);
-        let saved = match entry.packed {
-            Some(_) => source.packed(POSITION_MAX, None, None),
-            None => source.appended(&[], false),
+        let source = ChunkBytes::new(entry.id, entry.start, &bytes);
+        let saved = match entry.scavenged {
+            Some(_) => source.salvage_scavenged(POSITION_MAX, None, None),
+            None => source.salvage_appended(&[], false),
         };
-        let mut outline = Outline {
+        let mut outline = ChunkOutline {
             id: entry.id,
-            version: entry.packed.map_or(0, |packed| packed.version),
+            version: entry.scavenged.map_or(0, |scavenged| scavenged.version),
             is_whole: found.damage.is_none(),
             positions: None,
             created: (0, 0),
             streams: HashMap::new(),
         };
         for frame in saved.offsets.iter().filter_map(|offset| source.frame(*offset)) {
-            let stamp = frame.stamp;
+            let stamp = frame.meta;
             if outline.positions.is_none() {
                 outline.created.0 = stamp.created;
             }
@@ -282,52 +290,61 @@ impl Outline {
         Ok(outline)
     }
 
-    /// Whether it has everything of another one.
-    fn holds(&self, other: &Outline) -> bool {
-        let inside = |own: Option<(u64, u64)>, theirs: Option<(u64, u64)>| match (own, theirs) {
-            (Some(own), Some(theirs)) => own.0 <= theirs.0 && theirs.1 <= own.1,
-            (_, theirs) => theirs.is_none(),
-        };
-        let same = |(name, theirs): (&String, &(u64, u64))| {
-            inside(self.streams.get(name).copied(), Some(*theirs))
+    /// Whether it contains everything of another one.
+    fn contains(&self, other: &ChunkOutline) -> bool {
+        let inside =
+            |own: Option<(u64, u64)>, other_range: Option<(u64, u64)>| match (own, other_range) {
+                (Some(own), Some(other_range)) => own.0 <= other_range.0 && other_range.1 <= own.1,
+                (_, other_range) => other_range.is_none(),
+            };
+        let same = |(name, other_range): (&String, &(u64, u64))| {
+            inside(self.streams.get(name).copied(), Some(*other_range))
         };
         inside(self.positions, other.positions) && other.streams.iter().all(same)
     }
 
-    /// The revisions of the streams that it has with a later one: where it ends, and where that
-    /// goes on.
-    fn shared<'a>(&'a self, later: &'a Outline) -> impl Iterator<Item = (u64, u64)> + 'a {
+    /// Revisions of the streams in common with a later chunk: the last one here, and the first one
+    /// there.
+    fn common_streams<'a>(
+        &'a self,
+        later: &'a ChunkOutline,
+    ) -> impl Iterator<Item = (u64, u64)> + 'a {
         let streams = self.streams.iter();
         streams.filter_map(|(name, (_, last))| Some((*last, later.streams.get(name)?.0)))
     }
 
-    /// Whether nothing in the other chunks contradicts that it stands where it says.
-    fn fits(&self, others: &[Outline]) -> bool {
+    /// Whether no other chunk contradicts its place.
+    fn is_consistent(&self, others: &[ChunkOutline]) -> bool {
         let Some(own) = self.positions else { return false };
         others.iter().all(|other| {
-            let Some(theirs) = other.positions else { return true };
+            let Some(other_range) = other.positions else { return true };
             let (before, later) = if self.id < other.id { (self, other) } else { (other, self) };
             let (end, start) =
-                if self.id < other.id { (own.1, theirs.0) } else { (theirs.1, own.0) };
+                if self.id < other.id { (own.1, other_range.0) } else { (other_range.1, own.0) };
             let rises = end < start && before.created.1 <= later.created.0;
-            self.id != other.id && rises && before.shared(later).all(|(last, first)| last < first)
+            self.id != other.id
+                && rises
+                && before.common_streams(later).all(|(last, first)| last < first)
         })
     }
 
-    /// Whether most streams go on where the next chunk before or behind it has them.
-    fn is_proven(&self, others: &[Outline]) -> bool {
+    /// Whether most of its streams continue in the nearest chunks before or after it that have
+    /// them.
+    fn is_proven(&self, others: &[ChunkOutline]) -> bool {
         let others: Vec<_> = others.iter().filter(|other| other.id != self.id).cloned().collect();
-        let is_near = |other: &&Outline| other.positions.is_some();
+        let is_near = |other: &&ChunkOutline| other.positions.is_some();
         let before = others.iter().filter(|other| other.id < self.id).filter(is_near);
         let before = before.max_by_key(|other| other.id).map(|other| (other, self));
-        let behind = others.iter().filter(|other| other.id > self.id).filter(is_near);
-        let behind = behind.min_by_key(|other| other.id).map(|other| (self, other));
-        let goes_on = |(one, next): (&Outline, &Outline)| {
-            let (all, joined) = one.shared(next).fold((0, 0), |(all, joined), (last, first)| {
-                (all + 1, joined + u64::from(last + 1 == first))
-            });
+        let after = others.iter().filter(|other| other.id > self.id).filter(is_near);
+        let after = after.min_by_key(|other| other.id).map(|other| (self, other));
+        let is_continued = |(one, next): (&ChunkOutline, &ChunkOutline)| {
+            let (all, joined) =
+                one.common_streams(next).fold((0, 0), |(all, joined), (last, first)| {
+                    (all + 1, joined + u64::from(last + 1 == first))
+                });
             all > 0 && joined * 2 > all
         };
-        self.fits(&others) && (before.is_some_and(goes_on) || behind.is_some_and(goes_on))
+        self.is_consistent(&others)
+            && (before.is_some_and(is_continued) || after.is_some_and(is_continued))
     }
 }

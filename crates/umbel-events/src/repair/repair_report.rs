@@ -1,104 +1,102 @@
-//! What a repair found and did, for the caller and, as text, for people.
+//! Findings and actions of a repair, for the caller and as text for the operator.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::event::Position;
 use crate::limits::TOMBSTONE_REVISION;
+use crate::types::event::Position;
 
-/// How a repair is done.
+/// Options of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepairOptions {
-    /// Say what would be done, and change nothing.
+    /// Reports the actions, and changes nothing.
     pub dry_run: bool,
-    /// Take appends along that look whole but that nothing proves to have been appended: whoever
-    /// wrote events can have put the image of one into the data of another.
+    /// Also keeps appends that look whole but that nothing proves to have been appended. A writer
+    /// of events can have put the image of an append into the data of an event.
     pub accept_unproven: bool,
-    /// How long to wait while another process or handle has the store open, as
+    /// Maximum wait while another process or handle has the store open, as
     /// [`StoreOptions::lock_wait`](crate::StoreOptions::lock_wait).
     pub lock_wait: Duration,
 }
 
-/// What a repair found, and did or would do.
+/// Findings of a repair, with its actual or planned actions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepairReport {
-    /// The chunks of the event log that were damaged or missing.
+    /// Chunks of the event log that were damaged or missing.
     pub chunks: Vec<ChunkRepair>,
-    /// Revisions of streams that are lost, by stream, as far as anything tells.
+    /// Lost revisions of streams, by stream, as far as they are known.
     pub streams: Vec<LostRevisions>,
-    /// Why the table of chunks was made anew from the chunks, where it was.
-    pub table: Option<String>,
-    /// Why the index was made anew, where it was: opening the store next reads all of the log.
+    /// Reason why the chunk manifest was rebuilt from the chunks; `None` if it was not.
+    pub manifest: Option<String>,
+    /// Reason why the index was rebuilt; `None` if it was not. The next open reads the whole log.
     pub index: Option<String>,
-    /// Events up to this position are known by the index that was there: of what is lost behind
-    /// it, `streams` tells only gaps in what is left, and revisions of streams whose last events
-    /// are lost are given again. `None` where there was no index that could be read.
+    /// The old index knows the events up to this position. Of losses after it, `streams` lists only
+    /// gaps between remaining events, and revisions after a stream's last remaining event are
+    /// assigned again. `None` if there was no readable index.
     pub index_through: Option<Position>,
-    /// Whether nothing tells if there were chunks behind the last one that is there: it counts as a
-    /// loss, as nobody can say that there is none.
+    /// Whether chunks may be missing after the last existing one: it counts as a loss, because
+    /// nothing excludes one.
     pub is_end_unknown: bool,
-    /// Files in the folder of the log that belong to no chunk.
-    pub strangers: Vec<String>,
-    /// Those of them in which events can be read that may have been this store's: they count as
-    /// lost.
-    pub unplaced: Vec<Unplaced>,
-    /// What is wrong with the existence filter's folder, where it keeps the store from being
-    /// opened.
+    /// Files in the log's directory that belong to no chunk.
+    pub unrelated_files: Vec<String>,
+    /// Unrelated files with readable events that may have been this store's: they count as lost.
+    pub unplaced: Vec<UnplacedChunk>,
+    /// Damage of the existence filter's directory that keeps the store from opening.
     pub existence: Option<String>,
-    /// The folder in the store that has the damaged files now; `None` where nothing was moved.
+    /// Directory of the store with the damaged files; `None` if nothing was moved.
     pub folder: Option<String>,
-    /// Whether it brought a repair to its end that had been interrupted. What that found is in the
-    /// file `report.txt` of the folder.
+    /// Whether it finished an interrupted repair. That repair's findings are in the file
+    /// `report.txt` of the directory.
     pub is_resumed: bool,
-    /// Whether that repair could not save everything.
+    /// Whether that repair could not salvage everything.
     pub is_resumed_loss: bool,
-    /// Whether the folder could not be locked, as where nobody may write: then somebody may have
-    /// changed it while it was looked at. Only for [`RepairOptions::dry_run`].
+    /// Whether the directory could not be locked, for example because it is read-only. Another
+    /// process may have changed it during the survey. Only for [`RepairOptions::dry_run`].
     pub is_unlocked: bool,
 }
 
-/// A chunk that was damaged or missing.
+/// Chunk that was damaged or missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkRepair {
     /// The chunk's id.
     pub id: u64,
-    /// What is wrong with it, with file and offset.
+    /// Description of the damage, with file and offset.
     pub reason: String,
-    /// How many events of it were saved.
+    /// Number of salvaged events.
     pub events_saved: u64,
-    /// The positions that are lost.
+    /// Lost positions.
     pub lost: Vec<LostRange>,
 }
 
-/// A file whose events can be read and fit nowhere.
+/// File with readable events that fits nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unplaced {
+pub struct UnplacedChunk {
     /// Its name in the folder of the log.
     pub name: String,
-    /// The id of the chunk that it says it is.
+    /// Id of the chunk in its header.
     pub id: u64,
-    /// How many events can be read in it.
+    /// Number of readable events in it.
     pub events: u64,
-    /// The position at which it begins.
+    /// Position at which it begins.
     pub from: Position,
-    /// The position behind its last event.
+    /// Position after its last event.
     pub to: Position,
 }
 
-/// Positions that are lost.
+/// Range of lost positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRange {
     /// The first of them.
     pub from: Position,
-    /// The last one's end: no event that was lost stood here or behind.
+    /// End of the last lost event: no lost event is here or after it.
     pub to: Position,
-    /// How many bytes of the chunk's file that is.
+    /// Number of bytes of the range in the chunk's file.
     pub bytes: u64,
-    /// How many appends stand there that look whole, but that nothing proves to have been appended.
+    /// Number of appends in it that look whole, but that nothing proves to have been appended.
     pub unproven: u64,
 }
 
-/// Revisions of a stream that are lost.
+/// Lost revisions of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRevisions {
     /// The stream.
@@ -107,21 +105,21 @@ pub struct LostRevisions {
     pub first: u64,
     /// The last of them.
     pub last: u64,
-    /// Whether the index knew them. Otherwise the events around them tell, and some of them may
-    /// have been scavenged before.
+    /// Whether the index knew them. Otherwise the events around them are the evidence, and some of
+    /// them may have been scavenged before.
     pub is_certain: bool,
 }
 
 impl RepairReport {
     /// Whether there was nothing to repair.
-    pub fn is_whole(&self) -> bool {
-        let is_log_whole = self.chunks.is_empty() && self.table.is_none();
+    pub fn is_undamaged(&self) -> bool {
+        let is_log_whole = self.chunks.is_empty() && self.manifest.is_none();
         let is_rest_whole = self.index.is_none() && self.existence.is_none();
-        is_log_whole && is_rest_whole && self.strangers.is_empty() && !self.is_resumed
+        is_log_whole && is_rest_whole && self.unrelated_files.is_empty() && !self.is_resumed
     }
 
     /// Whether anything is lost.
-    pub fn is_loss(&self) -> bool {
+    pub fn has_loss(&self) -> bool {
         self.is_resumed_loss
             || !self.streams.is_empty()
             || !self.unplaced.is_empty()
@@ -129,17 +127,17 @@ impl RepairReport {
             || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
     }
 
-    /// Bytes of the log that are lost.
+    /// Number of lost bytes of the log.
     pub fn bytes_lost(&self) -> u64 {
         self.chunks.iter().flat_map(|chunk| &chunk.lost).map(|range| range.bytes).sum()
     }
 }
 
-/// One sentence a line, without the folder of the store.
+/// One sentence per line, without the directory of the store.
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(reason) = &self.table {
-            writeln!(f, "the table of chunks is made anew from the chunks: {reason}")?;
+        if let Some(reason) = &self.manifest {
+            writeln!(f, "the chunk manifest is rebuilt from the chunks: {reason}")?;
         }
         for chunk in &self.chunks {
             writeln!(
@@ -153,8 +151,8 @@ impl fmt::Display for RepairReport {
                     0 => writeln!(f)?,
                     _ => writeln!(
                         f,
-                        "; {unproven} appends in there look whole, but nothing proves that they \
-                         are not the content of an event"
+                        "; {unproven} appends in this range look whole, but may be the content \
+                         of an event"
                     )?,
                 }
             }
@@ -166,13 +164,13 @@ impl fmt::Display for RepairReport {
             match self.index_through {
                 None => writeln!(
                     f,
-                    "the index could not be asked: which streams had their last events where \
-                     something is lost is not known, and their revisions are given again"
+                    "the index could not be read: streams whose last events are lost are not \
+                     known, and new events get the revisions of the lost ones"
                 )?,
                 Some(position) => writeln!(
                     f,
-                    "the index knew the events up to position {}: of what is lost behind it, \
-                     revisions at the ends of streams are not known, and are given again",
+                    "the index knew the events up to position {}: of later losses, the \
+                     last revisions of streams are not known, and new events get them again",
                     position.0
                 )?,
             }
@@ -180,27 +178,26 @@ impl fmt::Display for RepairReport {
         if self.is_end_unknown {
             writeln!(
                 f,
-                "without table and index nothing tells whether there were chunks behind the last \
-                 one that is there: compare the last events with a backup, or with where they came \
-                 from"
+                "without manifest and index it is not known whether chunks followed the last one: \
+                 compare the last events with a backup, or with their source"
             )?;
         }
-        for name in &self.strangers {
+        for name in &self.unrelated_files {
             writeln!(f, "log/{name} belongs to no chunk of this store")?;
         }
-        for Unplaced { name, id, events, from, to } in &self.unplaced {
+        for UnplacedChunk { name, id, events, from, to } in &self.unplaced {
             writeln!(
                 f,
-                "log/{name} says that it is chunk {id} and holds {events} events, positions {} up \
+                "log/{name} is chunk {id} by its header and holds {events} events, positions {} up \
                  to {}, but fits nowhere: they are lost, unless it is another store's",
                 from.0, to.0
             )?;
         }
         if let Some(reason) = &self.existence {
-            writeln!(f, "the existence filter is made anew when the store is opened: {reason}")?;
+            writeln!(f, "the existence filter is rebuilt when the store is opened: {reason}")?;
         }
         if let Some(reason) = &self.index {
-            writeln!(f, "the index is made anew when the store is opened: {reason}")?;
+            writeln!(f, "the index is rebuilt when the store is opened: {reason}")?;
         }
         Ok(())
     }
@@ -211,7 +208,9 @@ impl fmt::Display for LostRevisions {
         let LostRevisions { stream, first, last, is_certain } = self;
         write!(f, "stream '{}': ", stream.escape_debug())?;
         match (first, last) {
-            (&TOMBSTONE_REVISION, _) => write!(f, "the tombstone is lost; the stream stays ended")?,
+            (&TOMBSTONE_REVISION, _) => {
+                write!(f, "the tombstone is lost; the stream stays tombstoned")?;
+            }
             _ if first == last => write!(f, "revision {first} is lost")?,
             _ => write!(f, "revisions {first} to {last} are lost")?,
         }
@@ -219,7 +218,7 @@ impl fmt::Display for LostRevisions {
             write!(f, ", or were scavenged before")?;
         }
         if stream.starts_with("$$") {
-            write!(f, "; look at the stream's metadata, and write it again")?;
+            write!(f, "; check the stream's metadata, and write it again")?;
         }
         writeln!(f)
     }

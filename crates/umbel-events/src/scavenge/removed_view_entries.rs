@@ -1,65 +1,71 @@
-//! [`ViewGaps`]: what scavenging took out of the log, told to the views when they are made anew, so
-//! that events keep their numbers in them.
+//! [`RemovedViewEntries`]: the events that scavenges removed, applied to the views that are
+//! rebuilt. So events keep their numbers in views.
 
 use std::sync::Arc;
 
-use crate::chunk::Chunk;
-use crate::error::Result;
-use crate::packed::{Gap, Gaps};
-use crate::parts::Parts;
-use crate::view_name::ViewKind;
+use crate::append::store_components::StoreComponents;
+use crate::event_log::chunk::Chunk;
+use crate::event_log::scavenged_chunk::{RemovedEvents, RemovedRun};
+use crate::types::error::Result;
+use crate::types::view_kind::ViewKind;
 
-/// Walks over the gaps of all chunks, in order.
+/// Cursor over the removed events of all chunks, in order.
 #[derive(Debug)]
-pub struct ViewGaps {
+pub struct RemovedViewEntries {
     chunks: Arc<Vec<Arc<Chunk>>>,
-    /// How many chunks were looked at.
-    looked: usize,
-    gaps: Gaps,
-    /// How many of these runs were told.
-    told: usize,
+    /// Number of visited chunks.
+    visited_chunks: usize,
+    removed: RemovedEvents,
+    /// Number of applied runs of the current chunk.
+    applied_runs: usize,
 }
 
-impl ViewGaps {
-    /// Before the first gap.
-    pub fn new(parts: &Parts) -> ViewGaps {
+impl RemovedViewEntries {
+    /// Starts before the first removed run.
+    pub fn new(parts: &StoreComponents) -> RemovedViewEntries {
         let chunks = parts.log.chunks.all();
-        ViewGaps { chunks, looked: 0, gaps: Gaps::default(), told: 0 }
-    }
-
-    /// Whether there is a gap before `position` that was not told.
-    pub fn is_before(&mut self, parts: &Parts, position: u64) -> Result<bool> {
-        loop {
-            if let Some(gap) = self.gaps.runs.get(self.told) {
-                return Ok(gap.position < position);
-            }
-            let Some(chunk) = self.chunks.get(self.looked) else { return Ok(false) };
-            if chunk.start >= position {
-                return Ok(false);
-            }
-            (self.gaps, self.told) = (parts.log.gaps(chunk)?, 0);
-            self.looked += 1;
+        RemovedViewEntries {
+            chunks,
+            visited_chunks: 0,
+            removed: RemovedEvents::default(),
+            applied_runs: 0,
         }
     }
 
-    /// Tells the views of all gaps before `position`.
+    /// Whether a removed run before `position` was not applied yet.
+    pub fn has_run_before(&mut self, parts: &StoreComponents, position: u64) -> Result<bool> {
+        loop {
+            if let Some(gap) = self.removed.runs.get(self.applied_runs) {
+                return Ok(gap.position < position);
+            }
+            let Some(chunk) = self.chunks.get(self.visited_chunks) else { return Ok(false) };
+            if chunk.start >= position {
+                return Ok(false);
+            }
+            (self.removed, self.applied_runs) = (parts.log.removed_events(chunk)?, 0);
+            self.visited_chunks += 1;
+        }
+    }
+
+    /// Applies all removed runs before `position` to the views.
     ///
-    /// REQUIRES: the views have what stands before these gaps, and each gap lies before what they
-    /// hold durably or behind it: only what the index holds durably is scavenged.
-    pub fn tell(&mut self, parts: &Parts, position: u64) -> Result<()> {
-        while self.is_before(parts, position)? {
-            let Some(gap) = self.gaps.runs.get(self.told) else { break };
-            parts.index.views.skip(gap.position, of_gap(&self.gaps, gap));
-            self.told += 1;
+    /// REQUIRES: the views have the events before these runs, and no run crosses the end of what
+    /// they hold durably. Scavenges guarantee that: they remove only events that the index holds
+    /// durably.
+    pub fn apply_before(&mut self, parts: &StoreComponents, position: u64) -> Result<()> {
+        while self.has_run_before(parts, position)? {
+            let Some(gap) = self.removed.runs.get(self.applied_runs) else { break };
+            parts.index.views.skip_removed(gap.position, removed_by_view(&self.removed, gap));
+            self.applied_runs += 1;
         }
         Ok(())
     }
 }
 
-/// How many events of each view are gone in a gap.
-fn of_gap<'a>(
-    gaps: &'a Gaps,
-    gap: &'a Gap,
+/// Number of removed events of each view in a run.
+fn removed_by_view<'a>(
+    gaps: &'a RemovedEvents,
+    gap: &'a RemovedRun,
 ) -> impl Iterator<Item = ((ViewKind, &'a str), u64)> + 'a {
     let named = |kind| {
         move |(number, count): (&u64, &u64)| {

@@ -1,45 +1,45 @@
-//! [`Stats`]: what a store consists of.
+//! [`Stats`]: the statistics of a store.
 
-use crate::error::Result;
-use crate::existence::ExistenceStats;
-use crate::shared::Shared;
+use crate::append::store_inner::StoreInner;
+use crate::index::stream_existence::ExistenceStats;
+use crate::types::error::Result;
 
-/// What a store consists of.
+/// Statistics of a store.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// The position of the last event that can be seen; 0 where there is none.
+    /// Position of the last visible event; 0 if there is none.
     pub position: u64,
     /// Bytes of the event log.
     pub log_bytes: u64,
     /// Files of the event log.
     pub chunks: usize,
-    /// How many of them were written anew by scavenges.
+    /// Number of them that scavenges rewrote.
     pub scavenged_chunks: usize,
-    /// Bytes of the event log that scavenges gave back.
+    /// Bytes of the event log that scavenges freed.
     pub scavenged_bytes: u64,
     /// The index holds everything up to this position, after a crash too.
     pub indexed_through: u64,
-    /// Bytes of memory, about, that views take until the index is flushed.
-    pub view_tail_bytes: usize,
-    /// Files of the event log that no table of chunks names any more, kept for readers of other
+    /// Approximate bytes of memory that views take until the next flush of the index.
+    pub unflushed_view_bytes: usize,
+    /// Files of the event log that the chunk manifest no longer names, kept for readers of other
     /// processes.
     pub pinned_files: u64,
     /// Their bytes.
     pub pinned_file_bytes: u64,
     /// The existence filter.
     pub existence: ExistenceStats,
-    /// Where the store's directory is.
+    /// State of the store's directory.
     pub directory: umbel::DirectoryStats,
-    /// The store the index is.
+    /// Statistics of the key-value store that holds the index.
     pub index: umbel::Stats,
 }
 
-pub(crate) fn of(shared: &Shared) -> Result<Stats> {
+pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
     shared.check_process()?;
-    shared.log.kept.sweep();
-    let (pinned_files, pinned_file_bytes) = shared.log.kept.sums();
+    shared.log.pinned_files.remove_unpinned();
+    let (pinned_files, pinned_file_bytes) = shared.log.pinned_files.totals();
     let chunks = shared.log.chunks.all();
-    let scavenged = chunks.iter().filter(|chunk| chunk.packed.is_some());
+    let scavenged = chunks.iter().filter(|chunk| chunk.scavenged.is_some());
     Ok(Stats {
         position: shared.visible.position(),
         log_bytes: shared.log.bytes(),
@@ -47,7 +47,7 @@ pub(crate) fn of(shared: &Shared) -> Result<Stats> {
         scavenged_chunks: scavenged.clone().count(),
         scavenged_bytes: scavenged.map(|c| c.end().saturating_sub(c.file_bytes())).sum(),
         indexed_through: shared.index.durable_through()?,
-        view_tail_bytes: shared.index.views.bytes(),
+        unflushed_view_bytes: shared.index.views.bytes(),
         pinned_files,
         pinned_file_bytes,
         existence: shared.existence.stats(),

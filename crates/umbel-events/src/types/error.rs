@@ -1,76 +1,77 @@
-//! The error kinds of an event store, by what the caller can do about them.
+//! Error kinds of an event store, by what the caller can do about them.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::event::{EventId, Expected};
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
-use crate::state::StreamState;
-use crate::violation::Violation;
+use crate::types::event::{EventId, ExpectedVersion};
+use crate::types::stream_state::StreamState;
+use crate::types::version_conflict::VersionConflict;
 
-/// The name of the folder of the index.
-const INDEX: &str = "index";
-/// How the names of the engine's files in it end.
+/// Directory name of the index.
+const INDEX_DIRECTORY: &str = "index";
+/// Extensions of the engine's files in it.
 const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
 
-/// What every fallible function of this crate returns.
+/// Return type of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. A stream that does not exist is no error for who reads it.
+/// Error of an event store. Reading a stream that does not exist is no error.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A stream is not at the revision that was expected: read it again, then decide anew.
-    WrongExpected {
+    /// A stream does not have the expected revision: read it again, then decide again.
+    WrongExpectedVersion {
         /// The stream.
         stream: String,
-        /// What was expected of it.
-        expected: Expected,
-        /// The revision of its last event; `None` where it has none.
+        /// Its expected version.
+        expected: ExpectedVersion,
+        /// Revision of its last event; `None` if it has none.
         current: Option<u64>,
     },
     /// The stream was tombstoned: it can never be read or written again.
-    Deleted {
+    StreamDeleted {
         /// The stream.
         stream: String,
     },
     /// An event or an append is larger than the limits allow: make it smaller.
     TooLarge {
-        /// The event, where it is one; otherwise all of the append together.
+        /// The event, if it is too large; `None` if the whole append is.
         event: Option<EventId>,
         /// Its bytes.
         bytes: u64,
-        /// How many it may have.
-        most: u64,
+        /// Maximum number of bytes.
+        max_bytes: u64,
     },
-    /// Streams are not as a request about several expected: read them again, then decide anew.
-    /// Only [`Store::submit_checked`](crate::Store::submit_checked) tells of more than the first.
-    NotAsExpected(Vec<Violation>),
+    /// Streams do not match the expected versions of a request: read them again, then decide again.
+    /// Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports more than
+    /// the first.
+    VersionConflicts(Vec<VersionConflict>),
     /// The request itself is wrong: change it.
     Invalid(String),
     /// A filter's expression takes too long on a name: write another one.
-    Runaway {
+    RegexTooExpensive {
         /// The expression.
         expression: String,
-        /// The name of the stream or the type that it was asked about.
+        /// Name of the stream or the type that was matched.
         name: String,
     },
-    /// The store below could not do it.
+    /// Error of the key-value store below.
     Store(umbel::Error),
-    /// Files of a backup are not what was written: make another backup, or take them from a copy
-    /// of this one.
+    /// Files of a backup do not match what was written: make another backup, or take them from a
+    /// copy of this one.
     Backup(umbel::Error),
 }
 
 impl Error {
-    /// An [`Error::Invalid`].
+    /// Creates an [`Error::Invalid`].
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::Invalid(message.into())
     }
 
-    /// Whether it tells that bytes on disk are gone or not what was written. What the operating
-    /// system refuses says nothing of them.
+    /// Whether it reports that bytes on disk are missing or do not match what was written. A
+    /// refusal of the operating system is no evidence of damage.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Error::Store(umbel::Error::Corruption { .. }) | Error::Backup(_) => true,
@@ -82,35 +83,35 @@ impl Error {
         }
     }
 
-    /// Whether it tells that a file of the index is damaged. The index can be removed: it is made
-    /// of the event log.
-    pub fn is_damage_of_index(&self) -> bool {
+    /// Whether it reports damage of a file of the index. The index can be removed: it is rebuilt
+    /// from the event log.
+    pub fn is_index_damage(&self) -> bool {
         match self {
-            Error::Store(umbel::Error::Corruption { file, .. }) => index_of(file).is_some(),
+            Error::Store(umbel::Error::Corruption { file, .. }) => index_directory(file).is_some(),
             _ => false,
         }
     }
 
-    /// The message without what to do about damage; see `umbel::Error::without_remedy`.
-    pub fn without_remedy(&self) -> String {
+    /// Message without the advice about damage; see `umbel::Error::message_without_advice`.
+    pub fn message_without_advice(&self) -> String {
         match self {
-            Error::Store(error) | Error::Backup(error) => error.without_remedy(),
+            Error::Store(error) | Error::Backup(error) => error.message_without_advice(),
             error => error.to_string(),
         }
     }
 
-    /// The same error, where it tells of damage as that of a backup.
-    pub(crate) fn in_backup(self) -> Error {
+    /// Converts damage of a store into damage of a backup.
+    pub(crate) fn into_backup_error(self) -> Error {
         match self {
             Error::Store(error @ umbel::Error::Corruption { .. }) => Error::Backup(error),
             error => error,
         }
     }
 
-    /// The same error, where it tells of several streams of the first alone.
-    pub(crate) fn of_first(self) -> Error {
+    /// Converts an error about several streams into the error of the first one.
+    pub(crate) fn into_first_conflict(self) -> Error {
         match self {
-            Error::NotAsExpected(violations) => match violations.into_iter().next() {
+            Error::VersionConflicts(violations) => match violations.into_iter().next() {
                 Some(first) => first.into(),
                 None => Error::invalid("no stream was other than expected"),
             },
@@ -118,13 +119,13 @@ impl Error {
         }
     }
 
-    /// The streams on whose state this error rests.
+    /// Returns the streams on whose state this error depends.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &str> {
         let (one, several) = match self {
-            Error::WrongExpected { stream, .. } | Error::Deleted { stream } => {
+            Error::WrongExpectedVersion { stream, .. } | Error::StreamDeleted { stream } => {
                 (Some(stream), &[][..])
             }
-            Error::NotAsExpected(violations) => (None, &violations[..]),
+            Error::VersionConflicts(violations) => (None, &violations[..]),
             _ => (None, &[][..]),
         };
         let several = several.iter().map(|violation| &violation.stream);
@@ -132,15 +133,15 @@ impl Error {
     }
 }
 
-impl From<Violation> for Error {
-    /// The error that tells of this one alone.
-    fn from(violation: Violation) -> Error {
-        let Violation { stream, expected, state, .. } = violation;
+impl From<VersionConflict> for Error {
+    /// Creates the error of this conflict alone.
+    fn from(violation: VersionConflict) -> Error {
+        let VersionConflict { stream, expected, state, .. } = violation;
         match state {
-            StreamState::Tombstoned => Error::Deleted { stream },
-            StreamState::Missing => Error::WrongExpected { stream, expected, current: None },
+            StreamState::Tombstoned => Error::StreamDeleted { stream },
+            StreamState::Missing => Error::WrongExpectedVersion { stream, expected, current: None },
             StreamState::Live { last, .. } | StreamState::Deleted { last } => {
-                Error::WrongExpected { stream, expected, current: Some(last) }
+                Error::WrongExpectedVersion { stream, expected, current: Some(last) }
             }
         }
     }
@@ -158,56 +159,63 @@ impl From<umbel::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Something has to be there only where it is to be deleted.
-            Error::WrongExpected { stream, expected: Expected::Any, current: None } => {
+            // Only a delete requires that the stream exists.
+            Error::WrongExpectedVersion {
+                stream,
+                expected: ExpectedVersion::Any,
+                current: None,
+            } => {
                 write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
             }
-            Error::WrongExpected { stream, expected, current } => {
+            Error::WrongExpectedVersion { stream, expected, current } => {
                 write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
                 match current {
                     Some(revision) => write!(f, "its last revision is {revision}")?,
                     None => f.write_str("it has no events")?,
                 }
-                f.write_str("; read the stream again and decide anew")
+                f.write_str("; read the stream and decide again")
             }
-            Error::Deleted { stream } => write!(
+            Error::StreamDeleted { stream } => write!(
                 f,
-                "the stream '{}' was tombstoned and can never be used again; take another name",
+                "the stream '{}' was tombstoned and accepts no events any more; use another name",
                 stream.escape_debug()
             ),
-            Error::TooLarge { event: Some(id), bytes, most } => write!(
+            Error::TooLarge { event: Some(id), bytes, max_bytes } => write!(
                 f,
-                "event {id} has {bytes} bytes of data and metadata, but may have {most}; store \
-                 what is large elsewhere and let the event name it"
+                "event {id} has {bytes} bytes of data and metadata, but may have {max_bytes}; \
+                 store what is large elsewhere and let the event name it"
             ),
-            Error::TooLarge { event: None, bytes, most } => {
-                write!(f, "the append takes {bytes} bytes, but may take {most}; append it in parts")
+            Error::TooLarge { event: None, bytes, max_bytes } => {
+                write!(
+                    f,
+                    "the append takes {bytes} bytes, but may take {max_bytes}; append it in parts"
+                )
             }
-            Error::NotAsExpected(violations) => {
+            Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));
                 match (violations.len(), first) {
                     (0 | 1, Some(first)) => first.fmt(f),
                     (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
-                    (_, None) => f.write_str("no stream was other than expected"),
+                    (_, None) => f.write_str("every stream was as expected"),
                 }
             }
             Error::Invalid(message) => f.write_str(message),
-            Error::Runaway { expression, name } => write!(
+            Error::RegexTooExpensive { expression, name } => write!(
                 f,
                 "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} steps back on \
                  '{}'; write it without repetitions of repetitions, or use prefixes",
-                shortened(expression),
-                shortened(name)
+                shorten(expression),
+                shorten(name)
             ),
             Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
-                write!(f, "{}; {}", error.without_remedy(), remedy(file))
+                write!(f, "{}; {}", error.message_without_advice(), advice(file))
             }
             Error::Store(error) => error.fmt(f),
             Error::Backup(error) => write!(
                 f,
                 "{}; back up the store to another folder, or take the file from another copy of \
                  this backup",
-                error.without_remedy()
+                error.message_without_advice()
             ),
         }
     }
@@ -222,10 +230,10 @@ impl std::error::Error for Error {
     }
 }
 
-/// The folder of the index, where a file of an event store lies in it. Its names tell, as a store's
-/// own folder may be called `index`, too.
-fn index_of(file: &Path) -> Option<&Path> {
-    let is_index = |folder: &&Path| folder.file_name().is_some_and(|name| name == INDEX);
+/// Returns the index directory, if the file of an event store is in it. The names in it decide,
+/// because a store's own folder may be called `index`, too.
+fn index_directory(file: &Path) -> Option<&Path> {
+    let is_index = |folder: &&Path| folder.file_name().is_some_and(|name| name == INDEX_DIRECTORY);
     if is_index(&file) {
         return Some(file);
     }
@@ -234,9 +242,9 @@ fn index_of(file: &Path) -> Option<&Path> {
     file.parent().filter(is_index).filter(|_| is_of_engine)
 }
 
-/// What helps where this file of an event store is damaged.
-fn remedy(file: &Path) -> String {
-    match index_of(file) {
+/// Advice for damage of this file of an event store.
+fn advice(file: &Path) -> String {
+    match index_directory(file) {
         Some(folder) => format!(
             "move the folder {} away: it is rebuilt from the event log when the store is opened",
             folder.display()
@@ -247,13 +255,14 @@ fn remedy(file: &Path) -> String {
     }
 }
 
-/// How many characters of a text that somebody sent are shown in a message.
-const SHOWN: usize = 100;
+/// Maximum number of characters of a client's text in a message.
+const SHOWN_CHARS_MAX: usize = 100;
 
-/// A text as it is shown in a message.
-pub(crate) fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
+/// Shortens a text for a message.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
         shown.push('…');
     }
     shown
@@ -263,25 +272,33 @@ pub(crate) fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Story: damage of the index and of a backup was answered with what helps where events are
-    /// lost, and damage of a key-value store with `umbel repair`.
+    /// Regression: damage of the index and of a backup came with the advice for lost events, and
+    /// damage of a key-value store with `umbel repair`.
     #[test]
-    fn damage_is_told_with_what_helps_that_file() {
+    fn damage_error_names_the_remedy_for_its_file() {
         let damage = |path: &str| Error::from(umbel::Error::corruption(Path::new(path), 3, "bad"));
         let in_index = ["shop/index/CURRENT", "shop/index/000006.table", "shop/index"];
         for path in in_index {
-            let said = damage(path).to_string();
-            assert!(said.contains("move the folder shop/index away: it is rebuilt"), "{said}");
-            assert!(!said.contains("repair") && !said.contains("backup"), "{said}");
-            assert!(damage(path).is_damage_of_index());
+            let error_text = damage(path).to_string();
+            assert!(
+                error_text.contains("move the folder shop/index away: it is rebuilt"),
+                "{error_text}"
+            );
+            assert!(
+                !error_text.contains("repair") && !error_text.contains("backup"),
+                "{error_text}"
+            );
+            assert!(damage(path).is_index_damage());
         }
         for path in ["shop/CHUNKS", "shop/log/00000001.chunk", "index/CHUNKS"] {
-            let said = damage(path).to_string();
-            assert!(said.contains("from a backup, or have `umbel repair`"), "{said}");
-            assert!(!damage(path).is_damage_of_index());
+            let error_text = damage(path).to_string();
+            assert!(error_text.contains("from a backup, or have `umbel repair`"), "{error_text}");
+            assert!(!damage(path).is_index_damage());
         }
-        let said = damage("copy/log/00000001.chunk").in_backup().to_string();
-        assert!(said.starts_with("corruption in copy/log/00000001.chunk at byte 3: bad; back up"));
-        assert!(!said.contains("repair"), "{said}");
+        let error_text = damage("copy/log/00000001.chunk").into_backup_error().to_string();
+        assert!(
+            error_text.starts_with("corruption in copy/log/00000001.chunk at byte 3: bad; back up")
+        );
+        assert!(!error_text.contains("repair"), "{error_text}");
     }
 }

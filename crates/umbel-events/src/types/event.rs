@@ -1,24 +1,24 @@
-//! The words of the interface: events, their ids, revisions, positions, what is expected.
+//! Types of the interface: events, their ids, revisions, positions and expected versions.
 
 use std::fmt;
 
-/// The id of an event, a UUID. Who appends chooses it; appending the same one again is known to be
+/// Id of an event, a UUID. The writer chooses it; another append with the same id is recognized as
 /// a retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub [u8; 16]);
 
 impl EventId {
-    /// A random UUID (version 4) out of 16 random bytes.
+    /// Creates a random UUID (version 4) from 16 random bytes.
     pub fn from_random(bytes: [u8; 16]) -> EventId {
-        EventId::of_version(4, bytes)
+        EventId::with_version(4, bytes)
     }
 
-    /// A UUID of our own making (version 8) out of the 16 bytes of a hash.
+    /// Creates a custom UUID (version 8) from the 16 bytes of a hash.
     pub(crate) fn from_hash(bytes: [u8; 16]) -> EventId {
-        EventId::of_version(8, bytes)
+        EventId::with_version(8, bytes)
     }
 
-    fn of_version(version: u8, mut bytes: [u8; 16]) -> EventId {
+    fn with_version(version: u8, mut bytes: [u8; 16]) -> EventId {
         bytes[6] = bytes[6] & 0x0f | version << 4;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         EventId(bytes)
@@ -43,63 +43,63 @@ impl fmt::Debug for EventId {
     }
 }
 
-/// The number of an event in its stream; the first has 0.
+/// Number of an event in its stream; the first has 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Where a stream begins.
+    /// Start of a stream.
     pub const START: Revision = Revision(0);
-    /// Where a stream ends: reading backwards from here begins with the last event.
+    /// End of a stream: reading backwards from here begins with the last event.
     pub const END: Revision = Revision(u64::MAX);
 }
 
-/// Where an event stands in the order of all events of a store. Positions grow, with gaps.
+/// Place of an event in the order of all events of a store. Positions increase, with gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Before the first event.
+    /// Position before the first event.
     pub const START: Position = Position(0);
-    /// Behind the last event: reading backwards from here begins with it.
+    /// Position after the last event: reading backwards from here begins with it.
     pub const END: Position = Position(u64::MAX);
 }
 
-/// Which way to read.
+/// Direction of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards what was written later.
+    /// Towards later events.
     Forwards,
-    /// Towards what was written earlier.
+    /// Towards earlier events.
     Backwards,
 }
 
-/// What an append expects of its stream.
+/// Condition of an append on its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
-    /// Nothing.
+pub enum ExpectedVersion {
+    /// No condition.
     Any,
-    /// That it has no events, or was deleted.
+    /// The stream has no events, or was deleted.
     NoStream,
-    /// That it has events or metadata, and was not deleted.
+    /// The stream has events or metadata, and was not deleted.
     Exists,
-    /// That its last event has this revision.
+    /// The last event of the stream has this revision.
     Exact(u64),
-    /// That it was deleted, and did not come back.
+    /// The stream was deleted, and not created again.
     Deleted,
-    /// That it was tombstoned. Nobody can append to it then: it is for checks.
+    /// The stream was tombstoned. Only checks can use it: no append to such a stream succeeds.
     Tombstoned,
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for ExpectedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Expected::Any => f.write_str("nothing was expected"),
-            Expected::NoStream => f.write_str("no events were expected"),
-            Expected::Exists => f.write_str("events were expected"),
-            Expected::Exact(revision) => write!(f, "revision {revision} was expected"),
-            Expected::Deleted => f.write_str("a deletion was expected"),
-            Expected::Tombstoned => f.write_str("a tombstone was expected"),
+            ExpectedVersion::Any => f.write_str("nothing was expected"),
+            ExpectedVersion::NoStream => f.write_str("no events were expected"),
+            ExpectedVersion::Exists => f.write_str("events were expected"),
+            ExpectedVersion::Exact(revision) => write!(f, "revision {revision} was expected"),
+            ExpectedVersion::Deleted => f.write_str("a deletion was expected"),
+            ExpectedVersion::Tombstoned => f.write_str("a tombstone was expected"),
         }
     }
 }
@@ -111,11 +111,11 @@ pub struct NewEvent<'a> {
     pub id: EventId,
     /// Its type.
     pub kind: &'a str,
-    /// Whether the data is said to be JSON. Nothing checks that but in metadata streams.
+    /// Whether the data is declared as JSON. Only metadata streams check that.
     pub is_json: bool,
     /// Its data.
     pub data: &'a [u8],
-    /// What is said about it besides.
+    /// Its metadata.
     pub metadata: &'a [u8],
 }
 
@@ -136,26 +136,26 @@ impl<'a> NewEvent<'a> {
     }
 }
 
-/// An event as it was written.
+/// Event of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// The stream it is in.
     pub stream: String,
-    /// Its number in the stream.
+    /// Its revision in the stream.
     pub revision: u64,
-    /// Where it stands among all events.
+    /// Its position among all events.
     pub position: u64,
     /// Its id.
     pub id: EventId,
     /// Its type.
     pub kind: String,
-    /// Whether its data was said to be JSON.
+    /// Whether its data was declared as JSON.
     pub is_json: bool,
-    /// When it was appended, in units of 100 ns since 1970. Never less than that of an earlier
+    /// Time of the append, in units of 100 ns since 1970. Never earlier than that of a previous
     /// event.
     pub created: u64,
     /// Its data.
     pub data: Vec<u8>,
-    /// What was said about it besides.
+    /// Its metadata.
     pub metadata: Vec<u8>,
 }

@@ -1,41 +1,42 @@
-//! [`StoreOptions`]: how a store is opened.
+//! [`StoreOptions`]: the options of an open.
 
 use std::time::Duration;
 
 use umbel::{Durability, MemoryBudget, Options};
 use umbel_env::Env;
-use umbel_existence::{ExistenceOptions, Size};
+use umbel_existence::{ExistenceOptions, ExistenceSize};
 
-use crate::error::{Error, Result};
 use crate::limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::types::error::{Error, Result};
 
 /// Options of a store, given at each open.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// Create the store where the folder does not exist or is empty.
+    /// Creates the store if the folder does not exist or is empty.
     pub create_if_missing: bool,
-    /// Refuse a store that exists.
+    /// Refuses an existing store.
     pub error_if_exists: bool,
-    /// How long to wait while another process or handle has the store open, before the open is
-    /// refused with `Locked`. Zero, the default, does not wait.
+    /// Maximum wait while another process or handle has the store open, before the open fails with
+    /// `Locked`. Zero, the default, does not wait.
     pub lock_wait: Duration,
-    /// What an acknowledged append survives.
+    /// Durability of an acknowledged append.
     pub durability: Durability,
     /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
     pub memory_bytes: Option<u64>,
-    /// A budget that the indexes share with other stores of the process, in the place of
-    /// `memory_bytes`; as `umbel::Options::memory_budget`.
+    /// Budget that the indexes share with other stores of the process, instead of `memory_bytes`;
+    /// as `umbel::Options::memory_budget`.
     pub memory_budget: Option<MemoryBudget>,
-    /// The most bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
-    /// The first has 4 MiB at most, and each next one twice as many up to this.
+    /// Maximum bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
+    /// The first has at most 4 MiB, and each next one twice as many up to this.
     pub chunk_bytes: u64,
-    /// How large the existence filter is, by which a stream that never had an event is told from
-    /// one that may have had some. By default it grows with the store.
-    pub existence: Size,
-    /// Threads that keep the indexes in order. 0: the appending thread does it, which makes every
-    /// run the same; what was submitted is then acknowledged when somebody waits for it.
+    /// Size of the existence filter, which recognizes streams that never had an event. By default
+    /// it grows with the store.
+    pub existence: ExistenceSize,
+    /// Number of threads that maintain the indexes. With 0 the appending thread does it, which
+    /// makes runs deterministic; submitted appends are then acknowledged when a thread waits for
+    /// them.
     pub background_threads: usize,
-    /// The world the store lives in.
+    /// Environment of the store.
     pub env: Env,
 }
 
@@ -57,8 +58,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Those of the indexes, as far as the caller says them.
-    pub fn of_index(&self) -> Options {
+    /// Options of the indexes, as far as the caller sets them.
+    pub fn index_options(&self) -> Options {
         Options {
             lock_wait: self.lock_wait,
             memory_bytes: self.memory_bytes,
@@ -70,15 +71,15 @@ impl StoreOptions {
         }
     }
 
-    /// An error that says which option is out of range and what it may be.
-    pub fn check(&self) -> Result<()> {
+    /// Returns an error that names an option out of range and its valid range.
+    pub fn validate(&self) -> Result<()> {
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
             return Err(Error::invalid(format!(
                 "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
                 self.chunk_bytes
             )));
         }
-        // Before there is a file of them: a store that cannot be opened is not made.
-        Ok(self.of_index().check()?)
+        // Checked before any file is created: a store that cannot be opened is not created.
+        Ok(self.index_options().check()?)
     }
 }

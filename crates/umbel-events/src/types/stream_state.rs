@@ -1,20 +1,20 @@
-//! [`StreamState`]: what there is of a stream.
+//! [`StreamState`]: the state of a stream.
 
-/// What there is of a stream.
+/// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
     /// It never had an event.
     Missing,
     /// It has events.
     Live {
-        /// The lowest revision that can be read; higher than `last` where nothing can.
+        /// Lowest readable revision; higher than `last` if nothing is readable.
         first: u64,
         /// The revision of the last event.
         last: u64,
     },
     /// It was deleted; the next append creates it again.
     Deleted {
-        /// The revision of the last event it had.
+        /// Revision of the last event that it had.
         last: u64,
     },
     /// It was tombstoned.

@@ -1,14 +1,14 @@
-//! Event ids as people write them.
+//! Text form of event ids.
 
 use std::str::FromStr;
 
-use crate::error::Error;
-use crate::event::EventId;
+use crate::types::error::Error;
+use crate::types::event::EventId;
 
 impl FromStr for EventId {
     type Err = Error;
 
-    /// Reads `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in either case, or 32 hexadecimal digits
+    /// Parses `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in either case, or 32 hexadecimal digits
     /// without hyphens.
     fn from_str(text: &str) -> Result<EventId, Error> {
         let wrong = || {
@@ -48,15 +48,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_written_as_uuids_and_read_back() {
+    fn event_id_round_trips_as_uuid() {
         let id = EventId::from_random(*b"0123456789abcdef");
         assert_eq!(id.to_string(), "30313233-3435-4637-b839-616263646566");
         assert_eq!(id.to_string().parse::<EventId>().expect("a UUID"), id);
         assert_eq!("3031323334354637B839616263646566".parse::<EventId>().expect("digits"), id);
         for wrong in ["", "30313233-3435-4637-b839-61626364656", "3031323334354637b83961626364656g"]
         {
-            let said = wrong.parse::<EventId>().expect_err("no UUID").to_string();
-            assert!(said.contains("is no event id"), "{said}");
+            let message = wrong.parse::<EventId>().expect_err("no UUID").to_string();
+            assert!(message.contains("is no event id"), "{message}");
         }
         assert!("3031323-33435-4637-b839-6162636465667".parse::<EventId>().is_err());
     }

@@ -1,24 +1,24 @@
-//! [`Violation`]: a stream that was not as a request expected.
+//! [`VersionConflict`]: a stream that does not match the expected version of a request.
 
-use crate::event::Expected;
-use crate::state::StreamState;
+use crate::types::event::ExpectedVersion;
+use crate::types::stream_state::StreamState;
 
-/// A stream that was not as a request expected.
+/// Stream that does not match the expected version of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Which part of the request expected it.
-    pub part: Part,
+pub struct VersionConflict {
+    /// Item of the request with the expectation.
+    pub item: RequestItem,
     /// The stream.
     pub stream: String,
-    /// What was expected of it.
-    pub expected: Expected,
-    /// What there is of it.
+    /// Its expected version.
+    pub expected: ExpectedVersion,
+    /// Its actual state.
     pub state: StreamState,
 }
 
-/// A part of a request, by its place there.
+/// Item of a request, by its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RequestItem {
     /// One of its appends.
     Append(usize),
     /// One of its checks.

@@ -1,7 +1,6 @@
-//! [`ViewKind`]: which views of a store there are, what they are called and which events are in
-//! them.
+//! [`ViewKind`]: the kinds of views, their names, and the events in them.
 
-/// A kind of view: what is made of the index and can be read like a stream.
+/// Kind of a view: a list of events that the index maintains and that can be read like a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ViewKind {
     /// `$ce-CATEGORY`: the events of all streams whose names begin with the category and a hyphen.
@@ -12,14 +11,14 @@ pub enum ViewKind {
     Streams,
 }
 
-/// What the name of a view of this kind begins with.
+/// Prefix of the name of a view of this kind.
 const CATEGORY_PREFIX: &str = "$ce-";
 const TYPE_PREFIX: &str = "$et-";
 const STREAMS: &str = "$streams";
 
 impl ViewKind {
-    /// FORMAT: the number by which the index knows the kind.
-    pub(crate) fn number(self) -> u8 {
+    /// FORMAT: the number of the kind in the index.
+    pub(crate) fn to_number(self) -> u8 {
         match self {
             ViewKind::Category => 0,
             ViewKind::Type => 1,
@@ -27,8 +26,8 @@ impl ViewKind {
         }
     }
 
-    /// What the view of this category or type is read as, such as `$ce-cart`.
-    pub fn view(self, name: &str) -> String {
+    /// Returns the name by which the view of this category or type is read, such as `$ce-cart`.
+    pub fn view_name(self, name: &str) -> String {
         match self {
             ViewKind::Category => format!("{CATEGORY_PREFIX}{name}"),
             ViewKind::Type => format!("{TYPE_PREFIX}{name}"),
@@ -37,7 +36,7 @@ impl ViewKind {
     }
 
     /// Whether an event of this stream, type and revision is in the view of this kind and name.
-    pub(crate) fn holds(self, name: &str, stream: &str, kind: &str, revision: u64) -> bool {
+    pub(crate) fn contains(self, name: &str, stream: &str, kind: &str, revision: u64) -> bool {
         match self {
             ViewKind::Category => category(stream) == Some(name),
             ViewKind::Type => kind == name,
@@ -46,7 +45,8 @@ impl ViewKind {
     }
 }
 
-/// The kind of a view and its category or type; `None` where this is the name of no view.
+/// Parses a view name into its kind and its category or type; `None` if this is the name of no
+/// view.
 pub fn parse(view: &str) -> Option<(ViewKind, &str)> {
     if let Some(category) = view.strip_prefix(CATEGORY_PREFIX) {
         return Some((ViewKind::Category, category));
@@ -57,14 +57,14 @@ pub fn parse(view: &str) -> Option<(ViewKind, &str)> {
     (view == STREAMS).then_some((ViewKind::Streams, ""))
 }
 
-/// Whether this is the name of a view, which is made of the index: `$streams`, or what begins with
-/// `$ce-` or `$et-`. It can be read, and its metadata written, but nobody can append to it.
+/// Whether this is the name of a view, which the index maintains: `$streams`, or a name that begins
+/// with `$ce-` or `$et-`. It can be read, and its metadata written, but appends to it are refused.
 pub fn is_view(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// The category of a stream: what stands before the first hyphen of its name. Streams whose names
-/// begin with `$`, or have nothing there, are in none.
+/// Returns the category of a stream: the part of its name before the first hyphen. Streams whose
+/// names begin with `$`, or whose part is empty, have none.
 pub fn category(stream: &str) -> Option<&str> {
     if is_system(stream) {
         return None;
@@ -73,7 +73,7 @@ pub fn category(stream: &str) -> Option<&str> {
     (!category.is_empty()).then_some(category)
 }
 
-/// Whether an event of this revision is the one that stands for its stream in `$streams`.
+/// Whether an event of this revision represents its stream in `$streams`.
 pub fn begins_stream(stream: &str, revision: u64) -> bool {
     revision == 0 && !is_system(stream)
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_category_stands_before_the_first_hyphen() {
+    fn category_ends_at_the_first_hyphen() {
         let cases = [
             ("cart-42", Some("cart")),
             ("cart-42-a", Some("cart")),
@@ -105,25 +105,25 @@ mod tests {
     }
 
     #[test]
-    fn views_are_known_by_their_names() {
+    fn view_names_parse_to_view_kinds() {
         for kind in [ViewKind::Category, ViewKind::Type] {
             for name in ["cart", "a-b", ""] {
-                assert_eq!(parse(&kind.view(name)), Some((kind, name)));
+                assert_eq!(parse(&kind.view_name(name)), Some((kind, name)));
             }
         }
-        assert_eq!(parse(&ViewKind::Streams.view("")), Some((ViewKind::Streams, "")));
+        assert_eq!(parse(&ViewKind::Streams.view_name("")), Some((ViewKind::Streams, "")));
         for name in ["$stream", "$streams2", "$ce", "cart-1", "$$ce-cart", "$all"] {
             assert!(!is_view(name), "{name}");
         }
     }
 
     #[test]
-    fn a_view_holds_what_its_name_says() {
-        assert!(ViewKind::Category.holds("cart", "cart-1", "Opened", 3));
-        assert!(!ViewKind::Category.holds("cart", "carts-1", "Opened", 3));
-        assert!(ViewKind::Type.holds("Opened", "$x", "Opened", 3));
-        assert!(ViewKind::Streams.holds("", "a", "Opened", 0));
-        assert!(!ViewKind::Streams.holds("", "a", "Opened", 1));
-        assert!(!ViewKind::Streams.holds("", "$a", "Opened", 0));
+    fn view_selects_events_by_its_name() {
+        assert!(ViewKind::Category.contains("cart", "cart-1", "Opened", 3));
+        assert!(!ViewKind::Category.contains("cart", "carts-1", "Opened", 3));
+        assert!(ViewKind::Type.contains("Opened", "$x", "Opened", 3));
+        assert!(ViewKind::Streams.contains("", "a", "Opened", 0));
+        assert!(!ViewKind::Streams.contains("", "a", "Opened", 1));
+        assert!(!ViewKind::Streams.contains("", "$a", "Opened", 0));
     }
 }

@@ -1,11 +1,12 @@
-//! The power fails at every step of a backup and of a restore. Of a backup what is left is the one
-//! before or the new one, and the next one is right; of a restore, no store or all of it, and doing
-//! it again leads there.
+//! Power cuts at every step of a backup and of a restore. An interrupted backup leaves the previous
+//! one or the new one, and the next backup succeeds. An interrupted restore leaves no store or all
+//! of it, and another restore succeeds.
 
 use umbel_events::{
-    CopyOptions, Durability, Expected, RecordedEvent, Store, StoreOptions, restore, verify_backup,
+    CopyOptions, Durability, ExpectedVersion, RecordedEvent, Store, StoreOptions, restore,
+    verify_backup,
 };
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
 use super::support::{all, append, append_large, event, options, restored};
 
@@ -13,7 +14,7 @@ fn plain() -> CopyOptions<'static> {
     CopyOptions::default()
 }
 
-/// A disk with a closed store and a backup of the beginning of it; and what both hold.
+/// A disk with a closed store and a backup of its first events; and the events of both.
 fn specimen() -> (Sim, Vec<RecordedEvent>, Vec<RecordedEvent>) {
     let sim = Sim::new(21);
     let store = Store::open("/events", options(&sim)).expect("a new store");
@@ -28,17 +29,18 @@ fn specimen() -> (Sim, Vec<RecordedEvent>, Vec<RecordedEvent>) {
     (sim, early, late)
 }
 
-/// The calls of some work on a copy of the disk that can change it. The work says where it began.
+/// The calls of `work` that can change the disk, on a copy of it. `work` returns the number of its
+/// first call.
 fn changing_calls(sim: &Sim, work: impl Fn(&Sim) -> u64) -> Vec<u64> {
     let copy = sim.clone_disk();
     let began = work(&copy);
     copy.changing_calls().into_iter().filter(|call| *call > began).collect()
 }
 
-/// What a power cut before or after the call leaves, in several ways.
+/// Disks after a power cut before or after the call, in several ways.
 fn images(sim: &Sim, call: u64, work: impl Fn(&Sim) -> u64) -> Vec<Sim> {
     let mut left = Vec::new();
-    for when in [When::Before, When::After] {
+    for when in [CrashSide::Before, CrashSide::After] {
         let copy = sim.clone_disk();
         copy.crash_at(call, when);
         work(&copy);
@@ -54,16 +56,16 @@ fn images(sim: &Sim, call: u64, work: impl Fn(&Sim) -> u64) -> Vec<Sim> {
 }
 
 #[test]
-fn a_power_cut_in_a_backup_leaves_the_one_before_or_the_new_one() {
+fn power_cut_in_backup_leaves_old_or_new_backup() {
     let (sim, early, late) = specimen();
     for durability in [Durability::Buffered, Durability::Synced] {
         let shape = |sim: &Sim| StoreOptions { durability, ..options(sim) };
         let back_up = |sim: &Sim| {
             let Ok(store) = Store::open("/events", shape(sim)) else { return 0 };
-            // Into a chunk that is written yet.
+            // Goes into the active chunk.
             let event = [event(900)];
-            // Both fail where the power was cut.
-            let _ = store.append("z", Expected::Any, &event);
+            // Both fail after the power cut.
+            let _ = store.append("z", ExpectedVersion::Any, &event);
             let began = sim.calls();
             let _ = store.backup("/backup", plain());
             began
@@ -89,7 +91,7 @@ fn a_power_cut_in_a_backup_leaves_the_one_before_or_the_new_one() {
 }
 
 #[test]
-fn a_power_cut_in_a_first_backup_leaves_none_or_all_of_it() {
+fn power_cut_in_first_backup_leaves_none_or_all() {
     let (sim, _, late) = specimen();
     let back_up = |sim: &Sim| {
         let Ok(store) = Store::open("/events", options(sim)) else { return 0 };
@@ -106,10 +108,10 @@ fn a_power_cut_in_a_first_backup_leaves_none_or_all_of_it() {
                     assert_eq!(restored(&image, "/first/backup"), late, "call {call}");
                 }
                 Err(error) => {
-                    let said = error.to_string();
-                    let is_told = said.contains("no backup came to its end")
-                        || said.contains("there is no backup in");
-                    assert!(is_told, "call {call}: {said}");
+                    let message = error.to_string();
+                    let is_expected = message.contains("is complete yet")
+                        || message.contains("there is no backup in");
+                    assert!(is_expected, "call {call}: {message}");
                     unfinished += 1;
                 }
             }
@@ -122,7 +124,7 @@ fn a_power_cut_in_a_first_backup_leaves_none_or_all_of_it() {
 }
 
 #[test]
-fn a_power_cut_in_a_restore_leaves_no_store_or_all_of_it() {
+fn power_cut_in_restore_leaves_none_or_all() {
     let (sim, early, _) = specimen();
     let work = |sim: &Sim| {
         let _ = restore(&sim.env(), "/backup".as_ref(), "/new/store".as_ref(), plain());
@@ -140,7 +142,7 @@ fn a_power_cut_in_a_restore_leaves_no_store_or_all_of_it() {
                 }
                 Err(_) => nothing += 1,
             }
-            // Whoever would create a store there does not get one over what was restored.
+            // Creating a store there does not overwrite the restored one.
             let creating = image.clone_disk();
             let has_chunks = creating.files().iter().any(|p| p.starts_with("/new/store/log"));
             if let Ok(store) = Store::open("/new/store", options(&creating)) {
@@ -149,8 +151,11 @@ fn a_power_cut_in_a_restore_leaves_no_store_or_all_of_it() {
             match restore(&image.env(), "/backup".as_ref(), "/new/store".as_ref(), plain()) {
                 Ok(_) => {}
                 Err(error) => {
-                    let said = error.to_string();
-                    assert!(said.contains("holds an event store already"), "call {call}: {said}");
+                    let message = error.to_string();
+                    assert!(
+                        message.contains("holds an event store already"),
+                        "call {call}: {message}"
+                    );
                 }
             }
             let store = Store::open("/new/store", options(&image)).expect("restored");
@@ -160,9 +165,9 @@ fn a_power_cut_in_a_restore_leaves_no_store_or_all_of_it() {
     assert!(nothing > 50 && everything > 5, "{nothing} and {everything}");
 }
 
-/// Calls that somebody might forget, each of which the cuts must miss.
+/// Omits calls that an implementation could forget; the power cuts must detect each.
 #[test]
-fn calls_that_are_left_out_are_noticed() {
+fn omitted_calls_fail_the_backup_oracle() {
     let (sim, early, late) = specimen();
     for pattern in ["sync *.chunk", "sync BACKUP.new", "sync_dir directory"] {
         let back_up = |sim: &Sim| {
@@ -183,6 +188,6 @@ fn calls_that_are_left_out_are_noticed() {
                 found != early && found != late
             })
         });
-        assert!(noticed, "{pattern}: nobody noticed");
+        assert!(noticed, "{pattern}: not detected");
     }
 }

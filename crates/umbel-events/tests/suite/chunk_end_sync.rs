@@ -1,37 +1,40 @@
-//! A chunk that ends while the log is being synced.
+//! Tests of a chunk that ends while the log is being synced.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::Result;
 use umbel_env::{Env, JoinHandle, Threads};
-use umbel_events::{Direction, Durability, Expected, NewEvent, Revision, Store, StoreOptions};
+use umbel_events::{
+    Direction, Durability, ExpectedVersion, NewEvent, Revision, Store, StoreOptions,
+};
 use umbel_sim::{Sim, Survival};
 
-use super::hooks::{Moment, hooked};
+use super::file_system_hooks::{FileCall, with_hook};
 use super::support::{id, options, outline};
 
-/// Nobody waits longer for another; in good order nobody waits long.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The name of the store's thread.
+/// Upper bound of a wait; without an error no thread waits long.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+/// Name of the background thread.
 const BACKGROUND: &str = "umbel-events";
 
-/// How far the two threads have come.
+/// Progress of the two threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Step {
-    /// The first chunk is written; the store's thread does nothing yet.
+    /// The first chunk is being filled; the background thread does nothing yet.
     #[default]
     Filling,
-    /// It does what it was asked for meanwhile.
+    /// The background thread does the work that was requested meanwhile.
     Preparing,
-    /// Somebody will end it.
+    /// A writer will end the first chunk.
     Full,
-    /// He is about to write its end; somebody else may sync.
+    /// The writer is about to write the end; another thread may sync.
     Ending,
-    /// That one has synced the chunk without its end.
+    /// The other thread has synced the chunk without its end.
     Synced,
-    /// The end is written, and an event to the next chunk about to be.
+    /// The end is written, and an event is about to be written to the next chunk.
     Ended,
 }
 
@@ -41,18 +44,19 @@ struct State {
     step: Step,
 }
 
-/// Holds each thread until the other has come far enough.
+/// Pauses each thread until the other has made enough progress.
 #[derive(Debug, Default)]
-struct Stage {
+struct StepSync {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Stage {
-    fn wait(&self, has_come: impl Fn(&State) -> bool) -> bool {
+impl StepSync {
+    fn wait(&self, is_reached: impl Fn(&State) -> bool) -> bool {
         let state = self.state.lock().expect("a lock");
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| !has_come(state));
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let waited =
+            self.changed.wait_timeout_while(state, WAIT_TIMEOUT, |state| !is_reached(state));
+        !waited.ignore_poison().1.timed_out()
     }
 
     fn reach(&self, step: Step) {
@@ -60,12 +64,12 @@ impl Stage {
         self.changed.notify_all();
     }
 
-    fn told(&self, moment: Moment, path: &Path) {
+    fn on_call(&self, moment: FileCall, path: &Path) {
         if path.extension().is_none_or(|extension| extension != "chunk") {
             return;
         }
         let mut state = self.state.lock().expect("a lock");
-        if moment == Moment::Created {
+        if moment == FileCall::Created {
             state.chunks.push(path.to_path_buf());
             self.changed.notify_all();
         }
@@ -73,37 +77,37 @@ impl Stage {
         let step = state.step;
         drop(state);
         match (moment, index, step) {
-            (Moment::Writing, Some(0), Step::Full) => {
+            (FileCall::Writing, Some(0), Step::Full) => {
                 self.reach(Step::Ending);
                 self.wait(|state| state.step >= Step::Synced);
             }
-            (Moment::Synced, Some(0), Step::Ending) => {
+            (FileCall::Synced, Some(0), Step::Ending) => {
                 self.reach(Step::Synced);
                 self.wait(|state| state.step >= Step::Ended);
             }
-            (Moment::Writing, Some(1), Step::Synced) => self.reach(Step::Ended),
+            (FileCall::Writing, Some(1), Step::Synced) => self.reach(Step::Ended),
             _ => {}
         }
     }
 }
 
-/// Threads of which the store's begins its work once the first chunk is filled. All it is asked for
-/// until then it does in one round; otherwise load would say when it flushes the index, and with
-/// that syncs the log.
+/// Threads of which the background thread begins its work once the first chunk is filled. It does
+/// all requests until then in one round. Otherwise the load would decide when it flushes the index,
+/// which syncs the log.
 #[derive(Debug)]
-struct Held {
+struct PausedThreads {
     threads: Arc<dyn Threads>,
-    stage: Arc<Stage>,
+    steps: Arc<StepSync>,
 }
 
-impl Threads for Held {
+impl Threads for PausedThreads {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
         if name != BACKGROUND {
             return self.threads.spawn(name, work);
         }
-        let stage = Arc::clone(&self.stage);
+        let steps = Arc::clone(&self.steps);
         let held = move || {
-            stage.wait(|state| state.step >= Step::Preparing);
+            steps.wait(|state| state.step >= Step::Preparing);
             work();
         };
         self.threads.spawn(name, Box::new(held))
@@ -114,10 +118,10 @@ impl Threads for Held {
     }
 }
 
-/// Waits until the index is durable up to what can be seen. Says whether that came.
+/// Waits until the index is durable up to the visible position. Returns whether that happened.
 fn is_flushed(store: &Store) -> bool {
     let clock = Env::system().clock;
-    let until = clock.now() + PATIENCE;
+    let until = clock.now() + WAIT_TIMEOUT;
     loop {
         let stats = store.stats().expect("open");
         if stats.indexed_through >= stats.position {
@@ -126,21 +130,21 @@ fn is_flushed(store: &Store) -> bool {
         if clock.now() >= until {
             return false;
         }
-        store.wait_beyond(store.visible(), Duration::from_millis(1));
+        store.wait_past(store.visible_position(), Duration::from_millis(1));
     }
 }
 
-/// A chunk ended after its bytes had been synced and before that sync looked whether it had ended:
-/// it was taken for durable with its end, which no sync ever covered. A power cut then took the
-/// end, and with it everything behind: the store refused to open, or events were gone.
+/// Regression: a chunk ended after its bytes had been synced and before that sync checked whether
+/// it had ended. It was assumed durable with its end, which no sync ever covered. A power cut then
+/// removed the end and everything after it: the store refused to open, or events were lost.
 #[test]
-fn a_chunk_that_ends_during_a_sync_keeps_its_end() {
-    let (sim, stage) = (Sim::new(1), Arc::new(Stage::default()));
-    let told = Arc::clone(&stage);
-    let env = hooked(sim.env(), move |moment, path| told.told(moment, path));
-    let threads = Held { threads: Arc::clone(&env.threads), stage: Arc::clone(&stage) };
+fn chunk_end_written_during_sync_becomes_durable() {
+    let (sim, steps) = (Sim::new(1), Arc::new(StepSync::default()));
+    let hook_steps = Arc::clone(&steps);
+    let env = with_hook(sim.env(), move |moment, path| hook_steps.on_call(moment, path));
+    let threads = PausedThreads { threads: Arc::clone(&env.threads), steps: Arc::clone(&steps) };
     let settings = StoreOptions {
-        // What is synced by itself is held in memory until then, ends of chunks too.
+        // With synced appends the log is kept in memory until the sync, including ends of chunks.
         durability: Durability::Buffered,
         background_threads: 1,
         env: Env { threads: Arc::new(threads), ..env },
@@ -150,25 +154,25 @@ fn a_chunk_that_ends_during_a_sync_keeps_its_end() {
     let data = vec![7; 5000];
     let event = |number| NewEvent::binary(id(number), "Large", &data);
     for number in 0..8 {
-        store.append("a", Expected::Any, &[event(number)]).expect("appended");
+        store.append("a", ExpectedVersion::Any, &[event(number)]).expect("appended");
     }
-    stage.reach(Step::Preparing);
-    assert!(stage.wait(|state| state.chunks.len() == 2), "the next chunk is made ready ahead");
-    assert!(is_flushed(&store), "the index is flushed behind that");
-    // Nobody syncs the log unasked now. It is in the first chunk and not durable, so that a sync
-    // has something to do there.
-    store.append("a", Expected::Any, &[event(8)]).expect("appended");
-    stage.reach(Step::Full);
+    steps.reach(Step::Preparing);
+    assert!(steps.wait(|state| state.chunks.len() == 2), "the next chunk is made ready ahead");
+    assert!(is_flushed(&store), "the index is flushed after that");
+    // From here on no thread syncs the log without a request. The first chunk has unsynced bytes,
+    // so a sync has work there.
+    store.append("a", ExpectedVersion::Any, &[event(8)]).expect("appended");
+    steps.reach(Step::Full);
     let rolling = store.clone();
     let roll = move || {
         let events = [NewEvent::binary(id(9), "Larger", &[8; 24_000])];
-        rolling.append("a", Expected::Any, &events).expect("acknowledged");
+        rolling.append("a", ExpectedVersion::Any, &events).expect("acknowledged");
     };
     let thread = Env::system().threads.spawn("roll", Box::new(roll)).expect("a thread");
-    assert!(stage.wait(|state| state.step >= Step::Ending), "the chunk ends");
+    assert!(steps.wait(|state| state.step >= Step::Ending), "the chunk ends");
     store.sync().expect("synced");
     assert!(thread.join());
-    assert!(stage.wait(|state| state.step == Step::Ended), "the sync met the end");
+    assert!(steps.wait(|state| state.step == Step::Ended), "the sync met the end");
     store.sync().expect("everything is durable");
     let survived = sim.crash_image(&Survival::None, 1);
     let store = Store::open("/events", options(&survived)).expect("the store opens");

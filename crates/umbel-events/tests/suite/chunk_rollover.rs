@@ -1,24 +1,26 @@
-//! Going on in the next chunk, with each call failing that the disk may refuse: that one alone, or
-//! that one and all behind it. And what the chunks cost that are not filled.
+//! Continuing in the next chunk while each call that the disk may refuse fails: that call alone, or
+//! it and all later ones. Also the disk space of chunks that are not filled.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use umbel_env::{Access, Env};
-use umbel_events::{Direction, Durability, Expected, NewEvent, Revision, Store, StoreOptions};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_events::{
+    Direction, Durability, ExpectedVersion, NewEvent, Revision, Store, StoreOptions,
+};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
 use super::support::{append_large, id, options, outline};
 
-/// Nobody waits longer for an answer; it takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// As many events as three chunks hold.
+/// Upper bound of a wait for a result, which takes milliseconds.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Number of events that three chunks hold.
 const EVENTS: u64 = 60;
 
-/// Appends until everything is there, or until the world has ended and what was refused is refused
-/// once more. Opens the store again where it says so. Returns how many were acknowledged.
+/// Appends until all events are there, or until the disk stops and a refused append is refused once
+/// more. Opens the store again when an error says so. Returns the number of acknowledged events.
 fn fill(sim: &Sim, settings: &dyn Fn() -> StoreOptions) -> u64 {
-    // One call fails at most, where not all do.
+    // At most one call fails, unless all do.
     let open =
         || Store::open("/events", settings()).or_else(|_| Store::open("/events", settings()));
     let data = vec![7; 3000];
@@ -26,23 +28,23 @@ fn fill(sim: &Sim, settings: &dyn Fn() -> StoreOptions) -> u64 {
     let Ok(mut store) = open() else { return 0 };
     while number < EVENTS && refusals < 2 {
         let event = NewEvent::binary(id(number), "Large", &data);
-        match store.append("a", Expected::Any, &[event]) {
+        match store.append("a", ExpectedVersion::Any, &[event]) {
             Ok(_) => number += 1,
             Err(_) if sim.is_dead() => refusals += 1,
             Err(error) if error.to_string().contains("open it again") => {
                 drop(store);
                 store = open().expect("opened again");
             }
-            // Tried again at once.
+            // Retried at once.
             Err(_) => {}
         }
     }
-    // What it says of a failure is not asked here.
+    // The result after a failure does not matter here.
     let _ = store.close();
     number
 }
 
-/// As [`fill`], in a thread, so that one which never ends is noticed.
+/// Runs [`fill`] in a thread, so that an endless call is noticed.
 fn fill_in_time(sim: &Arc<Sim>, durability: Durability) -> Option<u64> {
     let (sender, ended) = mpsc::channel();
     let disk = Arc::clone(sim);
@@ -51,32 +53,31 @@ fn fill_in_time(sim: &Arc<Sim>, durability: Durability) -> Option<u64> {
         let _ = sender.send(fill(&disk, &settings));
     };
     let thread = Env::system().threads.spawn("fill", Box::new(filling)).expect("a thread");
-    let ended = ended.recv_timeout(PATIENCE);
+    let ended = ended.recv_timeout(WAIT_TIMEOUT);
     (ended != Err(mpsc::RecvTimeoutError::Timeout) && thread.join()).then(|| ended.ok()).flatten()
 }
 
-/// The end of a chunk could not be written while the log went on in the next one. That one was
-/// there, empty, and what came before it was said to be missing from the index for ever: the next
-/// append never ended.
+/// Regression: the end of a chunk could not be written while the log continued in the next one. The
+/// next chunk existed and was empty, and the events before it counted as missing from the index
+/// forever: the next append never ended.
 #[test]
-fn a_failed_call_at_the_end_of_a_chunk_does_not_hold_up_the_next_append() {
+fn failed_rollover_does_not_block_the_next_append() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let probe = Arc::new(Sim::new(1));
         assert_eq!(fill_in_time(&probe, durability), Some(EVENTS));
         let calls = probe.calls();
         let mut fired = 0;
-        for (call, all_behind) in (1..calls).flat_map(|call| [(call, false), (call, true)]) {
-            let what = format!("{durability:?}, call {call} of {calls}, all behind: {all_behind}");
+        for (call, is_kill) in (1..calls).flat_map(|call| [(call, false), (call, true)]) {
+            let what = format!("{durability:?}, call {call} of {calls}, killed: {is_kill}");
             let sim = Arc::new(Sim::new(1));
-            match all_behind {
-                true => sim.crash_at(call, When::Before),
+            match is_kill {
+                true => sim.crash_at(call, CrashSide::Before),
                 false => sim.fail_at(call, Fault { kind: FaultKind::Eio, sticky: false }),
             }
             let acknowledged = fill_in_time(&sim, durability);
             let acknowledged = acknowledged.unwrap_or_else(|| panic!("it did not end: {what}"));
             fired += sim.faults_fired();
-            let sim =
-                if all_behind { sim.crash_image(&Survival::All, 1) } else { sim.clone_disk() };
+            let sim = if is_kill { sim.crash_image(&Survival::All, 1) } else { sim.clone_disk() };
             let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
             let store = store.unwrap_or_else(|error| panic!("{error}: {what}"));
             let read = outline(store.read("a", Revision::START, Direction::Forwards));
@@ -88,10 +89,10 @@ fn a_failed_call_at_the_end_of_a_chunk_does_not_hold_up_the_next_append() {
     }
 }
 
-/// Whoever appends with one process for each event opens the store as often. Each of them left a
-/// chunk with all the room it was made with, soon 32 MiB: thirty such appends took a gigabyte.
+/// Regression: a writer with one process per event opens the store as often. Each process left a
+/// chunk with all its preallocated space, soon 32 MiB: thirty such appends took a gigabyte.
 #[test]
-fn a_chunk_takes_no_more_room_than_it_needs_once_the_store_is_closed() {
+fn close_frees_unused_chunk_space() {
     let sim = Sim::new(1);
     let settings = || StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
     for number in 0..6 {

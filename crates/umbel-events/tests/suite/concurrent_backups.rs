@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use umbel::Env;
 use umbel_events::{
-    CopyOptions, Durability, EventId, Expected, NewEvent, RecordedEvent, Store, StoreOptions,
-    restore, verify_backup,
+    CopyOptions, Durability, EventId, ExpectedVersion, NewEvent, RecordedEvent, Store,
+    StoreOptions, restore, verify_backup,
 };
 
 use super::support::{all, id};
 
 const THREADS: u64 = 4;
 
-/// Appends until told to stop, and notes what was acknowledged.
+/// Appends until `stop` is set, and records the acknowledged events.
 fn append_on(store: &Store, thread: u64, stop: &AtomicBool, done: &Mutex<Vec<EventId>>) {
     let data = vec![b'x'; 700];
     for number in 0.. {
@@ -25,7 +25,7 @@ fn append_on(store: &Store, thread: u64, stop: &AtomicBool, done: &Mutex<Vec<Eve
         let id = id(thread << 40 | number);
         let event = NewEvent::binary(id, "Counted", &data);
         let stream = format!("stream-{thread}-{}", number % 5);
-        store.append(&stream, Expected::Any, &[event]).expect("appended");
+        store.append(&stream, ExpectedVersion::Any, &[event]).expect("appended");
         done.lock().expect("no panic").push(id);
     }
 }
@@ -89,7 +89,7 @@ fn back_up_under_load(durability: Durability) {
 }
 
 #[test]
-fn a_backup_under_load_is_a_prefix_with_everything_acknowledged_before() {
+fn backup_under_load_is_a_prefix_with_all_acknowledged_events() {
     back_up_under_load(Durability::Buffered);
     back_up_under_load(Durability::Synced);
 }

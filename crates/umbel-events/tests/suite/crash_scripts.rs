@@ -1,14 +1,14 @@
-//! Histories of appends, retries, flushes, restarts, kills and power cuts on the crash disk. After
-//! each the store holds a prefix of what was appended, with everything that was acknowledged at
-//! its durability level, and no position that anybody saw holds another event.
+//! Scripts of appends, retries, flushes, restarts, kills and power cuts on the crash disk. After
+//! each the store holds a prefix of the appended events, with everything that was acknowledged at
+//! its durability level. No position that a reader saw holds another event.
 
 use std::collections::BTreeMap;
 
 use umbel_events::{
-    Direction, Durability, Error, EventId, Expected, NewEvent, Position, Revision, Store,
+    Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Position, Revision, Store,
     StoreOptions,
 };
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
 use super::support::{id, options};
 
@@ -26,23 +26,23 @@ impl Random {
     }
 }
 
-/// One append, as the user knows it.
+/// One append, as the client knows it.
 #[derive(Debug, Clone)]
 struct Append {
     stream: &'static str,
     ids: Vec<EventId>,
 }
 
-/// What the user knows.
+/// Knowledge of the client.
 #[derive(Debug, Default)]
 struct Model {
-    /// Every append that may be there, in order.
+    /// Every append that may exist, in order.
     appends: Vec<Append>,
-    /// So many of them were acknowledged.
+    /// Number of them that were acknowledged.
     acknowledged: usize,
-    /// So many of them survive a power cut.
+    /// Number of them that survive a power cut.
     durable: usize,
-    /// What was seen at which position.
+    /// The event that was seen at each position.
     seen: BTreeMap<u64, EventId>,
     next_id: u64,
 }
@@ -54,14 +54,14 @@ impl Model {
     }
 }
 
-struct History {
+struct CrashScript {
     sim: Sim,
     random: Random,
     model: Model,
     durability: Durability,
 }
 
-impl History {
+impl CrashScript {
     fn options(&self) -> StoreOptions {
         StoreOptions { durability: self.durability, ..options(&self.sim) }
     }
@@ -74,11 +74,11 @@ impl History {
         let stream = STREAMS[self.random.below(STREAMS.len() as u64) as usize];
         let last = self.model.last(stream);
         let (expected, is_good) = match self.random.below(8) {
-            0 => (Expected::NoStream, last.is_none()),
-            1 => (Expected::Exists, last.is_some() || self.has_metadata(stream)),
-            2..=4 => (last.map_or(Expected::NoStream, Expected::Exact), true),
-            5 => (Expected::Exact(last.map_or(3, |last| last + 1)), false),
-            _ => (Expected::Any, true),
+            0 => (ExpectedVersion::NoStream, last.is_none()),
+            1 => (ExpectedVersion::Exists, last.is_some() || self.has_metadata(stream)),
+            2..=4 => (last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact), true),
+            5 => (ExpectedVersion::Exact(last.map_or(3, |last| last + 1)), false),
+            _ => (ExpectedVersion::Any, true),
         };
         let count = 1 + self.random.below(3);
         let ids: Vec<_> = (self.model.next_id..self.model.next_id + count).map(id).collect();
@@ -86,20 +86,20 @@ impl History {
         let large = vec![b' '; self.random.below(9000) as usize];
         let data = if stream.starts_with("$$") { METADATA } else { &large };
         let events: Vec<_> = ids.iter().map(|id| NewEvent::json(*id, "Happened", data)).collect();
-        let answer = store.append(stream, expected, &events);
-        if matches!(answer, Err(Error::WrongExpected { .. })) {
+        let result = store.append(stream, expected, &events);
+        if matches!(result, Err(Error::WrongExpectedVersion { .. })) {
             assert!(!is_good, "{stream} at {last:?} is as {expected:?}");
             return Ok(());
         }
-        assert!(is_good || answer.is_err(), "{stream} at {last:?} is not as {expected:?}");
+        assert!(is_good || result.is_err(), "{stream} at {last:?} is not as {expected:?}");
         self.model.appends.push(Append { stream, ids });
-        let answer = answer?;
-        assert_eq!(answer.first, Some(last.map_or(0, |last| last + 1)));
+        let result = result?;
+        assert_eq!(result.first, Some(last.map_or(0, |last| last + 1)));
         self.model.acknowledged = self.model.appends.len();
         Ok(())
     }
 
-    /// Appends something again that is there.
+    /// Retries an existing append.
     fn retry(&mut self, store: &Store) -> Result<(), Error> {
         let Some(which) = (self.model.acknowledged as u64).checked_sub(1) else { return Ok(()) };
         let which = self.random.below(which + 1) as usize;
@@ -107,19 +107,19 @@ impl History {
         let before = self.model.appends[..which].iter().filter(|a| a.stream == stream);
         let first: u64 = before.map(|append| append.ids.len() as u64).sum();
         let expected = match (self.random.below(2), first.checked_sub(1)) {
-            (0, _) => Expected::Any,
-            (_, None) => Expected::NoStream,
-            (_, Some(last)) => Expected::Exact(last),
+            (0, _) => ExpectedVersion::Any,
+            (_, None) => ExpectedVersion::NoStream,
+            (_, Some(last)) => ExpectedVersion::Exact(last),
         };
         let events: Vec<_> =
             ids.iter().map(|id| NewEvent::json(*id, "Happened", METADATA)).collect();
-        let answer = store.append(stream, expected, &events)?;
-        assert!(answer.was_there, "{stream}, {expected:?}: a retry is known");
-        assert_eq!(answer.first, Some(first));
+        let result = store.append(stream, expected, &events)?;
+        assert!(result.is_retry, "{stream}, {expected:?}: a retry is recognized");
+        assert_eq!(result.first, Some(first));
         Ok(())
     }
 
-    fn live(&mut self) -> Result<(), Error> {
+    fn run_process(&mut self) -> Result<(), Error> {
         let store = Store::open("/events", self.options())?;
         for _ in 0..20 + self.random.below(60) {
             match self.random.below(24) {
@@ -132,21 +132,21 @@ impl History {
                     self.model.durable = self.model.acknowledged;
                 }
                 2..=5 => self.retry(&store)?,
-                6 => self.look(&store),
+                6 => self.record_positions(&store),
                 _ => self.append(&store)?,
             }
             if self.durability == Durability::Synced {
                 self.model.durable = self.model.acknowledged;
             }
         }
-        self.look(&store);
+        self.record_positions(&store);
         store.close()?;
         self.model.durable = self.model.acknowledged;
         Ok(())
     }
 
-    /// Notes what stands where.
-    fn look(&mut self, store: &Store) {
+    /// Records the event at each position.
+    fn record_positions(&mut self, store: &Store) {
         for event in store.read_all(Position::START, Direction::Forwards) {
             let Ok(event) = event else { return };
             let before = self.model.seen.insert(event.position, event.id);
@@ -158,7 +158,7 @@ impl History {
         }
     }
 
-    /// Opens the store as it survived, and compares it with what the user knows.
+    /// Opens the surviving store, and compares it with the client's knowledge.
     fn check(&mut self, survives: usize) {
         let store = Store::open("/events", self.options()).expect("the store opens");
         let mut found = store.read_all(Position::START, Direction::Forwards);
@@ -175,7 +175,7 @@ impl History {
             }
             kept += 1;
         }
-        assert!(found.next().is_none(), "nothing that was never appended");
+        assert!(found.next().is_none(), "no event that was never appended");
         assert!(kept >= survives, "{kept} appends are left, {survives} were promised");
         self.model.appends.truncate(kept);
         (self.model.acknowledged, self.model.durable) = (kept, survives.min(kept));
@@ -187,74 +187,76 @@ impl History {
                 read.map(|e| e.expect("readable")).map(|e| (e.revision, e.id)).collect();
             assert!(read.into_iter().eq((0..).zip(ids)), "{stream}");
         }
-        self.look(&store);
+        self.record_positions(&store);
         let report = store.verify().expect("verified");
         assert!(report.damage.is_empty(), "{:?}", report.damage);
         drop(store);
     }
 }
 
-/// One history: a few lives, each ended by a kill, a power cut, or in good order.
-fn history(seed: u64, left_out: Option<&str>) {
+/// Runs one script: a few process lives, each ended by a kill, a power cut or a close.
+fn run_script(seed: u64, omitted: Option<&str>) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
-    let mut history = History { sim: Sim::new(seed), random, model: Model::default(), durability };
+    let mut script =
+        CrashScript { sim: Sim::new(seed), random, model: Model::default(), durability };
     for life in 0..4 {
-        if let Some(pattern) = left_out {
-            history.sim.ignore_calls(pattern);
+        if let Some(pattern) = omitted {
+            script.sim.ignore_calls(pattern);
         }
-        let calls = 1 + history.random.below(if life == 0 { 600 } else { 400 });
-        let when = if history.random.below(2) == 0 { When::Before } else { When::After };
-        history.sim.crash_at(history.sim.calls() + calls, when);
-        let lived = history.live();
-        let is_dead = history.sim.is_dead();
-        assert!(is_dead || lived.is_ok(), "seed {seed}: {lived:?}");
-        let survives = match history.random.below(3) {
+        let calls = 1 + script.random.below(if life == 0 { 600 } else { 400 });
+        let when = if script.random.below(2) == 0 { CrashSide::Before } else { CrashSide::After };
+        script.sim.crash_at(script.sim.calls() + calls, when);
+        let ran = script.run_process();
+        let is_dead = script.sim.is_dead();
+        assert!(is_dead || ran.is_ok(), "seed {seed}: {ran:?}");
+        let survives = match script.random.below(3) {
             0 => {
-                history.sim = history.sim.kill_image();
-                history.model.acknowledged
+                script.sim = script.sim.kill_image();
+                script.model.acknowledged
             }
             _ => {
-                let survival = Survival::any(history.random.0, history.sim.pending_units());
-                history.sim = history.sim.crash_image(&survival, history.random.0);
-                history.model.durable
+                let survival = Survival::any(script.random.0, script.sim.pending_units());
+                script.sim = script.sim.crash_image(&survival, script.random.0);
+                script.model.durable
             }
         };
-        history.check(survives);
+        script.check(survives);
     }
 }
 
 #[test]
-fn histories_keep_what_was_promised() {
+fn crash_scripts_keep_acknowledged_events() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     for seed in 0..seeds {
-        history(seed, None);
+        run_script(seed, None);
     }
 }
 
-/// Calls that somebody might forget, each of which the histories must miss.
+/// Calls that an implementation could forget; the scripts must detect each.
 const PLANTED: [&str; 3] = ["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"];
 
 #[test]
-fn histories_notice_calls_that_are_left_out() {
+fn omitted_calls_fail_the_crash_scripts() {
     for pattern in PLANTED {
         let notices =
-            |seed: &u64| std::panic::catch_unwind(|| history(*seed, Some(pattern))).is_err();
+            |seed: &u64| std::panic::catch_unwind(|| run_script(*seed, Some(pattern))).is_err();
         let noticed = (0..600).find(notices);
-        assert!(noticed.is_some(), "{pattern}: nobody noticed");
+        assert!(noticed.is_some(), "{pattern}: not detected");
     }
 }
 
-/// A chunk of a process that died keeps the positions of all its room, so that a few kills put more
-/// than 16 MiB of positions between an event and the end, with hardly an event in between. What was
-/// appended before them was then forgotten, although the promise is about bytes of the log.
+/// Regression: a chunk of a process that died keeps the positions of its whole capacity. So a few
+/// kills put more than 16 MiB of positions between an event and the end, with hardly an event in
+/// between. An append before them was then no longer recognized, although the promise is about
+/// bytes of the log.
 #[test]
-fn an_append_is_known_again_behind_the_gaps_that_kills_leave() {
+fn retry_is_recognized_across_position_gaps_after_kills() {
     let mut sim = Sim::new(9);
     let shape = |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..options(sim) };
     let append = |store: &Store, number: u64| {
         let event = NewEvent::json(id(number), "Happened", b"{}");
-        store.append("a", Expected::Any, &[event]).expect("appended")
+        store.append("a", ExpectedVersion::Any, &[event]).expect("appended")
     };
     for number in 0..5 {
         let store = Store::open("/events", shape(&sim)).expect("opened");
@@ -263,18 +265,18 @@ fn an_append_is_known_again_behind_the_gaps_that_kills_leave() {
     }
     let store = Store::open("/events", shape(&sim)).expect("opened");
     let first = append(&store, 0);
-    let gap = store.visible().0 - first.position.expect("its position");
-    assert!(first.was_there && gap > 32 << 20, "{first:?}, {gap} positions back");
-    // Also for those who go on appending.
+    let gap = store.visible_position().0 - first.position.expect("its position");
+    assert!(first.is_retry && gap > 32 << 20, "{first:?}, {gap} positions back");
+    // The same holds while appends continue.
     append(&store, 100);
-    assert!((0..5).all(|number| append(&store, number).was_there));
+    assert!((0..5).all(|number| append(&store, number).is_retry));
 }
 
-/// The engine flushed the keyspaces of the index one by one when their memtables took too much
-/// memory. Where the heads of streams were durable further than their events, a kill hid one event
-/// of each stream for good: the one that had been its last, which only the former head knew.
+/// Regression: the engine flushed the keyspaces of the index one by one when their memtables took
+/// too much memory. If stream heads were durable further than their events, a kill hid one event of
+/// each stream for good. It was the previous last one, which only the former head knew.
 #[test]
-fn a_kill_after_the_index_was_flushed_in_part_hides_no_event() {
+fn kill_after_partial_index_flush_hides_no_event() {
     let sim = Sim::new(1);
     let settings = |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..options(sim) };
     let store = Store::open("/events", settings(&sim)).expect("a new store");
@@ -284,7 +286,7 @@ fn a_kill_after_the_index_was_flushed_in_part_hides_no_event() {
         for (number, stream) in streams.iter().enumerate() {
             let event = id(round * 10_000 + number as u64);
             let event = [NewEvent::binary(event, "Happened", b"bytes")];
-            store.append(stream, Expected::Any, &event).expect("appended");
+            store.append(stream, ExpectedVersion::Any, &event).expect("appended");
             if number % 500 == 499 {
                 let image = sim.kill_image();
                 let killed = Store::open("/events", settings(&image)).expect("opened");

@@ -1,11 +1,11 @@
-//! A full disk refuses appends with a sentence; nothing acknowledged is lost, and with room again
-//! the store goes on, if need be after it was opened again.
+//! A full disk refuses appends with a clear error. Nothing acknowledged is lost, and once there is
+//! space the store continues, if necessary after another open.
 
 use std::time::Duration;
 
 use umbel_events::{
-    Direction, Durability, Error, Expected, NewEvent, Position, Request, Revision, Store,
-    StoreOptions, StreamAppend,
+    AppendRequest, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, Revision,
+    Store, StoreOptions, StreamAppend,
 };
 use umbel_sim::{Fault, FaultKind, Sim};
 
@@ -16,7 +16,7 @@ fn fill(store: &Store, first: u64) -> (u64, Error) {
     let mut number = first;
     loop {
         let event = NewEvent::binary(id(number), "Large", &data);
-        match store.append("a", Expected::Any, &[event]) {
+        match store.append("a", ExpectedVersion::Any, &[event]) {
             Ok(_) => number += 1,
             Err(error) => return (number, error),
         }
@@ -24,7 +24,7 @@ fn fill(store: &Store, first: u64) -> (u64, Error) {
 }
 
 #[test]
-fn a_disk_that_fills_up_refuses_and_goes_on_once_there_is_room() {
+fn disk_full_rejects_appends_until_space_is_freed() {
     for durability in [Durability::Buffered, Durability::Synced] {
         for kilobytes in [600, 900, 1400, 2100] {
             let sim = Sim::new(kilobytes);
@@ -34,22 +34,22 @@ fn a_disk_that_fills_up_refuses_and_goes_on_once_there_is_room() {
             sim.set_capacity(kilobytes << 10);
             let (acknowledged, error) = fill(&store, 0);
             assert!(acknowledged > 10, "{acknowledged}");
-            let said = error.to_string();
-            assert!(matches!(error, Error::Store(umbel::Error::Full { .. })), "{said}");
-            assert!(said.contains("make room"), "{said}");
+            let message = error.to_string();
+            assert!(matches!(error, Error::Store(umbel::Error::DiskFull { .. })), "{message}");
+            assert!(message.contains("free space"), "{message}");
             let read = outline(store.read("a", Revision::START, Direction::Forwards));
             assert!(read.len() as u64 >= acknowledged, "what was acknowledged is read");
             sim.clear_capacity();
-            // The append that was refused may be there or not; tried again it is there once.
+            // The refused append may be there or not; after a retry it is there once.
             let event = NewEvent::binary(id(acknowledged), "Large", b"again");
-            let store = match store.append("a", Expected::Any, &[event]) {
+            let store = match store.append("a", ExpectedVersion::Any, &[event]) {
                 Ok(_) => store,
                 Err(error) => {
-                    let said = error.to_string();
-                    assert!(said.contains("open it again"), "{said}");
+                    let message = error.to_string();
+                    assert!(message.contains("open it again"), "{message}");
                     drop(store);
                     let store = Store::open("/events", settings()).expect("opened again");
-                    store.append("a", Expected::Any, &[event]).expect("appended");
+                    store.append("a", ExpectedVersion::Any, &[event]).expect("appended");
                     store
                 }
             };
@@ -65,48 +65,52 @@ fn a_disk_that_fills_up_refuses_and_goes_on_once_there_is_room() {
 }
 
 #[test]
-fn a_sync_that_fails_ends_writing_until_the_store_is_opened_again() {
+fn failed_sync_rejects_writes_until_reopen() {
     let sim = Sim::new(3);
     let settings = || StoreOptions { durability: Durability::Synced, ..options(&sim) };
     let store = Store::open("/events", settings()).expect("a new store");
     append(&store, "a", 0..1);
     sim.fail_site("sync *.chunk", 1, Fault { kind: FaultKind::Eio, sticky: false });
     let event = NewEvent::binary(id(1), "t", b"");
-    assert!(store.append("a", Expected::Any, &[event]).is_err());
-    let refused = store.append("a", Expected::Any, &[event]).expect_err("nothing is written");
+    assert!(store.append("a", ExpectedVersion::Any, &[event]).is_err());
+    let refused =
+        store.append("a", ExpectedVersion::Any, &[event]).expect_err("nothing is written");
     assert!(matches!(refused, Error::Store(umbel::Error::ReadOnly(_))), "{refused}");
     assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)), [(0, id(0))]);
     drop(store);
     let store = Store::open("/events", settings()).expect("opened again");
-    store.append("a", Expected::Any, &[event]).expect("appended");
+    store.append("a", ExpectedVersion::Any, &[event]).expect("appended");
     let read = outline(store.read("a", Revision::START, Direction::Forwards));
     assert_eq!(read, [(0, id(0)), (1, id(1))]);
 }
 
-/// A history through the server came to an append that was never answered: where the index could
-/// not be written but the log could, the thread in the background met the failure and told nobody.
+/// Regression: a script through the server hit an append that was never answered. If the index
+/// could not be written but the log could, the background thread met the failure and reported it to
+/// no callback.
 #[test]
-fn whoever_is_called_back_is_told_that_the_index_failed() {
+fn callback_reports_index_failure() {
     let sim = Sim::new(1);
     let durability = Durability::Synced;
     let threaded = StoreOptions { background_threads: 1, durability, ..options(&sim) };
     let store = Store::open("/events", threaded).expect("a new store");
-    // Before the append: the thread in the background may flush the index at any time.
+    // Set before the append: the background thread may flush the index at any time.
     sim.fail_site("create *.table", 1, Fault { kind: FaultKind::Eio, sticky: true });
     append(&store, "a", 0..1);
     store.flush().expect_err("the index cannot be flushed");
     let events = [NewEvent::json(id(1), "Happened", b"{}")];
-    let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];
-    let (sender, answers) = std::sync::mpsc::channel();
-    match store.submit(&Request { appends: &appends, checks: &[] }) {
-        Ok(ticket) => ticket.then(move |answer| sender.send(answer).expect("somebody listens")),
+    let appends = [StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events }];
+    let (sender, results) = std::sync::mpsc::channel();
+    match store.submit(&AppendRequest { appends: &appends, checks: &[] }) {
+        Ok(ticket) => {
+            ticket.on_acknowledged(move |result| sender.send(result).expect("the receiver exists"))
+        }
         Err(error) => panic!("the log has no fault: {error}"),
     }
-    let answer = answers.recv_timeout(Duration::from_secs(20)).expect("there is an answer");
-    answer.expect_err("it is not in the index");
+    let result = results.recv_timeout(Duration::from_secs(20)).expect("the callback was called");
+    result.expect_err("it is not in the index");
     drop(store);
     sim.heal();
     let store = Store::open("/events", options(&sim)).expect("opened again");
-    let done = store.append("a", Expected::Any, &events).expect("appended");
+    let done = store.append("a", ExpectedVersion::Any, &events).expect("appended");
     assert_eq!(done.first, Some(1), "it is there once, whether it was there or not");
 }

@@ -1,8 +1,8 @@
-//! A disk without room: the handle of an event store goes on once there is some, and what hides
-//! events is taken meanwhile.
+//! Full disks: the handle of an event store continues once there is space, and events that hide
+//! others are accepted meanwhile.
 
 use umbel_events::{
-    Direction, Durability, Error, Expected, NewEvent, Revision, ScavengeOptions, Store,
+    Direction, Durability, Error, ExpectedVersion, NewEvent, Revision, ScavengeOptions, Store,
     StoreOptions,
 };
 use umbel_sim::{Fault, FaultKind, Sim};
@@ -13,17 +13,17 @@ use super::support::{append, id, options, outline};
 const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
 
 fn is_full<T: std::fmt::Debug>(result: &Result<T, Error>) -> bool {
-    matches!(result, Err(Error::Store(umbel::Error::Full { .. })))
+    matches!(result, Err(Error::Store(umbel::Error::DiskFull { .. })))
 }
 
 fn settings(sim: &Sim, durability: Durability) -> StoreOptions {
     StoreOptions { durability, ..options(sim) }
 }
 
-/// The first write of an event log that found no room ended writing for good, where its file could
-/// not be mapped and where events are held until they are synced.
+/// Regression: the first write of an event log to a full disk ended writing for good. It happened
+/// if the log's file could not be mapped, or if events are held until they are synced.
 #[test]
-fn a_log_that_finds_no_room_goes_on_once_there_is_some() {
+fn log_resumes_after_disk_full() {
     for durability in [Durability::Buffered, Durability::Synced] {
         for (mapping, seed) in [false, true].into_iter().flat_map(|m| (0..10).map(move |s| (m, s)))
         {
@@ -35,12 +35,12 @@ fn a_log_that_finds_no_room_goes_on_once_there_is_some() {
             sim.fail_site("write *.chunk", 1, FULL);
             let data = vec![0; 3000];
             let event = NewEvent::binary(id(5), "Large", &data);
-            let refused = store.append("a", Expected::Any, &[event]);
+            let refused = store.append("a", ExpectedVersion::Any, &[event]);
             if sim.faults_fired() > 0 {
                 assert!(is_full(&refused), "{durability:?} {mapping}: {refused:?}");
             }
             sim.heal();
-            store.append("a", Expected::Any, &[event]).expect("the same handle goes on");
+            store.append("a", ExpectedVersion::Any, &[event]).expect("the same handle works again");
             append(&store, "a", 6..20);
             let read = outline(store.read("a", Revision::START, Direction::Forwards));
             assert!(read.iter().map(|(_, id)| *id).eq((0..20).map(id)), "{durability:?} {seed}");
@@ -56,10 +56,10 @@ fn a_log_that_finds_no_room_goes_on_once_there_is_some() {
     }
 }
 
-/// A flush of the index that found no room made the index read-only until the store was opened
-/// again.
+/// Regression: a flush of the index on a full disk made the index read-only until the store was
+/// opened again.
 #[test]
-fn an_index_that_finds_no_room_is_flushed_once_there_is_some() {
+fn index_flush_resumes_after_disk_full() {
     for site in ["create *.table", "write *.table", "write *.manifest"] {
         let sim = Sim::new(1);
         let store = Store::open("/events", options(&sim)).expect("a new store");
@@ -77,10 +77,10 @@ fn an_index_that_finds_no_room_is_flushed_once_there_is_some() {
     }
 }
 
-/// Where the log was full to its last byte a stream could not be deleted, so that a scavenge had
-/// nothing to give back; one that found no room made the index read-only.
+/// Regression: if the log was full to its last byte, a stream could not be deleted, so that a
+/// scavenge could free nothing. A scavenge on a full disk made the index read-only.
 #[test]
-fn streams_are_deleted_and_scavenged_on_a_full_disk() {
+fn full_disk_allows_delete_and_scavenge() {
     for kilobytes in [900, 1400, 2100] {
         let sim = Sim::new(kilobytes);
         let store = Store::open("/events", options(&sim)).expect("a new store");
@@ -90,7 +90,7 @@ fn streams_are_deleted_and_scavenged_on_a_full_disk() {
         let mut acknowledged = 0;
         loop {
             let event = NewEvent::binary(id(acknowledged), "Large", &data);
-            match store.append("a", Expected::Any, &[event]) {
+            match store.append("a", ExpectedVersion::Any, &[event]) {
                 Ok(_) => acknowledged += 1,
                 refused => {
                     assert!(is_full(&refused), "{refused:?}");
@@ -98,9 +98,9 @@ fn streams_are_deleted_and_scavenged_on_a_full_disk() {
                 }
             }
         }
-        store.delete("a", Expected::Any).expect("a full disk takes a delete");
+        store.delete("a", ExpectedVersion::Any).expect("a full disk takes a delete");
         let before = bytes_in(&sim, "/events/log");
-        // A scavenge needs some room: for what the index has in memory, and for what stays.
+        // A scavenge needs some disk space: for the index in memory, and for the remaining events.
         let refused = store.scavenge(&ScavengeOptions::default());
         assert!(refused.is_ok() || is_full(&refused), "{refused:?}");
         sim.set_capacity((kilobytes + 400) << 10);
@@ -121,33 +121,33 @@ fn streams_are_deleted_and_scavenged_on_a_full_disk() {
     }
 }
 
-/// Settings with which a chunk of the usual size finds no space on the disks here.
+/// Options with which a chunk of the usual size does not fit on the disks of these tests.
 fn large_chunks(sim: &Sim, durability: Durability) -> StoreOptions {
     StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) }
 }
 
-/// Appends events with so many bytes of data until the disk is full.
+/// Appends events with this many bytes of data until the disk is full.
 fn fill_up(store: &Store, bytes: usize) {
     let data = vec![7; bytes];
     let is_appended = |number| {
         let event = NewEvent::binary(id(number), "Large", &data);
-        store.append("filler", Expected::Any, &[event]).is_ok()
+        store.append("filler", ExpectedVersion::Any, &[event]).is_ok()
     };
     let _ = (1000..).find(|number| !is_appended(*number));
 }
 
-/// Leaves the disk just the pages that its files have.
+/// Reduces the disk to the pages of its files.
 fn leave_no_free_page(sim: &Sim) {
     let files = sim.tree("/");
     let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
     sim.set_capacity(taken as u64);
 }
 
-/// After a kill without a free page an event store opened, or on some file systems did not, and
-/// took no delete: the chunk with the room that is kept for those was ended by the open, and the
-/// next one was to be as large as usual.
+/// Regression: after a kill without a free page an event store opened, or on some file systems did
+/// not, and accepted no delete. The open ended the chunk with the space reserved for deletes, and
+/// the next one was to be as large as usual.
 #[test]
-fn after_a_kill_without_a_free_page_streams_are_deleted() {
+fn delete_succeeds_after_kill_on_full_disk() {
     for durability in [Durability::Buffered, Durability::Synced] {
         for seed in 0..4 {
             let sim = Sim::new(seed);
@@ -166,10 +166,10 @@ fn after_a_kill_without_a_free_page_streams_are_deleted() {
                 .unwrap_or_else(|error| panic!("{durability:?} {seed}: {error}"));
             for number in 0..10 {
                 store
-                    .delete(&format!("stream-{number}"), Expected::Any)
+                    .delete(&format!("stream-{number}"), ExpectedVersion::Any)
                     .unwrap_or_else(|error| panic!("{durability:?} {seed}, {number}: {error}"));
             }
-            store.delete("filler", Expected::Any).expect("deleted");
+            store.delete("filler", ExpectedVersion::Any).expect("deleted");
             killed.clear_capacity();
             append(&store, "after", 0..3);
             assert!(store.verify().expect("verified").damage.is_empty());
@@ -177,11 +177,11 @@ fn after_a_kill_without_a_free_page_streams_are_deleted() {
     }
 }
 
-/// Story: a store that was closed on a full disk, or killed there a second time, opened and refused
-/// each delete: there was no space for a chunk, and none for what the index had to flush before a
-/// third one.
+/// Regression: a store that was closed on a full disk, or killed there a second time, opened and
+/// refused each delete. There was no space for a chunk, and none for the flush of the index before
+/// a third one.
 #[test]
-fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
+fn deletes_succeed_in_repeated_opens_on_full_disk() {
     for (durability, is_killed) in [
         (Durability::Buffered, false),
         (Durability::Buffered, true),
@@ -197,7 +197,7 @@ fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
         sim.set_capacity(6 << 20);
         fill_up(&store, 1000);
         let mut store = Some(store);
-        // What each close writes of the index takes as much as a segment of its log.
+        // Each close writes as much of the index as a segment of its log.
         let opens = if is_killed { 6 } else { 4 };
         for round in 0..opens {
             let what = format!("{durability:?}, killed: {is_killed}, open {round}");
@@ -212,10 +212,11 @@ fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
             let opened = Store::open("/events", large_chunks(&sim, durability));
             let opened = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
             for stream in [4 * round, 4 * round + 1] {
-                let deleted = opened.delete(&format!("stream-{stream}"), Expected::Any);
+                let deleted = opened.delete(&format!("stream-{stream}"), ExpectedVersion::Any);
                 deleted.unwrap_or_else(|error| panic!("{what}: {error}"));
             }
-            let tombstoned = opened.tombstone(&format!("stream-{}", 4 * round + 2), Expected::Any);
+            let tombstoned =
+                opened.tombstone(&format!("stream-{}", 4 * round + 2), ExpectedVersion::Any);
             tombstoned.unwrap_or_else(|error| panic!("{what}: {error}"));
             store = Some(opened);
         }
@@ -227,7 +228,10 @@ fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
             let name = format!("stream-{stream}");
             let read: Vec<_> = store.read(&name, Revision::START, Direction::Forwards).collect();
             match stream % 4 {
-                2 => assert!(matches!(read[..], [Err(Error::Deleted { .. })]), "{name}: {read:?}"),
+                2 => assert!(
+                    matches!(read[..], [Err(Error::StreamDeleted { .. })]),
+                    "{name}: {read:?}"
+                ),
                 3 => assert_eq!(read.iter().filter(|event| event.is_ok()).count(), 3, "{name}"),
                 _ => assert!(read.is_empty(), "{name}: {read:?}"),
             }

@@ -1,16 +1,16 @@
-//! Filtered reads that take events out of views find what looking at every event finds, whatever
-//! became of the store, and whatever is appended or scavenged on the way.
+//! Filtered reads by views find the same events as scans. This holds after all changes of the
+//! store, and with concurrent appends or scavenges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use umbel_events::{
-    Direction, Error, EventFilter, Expected, FilterWay, NewEvent, Position, RecordedEvent, Step,
-    Store,
+    Direction, Error, EventFilter, ExpectedVersion, FilterStrategy, FilteredItem, NewEvent,
+    Position, RecordedEvent, Store,
 };
 use umbel_sim::Sim;
 
-use super::scavenging;
+use super::scavenge;
 use super::support::{id, options};
 use super::views::drop_views;
 
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// Filters of every kind, those that no view may help among them.
+/// Filters of every kind, including those that no view helps.
 fn filters() -> Vec<Arc<EventFilter>> {
     let made = [
         EventFilter::type_prefixes(&["Opened"]),
@@ -79,19 +79,19 @@ fn passing(
     read(store, from, direction).into_iter().filter(passes).collect()
 }
 
-struct History {
+struct FilterScript {
     sim: Sim,
     random: Random,
     next_id: u64,
     scavenged: u64,
 }
 
-impl History {
+impl FilterScript {
     fn open(&self) -> Store {
         Store::open("/events", options(&self.sim)).expect("the store opens")
     }
 
-    /// Appends some events, now and then of a type that never was.
+    /// Appends some events, sometimes of a new type.
     fn append(&mut self, store: &Store) {
         let stream = STREAMS[self.random.below(STREAMS.len() as u64) as usize];
         let data = vec![b' '; self.random.below(2500) as usize];
@@ -109,23 +109,23 @@ impl History {
         let events: Vec<_> =
             numbers.map(|number| NewEvent::json(id(number), &kind, data)).collect();
         self.next_id += count;
-        let done = store.append(stream, Expected::Any, &events);
-        assert!(matches!(done, Ok(_) | Err(Error::Deleted { .. })), "{done:?}");
+        let done = store.append(stream, ExpectedVersion::Any, &events);
+        assert!(matches!(done, Ok(_) | Err(Error::StreamDeleted { .. })), "{done:?}");
     }
 
     fn scavenge(&mut self, store: &Store) {
-        let report = store.scavenge(&scavenging::all()).expect("scavenged");
+        let report = store.scavenge(&scavenge::all()).expect("scavenged");
         self.scavenged += report.events_removed;
     }
 
-    /// One of the things that become of a store.
+    /// Makes one of the possible changes to a store.
     fn change(&mut self, store: Store) -> Store {
         match self.random.below(40) {
             0 => store.flush().expect("flushed"),
             1 | 2 => self.scavenge(&store),
             // Either may have happened before.
-            3 => drop(store.delete("cart-1", Expected::Any)),
-            4 if self.next_id > 150 => drop(store.tombstone("cart-gone", Expected::Any)),
+            3 => drop(store.delete("cart-1", ExpectedVersion::Any)),
+            4 if self.next_id > 150 => drop(store.tombstone("cart-gone", ExpectedVersion::Any)),
             5 | 6 => {
                 store.close().expect("closed");
                 if self.random.below(3) == 0 {
@@ -138,51 +138,51 @@ impl History {
         store
     }
 
-    /// A place to begin at: an event, beside one, an end, behind it.
+    /// A start position: at an event, next to one, at an end, or after it.
     fn place(&mut self, store: &Store) -> u64 {
         let all = read(store, 0, Direction::Forwards);
         let any = all[self.random.below(all.len() as u64) as usize].position;
         match self.random.below(8) {
             0 => 0,
             1 => u64::MAX,
-            2 => store.visible().0 + self.random.below(100),
+            2 => store.visible_position().0 + self.random.below(100),
             3 => any + 1,
             4 => any - 1,
             _ => any,
         }
     }
 
-    /// Reads to the end, and checks every place on the way. Does `between` after each step.
+    /// Reads to the end, and checks every reported position. Calls `between` after each step.
     fn follow(
         &mut self,
         store: &Store,
         (from, direction): (u64, Direction),
-        (filter, way): (&Arc<EventFilter>, FilterWay),
-        mut between: impl FnMut(&mut History),
+        (filter, strategy): (&Arc<EventFilter>, FilterStrategy),
+        mut between: impl FnMut(&mut FilterScript),
     ) -> Vec<RecordedEvent> {
         let mut reader = store.read_filtered(Position(from), direction, Arc::clone(filter));
-        reader.force(way);
+        reader.force_strategy(strategy);
         let mut found: Vec<RecordedEvent> = Vec::new();
         let mut last = None;
         loop {
-            let most = [1, 2, 7, 100, usize::MAX][self.random.below(5) as usize];
+            let limit = [1, 2, 7, 100, usize::MAX][self.random.below(5) as usize];
             let before = reader.examined();
-            let step = reader.next_within(most).expect("readable");
-            assert!(reader.examined() - before <= most as u64, "no more than was asked for");
+            let step = reader.next_within(limit).expect("readable");
+            assert!(reader.examined() - before <= limit as u64, "no more than requested");
             let at = match &step {
-                Step::Event(event) => event.position,
-                Step::Examined(at) | Step::End(at) => at.0,
+                FilteredItem::Event(event) => event.position,
+                FilteredItem::Examined(at) | FilteredItem::End(at) => at.0,
             };
-            assert!(at <= store.visible().0, "{step:?} could not be seen");
+            assert!(at <= store.visible_position().0, "{step:?} could not be seen");
             let is_further = last.is_none_or(|last| match direction {
                 Direction::Forwards => at > last,
                 Direction::Backwards => at < last,
             });
             match step {
-                Step::End(_) => return found,
+                FilteredItem::End(_) => return found,
                 _ => assert!(is_further, "{step:?} behind {last:?}"),
             }
-            if let Step::Event(event) = step {
+            if let FilteredItem::Event(event) = step {
                 found.push(event);
             }
             last = Some(at);
@@ -190,39 +190,39 @@ impl History {
         }
     }
 
-    /// With nothing beside it: the same by looking at every event, and by the views.
+    /// Compares scans and reads by views, without concurrent changes.
     fn compare(&mut self, store: &Store) {
         for filter in filters() {
             for direction in DIRECTIONS {
                 let from = self.place(store);
                 let wanted = passing(store, (from, direction), &filter);
-                for way in [FilterWay::Views, FilterWay::Scan] {
-                    let found = self.follow(store, (from, direction), (&filter, way), |_| {});
-                    assert!(found == wanted, "{filter:?} from {from} {direction:?} {way:?}");
+                for strategy in [FilterStrategy::Views, FilterStrategy::Scan] {
+                    let found = self.follow(store, (from, direction), (&filter, strategy), |_| {});
+                    assert!(found == wanted, "{filter:?} from {from} {direction:?} {strategy:?}");
                 }
             }
         }
     }
 
-    /// With appends and scavenges between the steps: what was there all the time is found, in
-    /// order and once, and nothing that never was.
+    /// Reads with appends and scavenges between the steps. All events that exist throughout are
+    /// found once and in order, and no others appear.
     fn race(&mut self, store: &Store) {
         let filters = filters();
         for direction in DIRECTIONS {
             let filter = &filters[self.random.below(filters.len() as u64) as usize];
             let place = (self.place(store), direction);
-            let visible = store.visible().0;
+            let visible = store.visible_position().0;
             let before = passing(store, place, filter);
             let mut left = 30;
-            let found = self.follow(store, place, (filter, FilterWay::Views), |history| {
+            let found = self.follow(store, place, (filter, FilterStrategy::Views), |script| {
                 if left == 0 {
                     return;
                 }
                 left -= 1;
-                match history.random.below(12) {
-                    0 => history.scavenge(store),
+                match script.random.below(12) {
+                    0 => script.scavenge(store),
                     1 => store.flush().expect("flushed"),
-                    2..=6 => history.append(store),
+                    2..=6 => script.append(store),
                     _ => {}
                 }
             });
@@ -230,7 +230,7 @@ impl History {
             let known: BTreeMap<u64, &RecordedEvent> =
                 before.iter().chain(&after).map(|event| (event.position, event)).collect();
             for event in &found {
-                // What was appended meanwhile may have been scavenged since.
+                // Events that were appended meanwhile may have been scavenged since.
                 let is_new = event.position > visible;
                 let is_known = known.get(&event.position) == Some(&event);
                 assert!(is_known || is_new, "{filter:?} {place:?}: {event:?} never was");
@@ -247,24 +247,24 @@ impl History {
 }
 
 #[test]
-fn the_views_find_what_looking_at_every_event_finds() {
+fn view_reads_match_a_full_scan() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
     let mut scavenged = 0;
     for seed in 0..seeds {
         let (sim, random) = (Sim::new(seed), Random((seed * 0x9e37_79b9) | 1));
-        let mut history = History { sim, random, next_id: 0, scavenged: 0 };
-        let mut store = history.open();
-        (0..40).for_each(|_| history.append(&store));
+        let mut script = FilterScript { sim, random, next_id: 0, scavenged: 0 };
+        let mut store = script.open();
+        (0..40).for_each(|_| script.append(&store));
         for _ in 0..3 {
             for _ in 0..100 {
-                store = history.change(store);
+                store = script.change(store);
             }
-            history.compare(&store);
-            (0..4).for_each(|_| history.race(&store));
+            script.compare(&store);
+            (0..4).for_each(|_| script.race(&store));
         }
         let report = store.verify().expect("verified");
         assert!(report.damage.is_empty(), "seed {seed}: {:?}", report.damage);
-        scavenged += history.scavenged;
+        scavenged += script.scavenged;
     }
     assert!(scavenged > seeds * 20, "{scavenged} events were scavenged in {seeds} histories");
 }

@@ -1,11 +1,11 @@
-//! The worked examples of `docs/formats/event-log.md` and `event-backup.md` are what the code
-//! writes.
+//! The worked examples of `docs/formats/event-log.md` and `event-backup.md` match the bytes that
+//! the code writes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{Access, Clock, Env};
-use umbel_events::{CopyOptions, EventId, Expected, NewEvent, Store, StoreOptions};
+use umbel_events::{CopyOptions, EventId, ExpectedVersion, NewEvent, Store, StoreOptions};
 use umbel_sim::Sim;
 
 use super::support::options;
@@ -14,11 +14,11 @@ const LOG_PAGE: &str = include_str!("../../../../docs/formats/event-log.md");
 const BACKUP_PAGE: &str = include_str!("../../../../docs/formats/event-backup.md");
 const FIRST_RECORD: u64 = 64;
 
-/// The bytes of an example: behind an offset in hexadecimal and two spaces, up to two spaces.
+/// The bytes of an example: after an offset in hexadecimal and two spaces, up to two spaces.
 fn example(page: &str, name: &str) -> Vec<u8> {
-    let (_, behind) =
+    let (_, tail) =
         page.split_once(&format!("```example {name}\n")).expect("the page has the example");
-    let (block, _) = behind.split_once("```").expect("the example ends");
+    let (block, _) = tail.split_once("```").expect("the example ends");
     let mut bytes = Vec::new();
     for line in block.lines() {
         let Some((_, rest)) = line.split_once("  ") else { continue };
@@ -29,11 +29,11 @@ fn example(page: &str, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A clock that stands still, so that the example stays what it is.
+/// Stopped clock, so that the example is deterministic.
 #[derive(Debug)]
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -45,11 +45,11 @@ impl Clock for Noon {
 
 /// An open store with the first append of the examples.
 fn store(sim: &Sim) -> Store {
-    let env = Env { clock: Arc::new(Noon), ..sim.env() };
+    let env = Env { clock: Arc::new(FixedClock), ..sim.env() };
     let options = StoreOptions { env, ..options(sim) };
     let store = Store::open("/events", options).expect("a new store");
     let event = NewEvent::json(EventId([0xab; 16]), "Opened", b"{}").with_metadata(b"by ada");
-    store.append("cart-42", Expected::NoStream, &[event]).expect("appended");
+    store.append("cart-42", ExpectedVersion::NoStream, &[event]).expect("appended");
     store
 }
 
@@ -59,7 +59,7 @@ fn rows(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_page_shows_the_bytes() {
+fn event_log_page_shows_the_stored_bytes() {
     let sim = Sim::new(7);
     store(&sim).close().expect("closed");
     let file = sim.env().files.open("/events/log/00000001.chunk".as_ref(), Access::Read);
@@ -73,7 +73,7 @@ fn the_page_shows_the_bytes() {
 }
 
 #[test]
-fn the_page_of_backups_shows_the_bytes() {
+fn backup_page_shows_the_stored_bytes() {
     let sim = Sim::new(7);
     store(&sim).backup("/backup", CopyOptions::default()).expect("backed up");
     let written = sim.read("/backup/BACKUP");

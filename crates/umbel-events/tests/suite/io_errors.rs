@@ -1,14 +1,14 @@
-//! What the operating system refuses to open or to read is not called damaged.
+//! Errors of the operating system at opens and reads are not reported as damage.
 
 use umbel_events::{CopyOptions, Error, RepairOptions, Store, repair, verify_backup};
 use umbel_sim::{Fault, FaultKind, Sim};
 
-use super::repairs::{FOLDER, fix, specimen};
+use super::repair::{FOLDER, repair_store, specimen};
 use super::support::{all, options};
 
 const KINDS: [FaultKind; 3] = [FaultKind::Emfile, FaultKind::Eacces, FaultKind::Eio];
 
-/// Lets the system refuse these calls once.
+/// Makes these calls fail once.
 fn refuse(sim: &Sim, site: &str, nth: u64, kind: FaultKind) {
     sim.fail_site(site, nth, Fault { kind, sticky: false });
 }
@@ -17,9 +17,10 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Store(umbel::Error::Io { .. }))
 }
 
-/// `ulimit -n 24` and a dozen chunks: `verify` said that they were damaged and asked for a backup.
+/// Regression: with `ulimit -n 24` and a dozen chunks, `verify` reported damage and advised a
+/// backup.
 #[test]
-fn a_store_whose_files_cannot_be_opened_is_not_called_damaged() {
+fn unopenable_store_files_are_not_reported_as_damage() {
     let (sim, before) = specimen(90);
     for kind in KINDS {
         let site = if matches!(kind, FaultKind::Eio) { "read *.chunk" } else { "open *.chunk" };
@@ -36,9 +37,9 @@ fn a_store_whose_files_cannot_be_opened_is_not_called_damaged() {
     }
 }
 
-/// `chmod 000` of one file of a backup: `verify` said that it was damaged.
+/// Regression: with `chmod 000` of one file of a backup, `verify` reported damage.
 #[test]
-fn a_backup_whose_files_cannot_be_opened_is_not_called_damaged() {
+fn unopenable_backup_files_are_not_reported_as_damage() {
     let (sim, _) = specimen(91);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
     store.backup("/backup", CopyOptions::default()).expect("backed up");
@@ -53,10 +54,10 @@ fn a_backup_whose_files_cannot_be_opened_is_not_called_damaged() {
     assert_eq!(verify().expect("verified").damage.len(), 1, "a missing file is damage");
 }
 
-/// `chmod 000` of one table of the index: `repair` moved the whole index aside, and said that it
-/// was damaged.
+/// Regression: with `chmod 000` of one table of the index, `repair` moved the whole index aside,
+/// and reported damage.
 #[test]
-fn an_index_that_cannot_be_opened_is_not_moved_aside() {
+fn unopenable_index_is_not_moved_aside() {
     let (sim, _) = specimen(92);
     let files = |sim: &Sim| -> Vec<_> {
         sim.files().into_iter().map(|path| (path.clone(), sim.read(path))).collect()
@@ -67,7 +68,7 @@ fn an_index_that_cannot_be_opened_is_not_moved_aside() {
         ("open *.manifest", FaultKind::Emfile),
         ("read *.table", FaultKind::Eio),
     ] {
-        // More than one look is taken at a manifest that a writer may be changing.
+        // A manifest that a writer may be changing is read more than once.
         sim.fail_site(site, 1, Fault { kind, sticky: true });
         let refused = repair(&sim.env(), FOLDER.as_ref(), RepairOptions::default());
         sim.heal();
@@ -75,5 +76,5 @@ fn an_index_that_cannot_be_opened_is_not_moved_aside() {
         assert!(is_refusal(&refused) && refused.to_string().contains("index"), "{refused}");
         assert_eq!(files(&sim), before, "{site}");
     }
-    assert!(fix(&sim).is_whole());
+    assert!(repair_store(&sim).is_undamaged());
 }

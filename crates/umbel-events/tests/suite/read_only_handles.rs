@@ -1,5 +1,5 @@
-//! Read-only handles beside a writer: each sees every event acknowledged before it was opened, none
-//! is told of damage that is not there, and the writer is kept from nothing.
+//! Read-only handles beside a writer. Each sees every event acknowledged before its open, none
+//! reports false damage, and the writer is never blocked.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex};
 
 use umbel_env::{Access, Env};
 use umbel_events::{
-    CopyOptions, Direction, Durability, Error, Expected, NewEvent, Position, Result, Revision,
-    Store, StoreOptions,
+    CopyOptions, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, Result,
+    Revision, Store, StoreOptions,
 };
 use umbel_sim::{Mount, Sim};
 
-use super::hooks::{Moment, hooked};
-use super::scavenging::{all, append_each, set_metadata};
+use super::file_system_hooks::{FileCall, with_hook};
+use super::scavenge::{all, append_each, set_metadata};
 use super::support::{id, options};
 
 const PATH: &str = "/events";
 const MOUNTED: &str = "/mounted";
-/// How many events of the stream "kept" can be read, as its metadata says.
+/// Number of readable events of the stream "kept", as its metadata says.
 const KEPT: u64 = 40;
 
 fn with_env(sim: &Sim, env: Env) -> StoreOptions {
     StoreOptions { env, create_if_missing: false, ..options(sim) }
 }
 
-/// A writer that changes every kind of file.
+/// Writer that changes every kind of file.
 pub struct Writer {
     settings: StoreOptions,
     path: std::path::PathBuf,
@@ -49,12 +49,12 @@ impl Writer {
         Writer::open(Path::new(PATH), options(sim), 1).expect("a new store")
     }
 
-    /// The newest round whose events were acknowledged.
+    /// Newest round whose events were acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.round.load(Ordering::SeqCst) - 1
     }
 
-    /// One step: appends, and now and then a flush, a scavenge, another life.
+    /// Makes one step: appends, and sometimes a flush, a scavenge or a new process life.
     pub fn step(&self) {
         let mut guard = self.store.lock().expect("no step panicked");
         let store = guard.as_ref().expect("it is open");
@@ -62,7 +62,7 @@ impl Writer {
         let data = [&round.to_le_bytes()[..], &vec![round as u8; 3000]].concat();
         for (number, stream) in [(2 * round, "kept-1"), (2 * round + 1, "short-1")] {
             let event = NewEvent::binary(id(number), "Stepped", &data);
-            store.append(stream, Expected::Any, &[event]).expect("appended");
+            store.append(stream, ExpectedVersion::Any, &[event]).expect("appended");
         }
         self.round.store(round + 1, Ordering::SeqCst);
         match round % 12 {
@@ -81,13 +81,13 @@ impl Writer {
         guard.as_ref().expect("it is open").stats().expect("stats")
     }
 
-    /// Ends its life as `kill -9` does.
+    /// Ends the process life like `kill -9`.
     fn kill(&self) {
         std::mem::forget(self.store.lock().expect("no step panicked").take());
     }
 }
 
-/// The numbers of the rounds whose events a stream shows.
+/// Numbers of the rounds whose events a stream shows.
 fn rounds(store: &Store, stream: &str) -> Result<Vec<u64>> {
     let events = store.read(stream, Revision::START, Direction::Forwards);
     let round = |event: umbel_events::RecordedEvent| {
@@ -100,7 +100,7 @@ fn rounds(store: &Store, stream: &str) -> Result<Vec<u64>> {
 }
 
 /// Checks that a handle sees one prefix of the log that is not older than `acknowledged`, with a
-/// right index. Returns the last round in it.
+/// correct index. Returns the last round in it.
 pub fn check(store: &Store, acknowledged: u64) -> Result<u64> {
     let report = store.verify()?;
     assert!(report.damage.is_empty(), "{:?}", report.damage);
@@ -119,8 +119,8 @@ pub fn check(store: &Store, acknowledged: u64) -> Result<u64> {
         last = Some(event?);
     }
     let seen = last.map(|event| event.position);
-    assert_eq!(seen, Some(store.visible().0).filter(|position| *position > 0));
-    // Views count what was scavenged, too.
+    assert_eq!(seen, Some(store.visible_position().0).filter(|position| *position > 0));
+    // Views count scavenged events, too.
     for (view, count) in [("$ce-kept", newest), ("$ce-short", short.first().copied().unwrap_or(0))]
     {
         let last = store.view(view, Position::END)?.map_or(0, |state| state.last + 1);
@@ -139,7 +139,7 @@ pub fn check(store: &Store, acknowledged: u64) -> Result<u64> {
     Ok(newest)
 }
 
-/// A store with chunks that were scavenged, and one in use, on a disk that can be copied.
+/// A store with scavenged chunks, and one with an active chunk, on a disk that can be copied.
 fn prepared() -> Sim {
     let sim = Sim::new(1);
     let writer = Writer::new(&sim);
@@ -150,13 +150,13 @@ fn prepared() -> Sim {
     sim
 }
 
-/// Whether this is the file that readers of the event store pin versions in.
+/// Whether readers of the event store pin versions in this file.
 fn is_lock(path: &Path) -> bool {
     [PATH, MOUNTED].iter().any(|store| path == Path::new(store).join("LOCK"))
 }
 
-/// Opens and checks a store while a writer goes through all it does before one call. Does that for
-/// one call in `every`. Tells `opened` of each open, and returns how many calls there are.
+/// Opens and checks a store while a writer makes all its steps before one call, for one call in
+/// `every`. Calls `opened` after each open, and returns the number of calls.
 fn with_steps_before_calls(
     (mount, every, has_pins): (Option<Mount>, usize, bool),
     settings: impl Fn(&Sim) -> StoreOptions,
@@ -166,7 +166,7 @@ fn with_steps_before_calls(
     for at in (0..).step_by(every) {
         let sim = base.clone_disk();
         let writer = Arc::new(Writer::open(Path::new(PATH), settings(&sim), 71).expect("opened"));
-        // So that the index lacks events, and a chunk is about to be full.
+        // So the index lacks events, and a chunk is almost full.
         (0..at % 11).for_each(|_| writer.step());
         if let Some(mount) = mount {
             sim.make_dir(MOUNTED);
@@ -175,7 +175,7 @@ fn with_steps_before_calls(
         let (calls, steps) = (Arc::new(AtomicU64::new(0)), Arc::clone(&writer));
         let (counted, pins) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
         let pinned = Arc::clone(&pins);
-        let env = hooked(sim.env(), move |_, path| {
+        let env = with_hook(sim.env(), move |_, path| {
             pinned.fetch_add(u64::from(is_lock(path)), Ordering::Relaxed);
             if counted.fetch_add(1, Ordering::Relaxed) == at as u64 {
                 (0..13).for_each(|_| steps.step());
@@ -194,12 +194,12 @@ fn with_steps_before_calls(
     0
 }
 
-/// Story: a read-only open of an event store took the exclusive lock. Beside a writer, and through
-/// a mount that is read-only, it was refused. Here the writer appends, flushes, scavenges and lives
-/// another life before each call of a read-only open, and before each call of `verify` and of the
-/// reads after it.
+/// Regression: a read-only open of an event store took the exclusive lock. Beside a writer, and
+/// through a read-only mount, it was refused. Here the writer appends, flushes, scavenges and
+/// starts a new process life before each call of a read-only open. It does the same before each
+/// call of `verify` and of the reads after it.
 #[test]
-fn a_writer_may_do_anything_before_any_call_of_a_reader() {
+fn read_only_open_succeeds_beside_any_writer_step() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
         let (durability, every) = match mount {
             None => (Durability::Synced, 1),
@@ -213,10 +213,10 @@ fn a_writer_may_do_anything_before_any_call_of_a_reader() {
     }
 }
 
-/// As above, with a writer that goes on before every call, so that no two calls of the reader see
+/// The same, with a writer that continues before every call, so that no two calls of the reader see
 /// the same files.
 #[test]
-fn a_writer_that_never_pauses_keeps_no_reader_out() {
+fn continuous_writer_does_not_block_readers() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let sim = prepared();
         let settings = StoreOptions { durability, ..options(&sim) };
@@ -225,9 +225,10 @@ fn a_writer_that_never_pauses_keeps_no_reader_out() {
             let steps = Arc::clone(&writer);
             let calls = AtomicU64::new(0);
             // Not before all of them in a long open: the log would grow faster than it is read.
-            let env = hooked(sim.env(), move |moment, _| {
+            let env = with_hook(sim.env(), move |moment, _| {
                 let calls = calls.fetch_add(1, Ordering::Relaxed);
-                if calls < 80 || matches!(moment, Moment::Reading(_)) && calls.is_multiple_of(16) {
+                if calls < 80 || matches!(moment, FileCall::Reading(_)) && calls.is_multiple_of(16)
+                {
                     steps.step();
                 }
             });
@@ -240,10 +241,10 @@ fn a_writer_that_never_pauses_keeps_no_reader_out() {
     }
 }
 
-/// Where no pin can be had the writer may remove what the reader needs. That is said, and is not
-/// called damage.
+/// If no pin is available, the writer may remove files that the reader needs. The error says so,
+/// and does not report damage.
 #[test]
-fn without_a_pin_a_reader_is_told_to_open_again() {
+fn reader_without_pin_gets_reopen_error() {
     let (mut stale, mut whole) = (0, 0);
     let settings = |sim: &Sim| {
         sim.allow_pins(false);
@@ -255,14 +256,14 @@ fn without_a_pin_a_reader_is_told_to_open_again() {
         Err(error) => panic!("before call {at}: {error}"),
     });
     assert!(stale > 0, "the writer removed what a reader needed");
-    assert!(whole > 20, "an open begins again and succeeds: {whole} and {stale}");
+    assert!(whole > 20, "an open retries and succeeds: {whole} and {stale}");
 }
 
-/// What a reader pins stays on the disk, over another life of the writer too, and goes once no
-/// reader needs it. A reader that came later and still reads keeps nothing of what was obsolete
+/// Files that a reader pins stay on disk, even over a new process life of the writer, and are
+/// removed once no reader needs them. A reader that opens later pins no files that were obsolete
 /// before.
 #[test]
-fn obsolete_chunks_go_with_the_last_reader_that_knows_them() {
+fn obsolete_chunks_are_removed_after_the_last_reader() {
     let sim = prepared();
     let writer = Writer::open(Path::new(PATH), options(&sim), 71).expect("opened");
     let first = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
@@ -276,7 +277,7 @@ fn obsolete_chunks_go_with_the_last_reader_that_knows_them() {
         Some(Store::open(PATH, options(&sim)).expect("opened"));
     check(&first, 70).expect("it reads what it opened");
     let second = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
-    assert!(writer.stats().pinned_files > 2, "they are known after a restart");
+    assert!(writer.stats().pinned_files > 2, "the manifest lists them after a restart");
     writer.step();
     drop(first);
     assert_eq!(writer.stats().pinned_files, 0, "the second reader knows none of them");
@@ -284,9 +285,9 @@ fn obsolete_chunks_go_with_the_last_reader_that_knows_them() {
     assert!(sim.env().files.read_dir(Path::new("/events/log")).expect("listed").len() < files);
 }
 
-/// Damage is found beside a writer, too: in a chunk that ended, and in the one that it writes.
+/// Damage is found beside a writer, too: in an ended chunk, and in the active one.
 #[test]
-fn damage_is_found_beside_a_writer() {
+fn damage_is_detected_beside_a_writer() {
     let sim = prepared();
     let writer = Writer::open(Path::new(PATH), options(&sim), 71).expect("opened");
     (0..5).for_each(|_| writer.step());
@@ -299,20 +300,20 @@ fn damage_is_found_beside_a_writer() {
         let store = Store::open_read_only(PATH, with_env(&disk, disk.env())).expect("opened");
         let file = disk.env().files.open(&path, Access::ReadWrite).expect("opened");
         if file.len().expect("a length") < 400 {
-            // Nothing is left of this chunk but a list of what went.
+            // Only the list of removed events is left of this chunk.
             continue;
         }
         let mut bytes = [0; 64];
         file.read_exact_at(&mut bytes, 300).expect("read");
         if bytes == [0; 64] {
-            // The chunk that was made ready.
+            // The prepared next chunk.
             continue;
         }
         file.write_all_at(&bytes.map(|byte| !byte), 300).expect("written");
         let report = store.verify().expect("verified");
         assert!(!report.damage.is_empty(), "{name}");
         if Some(name) == names.last() {
-            // Nothing in it tells these bytes from a tail that a kill tore.
+            // Nothing distinguishes these bytes from a tail that a kill tore.
             continue;
         }
         let again = Store::open_read_only(PATH, with_env(&disk, disk.env()));
@@ -323,15 +324,15 @@ fn damage_is_found_beside_a_writer() {
     let disk = sim.clone_disk();
     disk.remove_tree(Path::new("/events/log").join(name));
     let missing = Store::open_read_only(PATH, with_env(&disk, disk.env()));
-    let said = missing.expect_err("a file that the table names is missing").to_string();
-    assert!(said.contains("missing"), "{said}");
+    let message = missing.expect_err("a file that the manifest names is missing").to_string();
+    assert!(message.contains("missing"), "{message}");
 }
 
-/// A scavenge took a run of events that began in what the index of the reader holds and ended after
-/// it. The list of what went has one position for a run: indexed from it, views of the reader
-/// missed the numbers of those after the end of the index.
+/// Regression: a scavenge removed a run of events that began within the reader's index and ended
+/// after it. The list of removed events has one position for a run. Indexed from it, views of the
+/// reader lacked the numbers of the events after the end of the index.
 #[test]
-fn a_scavenge_after_the_index_was_opened_takes_no_numbers_of_views() {
+fn scavenge_after_index_open_keeps_view_numbers() {
     for at in 0.. {
         let sim = Sim::new(9);
         let writer = Store::open(PATH, options(&sim)).expect("a new store");
@@ -340,10 +341,10 @@ fn a_scavenge_after_the_index_was_opened_takes_no_numbers_of_views() {
         append_each(&writer, "gone-1", 5..10, 1000);
         let (calls, steps) = (Arc::new(AtomicU64::new(0)), writer.clone());
         let counted = Arc::clone(&calls);
-        let env = hooked(sim.env(), move |_, _| {
+        let env = with_hook(sim.env(), move |_, _| {
             if counted.fetch_add(1, Ordering::Relaxed) == at {
                 append_each(&steps, "gone-1", 10..20, 1000);
-                steps.delete("gone-1", Expected::Any).expect("deleted");
+                steps.delete("gone-1", ExpectedVersion::Any).expect("deleted");
                 append_each(&steps, "stays-1", 1000..1080, 1000);
                 steps.flush().expect("flushed");
                 let report = steps.scavenge(&all()).expect("scavenged");
@@ -353,7 +354,7 @@ fn a_scavenge_after_the_index_was_opened_takes_no_numbers_of_views() {
         let reader = Store::open_read_only(PATH, with_env(&sim, env)).expect("opened");
         for view in ["$ce-gone", "$ce-stays", "$et-Happened", "$streams"] {
             let last = |store: &Store| {
-                store.view(view, reader.visible()).expect("a view").map(|state| state.last)
+                store.view(view, reader.visible_position()).expect("a view").map(|state| state.last)
             };
             assert_eq!(last(&reader), last(&writer), "{view}, before call {at}");
         }
@@ -364,27 +365,26 @@ fn a_scavenge_after_the_index_was_opened_takes_no_numbers_of_views() {
     }
 }
 
-/// The next chunk is ready before the present one is full. A reader read the present one before its
-/// end, then the next one. The records of its events prove that the one before it was durable to
-/// its end. That looks like damage, and is none: the reader reads both again and does not begin the
-/// open again.
+/// The next chunk is prepared before the active one is full. A reader read the active chunk before
+/// its end, then the next one, whose records prove that the previous one was durable to its end.
+/// That looks like damage but is not: the reader reads both again without a new open.
 #[test]
-fn a_chunk_that_ends_while_the_tail_is_read_is_read_again() {
+fn chunk_that_ends_during_tail_read_is_read_again() {
     for at in 0.. {
         let sim = Sim::new(10);
         let settings =
             StoreOptions { durability: Durability::Synced, background_threads: 1, ..options(&sim) };
         let writer = Store::open(PATH, settings).expect("a new store");
         append_each(&writer, "a", 0..1, 1000);
-        let table = sim.read("/events/CHUNKS");
+        let manifest = sim.read("/events/CHUNKS");
         append_each(&writer, "a", 1..40, 1000);
-        while sim.read("/events/CHUNKS") == table {
+        while sim.read("/events/CHUNKS") == manifest {
             std::thread::yield_now();
         }
         let (calls, steps) = (Arc::new(AtomicU64::new(0)), writer.clone());
         let (counted, pins) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
         let pinned = Arc::clone(&pins);
-        let env = hooked(sim.env(), move |_, path| {
+        let env = with_hook(sim.env(), move |_, path| {
             pinned.fetch_add(u64::from(is_lock(path)), Ordering::Relaxed);
             if counted.fetch_add(1, Ordering::Relaxed) == at {
                 append_each(&steps, "a", 40..80, 1000);
@@ -401,11 +401,11 @@ fn a_chunk_that_ends_while_the_tail_is_read_is_read_again() {
     }
 }
 
-/// Several read-only handles at once, a writer that opens beside them, and one that was killed with
-/// its store not closed: at the same path, through a mount that is read-only, and by a user who may
-/// not write. No byte is changed.
+/// Several read-only handles at once, a writer that opens beside them, and a killed writer whose
+/// store was not closed. The readers use the same path, a read-only mount, and a user without write
+/// access. No byte is changed.
 #[test]
-fn readers_and_writers_keep_none_out() {
+fn readers_and_writers_do_not_exclude_each_other() {
     let sim = prepared();
     let writer = Writer::open(Path::new(PATH), options(&sim), 71).expect("opened");
     (0..7).for_each(|_| writer.step());
@@ -415,7 +415,8 @@ fn readers_and_writers_keep_none_out() {
     let second = Store::open(PATH, options(&sim)).expect_err("one writer");
     assert!(matches!(second, Error::Store(umbel::Error::Locked(_))), "{second}");
     drop(writer);
-    let writer = Writer::open(Path::new(PATH), options(&sim), 78).expect("readers keep none out");
+    let writer =
+        Writer::open(Path::new(PATH), options(&sim), 78).expect("readers exclude no other");
     for store in &handles {
         assert_eq!(check(store, 77).expect("read"), 77);
     }
@@ -437,30 +438,31 @@ fn readers_and_writers_keep_none_out() {
         let before = bytes(&image);
         let store = Store::open_read_only(path, with_env(&image, image.env())).expect("killed");
         assert_eq!(check(&store, 82).expect("read"), 82);
-        assert!(store.append("kept-1", Expected::Any, &[]).is_err());
+        assert!(store.append("kept-1", ExpectedVersion::Any, &[]).is_err());
         store.close().expect("closed");
         assert!(bytes(&image) == before, "some file changed");
     }
 }
 
-/// A backup through a read-only handle could hold events that a power cut takes from the store.
+/// Regression: a backup through a read-only handle could hold events that a power cut removes from
+/// the store.
 #[test]
-fn what_may_not_be_durable_is_not_backed_up_by_a_reader() {
+fn read_only_backup_excludes_unsynced_events() {
     let sim = prepared();
     let closed = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
     closed.backup("/backup", CopyOptions::default()).expect("a closed store is durable");
     let writer = Writer::open(Path::new(PATH), options(&sim), 71).expect("opened");
-    // After another life, which the first step ends with.
+    // After a new process life, which ends the first step.
     (0..2).for_each(|_| writer.step());
-    let beside = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
-    let refused = beside.backup("/other", CopyOptions::default()).expect_err("not durable");
+    let reader_handle = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
+    let refused = reader_handle.backup("/other", CopyOptions::default()).expect_err("not durable");
     assert!(refused.to_string().contains("have the writer make the backup"), "{refused}");
 }
 
-/// A reader cannot write what it indexes. So the events that the index lacks are bounded by its
-/// memory, and the error says what to do. A store without its index needs a writer.
+/// A reader cannot write what it indexes. So its memory bounds the events that the index may lack,
+/// and the error names the remedy. A store without its index needs a writer.
 #[test]
-fn a_tail_that_does_not_fit_into_memory_is_refused_with_a_remedy() {
+fn unindexed_tail_over_memory_budget_is_rejected() {
     let sim = Sim::new(8);
     let large =
         StoreOptions { chunk_bytes: 32 << 20, memory_bytes: Some(256 << 20), ..options(&sim) };
@@ -474,9 +476,12 @@ fn a_tail_that_does_not_fit_into_memory_is_refused_with_a_remedy() {
     let small = StoreOptions { memory_bytes: Some(8 << 20), ..with_env(&image, image.env()) };
     let refused = Store::open_read_only(PATH, small.clone()).expect_err("too much");
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
-    let said = refused.to_string();
-    assert!(said.contains(&format!("after position {through}")), "{said}");
-    assert!(said.contains("give it more memory, or open the store for writing once"), "{said}");
+    let message = refused.to_string();
+    assert!(message.contains(&format!("after position {through}")), "{message}");
+    assert!(
+        message.contains("give it more memory, or open the store for writing once"),
+        "{message}"
+    );
     let large = StoreOptions { memory_bytes: Some(256 << 20), ..small.clone() };
     let store = Store::open_read_only(PATH, large).expect("enough memory");
     assert_eq!(store.read_all(Position::START, Direction::Forwards).count(), 100_000);

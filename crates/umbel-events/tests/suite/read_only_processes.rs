@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use umbel_env::{Access, Env};
 use umbel_events::{Direction, Error, Position, RepairOptions, Store, StoreOptions, repair};
 
-use super::readers::{Writer, check};
+use super::read_only_handles::{Writer, check};
 use super::support::append;
 
-/// Set in the process that reads: the store, the file with the round that was acknowledged, and how
-/// often to open.
-const TOLD: &str = "UMBEL_EVENTS_TEST_TOLD";
-const NAME: &str = "suite::readers_processes::reads_beside_a_process_that_writes";
+/// Set in the reading process: the store, the file with the acknowledged round, and the number of
+/// opens.
+const CHILD_ARGUMENTS_VARIABLE: &str = "UMBEL_EVENTS_TEST_TOLD";
+const NAME: &str = "suite::read_only_processes::read_only_child_process";
 
 fn settings() -> StoreOptions {
     StoreOptions { chunk_bytes: 64 << 10, memory_bytes: Some(8 << 20), ..StoreOptions::default() }
 }
 
-/// Runs the reader in a process of its own, after these commands of the shell, whose mounts that
-/// process alone sees.
+/// Runs the reader in its own process, after these shell commands, whose mounts only that process
+/// sees.
 fn run(store: &Path, acknowledged: &Path, opens: u64, mount: Option<&str>) {
     let mut command = match mount {
         Some(_) => Command::new("unshare"),
@@ -36,7 +36,10 @@ fn run(store: &Path, acknowledged: &Path, opens: u64, mount: Option<&str>) {
         .arg(format!("{before}\nexec \"$0\" --exact \"$1\" --ignored --nocapture"))
         .arg(std::env::current_exe().expect("this program"))
         .arg(NAME)
-        .env(TOLD, format!("{}|{}|{opens}", store.display(), acknowledged.display()))
+        .env(
+            CHILD_ARGUMENTS_VARIABLE,
+            format!("{}|{}|{opens}", store.display(), acknowledged.display()),
+        )
         .output()
         .expect("it ran");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -45,13 +48,13 @@ fn run(store: &Path, acknowledged: &Path, opens: u64, mount: Option<&str>) {
     assert!(text.contains("1 passed"), "{NAME} does not exist: {text}");
 }
 
-/// The reader of the test below: opens the store often, beside the process that writes.
+/// Reader of the test below: opens the store often, beside the writing process.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
-fn reads_beside_a_process_that_writes() {
-    let Ok(told) = std::env::var(TOLD) else { return };
-    let told: Vec<&str> = told.split('|').collect();
-    let [store, acknowledged, opens] = told[..] else { panic!("{told:?}") };
+fn read_only_child_process() {
+    let Ok(arguments) = std::env::var(CHILD_ARGUMENTS_VARIABLE) else { return };
+    let arguments: Vec<&str> = arguments.split('|').collect();
+    let [store, acknowledged, opens] = arguments[..] else { panic!("{arguments:?}") };
     let opens: u64 = opens.parse().expect("a number");
     let env = Env::system();
     let acknowledged = || {
@@ -61,7 +64,8 @@ fn reads_beside_a_process_that_writes() {
         u64::from_le_bytes(bytes)
     };
     let (first, mut opened) = (acknowledged(), 0);
-    // As often as is asked for, and until the writer did much meanwhile, however slow the disk.
+    // Until the requested number of opens, and until the writer made enough progress, however slow
+    // the disk is.
     while opened < opens || acknowledged() < first + opens {
         let before = acknowledged();
         opened += 1;
@@ -76,11 +80,11 @@ fn reads_beside_a_process_that_writes() {
     }
 }
 
-/// A process that appends, flushes, scavenges and opens again without a pause, and one that opens
-/// the store for reading often and verifies it each time, at its path and through a mount that is
-/// read-only: each open was refused, as the store was not closed or another process had it open.
+/// A process appends, flushes, scavenges and opens again without a pause. Another often opens the
+/// store for reading and verifies it each time, at its path and through a read-only mount.
+/// Regression: each open was refused, as the store was not closed or another process had it open.
 #[test]
-fn a_process_reads_beside_one_that_writes() {
+fn reader_process_verifies_beside_a_writer_process() {
     let root = tempfile::tempdir().expect("a folder");
     let (path, acknowledged) = (root.path().join("events"), root.path().join("acknowledged"));
     let env = Env::system();
@@ -113,10 +117,11 @@ fn a_process_reads_beside_one_that_writes() {
     assert!(thread.join());
 }
 
-/// Each read-only open of an event store, and each repair, left descriptors of the index for good.
+/// Regression: each read-only open of an event store, and each repair, leaked descriptors of the
+/// index.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_reader_that_was_closed_holds_no_descriptor() {
+fn closed_reader_keeps_no_descriptor() {
     let root = tempfile::tempdir().expect("a folder");
     let path = root.path().join("events");
     let store = Store::open(&path, settings()).expect("a new store");
@@ -137,10 +142,11 @@ fn a_reader_that_was_closed_holds_no_descriptor() {
     assert_eq!(held(), 0);
 }
 
-/// Without its folder `log` an event store was said to have lost nothing, and neither `verify` nor
-/// `repair` went on: a look for a file in a missing folder failed where it should have found none.
+/// Regression: without its directory `log`, an event store was reported without losses, and both
+/// `verify` and `repair` failed. A lookup of a file in a missing directory failed instead of
+/// finding none.
 #[test]
-fn a_store_without_its_log_is_damaged_and_repaired() {
+fn missing_log_directory_is_damage_and_repairable() {
     let root = tempfile::tempdir().expect("a folder");
     let path = root.path().join("events");
     let store = Store::open(&path, settings()).expect("a new store");
@@ -151,18 +157,18 @@ fn a_store_without_its_log_is_damaged_and_repaired() {
     assert!(error.to_string().contains("this part of the event log is missing"), "{error}");
     let options = RepairOptions::default();
     let report = repair(&Env::system(), &path, options).expect("repaired");
-    assert!(report.is_loss(), "{report}");
+    assert!(report.has_loss(), "{report}");
     let store = Store::open(&path, settings()).expect("it opens");
     append(&store, "b", 20..21);
     assert!(store.verify().expect("verified").damage.is_empty());
 }
 
-/// A hard-linked copy of an open store has a lock of its own where `LOCK` was not linked. An open
-/// of the copy cut the chunk that both have, under the mapping of the store: its next append ended
-/// the process by SIGBUS.
+/// Regression: a hard-linked copy of an open store has its own lock if `LOCK` was not linked. An
+/// open of the copy truncated the chunk that both share, under the mapping of the store. The
+/// store's next append ended the process by SIGBUS.
 #[test]
 #[cfg(unix)]
-fn an_open_of_a_hard_linked_copy_cuts_no_chunk_of_the_store() {
+fn open_of_hard_linked_copy_truncates_no_shared_chunk() {
     let root = tempfile::tempdir().expect("a folder");
     let (path, copy) = (root.path().join("events"), root.path().join("copy"));
     let settings = || StoreOptions { chunk_bytes: 4 << 20, ..settings() };
@@ -182,7 +188,7 @@ fn an_open_of_a_hard_linked_copy_cuts_no_chunk_of_the_store() {
     append(&other, "b", 20..25);
     other.close().expect("closed");
     append(&store, "a", 10..2000);
-    // Of the copy it says what stands behind the end that the copy knows.
+    // For the copy it reports the bytes after the end that the copy knows.
     assert!(store.verify().expect("verified").damage.is_empty());
     store.close().expect("closed");
     for (path, events) in [(&path, 1999), (&copy, 9 + 5)] {

@@ -1,15 +1,15 @@
-//! Reading streams and everything, forwards and backwards, and what metadata hides.
+//! Reads of streams and of all events, forwards and backwards, and what metadata hides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, Position, Revision, Size, Store, StoreOptions,
-    StreamState, limits, metadata_stream,
+    Direction, Error, ExistenceSize, ExpectedVersion, NewEvent, Position, Revision, Store,
+    StoreOptions, StreamState, limits, metadata_stream,
 };
 
-use super::hooks::{Moment, hooked};
+use super::file_system_hooks::{FileCall, with_hook};
 use super::support::{append, event, id, options, outline, store};
 use umbel_sim::Sim;
 
@@ -19,7 +19,7 @@ fn revisions(store: &Store, stream: &str, from: u64, direction: Direction) -> Ve
 }
 
 #[test]
-fn a_stream_is_read_both_ways_from_any_place() {
+fn stream_is_readable_from_any_revision_in_both_directions() {
     let store = store();
     for number in 0..700 {
         append(&store, "a", number..number + 1);
@@ -36,14 +36,14 @@ fn a_stream_is_read_both_ways_from_any_place() {
 }
 
 #[test]
-fn everything_is_read_both_ways_from_any_place() {
+fn all_is_readable_from_any_position_in_both_directions() {
     let store = store();
     let large = vec![7; 10_000];
     let mut written = Vec::new();
     for number in 0..40 {
         let events = [event(2 * number), NewEvent::binary(id(2 * number + 1), "Large", &large)];
         let stream = ["a", "b", "c"][number as usize % 3];
-        store.append(stream, Expected::Any, &events).expect("appended");
+        store.append(stream, ExpectedVersion::Any, &events).expect("appended");
         written.extend([id(2 * number), id(2 * number + 1)]);
     }
     let read: Vec<_> = store
@@ -70,19 +70,19 @@ fn everything_is_read_both_ways_from_any_place() {
     assert_eq!(tail.next().expect("more").expect("readable").id, id(200));
 }
 
-/// Every subscription that goes on asks for the position behind the event it has: once each of them
-/// walked through the chunk from its first event to find out where the next one is.
+/// Regression: every resumed subscription reads from the position after its last event. Each of
+/// them once scanned the chunk from its first event to find the next one.
 #[test]
-fn going_on_behind_an_event_reads_little_however_long_its_chunk_is() {
+fn resumed_read_does_not_scan_the_chunk() {
     let sim = Sim::new(1);
     let wide = StoreOptions { chunk_bytes: 4 << 20, ..options(&sim) };
     let store = Store::open("/events", wide).expect("a new store");
     let large = vec![7; 10_000];
     for number in 0..350 {
         let events = [NewEvent::binary(id(number), "Large", &large)];
-        store.append("a", Expected::Any, &events).expect("appended");
+        store.append("a", ExpectedVersion::Any, &events).expect("appended");
     }
-    let newest = store.visible().0;
+    let newest = store.visible_position().0;
     let mut before = store.read_all(Position(newest), Direction::Backwards);
     let before = before.next().expect("there is one").expect("readable");
     let calls = |from: u64| {
@@ -91,30 +91,30 @@ fn going_on_behind_an_event_reads_little_however_long_its_chunk_is() {
         assert_eq!(reader.next().expect("there is one").expect("readable").position, newest);
         sim.calls() - calls
     };
-    let behind_an_event = calls(before.position + 1);
-    assert!(behind_an_event <= 6, "{behind_an_event} calls");
+    let after_an_event = calls(before.position + 1);
+    assert!(after_an_event <= 6, "{after_an_event} calls");
     let between_two = calls(before.position + 100);
-    assert!(between_two > 10, "a way of 3 MB costs only {between_two} calls");
+    assert!(between_two > 10, "skipping 3 MB costs only {between_two} calls");
     let again = calls(before.position + 100);
-    assert!(again <= 8, "the way was walked before, and still costs {again} calls");
+    assert!(again <= 8, "the range was scanned before, and still costs {again} calls");
     let mut tail = store.read_all(Position(newest + 1), Direction::Forwards);
     assert!(tail.next().is_none());
     append(&store, "b", 500..501);
     assert_eq!(tail.next().expect("more").expect("readable").id, id(500));
 }
 
-/// Whoever asked for a place between two events had the chunk walked from its first event each
-/// time; marks that the walk leaves shorten the next one, and must not change what is found.
+/// Regression: a read from a position between two events scanned the chunk from its first event
+/// each time. Offsets that a scan records shorten the next one, and must not change the result.
 #[test]
-fn any_place_between_two_events_leads_to_the_second_in_whatever_order_it_is_asked() {
+fn position_between_events_leads_to_the_next_event() {
     let sim = Sim::new(1);
     let wide = StoreOptions { chunk_bytes: 4 << 20, ..options(&sim) };
     let store = Store::open("/events", wide).expect("a new store");
     for number in 0..300u64 {
-        // One of them is longer than marks lie apart.
+        // One of them is longer than the spacing of known offsets.
         let data = vec![7; if number == 150 { 2 << 20 } else { 16_000 }];
         let events = [NewEvent::binary(id(number), "Large", &data)];
-        store.append("a", Expected::Any, &events).expect("appended");
+        store.append("a", ExpectedVersion::Any, &events).expect("appended");
     }
     let all = store.read_all(Position::START, Direction::Forwards);
     let written: Vec<_> = all.map(|event| event.expect("readable").position).collect();
@@ -127,58 +127,62 @@ fn any_place_between_two_events_leads_to_the_second_in_whatever_order_it_is_aske
             assert_eq!(found.position, position);
         }
     }
-    let mut behind = store.read_all(Position(written[299] + 5), Direction::Forwards);
-    assert!(behind.next().is_none());
+    let mut after_last = store.read_all(Position(written[299] + 5), Direction::Forwards);
+    assert!(after_last.next().is_none());
 }
 
-/// Whoever asked for a place inside an event had read what its bytes there said, taken for the
-/// length of an event: up to the end of the chunk.
+/// Regression: a read from a position inside an event took the bytes there for a length, and read
+/// up to the end of the chunk.
 #[test]
-fn a_place_inside_an_event_is_not_taken_for_a_long_one() {
+fn position_inside_an_event_reads_few_bytes() {
     let sim = Sim::new(1);
-    let most = Arc::new(AtomicUsize::new(0));
-    let noted = Arc::clone(&most);
-    let env = hooked(sim.env(), move |moment, _| {
-        if let Moment::Reading(bytes) = moment {
+    let read_bytes_max = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&read_bytes_max);
+    let env = with_hook(sim.env(), move |moment, _| {
+        if let FileCall::Reading(bytes) = moment {
             noted.fetch_max(bytes, Ordering::SeqCst);
         }
     });
     let wide = StoreOptions { chunk_bytes: 4 << 20, env, ..options(&sim) };
     let store = Store::open("/events", wide).expect("a new store");
-    // Every fourth byte on: 2 MiB.
+    // From every fourth byte: 2 MiB.
     let length = (2u32 << 20).to_le_bytes();
     let data = length.repeat(25_000);
     for number in 0..35 {
         let events = [NewEvent::binary(id(number), "Large", &data)];
-        store.append("a", Expected::Any, &events).expect("appended");
+        store.append("a", ExpectedVersion::Any, &events).expect("appended");
     }
     let mut all = store.read_all(Position::START, Direction::Forwards);
     let first = all.next().expect("there is one").expect("readable").position;
     let second = all.next().expect("there is one").expect("readable").position;
-    most.store(0, Ordering::SeqCst);
+    read_bytes_max.store(0, Ordering::SeqCst);
     for inside in 400..420 {
         let mut reader = store.read_all(Position(first + inside), Direction::Forwards);
         assert_eq!(reader.next().expect("there is one").expect("readable").position, second);
     }
-    let most = most.load(Ordering::SeqCst);
-    assert!(most < 1 << 20, "{most} bytes were read at once for an event of {}", data.len());
+    let read_bytes_max = read_bytes_max.load(Ordering::SeqCst);
+    assert!(
+        read_bytes_max < 1 << 20,
+        "{read_bytes_max} bytes were read at once for an event of {}",
+        data.len()
+    );
 }
 
 #[test]
-fn metadata_hides_what_it_says() {
+fn retention_metadata_hides_events() {
     let sim = Sim::new(1);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append(&store, "a", 0..10);
     let set = |json: &str| {
         let event = NewEvent::json(store.new_id().expect("an id"), "$metadata", json.as_bytes());
-        store.append("$$a", Expected::Any, &[event]).expect("metadata");
+        store.append("$$a", ExpectedVersion::Any, &[event]).expect("metadata");
     };
     set(r#"{"$tb":4}"#);
     assert_eq!(revisions(&store, "a", 0, Direction::Forwards), [4, 5, 6, 7, 8, 9]);
     assert_eq!(revisions(&store, "a", 5, Direction::Backwards), [5, 4]);
     set(r#"{"$tb":4,"$maxCount":3}"#);
     assert_eq!(revisions(&store, "a", 0, Direction::Forwards), [7, 8, 9]);
-    assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 7, last: 9 });
+    assert_eq!(store.stream_state("a").expect("known"), StreamState::Live { first: 7, last: 9 });
     set(r#"{"$maxAge":3600}"#);
     assert_eq!(revisions(&store, "a", 0, Direction::Forwards).len(), 10);
     set(r#"{"$tb":20}"#);
@@ -187,19 +191,19 @@ fn metadata_hides_what_it_says() {
 }
 
 #[test]
-fn missing_deleted_and_ended_streams() {
+fn missing_deleted_and_tombstoned_streams_are_reported() {
     let store = store();
     append(&store, "a", 0..2);
-    let state = |stream| store.stream(stream).expect("known");
+    let state = |stream| store.stream_state(stream).expect("known");
     assert_eq!(state("b"), StreamState::Missing);
     assert_eq!(revisions(&store, "b", 0, Direction::Forwards), [0; 0]);
-    store.delete("a", Expected::Any).expect("deleted");
+    store.delete("a", ExpectedVersion::Any).expect("deleted");
     assert_eq!(state("a"), StreamState::Deleted { last: 1 });
     assert_eq!(revisions(&store, "a", 9, Direction::Backwards), [0; 0]);
-    store.tombstone("a", Expected::Any).expect("ended");
+    store.tombstone("a", ExpectedVersion::Any).expect("ended");
     assert_eq!(state("a"), StreamState::Tombstoned);
     let mut reader = store.read("a", Revision::START, Direction::Forwards);
-    assert!(matches!(reader.next(), Some(Err(Error::Deleted { stream })) if stream == "a"));
+    assert!(matches!(reader.next(), Some(Err(Error::StreamDeleted { stream })) if stream == "a"));
     assert!(reader.next().is_none());
     let names: Vec<_> = store.streams("", None, 10).expect("names");
     assert_eq!(names.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["$$a", "a"]);
@@ -209,7 +213,7 @@ fn missing_deleted_and_ended_streams() {
 }
 
 #[test]
-fn a_store_that_is_opened_again_has_what_it_had() {
+fn reopened_store_has_all_events() {
     let sim = Sim::new(1);
     for round in 0..5 {
         let store = Store::open("/events", options(&sim)).expect("opened");
@@ -221,17 +225,17 @@ fn a_store_that_is_opened_again_has_what_it_had() {
     }
     let store = Store::open_read_only("/events", options(&sim)).expect("opened");
     assert_eq!(revisions(&store, "a", 0, Direction::Forwards).len(), 10);
-    let refused = store.append("a", Expected::Any, &[event(1)]).expect_err("read only");
+    let refused = store.append("a", ExpectedVersion::Any, &[event(1)]).expect_err("read only");
     assert!(refused.to_string().contains("for reading only"), "{refused}");
 }
 
-/// The filter grew only when the index was flushed, and let hundreds of times as many through as
-/// it was made for until then.
+/// Regression: the filter grew only when the index was flushed. Until then it had hundreds of times
+/// its intended false positives.
 #[test]
-fn the_existence_filter_grows_when_it_is_full() {
+fn full_existence_filter_grows() {
     let sim = Sim::new(1);
     let options = StoreOptions {
-        existence: Size::Growing { first_keys: 1024 },
+        existence: ExistenceSize::Growing { first_keys: 1024 },
         background_threads: 1,
         chunk_bytes: limits::CHUNK_BYTES_MAX,
         ..options(&sim)
@@ -240,17 +244,17 @@ fn the_existence_filter_grows_when_it_is_full() {
     let chunks = store.stats().expect("stats").chunks;
     for number in 0..10_000 {
         let events = [event(number)];
-        store.append(&format!("s-{number}"), Expected::NoStream, &events).expect("appended");
+        store.append(&format!("s-{number}"), ExpectedVersion::NoStream, &events).expect("appended");
     }
     let mut stats = store.stats().expect("stats");
     for _ in 0..10_000 {
         if stats.existence.designed_items >= 10_000 && !stats.existence.is_filling {
             break;
         }
-        store.wait_beyond(store.visible(), Duration::from_millis(1));
+        store.wait_past(store.visible_position(), Duration::from_millis(1));
         stats = store.stats().expect("stats");
     }
-    assert!(stats.chunks <= chunks + 2, "no chunk ended, so nothing else asked for a step");
+    assert!(stats.chunks <= chunks + 2, "no chunk ended, so nothing else requested a step");
     let existence = stats.existence;
     assert!(existence.designed_items >= 10_000, "{existence:?}");
     assert!(existence.estimated_rate < existence.designed_rate * 1.2, "{existence:?}");

@@ -1,11 +1,11 @@
-//! Repairs: what can be saved stays where it was, what cannot be is named, and nothing is made up.
+//! Repairs: salvaged events keep their places, losses are named, and nothing is invented.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, Position, RecordedEvent, RepairOptions, RepairReport,
-    Revision, ScavengeOptions, Store, repair,
+    Direction, Error, ExpectedVersion, NewEvent, Position, RecordedEvent, RepairOptions,
+    RepairReport, Revision, ScavengeOptions, Store, repair,
 };
 use umbel_sim::Sim;
 
@@ -17,7 +17,7 @@ pub fn chunk(id: u64) -> PathBuf {
     PathBuf::from(format!("{FOLDER}/log/{id:08}.chunk"))
 }
 
-pub fn fix(sim: &Sim) -> RepairReport {
+pub fn repair_store(sim: &Sim) -> RepairReport {
     repair(&sim.env(), FOLDER.as_ref(), RepairOptions::default()).expect("repaired")
 }
 
@@ -45,7 +45,7 @@ pub fn fill(store: &Store, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// The events of one append, which come one behind the other with one time.
+/// The events of each append, which are adjacent and have the same time.
 fn appends(events: &[RecordedEvent]) -> Vec<&[RecordedEvent]> {
     // Each append of the specimen has ten numbers for its ids.
     let number = |event: &RecordedEvent| {
@@ -54,8 +54,8 @@ fn appends(events: &[RecordedEvent]) -> Vec<&[RecordedEvent]> {
     events.chunk_by(|one, other| number(one) == number(other)).collect()
 }
 
-/// Checks a repaired store: what there is was there before, whole appends and no others are
-/// missing, and only where the report says; it is whole, and takes appends.
+/// Checks a repaired store. Its events existed before; only whole appends are missing, and only
+/// where the report says; it is whole, and accepts appends.
 pub fn check(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let store = Store::open(FOLDER, options(sim)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let after = all(&store);
@@ -80,7 +80,7 @@ pub fn check(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &
         }
         found += there;
     }
-    assert_eq!(found, after.len(), "{what}: there are events that nobody wrote");
+    assert_eq!(found, after.len(), "{what}: there are events that were never written");
     for stream in ["cart-1", "cart-2", "order-1", "note"] {
         let wanted: Vec<_> = after.iter().filter(|event| event.stream == stream).collect();
         for direction in [Direction::Forwards, Direction::Backwards] {
@@ -101,43 +101,43 @@ pub fn check(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &
     let verified = store.verify().expect("verified");
     assert!(verified.damage.is_empty(), "{what}: {:?}", verified.damage);
     assert!(verified.index.damage.is_empty(), "{what}");
-    store.append("cart-9", Expected::NoStream, &[event(9_000_000)]).expect("appended");
+    store.append("cart-9", ExpectedVersion::NoStream, &[event(9_000_000)]).expect("appended");
     store.close().expect("closed");
-    let again = fix(sim);
-    assert!(again.is_whole(), "{what}: repaired twice: {again}");
+    let again = repair_store(sim);
+    assert!(again.is_undamaged(), "{what}: repaired twice: {again}");
 }
 
-/// The revision that the next event of a stream gets.
+/// Revision of the next event of a stream.
 pub fn next_revision(sim: &Sim, stream: &str) -> u64 {
     let store = Store::open(FOLDER, options(sim)).expect("opened");
-    let done = store.append(stream, Expected::Any, &[event(8_000_000)]).expect("appended");
+    let done = store.append(stream, ExpectedVersion::Any, &[event(8_000_000)]).expect("appended");
     store.close().expect("closed");
     done.first.expect("one event")
 }
 
 #[test]
-fn a_whole_store_is_left_as_it_is() {
+fn undamaged_store_is_unchanged() {
     let (sim, _) = specimen(1);
     let before: Vec<_> = sim.files().iter().map(|path| (path.clone(), sim.read(path))).collect();
-    let report = fix(&sim);
-    assert!(report.is_whole(), "{report}");
+    let report = repair_store(&sim);
+    assert!(report.is_undamaged(), "{report}");
     assert_eq!(report.to_string(), "");
     let after: Vec<_> = sim.files().iter().map(|path| (path.clone(), sim.read(path))).collect();
     assert_eq!(before, after);
 }
 
 #[test]
-fn one_damaged_event_costs_its_append_and_nothing_else() {
+fn one_damaged_event_loses_only_its_append() {
     let (sim, before) = specimen(2);
     let victim = before.iter().find(|event| event.position > 40_000 && event.stream == "note");
     let victim = victim.expect("there is one").clone();
     // In the middle of the data of the event.
     sim.flip(chunk(1), victim.position + 1000, 4);
     let dry = RepairOptions { dry_run: true, ..RepairOptions::default() };
-    let told = repair(&sim.env(), FOLDER.as_ref(), dry).expect("examined");
+    let dry_report = repair(&sim.env(), FOLDER.as_ref(), dry).expect("examined");
     assert!(!sim.files().iter().any(|path| path.to_string_lossy().contains("damaged")));
-    let report = fix(&sim);
-    assert_eq!(RepairReport { folder: None, ..report.clone() }, told);
+    let report = repair_store(&sim);
+    assert_eq!(RepairReport { folder: None, ..report.clone() }, dry_report);
     assert_eq!(report.folder.as_deref(), Some("damaged-1"));
     let [damaged] = &report.chunks[..] else { panic!("{report}") };
     let [lost] = &damaged.lost[..] else { panic!("{report}") };
@@ -154,24 +154,25 @@ fn one_damaged_event_costs_its_append_and_nothing_else() {
     assert_eq!(all(&store).len(), before.len() - 1 + 1);
 }
 
-/// The last revisions of a stream are not given again, whatever became of its last event.
+/// The last revisions of a stream are not assigned again, whatever happened to its last event.
 #[test]
-fn the_revision_of_a_lost_last_event_is_not_given_again() {
+fn revision_of_a_lost_last_event_is_not_reused() {
     let (sim, before) = specimen(3);
     let last = before.iter().rev().find(|event| event.stream == "note").expect("there is one");
     let id = chunk_of(&sim, last.position);
     sim.flip(chunk(id.0), last.position - id.1 + 500, 1);
-    let report = fix(&sim);
+    let report = repair_store(&sim);
     assert_eq!(report.streams.len(), 1, "{report}");
     check(&sim, &before, &report, "the last event of a stream");
     assert_eq!(next_revision(&sim, "note"), last.revision + 1);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    let expected = Expected::Exact(last.revision);
-    let refused = store.append("note", expected, &[event(5)]).expect_err("another came");
-    assert!(matches!(refused, Error::WrongExpected { .. }), "{refused}");
+    let expected = ExpectedVersion::Exact(last.revision);
+    let refused =
+        store.append("note", expected, &[event(5)]).expect_err("another event was appended");
+    assert!(matches!(refused, Error::WrongExpectedVersion { .. }), "{refused}");
 }
 
-/// The id of the chunk with a position, and the chunk's first position, by reading the files.
+/// Id of the chunk with a position, and the chunk's first position, read from the files.
 pub fn chunk_of(sim: &Sim, position: u64) -> (u64, u64) {
     let mut found = (0, 0);
     for id in 1..100 {
@@ -179,7 +180,7 @@ pub fn chunk_of(sim: &Sim, position: u64) -> (u64, u64) {
             continue;
         }
         let bytes = sim.read(chunk(id));
-        // The sequence of the first record is the position of the event behind its header.
+        // The sequence of the first record is the position of the event after its header.
         let sequence = u64::from_le_bytes(*bytes[80..].first_chunk().expect("eight bytes"));
         if sequence - 96 <= position {
             found = (id, sequence - 96);
@@ -189,7 +190,7 @@ pub fn chunk_of(sim: &Sim, position: u64) -> (u64, u64) {
 }
 
 #[test]
-fn flips_anywhere_in_the_log_cost_what_they_hit() {
+fn bit_flips_lose_only_the_appends_they_hit() {
     let (sim, before) = specimen(4);
     let mut losses = 0;
     for number in 0..120_u64 {
@@ -201,7 +202,7 @@ fn flips_anywhere_in_the_log_cost_what_they_hit() {
             let offset = (random >> 8) % damaged.read(&path).len() as u64;
             damaged.flip(&path, offset, 1 << (random % 8));
         }
-        let report = fix(&damaged);
+        let report = repair_store(&damaged);
         let what = format!("flips {number}");
         check(&damaged, &before, &report, &what);
         let lost: u64 = report.bytes_lost();
@@ -219,16 +220,16 @@ fn numbers(sim: &Sim, view: &str) -> BTreeMap<u64, u64> {
     read.map(|event| event.expect("readable").link).map(|l| (l.position, l.revision)).collect()
 }
 
-/// Whoever follows a view counts on the numbers in it.
+/// Readers of a view rely on the numbers in it.
 #[test]
-fn events_keep_their_numbers_in_views_over_a_loss_that_the_index_knew() {
+fn view_numbers_survive_a_loss_known_to_the_index() {
     let views = ["$ce-cart", "$et-Happened", "$et-Large", "$streams"];
     let (sim, before) = specimen(18);
     let wanted: Vec<_> = views.iter().map(|view| numbers(&sim, view)).collect();
     sim.flip(chunk(1), 30_000, 1);
     sim.flip(chunk(2), 10_000, 1);
     sim.remove(chunk(3));
-    let report = fix(&sim);
+    let report = repair_store(&sim);
     assert_eq!(report.chunks.len(), 3, "{report}");
     for (view, wanted) in views.iter().zip(wanted) {
         let found = numbers(&sim, view);
@@ -241,23 +242,23 @@ fn events_keep_their_numbers_in_views_over_a_loss_that_the_index_knew() {
 }
 
 #[test]
-fn sectors_of_zeros_cost_what_stood_there() {
+fn zeroed_sectors_lose_only_their_events() {
     let (sim, before) = specimen(5);
     for offset in (0..60_000).step_by(4096) {
         let damaged = sim.clone_disk();
         damaged.zero_sector(chunk(2), offset);
         damaged.zero_sector(chunk(2), (offset + 20_000) % 60_000);
-        let report = fix(&damaged);
+        let report = repair_store(&damaged);
         check(&damaged, &before, &report, &format!("zeros at {offset}"));
         assert!(report.bytes_lost() <= 4 * 3300, "{report}");
     }
 }
 
 #[test]
-fn a_missing_chunk_an_empty_one_and_a_short_one_leave_gaps() {
+fn missing_empty_and_short_chunks_leave_gaps() {
     let (sim, before) = specimen(6);
     type Harm = fn(&Sim);
-    let harms: [(&str, Harm); 6] = [
+    let damages: [(&str, Harm); 6] = [
         ("missing", |sim| sim.remove(chunk(2))),
         ("empty", |sim| sim.truncate(chunk(2), 0)),
         ("short", |sim| sim.truncate(chunk(2), 30_000)),
@@ -271,11 +272,11 @@ fn a_missing_chunk_an_empty_one_and_a_short_one_leave_gaps() {
             sim.remove(chunk(last));
         }),
     ];
-    for (name, harm) in harms {
+    for (name, damage_fn) in damages {
         let damaged = sim.clone_disk();
-        harm(&damaged);
-        let report = fix(&damaged);
-        // What has another's name is read all the same.
+        damage_fn(&damaged);
+        let report = repair_store(&damaged);
+        // Misnamed files are read all the same.
         let is_saved = name == "swapped";
         assert!(!report.chunks.is_empty(), "{name}: {report}");
         assert_eq!(report.streams.is_empty(), is_saved, "{name}: {report}");
@@ -299,37 +300,37 @@ pub fn without_filter(sim: &Sim) {
 }
 
 #[test]
-fn an_index_that_is_damaged_is_moved_aside_and_made_anew() {
+fn damaged_index_is_moved_aside_and_rebuilt() {
     let (sim, before) = specimen(9);
     let tables = |path: &PathBuf| path.starts_with("/events/index") && sim.read(path).len() > 500;
     for path in sim.files().iter().filter(|path| tables(path)) {
         let damaged = sim.clone_disk();
         damaged.flip(path, 200, 1);
-        let report = fix(&damaged);
-        if !report.is_whole() {
+        let report = repair_store(&damaged);
+        if !report.is_undamaged() {
             assert!(report.index.is_some() && report.chunks.is_empty(), "{report}");
             assert!(damaged.files().iter().any(|p| p.starts_with("/events/damaged-1/index")));
         }
         check(&damaged, &before, &report, &path.display().to_string());
     }
-    for gone in ["/events/index", "/events/existence"] {
+    for directory in ["/events/index", "/events/existence"] {
         let damaged = sim.clone_disk();
-        for path in damaged.files().iter().filter(|path| path.starts_with(gone)) {
+        for path in damaged.files().iter().filter(|path| path.starts_with(directory)) {
             damaged.remove(path);
         }
-        let report = fix(&damaged);
-        check(&damaged, &before, &report, gone);
+        let report = repair_store(&damaged);
+        check(&damaged, &before, &report, directory);
     }
 }
 
-/// Without the index only the events around a loss tell what is lost.
+/// Without the index only the events around a loss show what is lost.
 #[test]
-fn without_an_index_the_events_around_a_loss_tell_of_it() {
+fn loss_is_inferred_from_neighbors_without_index() {
     let (sim, before) = specimen(10);
     without_index(&sim);
     let victim = before.iter().find(|e| e.position > 40_000 && e.stream == "note").expect("one");
     sim.flip(chunk(1), victim.position + 1000, 4);
-    let report = fix(&sim);
+    let report = repair_store(&sim);
     assert_eq!(report.index_through, None, "{report}");
     let [lost] = &report.streams[..] else { panic!("{report}") };
     assert_eq!((&lost.stream[..], lost.is_certain), ("note", false));
@@ -338,7 +339,7 @@ fn without_an_index_the_events_around_a_loss_tell_of_it() {
 }
 
 #[test]
-fn a_store_that_is_open_and_a_folder_without_one_are_refused() {
+fn open_store_and_empty_directory_are_rejected() {
     let (sim, _) = specimen(11);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
     let refused = repair(&sim.env(), FOLDER.as_ref(), RepairOptions::default());
@@ -350,11 +351,11 @@ fn a_store_that_is_open_and_a_folder_without_one_are_refused() {
 }
 
 #[test]
-fn damaged_chunks_that_were_scavenged_keep_what_can_be_read() {
+fn damaged_scavenged_chunks_keep_readable_events() {
     let (sim, _) = specimen(14);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
     let metadata = NewEvent::json(id(6_000_000), "$metadata", br#"{"$maxCount":20}"#);
-    store.append("$$note", Expected::Any, &[metadata]).expect("metadata");
+    store.append("$$note", ExpectedVersion::Any, &[metadata]).expect("metadata");
     store.flush().expect("flushed");
     store
         .scavenge(&ScavengeOptions { busy_percent: 100, ..ScavengeOptions::default() })
@@ -362,21 +363,21 @@ fn damaged_chunks_that_were_scavenged_keep_what_can_be_read() {
     let before = all(&store);
     store.close().expect("closed");
     let files = sim.files();
-    let packed: Vec<_> =
+    let scavenged: Vec<_> =
         files.iter().filter(|path| path.to_string_lossy().contains("-000001.chunk")).collect();
-    assert!(packed.len() > 1, "{files:?}");
+    assert!(scavenged.len() > 1, "{files:?}");
     let mut losses = 0;
-    for path in packed {
+    for path in scavenged {
         let len = sim.read(path).len() as u64;
         for offset in [0, 30, 70, 100, len / 3, len / 2, len - 200, len - 60, len - 4] {
-            for is_table_lost in [false, true] {
+            for is_manifest_lost in [false, true] {
                 let damaged = sim.clone_disk();
                 damaged.flip(path, offset, 1);
-                if is_table_lost {
+                if is_manifest_lost {
                     damaged.remove("/events/CHUNKS");
                 }
-                let report = fix(&damaged);
-                let what = format!("{} at {offset}, {is_table_lost}", path.display());
+                let report = repair_store(&damaged);
+                let what = format!("{} at {offset}, {is_manifest_lost}", path.display());
                 check_single(&damaged, &before, &report, &what);
                 losses += u64::from(report.bytes_lost() > 0);
             }
@@ -385,7 +386,7 @@ fn damaged_chunks_that_were_scavenged_keep_what_can_be_read() {
     assert!(losses > 10, "{losses}");
 }
 
-/// As [`check`], where events stand for themselves.
+/// As [`check`], for events that are single appends.
 fn check_single(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let store = Store::open(FOLDER, options(sim)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let after = all(&store);
@@ -393,13 +394,13 @@ fn check_single(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what
     let ranges: Vec<_> = report.chunks.iter().flat_map(|chunk| &chunk.lost).collect();
     for event in before.iter().filter(|event| !after.contains(event)) {
         let at = event.position;
-        let is_told = ranges.iter().any(|range| range.from.0 <= at && at < range.to.0);
-        assert!(is_told, "{what}: {event:?}: {report}");
+        let is_reported = ranges.iter().any(|range| range.from.0 <= at && at < range.to.0);
+        assert!(is_reported, "{what}: {event:?}: {report}");
     }
     assert!(before.len() - after.len() < 3, "{what}: {report}");
     let verified = store.verify().expect("verified");
     assert!(verified.damage.is_empty(), "{what}: {:?}", verified.damage);
     store.close().expect("closed");
-    let again = fix(sim);
-    assert!(again.is_whole(), "{what}: repaired twice: {again}");
+    let again = repair_store(sim);
+    assert!(again.is_undamaged(), "{what}: repaired twice: {again}");
 }

@@ -1,57 +1,57 @@
-//! Repairs of stores whose table, end or neighbours are not what they were, and of what somebody
-//! made to be misread.
+//! Repairs of stores with an unexpected manifest, end or neighbors, and of forged contents.
 
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, RepairOptions, Revision, Store, left_out, repair,
+    Direction, Error, ExpectedVersion, NewEvent, RepairOptions, Revision, Store, find_unrecovered,
+    repair,
 };
 use umbel_sim::Sim;
 
-use super::repairs::{
-    FOLDER, check, chunk, chunk_of, fill, fix, next_revision, specimen, without, without_filter,
-    without_index,
+use super::repair::{
+    FOLDER, check, chunk, chunk_of, fill, next_revision, repair_store, specimen, without,
+    without_filter, without_index,
 };
 use super::support::{all, append, append_large, event, id, options};
 
-/// A stream that ended for good stays ended, and metadata that is lost is what it was before.
+/// A tombstoned stream stays tombstoned, and lost metadata falls back to the previous metadata.
 #[test]
-fn lost_tombstones_and_metadata_leave_what_the_index_knows_of_them() {
+fn lost_tombstones_and_metadata_keep_indexed_state() {
     let sim = Sim::new(19);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     append(&store, "ended", 0..3);
     append(&store, "cart-1", 10..20);
     let metadata = |number, text: &'static str| {
         let event = NewEvent::json(id(number), "$metadata", text.as_bytes());
-        store.append("$$cart-1", Expected::Any, &[event]).expect("metadata");
+        store.append("$$cart-1", ExpectedVersion::Any, &[event]).expect("metadata");
     };
     metadata(100, r#"{"$maxCount":5}"#);
     metadata(101, r#"{"$maxCount":2}"#);
-    store.tombstone("ended", Expected::Any).expect("ended");
+    store.tombstone("ended", ExpectedVersion::Any).expect("ended");
     append(&store, "cart-2", 20..22);
     let before = all(&store);
     store.close().expect("closed");
     let ending = before.iter().rfind(|event| event.stream == "ended").expect("a tombstone");
-    let said = before.iter().rfind(|event| event.stream == "$$cart-1").expect("metadata");
-    for event in [ending, said] {
+    let metadata_event = before.iter().rfind(|event| event.stream == "$$cart-1").expect("metadata");
+    for event in [ending, metadata_event] {
         sim.flip(chunk(1), event.position + 20, 1);
     }
-    let report = fix(&sim);
+    let report = repair_store(&sim);
     let streams: Vec<_> = report.streams.iter().map(|lost| &lost.stream[..]).collect();
     assert_eq!(streams, ["$$cart-1", "ended"], "{report}");
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    let refused = store.append("ended", Expected::Any, &[event(200)]).expect_err("it ended");
-    assert!(matches!(refused, Error::Deleted { .. }), "{refused}");
+    let refused = store.append("ended", ExpectedVersion::Any, &[event(200)]).expect_err("it ended");
+    assert!(matches!(refused, Error::StreamDeleted { .. }), "{refused}");
     let read = |stream: &str| store.read(stream, Revision::START, Direction::Forwards).count();
     assert_eq!((read("cart-1"), read("cart-2")), (5, 2));
     let verified = store.verify().expect("verified");
     assert!(verified.damage.is_empty(), "{:?}", verified.damage);
-    store.delete("cart-1", Expected::Any).expect("deleted");
+    store.delete("cart-1", ExpectedVersion::Any).expect("deleted");
     assert_eq!(read("cart-1"), 0);
 }
 
-/// Chunks of two stores with the same id can have the same positions. The seal in the table tells
-/// them apart where the file is whole, and the index where it is damaged, too.
+/// Chunks of two stores with the same id can have the same positions. The seal in the manifest
+/// distinguishes whole files, and the index also damaged ones.
 #[test]
-fn a_chunk_of_another_store_is_moved_aside() {
+fn chunk_of_another_store_is_moved_aside() {
     let (sim, before) = specimen(7);
     let other = Sim::new(70);
     let store = Store::open(FOLDER, options(&other)).expect("a new store");
@@ -68,16 +68,16 @@ fn a_chunk_of_another_store_is_moved_aside() {
         if is_damaged {
             mixed.flip(chunk(2), 5000, 1);
         }
-        let report = fix(&mixed);
+        let report = repair_store(&mixed);
         assert!(mixed.has("/events/damaged-1/00000002.chunk"), "{what}");
         assert_eq!(report.chunks[0].events_saved, 0, "{what}: {report}");
         check(&mixed, &before, &report, &what);
     }
 }
 
-/// A store that was killed: nobody ended its last chunk, and the index lacks what came last.
+/// A killed store: its last chunk has no recorded end, and the index lacks the last events.
 #[test]
-fn a_store_that_was_not_closed_is_repaired_as_well() {
+fn unclosed_store_is_repaired() {
     for seed in 0..30_u64 {
         let sim = Sim::new(100 + seed);
         let store = Store::open(FOLDER, options(&sim)).expect("a new store");
@@ -87,7 +87,7 @@ fn a_store_that_was_not_closed_is_repaired_as_well() {
         store.sync().expect("synced");
         fill(&store, 100..140);
         store.sync().expect("synced");
-        // Its record tells that everything before it was durable.
+        // Its record shows that everything before it was durable.
         append(&store, "cart-1", 1400..1401);
         let before = all(&store);
         let killed = sim.kill_image();
@@ -95,17 +95,17 @@ fn a_store_that_was_not_closed_is_repaired_as_well() {
         let (id, start) = chunk_of(&killed, event.position);
         killed.flip(chunk(id), event.position - start + 80, 1);
         let refused = Store::open(FOLDER, options(&killed.clone_disk()));
-        let report = fix(&killed);
-        assert!(refused.is_err() || !report.is_whole(), "{seed}");
+        let report = repair_store(&killed);
+        assert!(refused.is_err() || !report.is_undamaged(), "{seed}");
         let lost: u64 = report.bytes_lost();
         assert!(lost > 0 && lost < 3400, "{seed}: {report}");
         check(&killed, &before, &report, &format!("killed {seed}"));
     }
 }
 
-/// A chunk that was torn before it was ended, and events behind it that had been made durable.
+/// A chunk that was torn before its end, with events after it that had been made durable.
 #[test]
-fn durable_events_behind_a_torn_chunk_are_saved() {
+fn durable_events_after_a_torn_chunk_are_salvaged() {
     let sim = Sim::new(15);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     fill(&store, 0..60);
@@ -124,22 +124,22 @@ fn durable_events_behind_a_torn_chunk_are_saved() {
     let before = all(&store);
     let killed = sim.kill_image();
     let len = killed.read(chunk(3)).len() as u64;
-    // The end of the chunk before never reached the disk.
+    // The end of the previous chunk never reached the disk.
     for sector in (len * 3 / 4 / 512..len / 512).map(|sector| sector * 512) {
         killed.zero_sector(chunk(3), sector);
     }
     let refused = Store::open(FOLDER, options(&killed.clone_disk())).expect_err("damaged");
-    let report = fix(&killed);
+    let report = repair_store(&killed);
     assert!(!report.chunks.is_empty(), "{refused}: {report}");
-    check(&killed, &before, &report, "behind a torn chunk");
+    check(&killed, &before, &report, "after a torn chunk");
     let after = all(&Store::open(FOLDER, options(&killed)).expect("opened"));
     let newest = &before[before.len() - 1];
     assert!(after.contains(newest), "{report}");
 }
 
-/// The chunk that was written lost its end, of which no record tells; the index does.
+/// The active chunk lost its end, which only the index shows.
 #[test]
-fn a_chunk_that_was_cut_keeps_the_revisions_that_the_index_knows() {
+fn truncated_chunk_keeps_indexed_revisions() {
     let sim = Sim::new(23);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     fill(&store, 0..30);
@@ -151,16 +151,16 @@ fn a_chunk_that_was_cut_keeps_the_revisions_that_the_index_knows() {
     killed.truncate(chunk(id), before[cut].position - start);
     let refused = Store::open(FOLDER, options(&killed.clone_disk())).expect_err("cut");
     assert!(refused.to_string().contains("the index holds events"), "{refused}");
-    let report = fix(&killed);
-    assert!(report.is_loss() && report.streams.iter().all(|lost| lost.is_certain), "{report}");
+    let report = repair_store(&killed);
+    assert!(report.has_loss() && report.streams.iter().all(|lost| lost.is_certain), "{report}");
     check(&killed, &before, &report, "cut");
     let last = before.iter().rfind(|event| event.stream == "cart-1").expect("events");
     assert_eq!(next_revision(&killed, "cart-1"), last.revision + 1);
 }
 
-/// All of the log is an older copy, and the index is not.
+/// The whole log is an older copy, and the index is not.
 #[test]
-fn a_log_that_lost_its_end_keeps_the_revisions_that_the_index_knows() {
+fn truncated_log_keeps_indexed_revisions() {
     let sim = Sim::new(17);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     fill(&store, 0..40);
@@ -179,15 +179,15 @@ fn a_log_that_lost_its_end_keeps_the_revisions_that_the_index_knows() {
     sim.env().files.sync_dir("/events/log".as_ref()).expect("synced");
     sim.replace("/events/CHUNKS", &older.read("/events/CHUNKS"));
     Store::open(FOLDER, options(&sim.clone_disk())).expect_err("ahead");
-    let report = fix(&sim);
-    assert!(report.is_loss() && report.streams.iter().all(|lost| lost.is_certain), "{report}");
+    let report = repair_store(&sim);
+    assert!(report.has_loss() && report.streams.iter().all(|lost| lost.is_certain), "{report}");
     check(&sim, &before, &report, "an older log");
     let last = before.iter().rev().find(|event| event.stream == "note").expect("events");
     assert_eq!(next_revision(&sim, "note"), last.revision + 1);
 }
 
 #[test]
-fn an_older_copy_of_the_table_is_noticed() {
+fn older_chunk_manifest_is_detected() {
     let sim = Sim::new(16);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     fill(&store, 0..40);
@@ -199,18 +199,21 @@ fn an_older_copy_of_the_table_is_noticed() {
     store.close().expect("closed");
     sim.replace("/events/CHUNKS", &older);
     Store::open(FOLDER, options(&sim.clone_disk())).expect_err("an older copy");
-    let report = fix(&sim);
-    assert!(report.table.as_ref().is_some_and(|table| table.contains("older copy")), "{report}");
+    let report = repair_store(&sim);
+    assert!(
+        report.manifest.as_ref().is_some_and(|manifest| manifest.contains("older copy")),
+        "{report}"
+    );
     assert_eq!(report.bytes_lost(), 0, "{report}");
-    check(&sim, &before, &report, "an older table");
+    check(&sim, &before, &report, "an older manifest");
     let after = all(&Store::open(FOLDER, options(&sim)).expect("opened"));
     assert_eq!(after.len(), before.len() + 1);
 }
 
 #[test]
-fn the_table_is_made_anew_from_the_chunks() {
+fn chunk_manifest_is_rebuilt_from_chunks() {
     type Harm = fn(&Sim);
-    let harms: [(&str, Harm); 4] = [
+    let damages: [(&str, Harm); 4] = [
         ("missing", |sim| sim.remove("/events/CHUNKS")),
         ("flipped", |sim| sim.flip("/events/CHUNKS", 20, 1)),
         ("empty", |sim| sim.truncate("/events/CHUNKS", 0)),
@@ -220,28 +223,28 @@ fn the_table_is_made_anew_from_the_chunks() {
         }),
     ];
     let (sim, before) = specimen(8);
-    for (name, harm) in harms {
+    for (name, damage_fn) in damages {
         let damaged = sim.clone_disk();
-        harm(&damaged);
-        let report = fix(&damaged);
-        assert!(report.table.is_some(), "{name}: {report}");
+        damage_fn(&damaged);
+        let report = repair_store(&damaged);
+        assert!(report.manifest.is_some(), "{name}: {report}");
         check(&damaged, &before, &report, name);
         let lost = report.bytes_lost();
         assert_eq!(lost > 0, name.starts_with("with"), "{name}: {report}");
         assert!(lost < 4000, "{name}: {report}");
-        // No position is given twice.
+        // No position is assigned twice.
         let store = Store::open(FOLDER, options(&damaged)).expect("opened");
-        let done = store.append("cart-1", Expected::Any, &[event(7)]).expect("appended");
+        let done = store.append("cart-1", ExpectedVersion::Any, &[event(7)]).expect("appended");
         let last = before.last().expect("events").position;
         assert!(done.position.is_some_and(|at| at > last + (1 << 39)), "{name}: {done:?}");
     }
 }
 
-/// Only the table knows where a chunk ended. Without it, one that was cut, or had a hole of zeros,
-/// was taken for one that ended there: what had stood behind was lost, and the repair said that
-/// nothing was.
+/// Regression: only the manifest knows where a chunk ended. Without it, a truncated chunk, or one
+/// with a hole of zeros, was taken for one that ended there. The rest was lost, and the repair
+/// reported no loss.
 #[test]
-fn a_chunk_that_was_cut_is_noticed_without_the_table() {
+fn truncated_chunk_is_detected_without_manifest() {
     let (sim, before) = specimen(11);
     for has_index in [true, false] {
         let damaged = sim.clone_disk();
@@ -250,18 +253,18 @@ fn a_chunk_that_was_cut_is_noticed_without_the_table() {
         if !has_index {
             without_index(&damaged);
         }
-        let report = fix(&damaged);
-        assert!(report.is_loss() && report.bytes_lost() > 4000, "{report}");
+        let report = repair_store(&damaged);
+        assert!(report.has_loss() && report.bytes_lost() > 4000, "{report}");
         check(&damaged, &before, &report, "cut");
     }
 }
 
-/// What somebody put into an event's data, made to look like an append, is not taken for one.
+/// Data of an event that a client forged to look like an append is not taken for one.
 #[test]
-fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
+fn forged_append_in_event_data_is_rejected() {
     let plain = Sim::new(12);
     let forger = Sim::new(13);
-    // Learn what an append at the forged place would look like.
+    // Finds what an append at the forged offset would look like.
     let inner = 96 + 72 + 4 + 5 + 11;
     let inner = (inner as u64).next_multiple_of(8);
     let store = Store::open(FOLDER, options(&forger)).expect("a new store");
@@ -279,7 +282,7 @@ fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
     data.extend_from_slice(&image.1);
     data.resize(3000, 7);
     let evil = NewEvent::binary(id(1), "Large", &data);
-    store.append("evil", Expected::Any, &[evil]).expect("appended");
+    store.append("evil", ExpectedVersion::Any, &[evil]).expect("appended");
     append(&store, "cart-1", 20..24);
     let before = all(&store);
     store.close().expect("closed");
@@ -288,7 +291,7 @@ fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
     damaged.flip(chunk(1), 64, 1);
     damaged.flip(chunk(1), 105, 64);
     without_index(&damaged);
-    let report = fix(&damaged);
+    let report = repair_store(&damaged);
     check(&damaged, &before, &report, "a forged append");
     assert!(report.chunks[0].lost[0].unproven > 0, "the image is one of an append: {report}");
     let accepting = plain.clone_disk();
@@ -298,15 +301,15 @@ fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
     let options_ = RepairOptions { accept_unproven: true, ..RepairOptions::default() };
     repair(&accepting.env(), FOLDER.as_ref(), options_).expect("repaired");
     let store = Store::open(FOLDER, options(&accepting)).expect("opened");
-    assert!(all(&store).iter().any(|event| event.stream == "fake"), "taken, as was asked for");
+    assert!(all(&store).iter().any(|event| event.stream == "fake"), "accepted, as requested");
 }
 
-/// One bad byte in the chunk that was written when the process was killed: opening would leave out
-/// all that stands behind, so it is said, kept aside, and can be taken back.
+/// One bad byte in the chunk that was active at the kill: the open would skip everything after it.
+/// So the repair reports it and keeps it aside, and it can be restored.
 #[test]
-fn what_stands_behind_damage_in_the_open_chunk_is_kept() {
-    for (victim, is_table_lost) in [(0, false), (20, false), (20, true), (0, true)] {
-        let what = format!("event {victim} damaged, table lost: {is_table_lost}");
+fn appends_after_damage_in_the_active_chunk_are_kept() {
+    for (victim, is_manifest_lost) in [(0, false), (20, false), (20, true), (0, true)] {
+        let what = format!("event {victim} damaged, manifest lost: {is_manifest_lost}");
         let sim = Sim::new(33);
         let store = Store::open(FOLDER, options(&sim)).expect("a new store");
         append(&store, "cart-1", 0..60);
@@ -320,25 +323,28 @@ fn what_stands_behind_damage_in_the_open_chunk_is_kept() {
         killed.flip(chunk(1), hit.position + 8, 1);
         let damaged = killed.read(chunk(1));
         let opened = killed.clone_disk();
-        if is_table_lost {
+        if is_manifest_lost {
             killed.remove("/events/CHUNKS");
             without_index(&killed);
         } else {
-            let said = left_out(&killed.env(), FOLDER.as_ref()).expect("looked at");
-            assert!(said.len() == 1 && said[0].contains("34 whole appends"), "{what}: {said:?}");
+            let sentences = find_unrecovered(&killed.env(), FOLDER.as_ref()).expect("examined");
+            assert!(
+                sentences.len() == 1 && sentences[0].contains("34 whole appends"),
+                "{what}: {sentences:?}"
+            );
         }
         let accepting = killed.clone_disk();
-        let report = fix(&killed);
-        assert!(report.is_loss() && report.bytes_lost() < 9_000, "{what}: {report}");
+        let report = repair_store(&killed);
+        assert!(report.has_loss() && report.bytes_lost() < 9_000, "{what}: {report}");
         assert_eq!(killed.read("/events/damaged-1/00000001.chunk"), damaged, "{what}");
         check(&killed, &before, &report, &what);
-        // Opened without a repair, the bytes stay where they are, or beside.
+        // An open without a repair leaves the bytes in place or beside.
         let store = Store::open(FOLDER, options(&opened)).expect("opened");
         assert!(all(&store).is_empty(), "{what}: the first append was all before the damage");
         store.close().expect("closed");
         let is_kept = opened.files().iter().any(|path| opened.read(path) == damaged);
         assert!(is_kept, "{what}: {:?}", opened.files());
-        // Taken back, all but what was hit is there.
+        // After the restore everything but the damaged event is there.
         let options = RepairOptions { accept_unproven: true, ..RepairOptions::default() };
         let report = repair(&accepting.env(), FOLDER.as_ref(), options).expect("repaired");
         let saved: u64 = report.chunks.iter().map(|chunk| chunk.events_saved).sum();
@@ -347,30 +353,30 @@ fn what_stands_behind_damage_in_the_open_chunk_is_kept() {
     }
 }
 
-/// A chunk of which nothing but zeros is left is as good as missing, also where table and index
-/// are gone with it.
+/// A chunk with only zeros counts as missing, also without the manifest and the index.
 #[test]
-fn a_chunk_of_zeros_is_a_missing_one() {
+fn zeroed_chunk_counts_as_missing() {
     let (sim, before) = specimen(41);
-    for (id, has_table) in [(2, true), (2, false)] {
+    for (id, has_manifest) in [(2, true), (2, false)] {
         let zeroed = sim.clone_disk();
         let len = zeroed.read(chunk(id)).len();
         zeroed.replace(chunk(id), &vec![0; len]);
-        if !has_table {
+        if !has_manifest {
             zeroed.remove("/events/CHUNKS");
             without_index(&zeroed);
         }
-        let what = format!("chunk {id}, table: {has_table}");
-        let report = fix(&zeroed);
-        assert!(report.is_loss() && report.bytes_lost() > 4000, "{what}: {report}");
+        let what = format!("chunk {id}, manifest: {has_manifest}");
+        let report = repair_store(&zeroed);
+        assert!(report.has_loss() && report.bytes_lost() > 4000, "{what}: {report}");
         check(&zeroed, &before, &report, &what);
     }
 }
 
-/// Without table and index the existence filter tells up to where the log went; without that
-/// nothing does. The report said so, and the exit code that nothing was lost.
+/// Regression: without manifest and index the existence filter shows how far the log reached;
+/// without the filter nothing does. The report said so, but the exit code meant that nothing was
+/// lost.
 #[test]
-fn that_the_last_chunks_may_be_missing_is_said() {
+fn possibly_missing_last_chunks_are_reported() {
     let (sim, before) = specimen(42);
     sim.remove("/events/CHUNKS");
     without_index(&sim);
@@ -383,21 +389,21 @@ fn that_the_last_chunks_may_be_missing_is_said() {
         for disk in [&whole, &cut].into_iter().filter(|_| !has_filter) {
             without_filter(disk);
         }
-        let (report, text) = (fix(&cut), "whether there were chunks behind the last");
-        assert!(report.is_loss() && report.is_end_unknown != has_filter, "{report:?}");
+        let (report, text) = (repair_store(&cut), "not known whether chunks followed the last one");
+        assert!(report.has_loss() && report.is_end_unknown != has_filter, "{report:?}");
         assert_eq!(report.to_string().contains(text), !has_filter, "{report}");
         if has_filter {
             check(&cut, &before, &report, "the existence filter knew of more");
         }
-        let report = fix(&whole);
-        assert_eq!((report.is_loss(), report.bytes_lost()), (!has_filter, 0), "{report}");
+        let report = repair_store(&whole);
+        assert_eq!((report.has_loss(), report.bytes_lost()), (!has_filter, 0), "{report}");
         check(&whole, &before, &report, "nothing is missing");
     }
 }
 
-/// A file that somebody made huge is not read to its end.
+/// A file of a forged huge size is not read to its end.
 #[test]
-fn a_file_that_is_too_long_for_a_chunk_is_said_to_be() {
+fn overlong_chunk_file_is_reported() {
     let sim = Sim::new(43);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     append(&store, "cart-1", 0..6);
@@ -406,7 +412,7 @@ fn a_file_that_is_too_long_for_a_chunk_is_said_to_be() {
     killed.extend(chunk(1), &vec![0; 129 << 20]);
     let refused = Store::open(FOLDER, options(&killed.clone_disk())).expect_err("too long");
     assert!(refused.to_string().contains("no chunk has more than"), "{refused}");
-    let report = fix(&killed);
+    let report = repair_store(&killed);
     assert!(report.chunks[0].reason.contains("no chunk has more than"), "{report}");
     check(&killed, &before, &report, "too long");
 }

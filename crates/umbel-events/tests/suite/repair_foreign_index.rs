@@ -1,15 +1,15 @@
 //! Repairs of stores with an index of another store, or with one that only looks like that.
 
-use umbel_events::{Expected, RepairReport, Store};
+use umbel_events::{ExpectedVersion, RepairReport, Store};
 use umbel_sim::Sim;
 
-use super::repairs::{FOLDER, check, chunk, fill, fix, specimen};
-use super::repairs_exchanged::{TABLE, last_chunk};
-use super::repairs_misled::{files, put};
-use super::scavenging;
+use super::repair::{FOLDER, check, chunk, fill, repair_store, specimen};
+use super::repair_swapped_files::{MANIFEST, last_chunk};
+use super::repair_unexpected_files::{files, put};
+use super::scavenge;
 use super::support::{all, append, append_large, options};
 
-/// Has the index know nothing of the events before a position, but where they are the last ones.
+/// Removes from the index the events before a position, except last events of streams.
 fn forget_before(sim: &Sim, position: u64) {
     let options = umbel::Options { env: sim.env(), background_threads: 0, ..Default::default() };
     let db = umbel::Db::open("/events/index", options).expect("the index");
@@ -29,7 +29,7 @@ fn forget_before(sim: &Sim, position: u64) {
     db.close().expect("closed");
 }
 
-/// The index of one store is put into the other.
+/// Replaces the index of one store by that of the other.
 fn with_index_of(sim: &Sim, other: &Sim) {
     for (path, _) in files(sim, "/events/index") {
         sim.remove(path);
@@ -39,10 +39,10 @@ fn with_index_of(sim: &Sim, other: &Sim) {
     }
 }
 
-/// No stream of the other store's index ended in a chunk that was whole: nothing spoke against it,
-/// and it was believed. The store did not pass `verify` after its repair.
+/// Regression: no stream of the other store's index ended in a whole chunk. Nothing contradicted
+/// the index, and it was trusted. The store did not pass `verify` after its repair.
 #[test]
-fn an_index_is_not_believed_because_nothing_speaks_against_it() {
+fn index_without_contradiction_is_not_trusted() {
     let (sim, before) = specimen(70);
     let (last, mut all_lost) = (last_chunk(&sim, &before), Vec::new());
     for (others, damaged) in [(220..900, vec![]), (0..30, vec![1]), (0..30, (1..=last).collect())] {
@@ -53,14 +53,14 @@ fn an_index_is_not_believed_because_nothing_speaks_against_it() {
         append_large(&store, "first", 1, 900);
         fill(&store, 0..end);
         if first > 0 {
-            // All of its streams end behind the end of this store's log.
+            // All of its streams end after the end of this store's log.
             assert!(all(&store).len() > 2 * before.len(), "{what}");
         }
         store.close().expect("closed");
         let mixed = sim.clone_disk();
         with_index_of(&mixed, &other);
         damaged.iter().for_each(|id| mixed.flip(chunk(*id), 20_000, 1));
-        let report: RepairReport = fix(&mixed);
+        let report: RepairReport = repair_store(&mixed);
         let reason = report.index.as_deref().unwrap_or_default();
         assert!(reason.contains("another store"), "{what}: {report}");
         check(&mixed, &before, &report, &what);
@@ -69,35 +69,36 @@ fn an_index_is_not_believed_because_nothing_speaks_against_it() {
     assert_eq!(all_lost[0], 0, "nothing was damaged");
 }
 
-/// Opened with the index of another store, which no open does any more, a store put its own later
-/// events into that. The index agreed with later chunks then and knew nothing of the first, which
-/// are to the bit what the table says, and these were given up for another store's.
+/// Regression: opened with the index of another store, which no open does any more, a store put its
+/// own later events into it. The index then agreed with later chunks and knew nothing of the first
+/// ones. These match the manifest to the bit, but were taken for another store's.
 #[test]
-fn an_index_that_is_partly_anothers_costs_no_event() {
+fn partly_foreign_index_loses_no_event() {
     let (sim, _) = specimen(83);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    store.delete("cart-2", Expected::Any).expect("deleted");
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    store.delete("cart-2", ExpectedVersion::Any).expect("deleted");
+    store.scavenge(&scavenge::all()).expect("scavenged");
     let before = all(&store);
     store.close().expect("closed");
     forget_before(&sim, before[before.len() / 2].position);
-    for has_table in [true, false] {
+    for has_manifest in [true, false] {
         let mixed = sim.clone_disk();
-        if !has_table {
-            mixed.remove(TABLE);
+        if !has_manifest {
+            mixed.remove(MANIFEST);
         }
-        let report = fix(&mixed);
-        let what = format!("table: {has_table}");
-        assert!(report.index.is_some() && !report.is_loss(), "{what}: {report}");
+        let report = repair_store(&mixed);
+        let what = format!("manifest: {has_manifest}");
+        assert!(report.index.is_some() && !report.has_loss(), "{what}: {report}");
         let after = all(&Store::open(FOLDER, options(&mixed)).expect("opened"));
         assert_eq!(after, before, "{what}");
     }
 }
 
-/// A whole chunk of another store in the place of the one that nobody ended, which no seal tells
-/// apart: the index was rejected for it, and the other store's events were this store's.
+/// Regression: a whole chunk of another store replaced the one without a recorded end, which no
+/// seal identifies. The index was rejected for it, and the other store's events became this
+/// store's.
 #[test]
-fn an_index_that_agrees_with_one_chunk_denies_another_stores() {
+fn index_that_matches_one_chunk_rejects_a_foreign_chunk() {
     let sim = Sim::new(77);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     fill(&store, 0..90);
@@ -111,15 +112,15 @@ fn an_index_that_agrees_with_one_chunk_denies_another_stores() {
     append_large(&store, "first", 1, 7_000);
     fill(&store, 0..90);
     killed.replace(chunk(last), &other.kill_image().read(chunk(last)));
-    let report = fix(&killed);
-    assert!(report.is_loss(), "{report}");
+    let report = repair_store(&killed);
+    assert!(report.has_loss(), "{report}");
     check(&killed, &before, &report, "another store's open chunk");
 }
 
-/// The index has the only event of a stream with the stream and not among its events: a store with
-/// many such streams looked as if its index knew none of its events.
+/// Regression: the index keeps the only event of a stream with the stream and not among its events.
+/// A store with many such streams looked as if its index knew none of its events.
 #[test]
-fn streams_of_one_event_are_known_to_their_index() {
+fn single_event_streams_identify_their_index() {
     let sim = Sim::new(86);
     let store = Store::open(FOLDER, options(&sim)).expect("a new store");
     for number in 0..300 {
@@ -127,10 +128,10 @@ fn streams_of_one_event_are_known_to_their_index() {
     }
     let before = all(&store);
     store.close().expect("closed");
-    let report = fix(&sim);
-    assert!(report.is_whole(), "{report}");
+    let report = repair_store(&sim);
+    assert!(report.is_undamaged(), "{report}");
     sim.flip(chunk(1), 20_000, 1);
-    let report = fix(&sim);
+    let report = repair_store(&sim);
     assert!(report.index_through.is_some() && report.streams.len() == 1, "{report}");
     check(&sim, &before, &report, "one damaged event");
 }

@@ -1,16 +1,16 @@
-//! Repairs of stores into which somebody put what is of another time, or of another copy of the
-//! store: one that was restored from a backup and went on.
+//! Repairs of stores that received files of another time, or of a diverged copy that was restored
+//! from a backup.
 
-use umbel_events::{CopyOptions, Expected, RecordedEvent, RepairReport, Store, restore};
+use umbel_events::{CopyOptions, ExpectedVersion, RecordedEvent, RepairReport, Store, restore};
 use umbel_sim::Sim;
 
-use super::repairs::{FOLDER, check, chunk, fill, fix, specimen, without_index};
-use super::repairs_exchanged::{TABLE, last_chunk, left};
-use super::repairs_misled::{files, put};
-use super::scavenging;
+use super::repair::{FOLDER, check, chunk, fill, repair_store, specimen, without_index};
+use super::repair_swapped_files::{MANIFEST, last_chunk, readable_count};
+use super::repair_unexpected_files::{files, put};
+use super::scavenge;
 use super::support::{all, append, append_large, options};
 
-/// The folder `name` of one folder instead of that of another.
+/// Replaces the directory `name` of one folder by that of another.
 fn with_folder(sim: &Sim, name: &str, source: &Sim, from: &str) {
     let target = format!("{FOLDER}/{name}");
     files(sim, &target).into_iter().for_each(|(path, _)| sim.remove(path));
@@ -20,8 +20,8 @@ fn with_folder(sim: &Sim, name: &str, source: &Sim, from: &str) {
     }
 }
 
-/// Checks that no event is given that nobody wrote, and that each that is missing is in a range
-/// that is lost, or in a file that the report names.
+/// Checks that every event was written, and that each missing one is in a lost range or in a file
+/// that the report names.
 pub fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let lost =
         report.chunks.iter().flat_map(|chunk| &chunk.lost).map(|range| (range.from, range.to));
@@ -35,91 +35,95 @@ pub fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, w
         assert!(is_named, "{what}: {event:?} is in no range of {report}");
     }
     store.close().expect("closed");
-    assert!(fix(sim).is_whole(), "{what}: repaired twice");
+    assert!(repair_store(sim).is_undamaged(), "{what}: repaired twice");
 }
 
-/// A chunk's file was called as its highest version: the number behind that is 0, and the chunk
-/// that was written anew was taken for the one that had been appended to. All of it was lost, with
-/// exit code 0.
+/// Regression: a chunk's file had the highest version as its name. The next number is 0, and the
+/// rebuilt chunk was taken for the one that had been appended to. All of it was lost, with exit
+/// code 0.
 #[test]
-fn the_highest_version_is_no_reason_to_begin_again() {
+fn highest_file_version_does_not_wrap_to_zero() {
     let (sim, before) = specimen(90);
-    for has_table in [true, false] {
-        let what = format!("table: {has_table}");
+    for has_manifest in [true, false] {
+        let what = format!("manifest: {has_manifest}");
         let named = sim.clone_disk();
         put(&named, "/events/log/00000002-18446744073709551615.chunk", &sim.read(chunk(2)));
         put(&named, "/events/log/18446744073709551615.chunk", &sim.read(chunk(1)));
         named.remove(chunk(2));
         without_index(&named);
-        if !has_table {
-            named.remove(TABLE);
+        if !has_manifest {
+            named.remove(MANIFEST);
         }
-        let report = fix(&named);
-        assert!(!report.is_loss(), "{what}: {report}");
+        let report = repair_store(&named);
+        assert!(!report.has_loss(), "{what}: {report}");
         check(&named, &before, &report, &what);
-        assert_eq!(left(&named), before.len() + 1, "{what}");
+        assert_eq!(readable_count(&named), before.len() + 1, "{what}");
     }
 }
 
-/// The chunks behind one were lost that a scavenge had written anew, at whose end it had taken
-/// events. The views were told of these when the repaired store was opened, and opening it again
-/// was refused, as if the log had been cut.
+/// Regression: the chunks after a scavenged one were lost, at whose end the scavenge had removed
+/// events. The views learned of these when the repaired store was opened. The next open was
+/// refused, as if the log had been truncated.
 #[test]
-fn a_log_that_ends_with_what_was_scavenged_is_opened_again_and_again() {
+fn log_that_ends_in_scavenged_events_reopens() {
     let (sim, _) = specimen(91);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
     for stream in ["cart-2", "note"] {
-        store.delete(stream, Expected::Any).expect("deleted");
+        store.delete(stream, ExpectedVersion::Any).expect("deleted");
     }
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    store.scavenge(&scavenge::all()).expect("scavenged");
     let before = all(&store);
     store.close().expect("closed");
-    let packed = files(&sim, "/events/log");
-    assert!(packed.iter().filter(|(_, bytes)| bytes.starts_with(b"UmbelPck")).count() > 2);
-    for kept in 1..packed.len() {
+    let scavenged = files(&sim, "/events/log");
+    assert!(scavenged.iter().filter(|(_, bytes)| bytes.starts_with(b"UmbelPck")).count() > 2);
+    for kept in 1..scavenged.len() {
         let cut = sim.clone_disk();
-        packed[kept..].iter().for_each(|(path, _)| cut.remove(path));
+        scavenged[kept..].iter().for_each(|(path, _)| cut.remove(path));
         without_index(&cut);
-        let report = fix(&cut);
+        let report = repair_store(&cut);
         for time in 0..3 {
             let store = Store::open(FOLDER, options(&cut));
             let store = store.unwrap_or_else(|error| panic!("{kept} kept, {time}: {error}"));
             let verified = store.verify().expect("verified");
             assert!(verified.damage.is_empty() && verified.index.damage.is_empty(), "{kept} kept");
             store.close().expect("closed");
-            assert!(fix(&cut).is_whole(), "{kept} kept, {time}");
+            assert!(repair_store(&cut).is_undamaged(), "{kept} kept, {time}");
         }
         check_named(&cut, &before, &report, &format!("{kept} kept"));
     }
 }
 
-/// The index of an hour ago, from before a scavenge: it knows that an event stood at the end of a
-/// chunk, which was said to have lost that, and everything that the scavenge had taken.
+/// Regression: an index from before a scavenge knows an event at the end of a chunk. The report
+/// claimed the loss of that event, and of everything that the scavenge had removed.
 #[test]
-fn an_index_from_before_a_scavenge_is_no_loss() {
+fn index_from_before_a_scavenge_reports_no_loss() {
     let (sim, _) = specimen(92);
     let old = sim.clone_disk();
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
     append(&store, "cart-1", 6_000_000..6_000_004);
-    store.delete("cart-1", Expected::Any).expect("deleted");
+    store.delete("cart-1", ExpectedVersion::Any).expect("deleted");
     append_large(&store, "note", 5_000_000, 3000);
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    store.scavenge(&scavenge::all()).expect("scavenged");
     let before = all(&store);
     store.close().expect("closed");
     with_folder(&sim, "index", &old, FOLDER);
     let harmed = sim.clone_disk();
-    let report = fix(&sim);
-    assert!(report.is_whole(), "{report}");
+    let report = repair_store(&sim);
+    assert!(report.is_undamaged(), "{report}");
     assert_eq!(all(&Store::open(FOLDER, options(&sim)).expect("opened")), before);
     harmed.flip("/events/log/00000002-000001.chunk", 5000, 1);
-    let report = fix(&harmed);
+    let report = repair_store(&harmed);
     check_named(&harmed, &before, &report, "one damaged event");
     let revisions: u64 = report.streams.iter().map(|lost| lost.last - lost.first + 1).sum();
-    assert_eq!(revisions, (before.len() - left(&harmed)) as u64, "and no other: {report}");
+    assert_eq!(
+        revisions,
+        (before.len() - readable_count(&harmed)) as u64,
+        "and no other: {report}"
+    );
 }
 
-/// A store, and on the same disk a copy of it that was restored from a backup in `/fork`. Both went
-/// on.
+/// A store, and on the same disk a copy of it that was restored from a backup in `/fork`. Both
+/// diverged.
 fn forked(seed: u64) -> (Sim, Vec<RecordedEvent>) {
     let (sim, _) = specimen(seed);
     let store = Store::open(FOLDER, options(&sim)).expect("opened");
@@ -137,34 +141,34 @@ fn forked(seed: u64) -> (Sim, Vec<RecordedEvent>) {
     (sim, before)
 }
 
-/// The table of a copy that went on elsewhere: its first chunks are this store's, and its later
-/// ones have other positions. What stood in this store's was in no range, although the index knew
-/// all of it, and the files could be read.
+/// Regression: the manifest of a diverged copy has this store's first chunks, and later ones with
+/// other positions. The events of this store's later chunks were in no lost range, although the
+/// index knew all of them, and the files could be read.
 #[test]
-fn the_table_of_another_copy_hides_no_chunk() {
+fn manifest_of_diverged_copy_hides_no_chunk() {
     let (sim, before) = forked(93);
-    let table = sim.read("/fork/CHUNKS");
+    let manifest = sim.read("/fork/CHUNKS");
     let shared = files(&sim, "/backup/log").len() as u64;
     assert!(last_chunk(&sim, &before) > shared, "both went on");
-    for (has_index, gone) in
+    for (has_index, missing) in
         [(true, None), (false, None), (true, Some(shared + 1)), (false, Some(shared + 2))]
     {
-        let what = format!("index: {has_index}, gone: {gone:?}");
+        let what = format!("index: {has_index}, missing: {missing:?}");
         let mixed = sim.clone_disk();
-        mixed.replace(TABLE, &table);
-        gone.into_iter().for_each(|id| mixed.remove(chunk(id)));
+        mixed.replace(MANIFEST, &manifest);
+        missing.into_iter().for_each(|id| mixed.remove(chunk(id)));
         if !has_index {
             without_index(&mixed);
         }
-        let report = fix(&mixed);
+        let report = repair_store(&mixed);
         if has_index {
-            let reason = report.table.as_deref().unwrap_or_default();
+            let reason = report.manifest.as_deref().unwrap_or_default();
             assert!(reason.contains("another copy"), "{what}: {report}");
-            assert_eq!(report.is_loss(), gone.is_some(), "{what}: {report}");
+            assert_eq!(report.has_loss(), missing.is_some(), "{what}: {report}");
         } else {
             assert!(!report.unplaced.is_empty(), "{what}: {report}");
         }
-        if gone.is_none() || has_index {
+        if missing.is_none() || has_index {
             check_named(&mixed, &before, &report, &what);
         }
     }

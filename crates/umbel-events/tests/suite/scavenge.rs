@@ -1,46 +1,46 @@
-//! Scavenging: what goes, what stays, and that nobody who reads or appends is told anything else
-//! than before.
+//! Scavenges: which events are removed and which stay. Readers and writers see no other difference.
 
 use std::time::Duration;
 
 use umbel_events::{
-    Direction, Durability, Expected, NewEvent, Position, RecordedEvent, Revision, ScavengeOptions,
-    ScavengeReport, Store, StoreOptions, StreamState, metadata_stream,
+    Direction, Durability, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
+    ScavengeOptions, ScavengeReport, Store, StoreOptions, StreamState, metadata_stream,
 };
 use umbel_sim::Sim;
 
 use super::support::{id, options, outline};
 
-/// Everything at once, and no stubs for retries.
+/// Scavenges everything at once, without stubs for retries.
 pub fn all() -> ScavengeOptions {
     ScavengeOptions { busy_percent: 100, retry_bytes: 0, ..ScavengeOptions::default() }
 }
 
-/// Appends one event after the other, of so many bytes.
+/// Appends one event at a time, each of this many bytes.
 pub fn append_each(store: &Store, stream: &str, numbers: std::ops::Range<u64>, bytes: usize) {
     let data = vec![b'x'; bytes];
     for number in numbers {
         let event = NewEvent::binary(id(number), "Happened", &data);
-        store.append(stream, Expected::Any, &[event]).expect("appended");
+        store.append(stream, ExpectedVersion::Any, &[event]).expect("appended");
     }
 }
 
 pub fn set_metadata(store: &Store, stream: &str, number: u64, json: &str) {
     let event = NewEvent::json(id(number), "$metadata", json.as_bytes());
-    store.append(&metadata_stream(stream), Expected::Any, &[event]).expect("metadata");
+    store.append(&metadata_stream(stream), ExpectedVersion::Any, &[event]).expect("metadata");
 }
 
-/// All events there are, in order.
+/// All events of the store, in order.
 pub fn everything(store: &Store) -> Vec<RecordedEvent> {
     let events = store.read_all(Position::START, Direction::Forwards);
     events.map(|event| event.expect("readable")).collect()
 }
 
-/// Names, states and events of all streams, but those of tombstoned ones.
+/// Names, states and events of all streams, except tombstoned ones.
 pub fn streams(store: &Store) -> Vec<(String, StreamState, Vec<RecordedEvent>)> {
     let named = store.streams("", None, 1000).expect("listed");
     let read = |(name, state): (String, StreamState)| {
-        let is_ended = |name: &str| store.stream(name).expect("known") == StreamState::Tombstoned;
+        let is_ended =
+            |name: &str| store.stream_state(name).expect("known") == StreamState::Tombstoned;
         let ended = is_ended(&name) || name.strip_prefix("$$").is_some_and(is_ended);
         let events = match ended {
             true => Vec::new(),
@@ -54,7 +54,8 @@ pub fn streams(store: &Store) -> Vec<(String, StreamState, Vec<RecordedEvent>)> 
     named.into_iter().map(read).collect()
 }
 
-/// A store with every reason for an event to go. Ids below 1000 stay, the others go.
+/// A store with every reason for the removal of an event. Ids below 1000 stay, the others are
+/// removed.
 pub fn specimen(sim: &Sim, durability: Durability) -> Store {
     let settings = StoreOptions { durability, ..options(sim) };
     let store = Store::open("/events", settings.clone()).expect("a new store");
@@ -75,25 +76,25 @@ pub fn specimen(sim: &Sim, durability: Durability) -> Store {
     set_metadata(&store, "cut", 50, r#"{"$tb":10}"#);
     set_metadata(&store, "counted", 51, r#"{"$maxCount":2}"#);
     set_metadata(&store, "cart-aged", 52, r#"{"$maxAge":1001}"#);
-    store.delete("cart-deleted", Expected::Any).expect("deleted");
-    store.delete("back", Expected::Any).expect("deleted");
+    store.delete("cart-deleted", ExpectedVersion::Any).expect("deleted");
+    store.delete("back", ExpectedVersion::Any).expect("deleted");
     append_each(&store, "back", 60..62, 2000);
-    store.tombstone("cart-ended", Expected::Any).expect("tombstoned");
-    // So that all chunks have ended.
+    store.tombstone("cart-ended", ExpectedVersion::Any).expect("tombstoned");
+    // Ends all chunks.
     store.close().expect("closed");
     Store::open("/events", settings).expect("opened again")
 }
 
 fn is_specimen_kept(event: &RecordedEvent) -> bool {
     let number = u64::from_le_bytes(*event.id.0.first_chunk().expect("sixteen bytes"));
-    // Whatever the store itself appended has random ids; the first metadata of "back" is old.
+    // The store's own events have random ids; the first metadata of "back" is old.
     number < 1000
         || event.kind == "$streamDeleted"
         || event.stream.starts_with("$$cart-deleted")
         || event.stream == "$$back" && event.revision > 0
 }
 
-/// Whoever reads from anywhere meets the next event that is left, in either direction.
+/// A read from any position finds the next remaining event, in either direction.
 fn check_positions(store: &Store, before: &[RecordedEvent], left: &[RecordedEvent]) {
     let backwards = store.read_all(Position::END, Direction::Backwards);
     let backwards: Vec<_> = backwards.map(|event| event.expect("readable")).collect();
@@ -115,7 +116,7 @@ fn check_whole(store: &Store) {
 }
 
 #[test]
-fn every_reason_gives_space_back_and_nothing_else_changes() {
+fn scavenge_frees_space_and_keeps_readable_events() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let sim = Sim::new(1);
         let store = specimen(&sim, durability);
@@ -123,7 +124,7 @@ fn every_reason_gives_space_back_and_nothing_else_changes() {
         let bytes = store.stats().expect("stats").log_bytes;
         let report = store.scavenge(&all()).expect("scavenged");
         assert!(report.is_complete && report.resumed_from.is_none(), "{report:?}");
-        assert!(report.events_removed > 50 && report.events_emptied >= 2, "{report:?}");
+        assert!(report.events_removed > 50 && report.events_stubbed >= 2, "{report:?}");
         let left = everything(&store);
         let wanted: Vec<_> = before.iter().filter(|e| is_specimen_kept(e)).cloned().collect();
         let outline = |events: &[RecordedEvent]| -> Vec<_> {
@@ -135,13 +136,15 @@ fn every_reason_gives_space_back_and_nothing_else_changes() {
         check_positions(&store, &before, &left);
         check_whole(&store);
         let stats = store.stats().expect("stats");
-        assert_eq!(stats.log_bytes + report.bytes_given_back, bytes);
-        assert_eq!(stats.scavenged_bytes, report.bytes_given_back);
-        assert!(stats.scavenged_chunks as u64 == report.chunks_packed && report.chunks_packed > 2);
+        assert_eq!(stats.log_bytes + report.bytes_freed, bytes);
+        assert_eq!(stats.scavenged_bytes, report.bytes_freed);
+        assert!(
+            stats.scavenged_chunks as u64 == report.chunks_rewritten && report.chunks_rewritten > 2
+        );
         let again = store.scavenge(&all()).expect("scavenged");
-        let none = (again.events_removed, again.events_emptied, again.bytes_given_back);
-        assert_eq!(none, (0, 0, 0), "nothing is left to do");
-        // What comes later stands where it would have stood.
+        let none = (again.events_removed, again.events_stubbed, again.bytes_freed);
+        assert_eq!(none, (0, 0, 0), "no work is left");
+        // Later events get the positions that they would have had.
         append_each(&store, "cart-deleted", 70..72, 10);
         let read = store.read("cart-deleted", Revision::START, Direction::Forwards);
         assert_eq!(super::support::outline(read), [(10, id(70)), (11, id(71))]);
@@ -153,11 +156,11 @@ fn every_reason_gives_space_back_and_nothing_else_changes() {
 }
 
 #[test]
-fn the_index_made_of_what_is_left_says_the_same() {
+fn index_rebuilt_after_scavenge_is_equal() {
     let sim = Sim::new(2);
     let store = specimen(&sim, Durability::Buffered);
     store.scavenge(&all()).expect("scavenged");
-    // A stub that is the last of its stream no longer.
+    // The stub is no longer the last event of its stream.
     append_each(&store, "cart-deleted", 70..72, 10);
     let (left, named) = (everything(&store), streams(&store));
     store.close().expect("closed");
@@ -168,11 +171,11 @@ fn the_index_made_of_what_is_left_says_the_same() {
     assert_eq!(everything(&store), left);
     assert_eq!(streams(&store), named);
     check_whole(&store);
-    // The stub goes, now that nobody needs it.
+    // The stub is removed once it is not needed.
     store.close().expect("closed");
     let store = Store::open("/events", options(&sim)).expect("opened again");
     let report = store.scavenge(&all()).expect("scavenged");
-    assert!(report.events_removed >= 1 && report.chunks_packed == 2, "{report:?}");
+    assert!(report.events_removed >= 1 && report.chunks_rewritten == 2, "{report:?}");
     let kept = |events: Vec<RecordedEvent>| -> Vec<_> {
         events.into_iter().filter(|event| !event.stream.starts_with("$$")).collect()
     };
@@ -182,7 +185,7 @@ fn the_index_made_of_what_is_left_says_the_same() {
 }
 
 #[test]
-fn retries_are_known_for_as_long_as_is_promised() {
+fn retries_are_recognized_within_the_documented_window() {
     let sim = Sim::new(3);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append_each(&store, "a", 0..100, 2000);
@@ -191,11 +194,11 @@ fn retries_are_known_for_as_long_as_is_promised() {
     let store = Store::open("/events", options(&sim)).expect("opened again");
     let gentle = ScavengeOptions { busy_percent: 100, ..ScavengeOptions::default() };
     let report = store.scavenge(&gentle).expect("scavenged");
-    assert_eq!((report.events_removed, report.events_emptied), (0, 97));
-    assert!(report.bytes_given_back > 97 * 1900, "{report:?}");
+    assert_eq!((report.events_removed, report.events_stubbed), (0, 97));
+    assert!(report.bytes_freed > 97 * 1900, "{report:?}");
     let read = store.read("a", Revision::START, Direction::Forwards);
     assert_eq!(outline(read), [(97, id(97)), (98, id(98)), (99, id(99))]);
-    let retried = |store: &Store, expected: Expected, number: u64| {
+    let retried = |store: &Store, expected: ExpectedVersion, number: u64| {
         let event = NewEvent::binary(id(number), "Happened", b"again");
         store.append("a", expected, &[event])
     };
@@ -204,62 +207,62 @@ fn retries_are_known_for_as_long_as_is_promised() {
         let image = sim.kill_image();
         Store::open("/events", options(&image)).expect("opened again")
     }] {
-        let known = retried(&store, Expected::Any, 5).expect("known");
-        assert_eq!((known.first, known.was_there), (Some(5), true));
-        let known = retried(&store, Expected::Exact(6), 7).expect("known");
-        assert_eq!((known.first, known.was_there), (Some(7), true));
-        let known = retried(&store, Expected::NoStream, 0).expect("known");
-        assert_eq!((known.first, known.was_there), (Some(0), true));
+        let known = retried(&store, ExpectedVersion::Any, 5).expect("known");
+        assert_eq!((known.first, known.is_retry), (Some(5), true));
+        let known = retried(&store, ExpectedVersion::Exact(6), 7).expect("known");
+        assert_eq!((known.first, known.is_retry), (Some(7), true));
+        let known = retried(&store, ExpectedVersion::NoStream, 0).expect("known");
+        assert_eq!((known.first, known.is_retry), (Some(0), true));
         check_whole(&store);
     }
     // Without the stubs there is nothing to compare with.
     let report = store.scavenge(&all()).expect("scavenged");
-    assert_eq!((report.events_removed, report.events_emptied), (97, 0));
-    retried(&store, Expected::Exact(6), 7).expect_err("nothing is there");
-    retried(&store, Expected::NoStream, 0).expect_err("nothing is there");
-    let known = retried(&store, Expected::Exact(97), 98).expect("known");
-    assert_eq!((known.first, known.was_there), (Some(98), true));
+    assert_eq!((report.events_removed, report.events_stubbed), (97, 0));
+    retried(&store, ExpectedVersion::Exact(6), 7).expect_err("nothing is there");
+    retried(&store, ExpectedVersion::NoStream, 0).expect_err("nothing is there");
+    let known = retried(&store, ExpectedVersion::Exact(97), 98).expect("known");
+    assert_eq!((known.first, known.is_retry), (Some(98), true));
     check_whole(&store);
 }
 
 #[test]
-fn nine_tenths_deleted_give_most_of_the_space_back() {
+fn deleting_nine_tenths_frees_most_space() {
     let sim = Sim::new(4);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     for stream in 0..100_u64 {
         append_each(&store, &format!("order-{stream}"), stream * 20..stream * 20 + 20, 300);
     }
     for stream in (0..100).filter(|stream| stream % 10 > 0) {
-        store.delete(&format!("order-{stream}"), Expected::Any).expect("deleted");
+        store.delete(&format!("order-{stream}"), ExpectedVersion::Any).expect("deleted");
     }
     store.close().expect("closed");
     let store = Store::open("/events", options(&sim)).expect("opened again");
     let before = store.stats().expect("stats").log_bytes;
     let report = store.scavenge(&all()).expect("scavenged");
     let after = store.stats().expect("stats").log_bytes;
-    assert_eq!(before - after, report.bytes_given_back);
-    assert_eq!(report.events_removed + report.events_emptied, 1800);
+    assert_eq!(before - after, report.bytes_freed);
+    assert_eq!(report.events_removed + report.events_stubbed, 1800);
     let deleted = before * 9 / 10;
-    assert!(report.bytes_given_back * 100 >= deleted * 85, "{report:?} of {before}");
-    // What the disk says, not the table.
+    assert!(report.bytes_freed * 100 >= deleted * 85, "{report:?} of {before}");
+    // Compares with the files on disk, not with the manifest.
     let files = sim.files();
     let chunks = files.iter().filter(|path| path.starts_with("/events/log"));
     assert_eq!(chunks.clone().count() as u64, report.chunks, "{files:?}");
     let on_disk: u64 = chunks.map(|path| sim.read(path).len() as u64).sum();
-    // What was only appended to has room left.
-    let room = (report.chunks - report.chunks_packed) * (64 << 10);
-    assert!(room < before / 10 && on_disk <= after + room, "{on_disk} for {after}");
+    // A chunk that was only appended to has unused capacity.
+    let unused_max = (report.chunks - report.chunks_rewritten) * (64 << 10);
+    assert!(unused_max < before / 10 && on_disk <= after + unused_max, "{on_disk} for {after}");
     check_whole(&store);
 }
 
 #[test]
-fn a_scavenge_that_was_stopped_goes_on_where_it_was() {
+fn stopped_scavenge_resumes() {
     let sim = Sim::new(5);
     let store = specimen(&sim, Durability::Buffered);
     let slow = ScavengeOptions { bytes_per_second: Some(200_000), ..all() };
     let running = store.start_scavenge(&slow).expect("begun");
-    let said = store.scavenge(&all()).expect_err("one at a time").to_string();
-    assert!(said.contains("already"), "{said}");
+    let message = store.scavenge(&all()).expect_err("one at a time").to_string();
+    assert!(message.contains("already"), "{message}");
     running.stop();
     let stopped = running.wait().expect("stopped");
     assert!(!stopped.is_complete, "{stopped:?}");
@@ -269,9 +272,9 @@ fn a_scavenge_that_was_stopped_goes_on_where_it_was() {
         total = store.scavenge(&all()).expect("scavenged");
     }
     assert!(total.is_complete && total.events_removed == 0);
-    // Closing does not wait for a scavenge that would take long.
+    // Closing does not wait for a long scavenge.
     append_each(&store, "cart-kept", 100..200, 2000);
-    store.delete("cart-kept", Expected::Any).expect("deleted");
+    store.delete("cart-kept", ExpectedVersion::Any).expect("deleted");
     let slow = ScavengeOptions { bytes_per_second: Some(1000), ..all() };
     let running = store.start_scavenge(&slow).expect("begun");
     store.close().expect("closed");
@@ -280,7 +283,7 @@ fn a_scavenge_that_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_scavenge_options_are_rejected() {
     let sim = Sim::new(6);
     let store = specimen(&sim, Durability::Buffered);
     let wrong = [
@@ -289,20 +292,20 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         (ScavengeOptions { bytes_per_second: Some(0), ..all() }, "at least"),
     ];
     for (options, why) in wrong {
-        let said = store.scavenge(&options).expect_err("refused").to_string();
-        assert!(said.contains(why), "{said}");
+        let message = store.scavenge(&options).expect_err("refused").to_string();
+        assert!(message.contains(why), "{message}");
     }
-    store.scavenge(&all()).expect("the turn was given back");
+    store.scavenge(&all()).expect("the task slot is free again");
     let left = everything(&store);
     store.close().expect("closed");
     let store = Store::open_read_only("/events", options(&sim)).expect("opened");
-    let said = store.scavenge(&all()).expect_err("read-only").to_string();
-    assert!(said.contains("reading only"), "{said}");
+    let message = store.scavenge(&all()).expect_err("read-only").to_string();
+    assert!(message.contains("reading only"), "{message}");
     assert_eq!(everything(&store), left);
 }
 
 #[test]
-fn appenders_and_readers_go_on_meanwhile() {
+fn appends_and_reads_proceed_during_scavenge() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let settings = StoreOptions { chunk_bytes: 64 << 10, ..StoreOptions::default() };
     let store = Store::open(folder.path().join("events"), settings.clone()).expect("a new store");
@@ -359,22 +362,22 @@ fn appenders_and_readers_go_on_meanwhile() {
     check_whole(&store);
 }
 
-/// A scavenge kept the ids of the newest events for retries by their positions. After a few
-/// restarts, or a restore, positions have gaps of megabytes between them: ids were forgotten of
-/// events that took a few kilobytes, and a retried append was written a second time.
+/// Regression: a scavenge kept the ids of the newest events for retries by their positions. After a
+/// few restarts, or a restore, positions have gaps of megabytes. Ids were lost of events that took
+/// a few kilobytes, and a retried append was written a second time.
 #[test]
-fn a_retry_is_known_after_a_scavenge_behind_gaps_between_positions() {
+fn retry_is_recognized_after_scavenge_across_position_gaps() {
     let sim = Sim::new(1);
     let settings = || StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
     let event = |number| NewEvent::binary(id(number), "Happened", b"bytes");
     let store = Store::open("/events", settings()).expect("a new store");
     for number in 0..20 {
-        store.append("a", Expected::Any, &[event(number)]).expect("appended");
+        store.append("a", ExpectedVersion::Any, &[event(number)]).expect("appended");
     }
     store.close().expect("closed");
     for restart in 0..6 {
         let store = Store::open("/events", settings()).expect("opened");
-        store.append("other", Expected::Any, &[event(100 + restart)]).expect("appended");
+        store.append("other", ExpectedVersion::Any, &[event(100 + restart)]).expect("appended");
         store.close().expect("closed");
     }
     let store = Store::open("/events", settings()).expect("opened");
@@ -382,7 +385,7 @@ fn a_retry_is_known_after_a_scavenge_behind_gaps_between_positions() {
     let scavenged = ScavengeOptions { busy_percent: 100, ..ScavengeOptions::default() };
     store.scavenge(&scavenged).expect("scavenged");
     for number in 0..20 {
-        let again = store.append("a", Expected::Any, &[event(number)]).expect("known");
+        let again = store.append("a", ExpectedVersion::Any, &[event(number)]).expect("known");
         assert_eq!(again.first, Some(number), "event {number}");
     }
 }

@@ -1,10 +1,12 @@
-//! What a scavenge costs those who append meanwhile, and how fast what is left of it is read.
+//! Benchmark of the cost of a scavenge for concurrent writers, and of reads after it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use umbel_env::Env;
-use umbel_events::{Direction, Expected, NewEvent, Position, ScavengeOptions, Store, StoreOptions};
+use umbel_events::{
+    Direction, ExpectedVersion, NewEvent, Position, ScavengeOptions, Store, StoreOptions,
+};
 
 use super::support::id;
 
@@ -12,28 +14,28 @@ const STREAMS: u64 = 20_000;
 const EVENTS: u64 = 60;
 const BYTES: usize = 300;
 
-/// One world for all, as each has a time of its own.
+/// One environment for all, because each has its own time.
 static ENV: LazyLock<Env> = LazyLock::new(Env::system);
 
 fn now() -> Duration {
     ENV.clock.now()
 }
 
-fn append_for(store: &Store, next: &mut u64, most: Duration, until: impl Fn() -> bool) -> f64 {
+fn append_for(store: &Store, next: &mut u64, timeout: Duration, until: impl Fn() -> bool) -> f64 {
     let data = vec![b'x'; BYTES];
     let (started, from) = (now(), *next);
-    while (now() - started) < most && !until() {
+    while (now() - started) < timeout && !until() {
         for _ in 0..64 {
             let event = NewEvent::binary(id(*next), "Happened", &data);
             let stream = format!("live-{}", *next % 1000);
-            store.append(&stream, Expected::Any, &[event]).expect("appended");
+            store.append(&stream, ExpectedVersion::Any, &[event]).expect("appended");
             *next += 1;
         }
     }
     (*next - from) as f64 / (now() - started).as_secs_f64()
 }
 
-/// Streams whose events lie among each other.
+/// Appends to streams whose events are interleaved.
 fn fill(store: &Store) {
     let data = vec![b'x'; BYTES];
     let mut number = 1 << 40;
@@ -43,7 +45,8 @@ fn fill(store: &Store) {
             number += 20;
             let events: Vec<_> =
                 ids.iter().map(|id| NewEvent::binary(*id, "Happened", &data)).collect();
-            let expected = if round == 0 { Expected::NoStream } else { Expected::Any };
+            let expected =
+                if round == 0 { ExpectedVersion::NoStream } else { ExpectedVersion::Any };
             store.append(&format!("order-{stream}"), expected, &events).expect("appended");
         }
     }
@@ -61,14 +64,14 @@ fn read_rate(store: &Store) -> (u64, f64) {
 
 #[test]
 #[ignore = "takes minutes and measures; run it alone"]
-fn appends_keep_half_their_rate_while_nine_tenths_are_given_back() {
+fn appends_keep_half_their_rate_during_scavenge() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::open(folder.path().join("events"), StoreOptions::default()).expect("new");
     fill(&store);
     let (read, rate) = read_rate(&store);
     println!("{read} events read at {rate:.0} a second before");
     for stream in (0..STREAMS).filter(|stream| stream % 10 > 0) {
-        store.delete(&format!("order-{stream}"), Expected::Any).expect("deleted");
+        store.delete(&format!("order-{stream}"), ExpectedVersion::Any).expect("deleted");
     }
     let mut next = 0;
     append_for(&store, &mut next, Duration::from_secs(2), || false);
@@ -79,15 +82,15 @@ fn appends_keep_half_their_rate_while_nine_tenths_are_given_back() {
     let started = now();
     let running = store.start_scavenge(&ScavengeOptions::default()).expect("begun");
     while !running.is_done() {
-        let most = Duration::from_secs(3);
-        together.push(append_for(&store, &mut next, most, || running.is_done()));
+        let timeout = Duration::from_secs(3);
+        together.push(append_for(&store, &mut next, timeout, || running.is_done()));
     }
     let report = running.wait().expect("scavenged");
     let seconds = (now() - started).as_secs_f64();
     alone.push(append_for(&store, &mut next, Duration::from_secs(3), || false));
     println!("alone {alone:.0?}, together {together:.0?}; {report:?} in {seconds:.1} s");
     let deleted = STREAMS * 9 / 10 * EVENTS * (BYTES as u64 + 100);
-    println!("{} of {deleted} deleted bytes of {before} given back", report.bytes_given_back);
+    println!("{} of {deleted} deleted bytes of {before} given back", report.bytes_freed);
     let (read, rate) = read_rate(&store);
     println!("{read} events read at {rate:.0} a second after");
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
@@ -96,14 +99,14 @@ fn appends_keep_half_their_rate_while_nine_tenths_are_given_back() {
 
 #[test]
 #[ignore = "takes minutes and measures; run it alone"]
-fn what_is_left_is_read_at_least_half_as_fast() {
+fn scavenged_chunks_are_read_at_least_half_as_fast() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("events");
     let store = Store::open(&path, StoreOptions::default()).expect("new");
     fill(&store);
     let before = [read_rate(&store), read_rate(&store)];
     for stream in (0..STREAMS).filter(|stream| stream % 10 == 0) {
-        store.delete(&format!("order-{stream}"), Expected::Any).expect("deleted");
+        store.delete(&format!("order-{stream}"), ExpectedVersion::Any).expect("deleted");
     }
     store.close().expect("closed");
     let store = Store::open(&path, StoreOptions::default()).expect("opened");

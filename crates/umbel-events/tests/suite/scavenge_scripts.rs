@@ -1,15 +1,15 @@
-//! Histories of appends, truncations, scavenges, restarts, kills and power cuts on the crash disk.
-//! After each the streams say what a simple model says, whatever was scavenged.
+//! Scripts of appends, truncations, scavenges, restarts, kills and power cuts on the crash disk.
+//! After each the streams match a simple model, whatever was scavenged.
 
 use std::collections::BTreeMap;
 
 use umbel_events::{
-    Direction, Durability, Error, EventId, Expected, NewEvent, Position, RecordedEvent, Revision,
-    Store, StoreOptions, metadata_stream,
+    Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent,
+    Revision, Store, StoreOptions, metadata_stream,
 };
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
-use super::scavenging::all;
+use super::scavenge::all;
 use super::support::{id, options};
 
 const STREAMS: [&str; 3] = ["a", "cart-b", "cart-c"];
@@ -25,30 +25,30 @@ impl Random {
     }
 }
 
-/// What the user did to a stream.
+/// Operation of the client on a stream.
 #[derive(Debug, Clone)]
-struct Done {
+struct StreamOperation {
     stream: &'static str,
     ids: Vec<EventId>,
-    /// From then on these are `$tb` and `$maxCount`.
+    /// New `$tb` and `$maxCount`.
     hides: Option<(u64, u64)>,
-    /// The position of its last event; `None` where nobody knows.
+    /// Position of its last event; `None` if unknown.
     position: Option<u64>,
     is_durable: bool,
 }
 
-struct History {
+struct ScavengeScript {
     sim: Sim,
     random: Random,
     durability: Durability,
-    done: Vec<Done>,
+    done: Vec<StreamOperation>,
     next_id: u64,
     seen: BTreeMap<u64, EventId>,
     removed: u64,
 }
 
-impl History {
-    /// Revisions and ids of a stream that can be read, and what hides the others.
+impl ScavengeScript {
+    /// Readable revisions and ids of a stream, and the rules that hide the others.
     fn stream(&self, stream: &str) -> (Vec<(u64, EventId)>, (u64, u64)) {
         let of_stream = self.done.iter().filter(|done| done.stream == stream);
         let hides =
@@ -71,9 +71,15 @@ impl History {
         let data = vec![b' '; self.random.below(9000) as usize];
         let events: Vec<_> = ids.iter().map(|id| NewEvent::json(*id, "Happened", &data)).collect();
         let is_durable = self.durability == Durability::Synced;
-        self.done.push(Done { stream, ids, hides: None, position: None, is_durable: false });
-        let answer = store.append(stream, Expected::Any, &events)?;
-        self.acknowledged(answer.position, is_durable);
+        self.done.push(StreamOperation {
+            stream,
+            ids,
+            hides: None,
+            position: None,
+            is_durable: false,
+        });
+        let result = store.append(stream, ExpectedVersion::Any, &events)?;
+        self.acknowledged(result.position, is_durable);
         Ok(())
     }
 
@@ -81,7 +87,7 @@ impl History {
         let stream = STREAMS[self.random.below(3) as usize];
         let (left, (truncated, counted)) = self.stream(stream);
         let Some((first, _)) = left.first() else { return Ok(()) };
-        // What was hidden stays hidden: scavenged events do not come back.
+        // Hidden events stay hidden: scavenged events do not come back.
         let hides = match self.random.below(2) {
             0 => (truncated.max(first + self.random.below(left.len() as u64 + 1)), counted),
             _ => (truncated, counted.min(1 + self.random.below(20))),
@@ -91,9 +97,15 @@ impl History {
         let event = NewEvent::json(ids[0], "$metadata", json.as_bytes());
         let is_durable = self.durability == Durability::Synced;
         let hides = Some(hides);
-        self.done.push(Done { stream, ids: ids.clone(), hides, position: None, is_durable: false });
-        let answer = store.append(&metadata_stream(stream), Expected::Any, &[event])?;
-        self.acknowledged(answer.position, is_durable);
+        self.done.push(StreamOperation {
+            stream,
+            ids: ids.clone(),
+            hides,
+            position: None,
+            is_durable: false,
+        });
+        let result = store.append(&metadata_stream(stream), ExpectedVersion::Any, &[event])?;
+        self.acknowledged(result.position, is_durable);
         Ok(())
     }
 
@@ -107,7 +119,7 @@ impl History {
         self.done.iter_mut().for_each(|done| done.is_durable = true);
     }
 
-    fn live(&mut self) -> Result<(), Error> {
+    fn run_process(&mut self) -> Result<(), Error> {
         let settings = StoreOptions { durability: self.durability, ..options(&self.sim) };
         let store = Store::open("/events", settings)?;
         for _ in 0..20 + self.random.below(60) {
@@ -121,18 +133,18 @@ impl History {
                     self.all_durable();
                 }
                 3..=5 => self.hide(&store)?,
-                6 => self.look(&store)?,
+                6 => self.check_reads(&store)?,
                 _ => self.append(&store)?,
             }
         }
-        self.look(&store)?;
+        self.check_reads(&store)?;
         store.close()?;
         self.all_durable();
         Ok(())
     }
 
-    /// Everything there is stands where it stood, and streams say what the model says.
-    fn look(&mut self, store: &Store) -> Result<(), Error> {
+    /// All events keep their positions, and streams match the model.
+    fn check_reads(&mut self, store: &Store) -> Result<(), Error> {
         let found: Vec<_> =
             store.read_all(Position::START, Direction::Forwards).collect::<Result<_, _>>()?;
         for event in &found {
@@ -164,30 +176,31 @@ impl History {
         Ok(())
     }
 
-    /// Opens the store as it survived, and has the model forget what did not.
+    /// Opens the surviving store, and removes from the model what did not survive.
     fn check(&mut self) {
         let settings = StoreOptions { durability: self.durability, ..options(&self.sim) };
         let store = Store::open("/events", settings).expect("the store opens");
-        let visible = store.visible().0;
+        let visible = store.visible_position().0;
         let known = self.done.iter().filter_map(|done| done.position).max().unwrap_or(0);
         for done in std::mem::take(&mut self.done) {
-            // Of one that was not acknowledged there is more than of those before it.
+            // An operation without a position survived if the visible position is after all known
+            // ones.
             let is_there = match done.position {
                 Some(position) => position <= visible,
                 None => visible > known,
             };
-            assert!(is_there || !done.is_durable, "{done:?} is lost behind {visible}");
+            assert!(is_there || !done.is_durable, "{done:?} is lost after {visible}");
             if is_there {
                 let position = done.position.or(Some(visible));
-                self.done.push(Done { position, is_durable: true, ..done });
+                self.done.push(StreamOperation { position, is_durable: true, ..done });
             }
         }
-        self.look(&store).expect("readable");
+        self.check_reads(&store).expect("readable");
     }
 }
 
 #[test]
-fn streams_say_the_same_whatever_is_scavenged_and_lost() {
+fn scripts_of_scavenges_and_crashes_keep_readable_events() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let mut removed = 0;
     for seed in 0..seeds {
@@ -196,29 +209,31 @@ fn streams_say_the_same_whatever_is_scavenged_and_lost() {
             if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
         let (done, seen) = (Vec::new(), BTreeMap::new());
         let (sim, next_id) = (Sim::new(seed), 0);
-        let mut history = History { sim, random, durability, done, next_id, seen, removed: 0 };
+        let mut script =
+            ScavengeScript { sim, random, durability, done, next_id, seen, removed: 0 };
         for _ in 0..4 {
-            let calls = 1 + history.random.below(900);
-            let when = if history.random.below(2) == 0 { When::Before } else { When::After };
-            history.sim.crash_at(history.sim.calls() + calls, when);
-            let lived = history.live();
-            assert!(history.sim.is_dead() || lived.is_ok(), "seed {seed}: {lived:?}");
-            history.sim = match history.random.below(3) {
+            let calls = 1 + script.random.below(900);
+            let when =
+                if script.random.below(2) == 0 { CrashSide::Before } else { CrashSide::After };
+            script.sim.crash_at(script.sim.calls() + calls, when);
+            let ran = script.run_process();
+            assert!(script.sim.is_dead() || ran.is_ok(), "seed {seed}: {ran:?}");
+            script.sim = match script.random.below(3) {
                 0 => {
-                    // Killed: what was acknowledged is there.
-                    let done = history.done.iter_mut().filter(|done| done.position.is_some());
+                    // Killed: acknowledged events are there.
+                    let done = script.done.iter_mut().filter(|done| done.position.is_some());
                     done.for_each(|done| done.is_durable = true);
-                    history.sim.kill_image()
+                    script.sim.kill_image()
                 }
                 _ => {
-                    let units = history.sim.pending_units();
-                    let survival = Survival::any(history.random.0, units);
-                    history.sim.crash_image(&survival, history.random.0)
+                    let units = script.sim.pending_units();
+                    let survival = Survival::any(script.random.0, units);
+                    script.sim.crash_image(&survival, script.random.0)
                 }
             };
-            history.check();
+            script.check();
         }
-        removed += history.removed;
+        removed += script.removed;
     }
     assert!(removed > seeds * 5, "{removed} events were scavenged in {seeds} histories");
 }

@@ -1,33 +1,33 @@
-//! Appends that are submitted together, each for itself: `Store::submit_each`; and those that must
+//! Appends that are submitted together, each on its own: `Store::submit_each`; and those that must
 //! not wait: `Store::try_submit`.
 
 use std::slice;
 
 use umbel_events::{
-    Appended, Direction, Durability, Expected, NewEvent, Position, Request, Result, Revision,
-    Store, StoreOptions, StreamAppend, Ticket,
+    AppendRequest, Direction, Durability, ExpectedVersion, NewEvent, PendingAppend, Position,
+    Result, Revision, Store, StoreOptions, StreamAppend, WriteResult,
 };
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
 use super::support::{all, id, options, outline};
 
 const DURABILITIES: [Durability; 2] = [Durability::Buffered, Durability::Synced];
 
-/// An append to one stream: its name, what is expected and the number of its event.
-type Asked = (String, Expected, u64);
+/// Append to one stream: its name, the expected version and the number of its event.
+type AppendSpec = (String, ExpectedVersion, u64);
 
-/// How appends are submitted.
+/// Method of submitting appends.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
-    Alone,
-    Together,
-    /// Without waiting, as far as that goes.
-    Trying,
+enum SubmitMethod {
+    Single,
+    Group,
+    /// Without waiting, as far as possible.
+    NonBlocking,
 }
 
 /// Submits some appends.
-fn submit(store: &Store, asked: &[Asked], way: Way) -> Vec<Result<Ticket>> {
-    let events: Vec<_> = asked
+fn submit(store: &Store, specs: &[AppendSpec], method: SubmitMethod) -> Vec<Result<PendingAppend>> {
+    let events: Vec<_> = specs
         .iter()
         .map(|(_, _, number)| {
             let kind = if number % 3 == 0 { "Opened" } else { "Closed" };
@@ -36,7 +36,7 @@ fn submit(store: &Store, asked: &[Asked], way: Way) -> Vec<Result<Ticket>> {
             NewEvent::binary(id(*number), kind, data)
         })
         .collect();
-    let appends: Vec<_> = asked
+    let appends: Vec<_> = specs
         .iter()
         .zip(&events)
         .map(|((stream, expected, _), event)| {
@@ -44,24 +44,24 @@ fn submit(store: &Store, asked: &[Asked], way: Way) -> Vec<Result<Ticket>> {
             StreamAppend { stream, expected, events }
         })
         .collect();
-    let request = |append| Request { appends: slice::from_ref(append), checks: &[] };
+    let request = |append| AppendRequest { appends: slice::from_ref(append), checks: &[] };
     let requests: Vec<_> = appends.iter().map(request).collect();
     let tried = |request| store.try_submit(request).map_or_else(|| store.submit(request), Ok);
-    match way {
-        Way::Alone => requests.iter().map(|request| store.submit(request)).collect(),
-        Way::Together => store.submit_each(&requests),
-        Way::Trying => requests.iter().map(tried).collect(),
+    match method {
+        SubmitMethod::Single => requests.iter().map(|request| store.submit(request)).collect(),
+        SubmitMethod::Group => store.submit_each(&requests),
+        SubmitMethod::NonBlocking => requests.iter().map(tried).collect(),
     }
 }
 
-/// What it came to.
-fn told(ticket: Result<Ticket>) -> std::result::Result<Vec<Appended>, String> {
-    ticket.and_then(Ticket::wait).map_err(|error| error.to_string())
+/// Result of a pending append.
+fn wait_result(ticket: Result<PendingAppend>) -> std::result::Result<Vec<WriteResult>, String> {
+    ticket.and_then(PendingAppend::wait).map_err(|error| error.to_string())
 }
 
-/// Right and wrong ones, retries and names that cannot be, to few streams, so that appends of one
-/// group build on each other.
-fn asked(seed: u64) -> Vec<Asked> {
+/// Valid and invalid appends, retries and invalid names, to few streams, so that appends of one
+/// group depend on each other.
+fn append_specs(seed: u64) -> Vec<AppendSpec> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |limit: u64| {
         state =
@@ -76,10 +76,10 @@ fn asked(seed: u64) -> Vec<Asked> {
                 which => format!("cart-{}", which % 5),
             };
             let expected = match below(5) {
-                0 => Expected::NoStream,
-                1 => Expected::Exists,
-                2 => Expected::Exact(below(30)),
-                _ => Expected::Any,
+                0 => ExpectedVersion::NoStream,
+                1 => ExpectedVersion::Exists,
+                2 => ExpectedVersion::Exact(below(30)),
+                _ => ExpectedVersion::Any,
             };
             let number = if below(6) == 0 { number / 2 } else { number };
             (stream, expected, number)
@@ -88,32 +88,33 @@ fn asked(seed: u64) -> Vec<Asked> {
 }
 
 #[test]
-fn each_comes_to_what_it_comes_to_by_itself() {
+fn submit_each_matches_single_submits() {
     for (durability, seed) in DURABILITIES.into_iter().flat_map(|d| (0..12).map(move |s| (d, s))) {
-        let stores = [Way::Alone, Way::Together, Way::Trying].map(|way| {
-            let sim = Sim::new(1);
-            let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
-            (way, store.expect("a new store"))
-        });
-        let asked = asked(seed);
-        for group in asked.chunks(1 + (seed as usize * 7) % 40) {
-            let [alone, together, trying] = stores.each_ref().map(|(way, store)| {
-                let tickets = submit(store, group, *way);
+        let stores =
+            [SubmitMethod::Single, SubmitMethod::Group, SubmitMethod::NonBlocking].map(|method| {
+                let sim = Sim::new(1);
+                let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
+                (method, store.expect("a new store"))
+            });
+        let specs = append_specs(seed);
+        for group in specs.chunks(1 + (seed as usize * 7) % 40) {
+            let [alone, together, nonblocking] = stores.each_ref().map(|(method, store)| {
+                let tickets = submit(store, group, *method);
                 assert_eq!(tickets.len(), group.len());
                 if durability == Durability::Buffered {
-                    assert!(tickets.iter().flatten().all(Ticket::is_done));
+                    assert!(tickets.iter().flatten().all(PendingAppend::is_acknowledged));
                 }
-                tickets.into_iter().map(told).collect::<Vec<_>>()
+                tickets.into_iter().map(wait_result).collect::<Vec<_>>()
             });
             assert_eq!(alone, together, "{durability:?}, {seed}");
-            assert_eq!(alone, trying, "{durability:?}, {seed}");
+            assert_eq!(alone, nonblocking, "{durability:?}, {seed}");
         }
-        let [alone, together, trying] = stores.each_ref().map(|(_, store)| {
+        let [alone, together, nonblocking] = stores.each_ref().map(|(_, store)| {
             let events = all(store).into_iter();
             events.map(|event| (event.stream.clone(), event.revision, event.id)).collect::<Vec<_>>()
         });
         assert_eq!(alone, together);
-        assert_eq!(alone, trying);
+        assert_eq!(alone, nonblocking);
         assert!(alone.len() > 100, "{}", alone.len());
         for (_, store) in stores {
             assert!(store.verify().expect("verified").damage.is_empty());
@@ -122,21 +123,21 @@ fn each_comes_to_what_it_comes_to_by_itself() {
     }
 }
 
-/// Appends groups until the world has ended. Returns how many of each stream were acknowledged.
+/// Appends groups until the disk stops. Returns the number of acknowledged appends of each stream.
 fn fill(sim: &Sim, durability: Durability) -> Vec<u64> {
     let mut acknowledged = vec![0; 3];
     let settings = StoreOptions { durability, ..options(sim) };
     let Ok(store) = Store::open("/events", settings) else { return acknowledged };
     let mut next = 0;
     for _ in 0..12 {
-        let group: Vec<Asked> = (next..next + 9)
-            .map(|number| (format!("cart-{}", number % 3), Expected::Any, number + 1))
+        let group: Vec<AppendSpec> = (next..next + 9)
+            .map(|number| (format!("cart-{}", number % 3), ExpectedVersion::Any, number + 1))
             .collect();
-        let tickets = submit(&store, &group, Way::Together);
+        let tickets = submit(&store, &group, SubmitMethod::Group);
         for ((_, _, number), ticket) in group.iter().zip(tickets) {
-            if let Ok(answers) = told(ticket) {
+            if let Ok(results) = wait_result(ticket) {
                 acknowledged[(number - 1) as usize % 3] =
-                    answers[0].last.map_or(0, |last| last + 1);
+                    results[0].last.map_or(0, |last| last + 1);
             }
         }
         next += 9;
@@ -146,7 +147,7 @@ fn fill(sim: &Sim, durability: Durability) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_whichever_call_fails_or_is_the_last() {
+fn acknowledged_events_survive_any_failed_or_last_call() {
     for durability in DURABILITIES {
         let probe = Sim::new(1);
         assert_eq!(fill(&probe, durability), [36, 36, 36]);
@@ -155,7 +156,7 @@ fn what_was_acknowledged_is_there_whichever_call_fails_or_is_the_last() {
         for (call, crashes) in (1..calls).flat_map(|call| [(call, false), (call, true)]) {
             let sim = Sim::new(1);
             match crashes {
-                true => sim.crash_at(call, When::Before),
+                true => sim.crash_at(call, CrashSide::Before),
                 false => sim.fail_at(call, Fault { kind: FaultKind::Eio, sticky: false }),
             }
             let acknowledged = fill(&sim, durability);
@@ -186,7 +187,7 @@ fn what_was_acknowledged_is_there_whichever_call_fails_or_is_the_last() {
 }
 
 #[test]
-fn who_must_not_wait_is_told_nothing_where_he_would_have_to() {
+fn try_submit_returns_none_instead_of_blocking() {
     let sim = Sim::new(1);
     let store = Store::open("/events", StoreOptions { chunk_bytes: 1 << 20, ..options(&sim) });
     let store = store.expect("a new store");
@@ -194,33 +195,33 @@ fn who_must_not_wait_is_told_nothing_where_he_would_have_to() {
         let data = vec![7; bytes];
         let events = [NewEvent::binary(id(number), "Happened", &data)];
         let appends = [StreamAppend { stream, expected, events: &events }];
-        store.try_submit(&Request { appends: &appends, checks: &[] }).map(|ticket| {
-            let answers = ticket.wait().expect("appended");
-            (answers[0].last, answers[0].was_there)
+        store.try_submit(&AppendRequest { appends: &appends, checks: &[] }).map(|ticket| {
+            let results = ticket.wait().expect("appended");
+            (results[0].last, results[0].is_retry)
         })
     };
     // There is no chunk yet.
-    assert_eq!(try_one("a", Expected::NoStream, 1, 8), None);
+    assert_eq!(try_one("a", ExpectedVersion::NoStream, 1, 8), None);
     super::support::append_large(&store, "large", 9, 8);
-    assert_eq!(try_one("a", Expected::NoStream, 1, 8), Some((Some(0), false)));
-    // Refused, and known from before.
-    assert_eq!(try_one("a", Expected::NoStream, 2, 8), None);
-    assert_eq!(try_one("", Expected::Any, 2, 8), None);
-    assert_eq!(try_one("a", Expected::NoStream, 1, 8), Some((Some(0), true)));
-    // The chunk is left by who may wait.
+    assert_eq!(try_one("a", ExpectedVersion::NoStream, 1, 8), Some((Some(0), false)));
+    // Refused, and a retry.
+    assert_eq!(try_one("a", ExpectedVersion::NoStream, 2, 8), None);
+    assert_eq!(try_one("", ExpectedVersion::Any, 2, 8), None);
+    assert_eq!(try_one("a", ExpectedVersion::NoStream, 1, 8), Some((Some(0), true)));
+    // Only a call that may wait leaves the chunk.
     let mut number = 10;
-    while try_one("large", Expected::Any, number, 32 << 10).is_some() {
+    while try_one("large", ExpectedVersion::Any, number, 32 << 10).is_some() {
         number += 1;
     }
     assert!((20..42).contains(&number), "{number}");
-    assert_eq!(try_one("large", Expected::Any, number, 32 << 10), None);
+    assert_eq!(try_one("large", ExpectedVersion::Any, number, 32 << 10), None);
     for number in number..60 {
         super::support::append_large(&store, "large", number, 32 << 10);
     }
-    assert_eq!(try_one("a", Expected::Any, 3, 8), Some((Some(1), false)));
+    assert_eq!(try_one("a", ExpectedVersion::Any, 3, 8), Some((Some(1), false)));
     let reader = store.clone();
     store.close().expect("closed");
     let events = [NewEvent::json(id(4), "Happened", b"{}")];
-    let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];
-    assert!(reader.try_submit(&Request { appends: &appends, checks: &[] }).is_none());
+    let appends = [StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events }];
+    assert!(reader.try_submit(&AppendRequest { appends: &appends, checks: &[] }).is_none());
 }

@@ -1,12 +1,13 @@
-//! Histories of subscribers of four kinds against appends, kills, power cuts and restarts on the
-//! crash disk. Each goes on behind the place it had, and at the end was told every event that it
-//! is about once, in order.
+//! Scripts of four kinds of subscribers with appends, kills, power cuts and restarts on the crash
+//! disk. Each resumes after its checkpoint, and in the end has received every event of its source
+//! once, in order.
 
 use umbel_events::{
-    Direction, Durability, Error, EventFilter, EventId, Expected, NewEvent, Position, Request,
-    Since, Store, StoreOptions, StreamAppend, Subscribed, Subscription,
+    AppendRequest, Direction, Durability, Error, EventFilter, EventId, ExpectedVersion, NewEvent,
+    Position, Store, StoreOptions, StreamAppend, Subscription, SubscriptionSource,
+    SubscriptionStart,
 };
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
 use super::support::{id, options};
 
@@ -25,95 +26,95 @@ impl Random {
     }
 }
 
-/// What somebody who follows the store might get wrong.
+/// Possible bug of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mistake {
+enum SubscriberBug {
     None,
-    /// To go on with the place it had.
-    GoesOnBeforeItsPlace,
-    /// To go on further than it came.
-    GoesOnBehindTheEnd,
-    /// To take the checkpoint of a batch and leave its events.
-    LeavesEventsOut,
+    /// Resumes from its old checkpoint.
+    ResumesTooEarly,
+    /// Resumes after its checkpoint.
+    ResumesTooLate,
+    /// Takes the checkpoint of a batch and skips its events.
+    SkipsEvents,
 }
 
-/// Somebody who follows the store, with what outlives a crash.
-struct Follower {
-    what: Subscribed,
-    place: Option<u64>,
-    told: Vec<EventId>,
+/// Subscriber, with the state that survives a crash.
+struct Subscriber {
+    what: SubscriptionSource,
+    position: Option<u64>,
+    received: Vec<EventId>,
 }
 
-fn followers() -> Vec<Follower> {
-    let filtered = |filter: Result<_, Error>| Subscribed::Filtered(filter.expect("good"));
+fn subscribers() -> Vec<Subscriber> {
+    let filtered = |filter: Result<_, Error>| SubscriptionSource::Filtered(filter.expect("good"));
     let kinds = [
-        Subscribed::Stream("cart-1".to_string()),
-        Subscribed::All,
+        SubscriptionSource::Stream("cart-1".to_string()),
+        SubscriptionSource::All,
         filtered(EventFilter::stream_prefixes(&["order-", "cart-2"])),
         filtered(EventFilter::type_regex("^(?!Added)")),
     ];
-    kinds.map(|what| Follower { what, place: None, told: Vec::new() }).into()
+    kinds.map(|what| Subscriber { what, position: None, received: Vec::new() }).into()
 }
 
-impl Follower {
-    fn subscribe(&self, store: &Store, mistake: Mistake) -> Result<Subscription, Error> {
-        let since = match (self.place, mistake) {
-            (Some(place), Mistake::GoesOnBeforeItsPlace) => {
-                place.checked_sub(1).map_or(Since::Start, Since::After)
+impl Subscriber {
+    fn subscribe(&self, store: &Store, bug: SubscriberBug) -> Result<Subscription, Error> {
+        let since = match (self.position, bug) {
+            (Some(place), SubscriberBug::ResumesTooEarly) => {
+                place.checked_sub(1).map_or(SubscriptionStart::Start, SubscriptionStart::After)
             }
-            (Some(_), Mistake::GoesOnBehindTheEnd) => Since::End,
-            (Some(place), _) => Since::After(place),
-            (None, _) => Since::Start,
+            (Some(_), SubscriberBug::ResumesTooLate) => SubscriptionStart::End,
+            (Some(place), _) => SubscriptionStart::After(place),
+            (None, _) => SubscriptionStart::Start,
         };
         store.subscribe(self.what.clone(), since)
     }
 
-    /// Takes a batch; whether it has caught up.
+    /// Takes a batch; returns whether it is live.
     fn take(
         &mut self,
         from: &mut Subscription,
         store: &Store,
         sizes: (usize, usize),
-        mistake: Mistake,
+        bug: SubscriberBug,
     ) -> Result<bool, Error> {
-        let batch = from.take(sizes.0, sizes.1)?;
+        let batch = from.try_next_batch(sizes.0, sizes.1)?;
         let last = batch.events.last().map(|event| Position(event.position));
-        assert!(batch.events.iter().all(|event| event.position <= store.visible().0));
-        if !matches!(self.what, Subscribed::Stream(_)) {
-            assert!(last <= batch.checkpoint && batch.checkpoint <= Some(store.visible()));
+        assert!(batch.events.iter().all(|event| event.position <= store.visible_position().0));
+        if !matches!(self.what, SubscriptionSource::Stream(_)) {
+            assert!(last <= batch.checkpoint && batch.checkpoint <= Some(store.visible_position()));
         }
-        let leaves_out = mistake == Mistake::LeavesEventsOut && batch.events.len() > 2;
+        let leaves_out = bug == SubscriberBug::SkipsEvents && batch.events.len() > 2;
         if !leaves_out {
-            self.told.extend(batch.events.iter().map(|event| event.id));
+            self.received.extend(batch.events.iter().map(|event| event.id));
         }
-        self.place = from.place();
+        self.position = from.position();
         Ok(batch.is_caught_up)
     }
 
-    /// The ids of what it is about.
+    /// Ids of the events of its source.
     fn wanted(&self, store: &Store) -> Vec<EventId> {
         let all = store.read_all(Position::START, Direction::Forwards);
         let all = all.map(|event| event.expect("readable"));
         let is_wanted = |stream: &str, kind: &str| match &self.what {
-            Subscribed::Stream(name) => name == stream,
-            Subscribed::All => true,
-            Subscribed::Filtered(filter) => filter.passes(stream, kind).expect("in time"),
-            Subscribed::View(view) => panic!("{view} is followed elsewhere"),
+            SubscriptionSource::Stream(name) => name == stream,
+            SubscriptionSource::All => true,
+            SubscriptionSource::Filtered(filter) => filter.passes(stream, kind).expect("in time"),
+            SubscriptionSource::View(view) => panic!("{view} is followed elsewhere"),
         };
         all.filter(|event| is_wanted(&event.stream, &event.kind)).map(|event| event.id).collect()
     }
 }
 
-struct History {
+struct SubscriptionScript {
     sim: Sim,
     random: Random,
     durability: Durability,
-    mistake: Mistake,
-    followers: Vec<Follower>,
+    bug: SubscriberBug,
+    followers: Vec<Subscriber>,
     next_id: u64,
 }
 
-impl History {
+impl SubscriptionScript {
     fn open(&self) -> Result<Store, Error> {
         let durability = self.durability;
         Store::open("/events", StoreOptions { durability, ..options(&self.sim) })
@@ -129,22 +130,22 @@ impl History {
                 NewEvent::binary(id(self.next_id), kind, &data)
             })
             .collect();
-        let appends = [StreamAppend { stream, expected: Expected::Any, events: &events }];
-        let ticket = store.submit(&Request { appends: &appends, checks: &[] })?;
-        // One that nobody waits for is in the log and cannot be seen yet.
+        let appends = [StreamAppend { stream, expected: ExpectedVersion::Any, events: &events }];
+        let ticket = store.submit(&AppendRequest { appends: &appends, checks: &[] })?;
+        // An append without a waiter is in the log and not visible yet.
         if self.random.below(4) > 0 {
             ticket.wait()?;
         }
         Ok(())
     }
 
-    fn live(&mut self) -> Result<(), Error> {
+    fn run_process(&mut self) -> Result<(), Error> {
         let store = self.open()?;
-        let mistake = self.mistake;
+        let bug = self.bug;
         let mut open: Vec<_> = self
             .followers
             .iter()
-            .map(|follower| follower.subscribe(&store, mistake))
+            .map(|follower| follower.subscribe(&store, bug))
             .collect::<Result<_, _>>()?;
         for _ in 0..30 + self.random.below(80) {
             match self.random.below(10) {
@@ -153,7 +154,7 @@ impl History {
                     let which = self.random.below(4) as usize;
                     let sizes = (1 + self.random.below(6), 1 + self.random.below(12));
                     let sizes = (sizes.0 as usize, sizes.1 as usize);
-                    self.followers[which].take(&mut open[which], &store, sizes, mistake)?;
+                    self.followers[which].take(&mut open[which], &store, sizes, bug)?;
                 }
                 _ => self.append(&store)?,
             }
@@ -162,57 +163,57 @@ impl History {
         store.close()
     }
 
-    /// Lets everybody catch up, and compares.
+    /// Waits until all subscribers are live, and compares.
     fn check(&mut self) {
         let store = self.open().expect("the store opens");
         for follower in &mut self.followers {
-            let mut open = follower.subscribe(&store, self.mistake).expect("subscribed");
-            while !follower.take(&mut open, &store, (50, 100), self.mistake).expect("readable") {}
-            assert_eq!(follower.told, follower.wanted(&store), "{:?}", follower.what);
+            let mut open = follower.subscribe(&store, self.bug).expect("subscribed");
+            while !follower.take(&mut open, &store, (50, 100), self.bug).expect("readable") {}
+            assert_eq!(follower.received, follower.wanted(&store), "{:?}", follower.what);
         }
         drop(store);
     }
 }
 
-/// A few lives, each ended by a kill, a power cut, or in good order. Where appends are not synced
-/// a power cut may take what was seen, so that there are kills alone.
-fn history(seed: u64, mistake: Mistake) {
+/// Runs a few process lives, each ended by a kill, a power cut or a close. If appends are not
+/// synced, a power cut may remove visible events, so there are only kills.
+fn run_script(seed: u64, bug: SubscriberBug) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
     let sim = Sim::new(seed);
-    let mut history =
-        History { sim, random, durability, mistake, followers: followers(), next_id: 0 };
+    let mut script =
+        SubscriptionScript { sim, random, durability, bug, followers: subscribers(), next_id: 0 };
     for life in 0..LIVES {
-        let calls = 1 + history.random.below(if life == 0 { 600 } else { 400 });
-        let when = if history.random.below(2) == 0 { When::Before } else { When::After };
-        history.sim.crash_at(history.sim.calls() + calls, when);
-        let lived = history.live();
-        assert!(history.sim.is_dead() || lived.is_ok(), "seed {seed}: {lived:?}");
-        let is_killed = durability == Durability::Buffered || history.random.below(3) == 0;
-        history.sim = match is_killed {
-            true => history.sim.kill_image(),
+        let calls = 1 + script.random.below(if life == 0 { 600 } else { 400 });
+        let when = if script.random.below(2) == 0 { CrashSide::Before } else { CrashSide::After };
+        script.sim.crash_at(script.sim.calls() + calls, when);
+        let ran = script.run_process();
+        assert!(script.sim.is_dead() || ran.is_ok(), "seed {seed}: {ran:?}");
+        let is_killed = durability == Durability::Buffered || script.random.below(3) == 0;
+        script.sim = match is_killed {
+            true => script.sim.kill_image(),
             false => {
-                let survival = Survival::any(history.random.0, history.sim.pending_units());
-                history.sim.crash_image(&survival, history.random.0)
+                let survival = Survival::any(script.random.0, script.sim.pending_units());
+                script.sim.crash_image(&survival, script.random.0)
             }
         };
     }
-    history.check();
+    script.check();
 }
 
 #[test]
-fn four_kinds_of_subscribers_miss_nothing_and_are_told_nothing_twice() {
+fn subscribers_of_four_kinds_get_each_event_once() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
     for seed in 0..seeds {
-        history(seed, Mistake::None);
+        run_script(seed, SubscriberBug::None);
     }
 }
 
 #[test]
-fn histories_notice_who_goes_on_at_the_wrong_place() {
-    use Mistake::{GoesOnBeforeItsPlace, GoesOnBehindTheEnd, LeavesEventsOut};
-    for mistake in [GoesOnBeforeItsPlace, GoesOnBehindTheEnd, LeavesEventsOut] {
-        let notices = |seed: &u64| std::panic::catch_unwind(|| history(*seed, mistake)).is_err();
-        assert!((0..100).any(|seed| notices(&seed)), "{mistake:?}: nobody noticed");
+fn wrong_resume_position_fails_the_scripts() {
+    use SubscriberBug::{ResumesTooEarly, ResumesTooLate, SkipsEvents};
+    for bug in [ResumesTooEarly, ResumesTooLate, SkipsEvents] {
+        let notices = |seed: &u64| std::panic::catch_unwind(|| run_script(*seed, bug)).is_err();
+        assert!((0..100).any(|seed| notices(&seed)), "{bug:?}: not detected");
     }
 }

@@ -1,12 +1,12 @@
-//! How fast views are read and what they cost an append, to be run by hand in a release build with
-//! nothing beside it.
+//! Benchmark of reads of views and of their cost for an append, for a manual run in a release build
+//! on an idle machine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{Clock, Env};
 use umbel_events::{
-    Direction, Expected, NewEvent, Position, Revision, Store, StoreOptions, ViewKind,
+    Direction, ExpectedVersion, NewEvent, Position, Revision, Store, StoreOptions, ViewKind,
 };
 
 use super::support::id;
@@ -14,18 +14,18 @@ use super::support::id;
 const EVENTS: u64 = 1_000_000;
 const ROUNDS: usize = 5;
 
-/// A clock, and what it says.
+/// A clock, and its current time.
 fn begin() -> (Arc<dyn Clock>, Duration) {
     let clock = Env::system().clock;
     let begun = clock.now();
     (clock, begun)
 }
 
-fn rate(count: u64, spent: Duration) -> f64 {
-    count as f64 / spent.as_secs_f64() / 1e3
+fn rate(count: u64, elapsed: Duration) -> f64 {
+    count as f64 / elapsed.as_secs_f64() / 1e3
 }
 
-/// Reads everything of an iterator. Returns thousands of events a second.
+/// Reads all items of an iterator. Returns thousands of events per second.
 fn read_rate<T>(events: impl Iterator<Item = umbel_events::Result<T>>) -> f64 {
     let (clock, begun) = begin();
     let mut read = 0;
@@ -46,27 +46,29 @@ fn with_events(streams: u64, data: &[u8]) -> (tempfile::TempDir, Store) {
         let events: Vec<_> = (first..first + 10)
             .map(|number| NewEvent::binary(id(number), "Happened", data))
             .collect();
-        store.append(&stream, Expected::Any, &events).expect("appended");
-        store.append("plain", Expected::Any, &events).expect("appended");
+        store.append(&stream, ExpectedVersion::Any, &events).expect("appended");
+        store.append("plain", ExpectedVersion::Any, &events).expect("appended");
     }
     store.flush().expect("flushed");
     (folder, store)
 }
 
 #[test]
-#[ignore = "takes a minute, and measures only in a release build with nothing beside it"]
-fn a_category_is_read_at_least_half_as_fast_as_a_stream() {
+#[ignore = "takes a minute; needs a release build and an idle machine"]
+fn category_is_read_at_least_half_as_fast_as_a_stream() {
     let data = [b'x'; 100];
     for (streams, has_metadata) in [(1, false), (10_000, false), (10_000, true)] {
         let (_folder, store) = with_events(streams, &data);
         if has_metadata {
             let metadata = NewEvent::json(id(EVENTS), "$metadata", br#"{"$maxCount":2000}"#);
-            store.append("$$cart-7", Expected::Any, &[metadata]).expect("metadata");
+            store.append("$$cart-7", ExpectedVersion::Any, &[metadata]).expect("metadata");
         }
         let mut rates: Vec<(f64, f64)> = (0..ROUNDS)
             .map(|_| {
                 let stream = store.read("plain", Revision::START, Direction::Forwards);
-                let view = |way| store.read_view("$ce-cart", Revision::START, way, Position::END);
+                let view = |direction| {
+                    store.read_view("$ce-cart", Revision::START, direction, Position::END)
+                };
                 (read_rate(stream), read_rate(view(Direction::Forwards)))
             })
             .collect();
@@ -82,8 +84,8 @@ fn a_category_is_read_at_least_half_as_fast_as_a_stream() {
 }
 
 #[test]
-#[ignore = "takes a minute, and measures only in a release build with nothing beside it"]
-fn what_views_take_for_each_event() {
+#[ignore = "takes a minute; needs a release build and an idle machine"]
+fn view_bytes_per_event() {
     const MOST: u64 = 10_000_000;
     let folder = tempfile::tempdir().expect("a folder");
     let store = Store::open(folder.path().join("events"), StoreOptions::default());
@@ -99,17 +101,17 @@ fn what_views_take_for_each_event() {
         let events: Vec<_> = (first..first + 10)
             .map(|number| NewEvent::binary(id(number), "Happened", b"{}"))
             .collect();
-        store.append(&stream, Expected::Any, &events).expect("appended");
+        store.append(&stream, ExpectedVersion::Any, &events).expect("appended");
         if first % 10_000 == 0 {
-            held = held.max(store.stats().expect("stats").view_tail_bytes);
+            held = held.max(store.stats().expect("stats").unflushed_view_bytes);
         }
     }
-    let spent = clock.now() - begun;
+    let elapsed = clock.now() - begun;
     store.flush().expect("flushed");
     let stats = store.stats().expect("stats");
     let count = store.views(ViewKind::Category, "cart", None, 1).expect("listed");
     assert_eq!(count, [("cart".to_string(), MOST / 2)]);
-    println!("{:.0} k/s, at most {held} bytes held in memory", rate(MOST, spent));
+    println!("{:.0} k/s, at most {held} bytes held in memory", rate(MOST, elapsed));
     for keyspace in &stats.index.keyspaces {
         let bytes: u64 = keyspace.levels.iter().map(|level| level.bytes).sum();
         println!("{}: {bytes} bytes of tables", keyspace.name);
@@ -117,8 +119,8 @@ fn what_views_take_for_each_event() {
 }
 
 #[test]
-#[ignore = "takes a minute, and measures only in a release build with nothing beside it"]
-fn how_fast_events_are_appended() {
+#[ignore = "takes a minute; needs a release build and an idle machine"]
+fn append_rate_with_views() {
     let kinds = ["Opened", "Filled", "Paid", "Sent", "Closed"];
     for (name, streams) in [("new streams", 2_000_000), ("10,000 streams", 10_000)] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -129,7 +131,7 @@ fn how_fast_events_are_appended() {
             let stream = format!("cart-{}", number % streams);
             let kind = kinds[number as usize % kinds.len()];
             let event = NewEvent { kind, ..NewEvent::binary(id(number), "", b"{\"a\":1}") };
-            store.append(&stream, Expected::Any, &[event]).expect("appended");
+            store.append(&stream, ExpectedVersion::Any, &[event]).expect("appended");
         }
         println!("{name}: {:.1} k/s", rate(2_000_000, clock.now() - begun));
     }

@@ -1,13 +1,13 @@
-//! Histories of appends, flushes, restarts, kills and power cuts on the crash disk. After each
-//! every view is what a naive walk over the log makes of it, and an event that is still there has
-//! the number and the link that it had.
+//! Scripts of appends, flushes, restarts, kills and power cuts on the crash disk. After each every
+//! view matches a naive scan of the log. A remaining event keeps its number and its link.
 
 use std::collections::BTreeMap;
 
 use umbel_events::{
-    Direction, Durability, Error, EventId, Expected, NewEvent, Store, StoreOptions, StreamAppend,
+    Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Store, StoreOptions,
+    StreamAppend,
 };
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
 use super::support::{id, options};
 use super::views::{check_all, drop_views, oracle, read};
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-struct History {
+struct ViewScript {
     sim: Sim,
     random: Random,
     durability: Durability,
@@ -33,7 +33,7 @@ struct History {
     seen: BTreeMap<(String, EventId), (u64, EventId)>,
 }
 
-impl History {
+impl ViewScript {
     fn options(&self) -> StoreOptions {
         StoreOptions { durability: self.durability, ..options(&self.sim) }
     }
@@ -58,27 +58,27 @@ impl History {
             .zip(&events)
             .map(|(stream, events)| StreamAppend {
                 stream: STREAMS[*stream],
-                expected: Expected::Any,
+                expected: ExpectedVersion::Any,
                 events,
             })
             .collect();
-        store.append_together(&appends, &[]).map(drop)
+        store.append_streams(&appends, &[]).map(drop)
     }
 
-    fn live(&mut self) -> Result<(), Error> {
+    fn run_process(&mut self) -> Result<(), Error> {
         let store = Store::open("/events", self.options())?;
         for _ in 0..20 + self.random.below(60) {
             match self.random.below(16) {
                 0 => store.flush()?,
                 1 => store.sync()?,
-                2 => drop(store.delete("order-1", Expected::Exists)),
+                2 => drop(store.delete("order-1", ExpectedVersion::Exists)),
                 _ => self.append(&store)?,
             }
         }
         store.close()
     }
 
-    /// Opens the store as it survived.
+    /// Opens the surviving store.
     fn check(&mut self) {
         let store = Store::open("/events", self.options()).expect("the store opens");
         check_all(&store);
@@ -92,47 +92,47 @@ impl History {
                 now.insert((view.clone(), event.id), link);
             }
         }
-        // What a power cut took may come again under other numbers.
+        // Events that a power cut removed may come again under other numbers.
         self.seen = now;
     }
 }
 
-fn history(seed: u64) {
+fn run_script(seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
     let (sim, seen) = (Sim::new(seed), BTreeMap::new());
-    let mut history = History { sim, random, durability, next_id: 0, seen };
+    let mut script = ViewScript { sim, random, durability, next_id: 0, seen };
     for life in 0..4 {
-        let calls = 1 + history.random.below(if life == 0 { 600 } else { 400 });
-        let when = if history.random.below(2) == 0 { When::Before } else { When::After };
-        history.sim.crash_at(history.sim.calls() + calls, when);
-        let lived = history.live();
-        assert!(history.sim.is_dead() || lived.is_ok(), "seed {seed}: {lived:?}");
-        history.sim = match history.random.below(3) {
-            0 => history.sim.kill_image(),
+        let calls = 1 + script.random.below(if life == 0 { 600 } else { 400 });
+        let when = if script.random.below(2) == 0 { CrashSide::Before } else { CrashSide::After };
+        script.sim.crash_at(script.sim.calls() + calls, when);
+        let ran = script.run_process();
+        assert!(script.sim.is_dead() || ran.is_ok(), "seed {seed}: {ran:?}");
+        script.sim = match script.random.below(3) {
+            0 => script.sim.kill_image(),
             _ => {
-                let survival = Survival::any(history.random.0, history.sim.pending_units());
-                history.sim.crash_image(&survival, history.random.0)
+                let survival = Survival::any(script.random.0, script.sim.pending_units());
+                script.sim.crash_image(&survival, script.random.0)
             }
         };
-        history.check();
+        script.check();
     }
 }
 
 #[test]
-fn after_any_crash_views_are_what_the_log_says() {
+fn views_match_the_log_after_any_crash() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
     for seed in 0..seeds {
-        history(seed);
+        run_script(seed);
     }
 }
 
-/// A store without views is killed while they are made: what was made stays right.
+/// A store without views is killed while they are built: the finished part stays right.
 #[test]
-fn a_kill_while_views_are_made_of_an_old_store_does_no_harm() {
+fn kill_during_view_build_of_an_old_store_is_harmless() {
     let sim = Sim::new(1);
     let store = Store::open("/events", options(&sim)).expect("a new store");
-    let mut history = History {
+    let mut script = ViewScript {
         sim: sim.clone_disk(),
         random: Random(5),
         durability: Durability::Buffered,
@@ -140,13 +140,13 @@ fn a_kill_while_views_are_made_of_an_old_store_does_no_harm() {
         seen: BTreeMap::new(),
     };
     for _ in 0..100 {
-        history.append(&store).expect("appended");
+        script.append(&store).expect("appended");
     }
     store.close().expect("closed");
     drop_views(&sim);
     for crash in (1..200).step_by(7) {
         let sim = sim.clone_disk();
-        sim.crash_at(sim.calls() + crash, When::After);
+        sim.crash_at(sim.calls() + crash, CrashSide::After);
         let opened = Store::open("/events", options(&sim)).and_then(Store::close);
         let image = sim.crash_image(&Survival::any(crash, sim.pending_units()), crash);
         assert!(opened.is_ok() || sim.is_dead());

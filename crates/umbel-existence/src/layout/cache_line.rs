@@ -17,7 +17,7 @@ pub(crate) const LAST_WORD: u64 = 0xffff_ffff;
 /// FORMAT: fewest and most bits that a key sets.
 pub(crate) const PROBES_RANGE: std::ops::RangeInclusive<u32> = 2..=8;
 
-/// How many positions a mix of 64 bits gives.
+/// Number of positions from a mix of 64 bits.
 const PROBES_PER_MIX: u32 = 4;
 /// FORMAT: the multipliers of the two mixes: the golden ratio and the fraction of the square root
 /// of 3.
@@ -35,23 +35,23 @@ pub(crate) const ALL_ONES: Line = {
     line
 };
 
-/// Where a hash lies.
+/// Position of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Which line.
+pub(crate) struct LinePosition {
+    /// Number of the line.
     pub(crate) line: u64,
-    /// What of the hash is left to choose bits by.
+    /// Rest of the hash, which chooses the bits.
     pub(crate) rest: u64,
 }
 
-/// Where `hash` lies among `lines` lines.
+/// Position of `hash` among `lines` lines.
 #[inline(always)]
-pub(crate) fn place(hash: u64, lines: u64) -> Place {
+pub(crate) fn locate(hash: u64, lines: u64) -> LinePosition {
     let product = u128::from(hash) * u128::from(lines);
-    Place { line: (product >> 64) as u64, rest: product as u64 }
+    LinePosition { line: (product >> 64) as u64, rest: product as u64 }
 }
 
-/// FORMAT: a mix of what is left of a hash.
+/// FORMAT: a mix of the rest of a hash.
 #[inline(always)]
 pub(crate) fn mix(word: u64, multiplier: u64) -> u64 {
     let product = u128::from(word) * u128::from(multiplier);
@@ -73,20 +73,20 @@ fn bit(line: &AtomicLine, position: usize) -> u64 {
 
 /// Whether the line has all bits of the hash that lies at `place`.
 ///
-/// For processors that cannot look at all probes at once. Most absent hashes are refused by the
-/// first two, so there is one branch behind these: the less there is to be done for a question, the
-/// more lines are on their way from memory at a time. For the same reason the rest is a call of its
-/// own.
+/// For processors that cannot test all probes at once. The first two refuse most absent hashes,
+/// so there is one branch after these. The shorter a probe is, the
+/// more lines are in flight from memory at a time. For the same reason the rest is a separate
+/// call.
 #[inline(always)]
-pub(crate) fn has_all(line: &AtomicLine, place: Place, probes: u32) -> bool {
+pub(crate) fn has_all(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     let first = mix(place.rest, MULTIPLIERS[0]);
     let two = bit(line, position(first, 0)) & bit(line, position(first, 1));
     two & 1 != 0 && has_rest(line, place, probes)
 }
 
-/// The probes behind the second, without a branch: they find nearly always the same.
+/// The probes after the second, without a branch: they find nearly always the same.
 #[inline(never)]
-fn has_rest(line: &AtomicLine, place: Place, probes: u32) -> bool {
+fn has_rest(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     let (first, second) = (mix(place.rest, MULTIPLIERS[0]), mix(place.rest, MULTIPLIERS[1]));
     let mut found = 1;
     for number in 2..probes.min(PROBES_PER_MIX) {
@@ -100,7 +100,7 @@ fn has_rest(line: &AtomicLine, place: Place, probes: u32) -> bool {
 
 /// Calls `each` with the position of every bit of the hash that lies at `place`.
 #[inline(always)]
-fn for_each_position(place: Place, probes: u32, mut each: impl FnMut(usize)) {
+fn for_each_position(place: LinePosition, probes: u32, mut each: impl FnMut(usize)) {
     let mut left = probes;
     for multiplier in MULTIPLIERS {
         let mix = mix(place.rest, multiplier);
@@ -111,15 +111,15 @@ fn for_each_position(place: Place, probes: u32, mut each: impl FnMut(usize)) {
 
 /// The bits of the hash that lies at `place`.
 #[inline]
-pub(crate) fn mask(place: Place, probes: u32) -> Line {
+pub(crate) fn mask(place: LinePosition, probes: u32) -> Line {
     let mut mask = [0; LINE_WORDS];
     for_each_position(place, probes, |position| mask[position / 64] |= 1 << (position % 64));
     mask
 }
 
-/// Sets bits. Says whether one of them was not set before.
+/// Sets bits. Returns whether one of them was not set before.
 ///
-/// INVARIANT: bits only ever go from 0 to 1 here, so that relaxed writes of several threads end in
+/// INVARIANT: bits only change from 0 to 1 here. So relaxed writes of several threads end in
 /// the same line in every order, and none is lost.
 #[inline]
 pub(crate) fn set(line: &AtomicLine, bits: &Line) -> bool {
@@ -133,13 +133,13 @@ pub(crate) fn set(line: &AtomicLine, bits: &Line) -> bool {
     changed
 }
 
-/// Sets the bits of the hash that lies at `place` as [`set`] does, without locked instructions,
-/// each of which takes longer than all the rest, and bit by bit: a mask that was written in words
-/// and is read as a whole line is waited for.
+/// Sets the bits of the hash at `place` as [`set`] does, without locked instructions,
+/// each of which takes longer than all the rest. It sets single bits, because a read of a whole
+/// line stalls on a mask that was written in words.
 ///
-/// REQUIRES: nobody else changes the line meanwhile. Readers may ask.
+/// REQUIRES: no other thread changes the line meanwhile. Readers may probe.
 #[inline]
-pub(crate) fn set_alone(line: &AtomicLine, place: Place, probes: u32) -> bool {
+pub(crate) fn set_unshared(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     if has_all(line, place, probes) {
         return false;
     }
@@ -156,7 +156,7 @@ pub(crate) fn load(line: &AtomicLine) -> Line {
     std::array::from_fn(|word| line[word].load(Ordering::Relaxed))
 }
 
-/// How many bits are set.
+/// Number of bits that are set.
 pub(crate) fn ones(line: &Line) -> u32 {
     line.iter().map(|word| word.count_ones()).sum()
 }
@@ -170,16 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_and_nothing_less_is() {
+    fn set_bits_are_found_and_partial_bits_are_not() {
         for number in 0..500 {
             for probes in PROBES_RANGE {
-                let place = place(spread(number), 64 + number);
+                let place = locate(spread(number), 64 + number);
                 assert!(place.line < 64 + number);
                 let mask = mask(place, probes);
                 assert!((1..=probes).contains(&ones(&mask)));
                 assert_eq!(mask[LINE_WORDS - 1] & !LAST_WORD, 0, "the checksum's bits are not set");
                 let line = AtomicLine::default();
-                let set_alone = |line: &AtomicLine| set_alone(line, place, probes);
+                let set_alone = |line: &AtomicLine| set_unshared(line, place, probes);
                 assert!(set_alone(&line) && !set_alone(&line) && !set(&line, &mask));
                 assert_eq!(load(&line), mask);
                 let line = AtomicLine::default();
@@ -200,7 +200,7 @@ mod tests {
     fn every_bit_is_used_about_as_often() {
         let mut hits = [0u32; LINE_BITS as usize];
         for number in 0..200_000 {
-            let mask = mask(place(spread(number), 4096), 6);
+            let mask = mask(locate(spread(number), 4096), 6);
             for (position, hits) in hits.iter_mut().enumerate() {
                 *hits += (mask[position / 64] >> (position % 64) & 1) as u32;
             }
@@ -210,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn all_ones_says_maybe_to_everything() {
+    fn all_ones_answers_maybe() {
         assert_eq!(u64::from(ones(&ALL_ONES)), LINE_BITS);
         let line = AtomicLine::default();
         set(&line, &ALL_ONES);
-        assert!((0..999).all(|number| has_all(&line, place(spread(number), 7), 8)));
+        assert!((0..999).all(|number| has_all(&line, locate(spread(number), 7), 8)));
     }
 }

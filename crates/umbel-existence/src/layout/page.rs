@@ -1,9 +1,9 @@
-//! The pages of a filter file: what writer and reader agree on. `docs/formats/existence.md` is the
+//! The pages of a filter file, which writer and reader share. `docs/formats/existence.md` is the
 //! page for the bytes.
 
 use umbel_base::checksum::checksum;
 
-use crate::line::{ALL_ONES, LAST_WORD, LINE_BYTES, LINE_WORDS, Line};
+use crate::layout::cache_line::{ALL_ONES, LAST_WORD, LINE_BYTES, LINE_WORDS, Line};
 
 /// FORMAT: lines in a page.
 pub(crate) const PAGE_LINES: u64 = 64;
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// One page as it is in memory.
 pub(crate) type PageBytes = [u8; PAGE_BYTES];
 
-/// What a page turned out to hold: its lines, `None` where one is damaged.
+/// Lines of a page, `None` where one is damaged.
 pub(crate) type PageLines = [Option<Line>; PAGE_LINES as usize];
 
 /// FORMAT: the header: magic, version `u32`, probes `u32`, id, key, lines, keys `u64` each, zeros,
@@ -41,7 +41,7 @@ pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// Where page `number` stands in its file.
+/// Offset of page `number` in its file.
 pub(crate) fn offset(number: u64) -> u64 {
     (number + 1) * PAGE_BYTES as u64
 }
@@ -57,7 +57,7 @@ fn line_sum(key: u64, page: u64, line: usize, bits: &[u8]) -> u32 {
     checksum(key, offset(page) + (line * LINE_BYTES) as u64, bits) as u32
 }
 
-/// Appends a page to `output`; `is_damaged` marks lines. Gives its digest.
+/// Appends a page to `output`; `is_damaged` marks lines. Returns its digest.
 pub(crate) fn encode(
     key: u64,
     number: u64,
@@ -78,9 +78,9 @@ pub(crate) fn encode(
     digest(key, number, &output[start..])
 }
 
-/// The lines of a page. Where its digest does not match, each line is believed by its own checksum;
-/// where all of these match, the page is not the one that was written last, and none is. Without
-/// `has_marks` no line was marked when the page was written.
+/// The lines of a page. Where its digest does not match, each line is checked by its own checksum.
+/// Where all of these match, the page is an old one, and no line is valid. Without
+/// `has_marks` no line was marked at the write of the page.
 ///
 /// INVARIANT: a line that is not exactly the one that was written is `None`, but for a chance of
 /// 2^-32.
@@ -91,13 +91,13 @@ pub(crate) fn decode(
     has_marks: bool,
     bytes: &PageBytes,
 ) -> PageLines {
-    let mut whole = digest(key, number, bytes) == expected;
+    let mut intact = digest(key, number, bytes) == expected;
     #[cfg(feature = "canary")]
     {
-        whole |= umbel_base::canary::Switch::ExistencePageDigestIgnored.is_on();
+        intact |= umbel_base::failpoint::Failpoint::ExistencePageDigestIgnored.is_enabled();
     }
     let (lines, _) = bytes.as_chunks::<LINE_BYTES>();
-    if whole && !has_marks {
+    if intact && !has_marks {
         return std::array::from_fn(|index| Some(words(&lines[index])));
     }
     let mut unsound = 0;
@@ -109,8 +109,8 @@ pub(crate) fn decode(
         (sum == right).then(|| words(&lines[index]))
     });
     // A digest that does not match although every line does: a page of another time.
-    whole |= unsound > 0;
-    if !whole {
+    intact |= unsound > 0;
+    if !intact {
         found = [None; PAGE_LINES as usize];
     }
     found
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_marks_stay() {
+    fn page_round_trips_and_keeps_its_marks() {
         let (bytes, digest) = encoded(None);
         assert_eq!(decode(5, 3, digest, false, &bytes), page().map(Some));
         let (bytes, digest) = encoded(Some(3 * 64 + 7));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_costs_its_line_and_no_other() {
+    fn flipped_bit_invalidates_only_its_line() {
         let (bytes, digest) = encoded(None);
         for bit in 0..PAGE_BYTES * 8 {
             let mut damaged = bytes;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_strays_and_pages_of_another_time_are_believed_in_nothing() {
+    fn zeroed_misplaced_and_old_pages_are_ignored() {
         let (bytes, digest) = encoded(None);
         let nothing: PageLines = [None; PAGE_LINES as usize];
         assert_eq!(decode(5, 3, digest, false, &[0; PAGE_BYTES]), nothing);

@@ -1,36 +1,39 @@
-//! What answers: the filters that are asked, and the hashes that no file has yet.
+//! The active filters: those that are probed, and the hashes that no file has yet.
 //!
-//! Readers take no lock: they load the view, and ask one line of each filter in it.
+//! Readers take no lock: they load the view, and probe one line of each filter in it.
 //!
-//! Inserters lock one of several shards, and do everything under it: look which filter new hashes
-//! go to, set the bits, remember the hash. Whoever changes the view locks *all* shards for the
-//! moment of the change. A shard has the hashes with the same first bits, which are all that lie in
-//! its part of the lines, however many these are; so nobody else inserts into a line meanwhile.
+//! Inserters lock one of several shards, and do everything under it: find the filter for new
+//! hashes, set the bits, remember the hash. A thread that changes the view locks *all* shards for
+//! the moment of the change. A shard has the hashes with the same first bits, which are all that
+//! belong to its part of the lines, whatever the number of lines. So no other thread inserts into a
+//! line at the same time.
 //!
 //! INVARIANT:
 //! 1. A change of the view is never in the middle of an insert. A hash inserted before it is in the
 //!    old view's filter, one inserted after it in the new view's.
 //! 2. A hash whose insert has returned is in a shard's `pending`, or was taken from there by
-//!    [`Memory::drain`]. So a flush that drains misses no hash that was inserted before it began.
-//! 3. Every hash is remembered, also one whose bits were all set: they may be set in memory alone,
-//!    by the walk over the source or because the line is damaged, and be gone after a crash.
-//! 4. With a second filter the first one gets no more hashes; and a hash that is in neither the
-//!    second nor later than it came is handed out by the walk that fills the second.
+//!    [`ActiveFilters::drain`]. So a flush that drains misses no hash that was inserted before it
+//!    began.
+//! 3. Every hash is remembered, even where all of its bits were set. They may be set in memory
+//!    only, by the walk over the source or because the line is damaged, and be lost after a crash.
+//! 4. With a second filter the first one gets no more hashes. A hash that neither is in the second
+//!    filter nor was inserted since is handed out by the walk that fills the second.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::{ArcSwap, Cache};
 
-use crate::line::{LINE_WORDS, Line, mask};
-use crate::lines::{GROUP, Lines};
-use crate::prefetcher::Prefetcher;
-use crate::waiting::Sorted;
+use crate::layout::cache_line::{LINE_WORDS, Line, mask};
+use crate::memory::blocked_filter::{BlockedFilter, GROUP};
+use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::prefetcher::Prefetcher;
 
-/// How many shards there are; a power of two.
+/// Number of shards; a power of two.
 const SHARDS: usize = 16;
-/// How many damaged lines are remade while inserts wait.
-const REMADE_AT_ONCE: usize = 1024;
+/// Number of damaged lines that are repaired while inserts wait.
+const REPAIRED_PER_LOCK: usize = 1024;
 
 /// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of
 /// 64, so that each has its hashes in one shard.
@@ -38,16 +41,16 @@ fn shard_of(hash: u64) -> usize {
     (hash >> (u64::BITS - SHARDS.ilog2())) as usize
 }
 
-/// The filters that are asked.
+/// The filters that are probed.
 #[derive(Debug, Clone)]
-pub(crate) struct View {
+pub(crate) struct FilterPair {
     /// `None`: everything is "maybe" until the second one is filled.
-    pub(crate) first: Option<Arc<Lines>>,
+    pub(crate) first: Option<Arc<BlockedFilter>>,
     /// The one that is being filled; new hashes go to it.
-    pub(crate) second: Option<Arc<Lines>>,
+    pub(crate) second: Option<Arc<BlockedFilter>>,
 }
 
-impl View {
+impl FilterPair {
     /// Whether a hash may have been added.
     #[inline(always)]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
@@ -62,9 +65,11 @@ impl View {
     }
 
     /// The filter that new hashes go to.
-    pub(crate) fn target(&self) -> Option<&Arc<Lines>> {
+    pub(crate) fn target(&self) -> Option<&Arc<BlockedFilter>> {
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::ExistenceInsertsIntoOld.is_on() && self.first.is_some() {
+        if umbel_base::failpoint::Failpoint::ExistenceInsertsIntoOld.is_enabled()
+            && self.first.is_some()
+        {
             return self.first.as_ref();
         }
         self.second.as_ref().or(self.first.as_ref())
@@ -73,87 +78,87 @@ impl View {
 
 /// Hashes that no file has yet.
 #[derive(Debug)]
-struct Shard {
-    /// The filter that the view has new hashes go to: who inserts need not load the view, which
+struct PendingShard {
+    /// The filter that the view has new hashes go to: an inserter need not load the view, which
     /// takes locked instructions.
-    target: Option<Arc<Lines>>,
-    /// Whether nobody but inserters adds to it.
-    is_alone: bool,
+    target: Option<Arc<BlockedFilter>>,
+    /// Whether only inserters add to it.
+    is_unshared: bool,
     pending: Vec<u64>,
-    /// While damaged lines are remade: what was inserted since that began.
-    watched: Option<Vec<u64>>,
+    /// Hashes inserted since the repair of damaged lines began; `None` without a repair.
+    watched_inserts: Option<Vec<u64>>,
 }
 
-impl Shard {
+impl PendingShard {
     /// Adds a hash to the filter that new ones go to, and remembers it.
     #[inline]
     fn insert(&mut self, hash: u64) -> bool {
-        let wants_step = self.target.as_ref().is_some_and(|target| match self.is_alone {
-            true => target.insert_alone(hash),
+        let wants_step = self.target.as_ref().is_some_and(|target| match self.is_unshared {
+            true => target.insert_unshared(hash),
             false => target.insert(hash),
         });
-        if let Some(watched) = &mut self.watched {
+        if let Some(watched) = &mut self.watched_inserts {
             watched.push(hash);
         }
         self.pending.push(hash);
         wants_step
     }
 
-    /// Takes what was inserted since this was done last.
-    fn take_watched(&mut self) -> Vec<u64> {
-        let watched = self.watched.as_mut().map(std::mem::take).unwrap_or_default();
+    /// Takes the hashes inserted since the last call.
+    fn take_watched_inserts(&mut self) -> Vec<u64> {
+        let watched = self.watched_inserts.as_mut().map(std::mem::take).unwrap_or_default();
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::ExistenceHealForgetsInserts.is_on() {
+        if umbel_base::failpoint::Failpoint::ExistenceHealForgetsInserts.is_enabled() {
             return Vec::new();
         }
         watched
     }
 }
 
-/// The filters that are asked, and the hashes that no file has yet.
+/// The filters that are probed, and the hashes that no file has yet.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    view: Arc<ArcSwap<View>>,
+pub(crate) struct ActiveFilters {
+    view: Arc<ArcSwap<FilterPair>>,
     prefetcher: Prefetcher,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<PendingShard>>,
 }
 
-impl Memory {
-    pub(crate) fn new(view: View) -> Memory {
-        let shard = || Shard {
+impl ActiveFilters {
+    pub(crate) fn new(view: FilterPair) -> ActiveFilters {
+        let shard = || PendingShard {
             target: view.target().cloned(),
-            is_alone: view.second.is_none(),
+            is_unshared: view.second.is_none(),
             pending: Vec::new(),
-            watched: None,
+            watched_inserts: None,
         };
         let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
         let prefetcher = Prefetcher::default();
         prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
-        Memory { shards, prefetcher, view: Arc::new(ArcSwap::from_pointee(view)) }
+        ActiveFilters { shards, prefetcher, view: Arc::new(ArcSwap::from_pointee(view)) }
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+    fn lock(&self, shard: usize) -> MutexGuard<'_, PendingShard> {
         // Nothing panics between the two changes of a shard.
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].lock().ignore_poison()
     }
 
-    /// Every shard, in one order, so that two who want all do not wait for each other.
-    fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
+    /// Every shard, in one order, so that two threads that want all do not wait for each other.
+    fn lock_all(&self) -> Vec<MutexGuard<'_, PendingShard>> {
         (0..SHARDS).map(|shard| self.lock(shard)).collect()
     }
 
-    /// The filters that are asked.
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// The filters that are probed.
+    pub(crate) fn view(&self) -> Arc<FilterPair> {
         self.view.load_full()
     }
 
-    /// Adds a hash. Says, once in a while, that there are so many that a filter which grows should
-    /// begin to, or go on.
+    /// Adds a hash. Returns `true`, at intervals, where the count requires a growing filter to
+    /// start or continue its growth.
     pub(crate) fn insert(&self, hash: u64) -> bool {
         self.lock(shard_of(hash)).insert(hash)
     }
 
-    /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together.
+    /// Adds many hashes as [`ActiveFilters::insert`] does; their lines are fetched together.
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
@@ -168,14 +173,14 @@ impl Memory {
     }
 
     /// Adds hashes that files have, sorted by the filter that new ones go to; more than `at_once`
-    /// not now, but when their lines are asked for.
+    /// not now, but when their lines are requested.
     ///
-    /// REQUIRES: nobody else uses the memory yet.
-    pub(crate) fn insert_stored(&self, hashes: Sorted, at_once: usize) {
+    /// REQUIRES: no other thread uses the memory yet.
+    pub(crate) fn insert_recovered(&self, hashes: PartitionedHashes, at_once: usize) {
         let view = self.view.load();
         let Some(target) = view.target() else { return };
         if hashes.count() > at_once as u64 {
-            return target.let_wait(hashes);
+            return target.defer(hashes);
         }
         for part in hashes.parts() {
             target.insert_all(part);
@@ -183,8 +188,8 @@ impl Memory {
     }
 
     /// Answers "maybe" to everything from now on. Takes no lock.
-    pub(crate) fn forget_all(&self) {
-        self.view.store(Arc::new(View { first: None, second: None }));
+    pub(crate) fn answer_maybe(&self) {
+        self.view.store(Arc::new(FilterPair { first: None, second: None }));
     }
 
     /// Has the lines of a hash fetched.
@@ -199,12 +204,12 @@ impl Memory {
         self.view.load().may_contain(hash)
     }
 
-    /// The view, to be looked at by one who keeps what he saw last.
-    pub(crate) fn watched_view(&self) -> Cache<Arc<ArcSwap<View>>, Arc<View>> {
+    /// The view, for a thread that keeps the last one.
+    pub(crate) fn cached_view(&self) -> Cache<Arc<ArcSwap<FilterPair>>, Arc<FilterPair>> {
         Cache::new(Arc::clone(&self.view))
     }
 
-    /// As [`Memory::may_contain`] for each hash.
+    /// As [`ActiveFilters::may_contain`] for each hash.
     pub(crate) fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
         let view = self.view.load();
         let Some(first) = &view.first else {
@@ -221,49 +226,51 @@ impl Memory {
         }
     }
 
-    /// Moves what no file has to `output`.
+    /// Moves hashes that no file has to `output`.
     pub(crate) fn drain(&self, output: &mut Vec<u64>) {
         for shard in 0..SHARDS {
             #[cfg(feature = "canary")]
-            if umbel_base::canary::Switch::ExistenceCoversTooMuch.is_on() && shard == 3 {
+            if umbel_base::failpoint::Failpoint::ExistenceCoversTooMuch.is_enabled() && shard == 3 {
                 continue;
             }
             output.append(&mut self.lock(shard).pending);
         }
     }
 
-    /// How many hashes no file has, but for those that were drained.
+    /// Number of hashes no file has, but for those that were drained.
     pub(crate) fn pending(&self) -> u64 {
         (0..SHARDS).map(|shard| self.lock(shard).pending.len() as u64).sum()
     }
 
-    /// How many hashes it holds: those, and those inserted while damaged lines are remade.
-    pub(crate) fn held(&self) -> u64 {
-        let held = |shard: &Shard| shard.pending.len() + shard.watched.as_ref().map_or(0, Vec::len);
+    /// Number of buffered hashes, including those inserted during a repair of damaged lines.
+    pub(crate) fn buffered(&self) -> u64 {
+        let held = |shard: &PendingShard| {
+            shard.pending.len() + shard.watched_inserts.as_ref().map_or(0, Vec::len)
+        };
         (0..SHARDS).map(|shard| held(&self.lock(shard)) as u64).sum()
     }
 
     /// Begins a second filter, to which new hashes go from here on. One that is there is dropped.
     ///
-    /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second one
-    /// is there, there is no first one: what it has the new one will get from the walk.
-    pub(crate) fn begin_second(&self, second: Lines) {
+    /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second
+    /// filter exists, there is no first one: the new one gets the same keys from the walk.
+    pub(crate) fn begin_next_filter(&self, second: BlockedFilter) {
         let shards = self.lock_all();
         let first = self.view.load().first.clone();
-        self.change(shards, View { first, second: Some(Arc::new(second)) });
+        self.change(shards, FilterPair { first, second: Some(Arc::new(second)) });
     }
 
-    /// Changes the view, for who asks and for who inserts.
-    fn change(&self, mut shards: Vec<MutexGuard<'_, Shard>>, view: View) {
+    /// Changes the view, for readers and for inserters.
+    fn change(&self, mut shards: Vec<MutexGuard<'_, PendingShard>>, view: FilterPair) {
         for shard in &mut shards {
             shard.target = view.target().cloned();
-            shard.is_alone = view.second.is_none();
+            shard.is_unshared = view.second.is_none();
         }
         self.prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
         self.view.store(Arc::new(view));
     }
 
-    /// Makes the second filter the first. Says whether there was one.
+    /// Makes the second filter the first. Returns whether there was one.
     ///
     /// REQUIRES: the source was walked through since the second one was begun.
     pub(crate) fn promote(&self) -> bool {
@@ -271,63 +278,68 @@ impl Memory {
         let second = self.view.load().second.clone();
         let found = second.is_some();
         if found {
-            self.change(shards, View { first: second, second: None });
+            self.change(shards, FilterPair { first: second, second: None });
         }
         found
     }
 
-    /// From now on remembers inserted hashes for [`Memory::heal`].
-    pub(crate) fn watch(&self) {
-        self.lock_all().iter_mut().for_each(|shard| shard.watched = Some(Vec::new()));
+    /// From now on remembers inserted hashes for [`ActiveFilters::repair`].
+    pub(crate) fn watch_inserts(&self) {
+        self.lock_all().iter_mut().for_each(|shard| shard.watched_inserts = Some(Vec::new()));
     }
 
-    /// Adds to `remade`, lines of `lines` that are remade, what was inserted since
-    /// [`Memory::watch`] or the last call. Called now and then it keeps little to be remembered,
-    /// and little to be added while inserts wait.
-    pub(crate) fn add_watched(&self, remade: &mut BTreeMap<u64, Line>, lines: &Lines) {
+    /// Adds to `remade`, the lines of `lines` under repair, the hashes inserted since
+    /// [`ActiveFilters::watch_inserts`] or the last call. Frequent calls keep the memory and the
+    /// wait of inserts small.
+    pub(crate) fn add_watched(&self, remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter) {
         for shard in 0..SHARDS {
-            let watched = self.lock(shard).take_watched();
+            let watched = self.lock(shard).take_watched_inserts();
             watched.into_iter().for_each(|hash| add_to(remade, lines, hash));
         }
     }
 
-    /// Gives damaged lines of the first filter the bits they should have had: those in `remade`,
-    /// and those of every hash inserted since [`Memory::watch`]. Inserts wait for a part of it at
-    /// most.
+    /// Gives damaged lines of the first filter their bits: those in `remade`,
+    /// and those of every hash inserted since [`ActiveFilters::watch_inserts`]. Inserts wait for a
+    /// part of it at most.
     ///
-    /// REQUIRES: the source was walked through since, and `remade` has the bits of what it handed
-    /// out; there is no second filter.
-    pub(crate) fn heal(&self, mut remade: BTreeMap<u64, Line>) {
+    /// REQUIRES: the walk through the source ended since, and `remade` has the bits of all its
+    /// hashes; there is no second filter.
+    pub(crate) fn repair(&self, mut remade: BTreeMap<u64, Line>) {
         let view = self.view();
         let Some(first) = &view.first else { return };
-        while !self.heal_some(&mut remade, first, REMADE_AT_ONCE) {}
+        while !self.repair_some(&mut remade, first, REPAIRED_PER_LOCK) {}
     }
 
-    /// As [`Memory::heal`] for up to `most` lines, which leave `remade`. Says whether those were
-    /// the last ones; inserts are remembered until then.
+    /// As [`ActiveFilters::repair`] for up to `lines_max` lines, which leave `remade`. Returns
+    /// whether those were the last ones; inserts are remembered until then.
     ///
-    /// A line that was given its bits takes those of later inserts by itself; of one that is still
-    /// to be given them every insert is in `remade` or remembered.
-    fn heal_some(&self, remade: &mut BTreeMap<u64, Line>, first: &Lines, most: usize) -> bool {
+    /// A repaired line takes the bits of later inserts directly. For a line that is still to be
+    /// repaired, every insert is in `remade` or remembered.
+    fn repair_some(
+        &self,
+        remade: &mut BTreeMap<u64, Line>,
+        first: &BlockedFilter,
+        lines_max: usize,
+    ) -> bool {
         self.add_watched(remade, first);
         let mut shards = self.lock_all();
         for shard in &mut shards {
-            shard.take_watched().into_iter().for_each(|hash| add_to(remade, first, hash));
+            shard.take_watched_inserts().into_iter().for_each(|hash| add_to(remade, first, hash));
         }
-        for (number, bits) in (0..most).map_while(|_| remade.pop_first()) {
+        for (number, bits) in (0..lines_max).map_while(|_| remade.pop_first()) {
             first.replace(number, &bits);
         }
         let is_over = remade.is_empty();
         if is_over {
-            shards.iter_mut().for_each(|shard| shard.watched = None);
+            shards.iter_mut().for_each(|shard| shard.watched_inserts = None);
         }
         is_over
     }
 }
 
-/// Adds a hash to its line, if that is one of those that are remade.
-pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &Lines, hash: u64) {
-    let place = lines.place(hash);
+/// Adds a hash to its line, if that line is under repair.
+pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter, hash: u64) {
+    let place = lines.locate(hash);
     if let Some(line) = remade.get_mut(&place.line) {
         let mask = mask(place, lines.shape().probes);
         (0..LINE_WORDS).for_each(|word| line[word] |= mask[word]);
@@ -339,22 +351,22 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::shape::Shape;
+    use crate::layout::sizing::FilterDimensions;
 
     fn hash_of(number: u64) -> u64 {
         umbel_base::checksum::checksum(7, number, b"key")
     }
 
     #[test]
-    fn a_line_has_its_hashes_in_one_shard_whatever_the_number_of_lines() {
+    fn hashes_of_a_line_are_in_one_shard() {
         for keys in [1, 5_000, 100_000, 3_000_000, 70_000_001] {
-            let shape = Shape::growing(keys);
+            let shape = FilterDimensions::growing(keys);
             let shard_of_line = |line: u64| (line * SHARDS as u64 / shape.lines) as usize;
             for number in 0..20_000 {
                 // Also those at the borders of shards.
                 let border = (number % SHARDS as u64) << 60;
                 for hash in [hash_of(number), border + number, border.wrapping_sub(1 + number)] {
-                    let line = crate::line::place(hash, shape.lines).line;
+                    let line = crate::layout::cache_line::locate(hash, shape.lines).line;
                     assert_eq!(shard_of(hash), shard_of_line(line), "{hash:x}, {line}");
                 }
             }
@@ -364,11 +376,11 @@ mod tests {
     /// Inserters set bits without locked instructions: two in one line would lose some. Of as few
     /// lines as there can be two threads often want the same.
     #[test]
-    fn inserters_beside_each_other_lose_no_bit() {
+    fn concurrent_inserts_lose_no_bit() {
         const EACH: usize = 600;
         for round in 0..300 {
-            let first = Arc::new(Lines::new(Shape::growing(1)));
-            let memory = Memory::new(View { first: Some(first), second: None });
+            let first = Arc::new(BlockedFilter::new(FilterDimensions::growing(1)));
+            let memory = ActiveFilters::new(FilterPair { first: Some(first), second: None });
             let hashes: Vec<u64> =
                 (0..2 * EACH as u64).map(|number| hash_of(number + round * 1_000_000)).collect();
             let waiting = AtomicUsize::new(2);
@@ -392,14 +404,15 @@ mod tests {
         }
     }
 
-    /// Story: lines were remade all at once, with everything that had been inserted during the
+    /// Story: all lines were repaired at once, with everything that had been inserted during the
     /// walk, while every insert waited.
     #[test]
-    fn lines_are_remade_a_part_at_a_time_and_have_what_is_inserted_in_between() {
-        let first = Arc::new(Lines::new(Shape::growing(10_000)));
-        let memory = Memory::new(View { first: Some(Arc::clone(&first)), second: None });
+    fn stepwise_rebuild_keeps_concurrent_inserts() {
+        let first = Arc::new(BlockedFilter::new(FilterDimensions::growing(10_000)));
+        let memory =
+            ActiveFilters::new(FilterPair { first: Some(Arc::clone(&first)), second: None });
         let numbers = 0..first.shape().lines;
-        memory.watch();
+        memory.watch_inserts();
         let mut remade: BTreeMap<u64, Line> =
             numbers.map(|number| (number, [0; LINE_WORDS])).collect();
         let (mut inserted, mut parts) = (0..10_000, 1);
@@ -410,12 +423,12 @@ mod tests {
             inserted.start
         };
         insert(500);
-        assert_eq!((memory.held(), memory.pending()), (1000, 500));
+        assert_eq!((memory.buffered(), memory.pending()), (1000, 500));
         memory.add_watched(&mut remade, &first);
-        assert_eq!((memory.held(), memory.pending()), (500, 500));
+        assert_eq!((memory.buffered(), memory.pending()), (500, 500));
         insert(10);
         let mut left = remade.len();
-        while !memory.heal_some(&mut remade, &first, 50) {
+        while !memory.repair_some(&mut remade, &first, 50) {
             assert_eq!(left - remade.len(), 50);
             left = remade.len();
             let count = insert(7);
@@ -424,9 +437,9 @@ mod tests {
         }
         assert!(parts > 3, "{parts}");
         let count = insert(1);
-        assert_eq!(memory.held(), count, "nothing is watched any more");
+        assert_eq!(memory.buffered(), count, "nothing is watched any more");
         // As if they all had been inserted into an empty filter.
-        let fresh = Lines::new(first.shape());
+        let fresh = BlockedFilter::new(first.shape());
         fresh.insert_all(&(0..count).map(hash_of).collect::<Vec<_>>());
         for page in 0..first.shape().pages() {
             assert_eq!(first.page(page), fresh.page(page));

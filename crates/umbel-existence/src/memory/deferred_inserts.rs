@@ -1,30 +1,34 @@
-//! [`Waiting`]: hashes of journals that were read and are not among the lines yet.
+//! [`DeferredInserts`]: hashes of journals that were read and are not among the lines yet.
 //!
 //! Adding one costs a miss of the cache, and there may be a million. So they are sorted into parts,
-//! by the lines they belong to, and a part is added when one of its lines is first asked for.
+//! by the lines they belong to, and a part is added when one of its lines is first requested.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use umbel_base::ignore_poison::IgnorePoison;
 
 /// Into how many parts a filter is divided.
-pub(crate) const PARTS: u64 = 256;
-/// Room for no more is made ahead, whatever a file's length promises.
-const PART_ROOM_MAX: usize = 1 << 16;
+pub(crate) const PARTITIONS: u64 = 256;
+/// Space for no more is made ahead, whatever a file's length promises.
+const PARTITION_RESERVE_MAX: usize = 1 << 16;
 
 /// Hashes, each in its part.
 #[derive(Debug)]
-pub(crate) struct Sorted {
+pub(crate) struct PartitionedHashes {
     parts: Vec<Vec<u64>>,
     count: u64,
 }
 
-impl Sorted {
+impl PartitionedHashes {
     /// None yet; about `expected` will come.
-    pub(crate) fn new(expected: u64) -> Sorted {
+    pub(crate) fn new(expected: u64) -> PartitionedHashes {
         // They are spread evenly, up to some deviations.
-        let usual = usize::try_from(expected / PARTS).unwrap_or(0).min(PART_ROOM_MAX);
-        let room = usual + usual / 8 + 8;
-        Sorted { parts: (0..PARTS).map(|_| Vec::with_capacity(room)).collect(), count: 0 }
+        let usual = usize::try_from(expected / PARTITIONS).unwrap_or(0).min(PARTITION_RESERVE_MAX);
+        let capacity = usual + usual / 8 + 8;
+        PartitionedHashes {
+            parts: (0..PARTITIONS).map(|_| Vec::with_capacity(capacity)).collect(),
+            count: 0,
+        }
     }
 
     /// Adds one to its part.
@@ -36,7 +40,7 @@ impl Sorted {
         }
     }
 
-    /// How many there are.
+    /// Number of deferred hashes.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -49,28 +53,28 @@ impl Sorted {
 
 /// Hashes of journals that were read and are not among the lines yet.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct DeferredInserts {
     parts: Vec<Mutex<Vec<u64>>>,
     left: AtomicU64,
 }
 
-impl Waiting {
+impl DeferredInserts {
     /// These hashes, sorted.
-    pub(crate) fn new(sorted: Sorted) -> Waiting {
+    pub(crate) fn new(sorted: PartitionedHashes) -> DeferredInserts {
         let parts = sorted.parts.into_iter().map(Mutex::new).collect();
-        Waiting { parts, left: AtomicU64::new(sorted.count) }
+        DeferredInserts { parts, left: AtomicU64::new(sorted.count) }
     }
 
-    /// How many hashes wait; whoever finds none sees the bits of all.
+    /// Number of hashes that wait; a caller that finds none sees the bits of all.
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Hands the hashes of a part to `add`, unless that was done: whoever comes meanwhile waits
-    /// until it is. Returns how many they were.
+    /// Hands the hashes of a part to `add`, unless that was done: a thread that comes meanwhile
+    /// waits until it is. Returns how many they were.
     pub(crate) fn take(&self, part: u64, add: impl FnOnce(&[u64])) -> u64 {
         let Some(part) = self.parts.get(part as usize) else { return 0 };
-        let mut hashes = part.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut hashes = part.lock().ignore_poison();
         let count = hashes.len() as u64;
         if count > 0 {
             add(&hashes);

@@ -1,30 +1,30 @@
-//! [`Prefetcher`]: asks the memory for the lines of a hash before anybody asks these.
+//! [`Prefetcher`]: prefetches the lines of a hash before a probe needs them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::line::{LINE_BYTES, place};
-use crate::lines::Lines;
+use crate::layout::cache_line::{LINE_BYTES, locate};
+use crate::memory::blocked_filter::BlockedFilter;
 
-/// Where the filters of a view lie, for who has lines fetched without looking at the view, which
-/// takes locked instructions.
+/// Locations of a view's filters, for callers that prefetch lines without reading the
+/// view, which takes locked instructions.
 ///
-/// What it says may be of the view before, or of one filter by halves. Then a line is fetched that
-/// nobody needs; a prefetch never reads anything.
+/// It may describe the previous view, or half of one filter. Then a useless line is prefetched,
+/// which is harmless.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetcher {
-    first: Whereabouts,
-    second: Whereabouts,
+    first: FilterLocation,
+    second: FilterLocation,
 }
 
-/// Where one filter lies; without lines where there is none.
+/// Location of one filter; without lines where the filter is missing.
 #[derive(Debug, Default)]
-struct Whereabouts {
+struct FilterLocation {
     address: AtomicUsize,
     lines: AtomicU64,
 }
 
-impl Whereabouts {
-    fn point_at(&self, lines: Option<&Lines>) {
+impl FilterLocation {
+    fn point_at(&self, lines: Option<&BlockedFilter>) {
         let (address, count) = lines.map_or((0, 0), |lines| (lines.address(), lines.shape().lines));
         self.address.store(address, Ordering::Relaxed);
         self.lines.store(count, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Whereabouts {
     fn prefetch(&self, hash: u64) {
         let lines = self.lines.load(Ordering::Relaxed);
         if lines > 0 {
-            let offset = place(hash, lines).line as usize * LINE_BYTES;
+            let offset = locate(hash, lines).line as usize * LINE_BYTES;
             let address = self.address.load(Ordering::Relaxed);
             umbel_arena::prefetch_address(address.wrapping_add(offset));
         }
@@ -47,7 +47,7 @@ impl Whereabouts {
 
 impl Prefetcher {
     /// Fetches lines of these filters from now on.
-    pub(crate) fn point_at(&self, first: Option<&Lines>, second: Option<&Lines>) {
+    pub(crate) fn point_at(&self, first: Option<&BlockedFilter>, second: Option<&BlockedFilter>) {
         self.first.point_at(first);
         self.second.point_at(second);
     }
@@ -72,30 +72,30 @@ impl Prefetcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Shape;
+    use crate::layout::sizing::FilterDimensions;
 
     #[test]
-    fn it_fetches_lines_of_the_filters_that_are_there_and_of_no_others() {
-        let lines = |keys| Lines::new(Shape::growing(keys));
+    fn prefetch_touches_only_lines_of_active_filters() {
+        let lines = |keys| BlockedFilter::new(FilterDimensions::growing(keys));
         let prefetcher = Prefetcher::default();
         prefetcher.prefetch(7);
-        let said = || {
-            let of = |one: &Whereabouts| {
+        let locations = || {
+            let of = |one: &FilterLocation| {
                 (one.address.load(Ordering::Relaxed), one.lines.load(Ordering::Relaxed))
             };
             [of(&prefetcher.first), of(&prefetcher.second)]
         };
-        let place = |lines: &Lines| (lines.address(), lines.shape().lines);
+        let place = |lines: &BlockedFilter| (lines.address(), lines.shape().lines);
         let (small, large) = (lines(1_000), lines(50_000));
         prefetcher.point_at(Some(&small), Some(&large));
-        assert_eq!(said(), [place(&small), place(&large)]);
+        assert_eq!(locations(), [place(&small), place(&large)]);
         [0, 1 << 63, u64::MAX].iter().for_each(|hash| prefetcher.prefetch(*hash));
         prefetcher.prefetch_target(7);
         prefetcher.point_at(Some(&large), None);
-        assert_eq!(said()[1], (0, 0));
+        assert_eq!(locations()[1], (0, 0));
         drop(small);
         prefetcher.point_at(None, None);
-        assert_eq!(said(), [(0, 0); 2]);
+        assert_eq!(locations(), [(0, 0); 2]);
         prefetcher.prefetch(7);
     }
 }

@@ -6,43 +6,43 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result};
 
-use crate::covered::Covered;
-use crate::folder::ID_MAX;
-use crate::shape::Shape;
-use crate::stored::Stored;
+use crate::layout::file_meta::FilterFileMeta;
+use crate::layout::sizing::FilterDimensions;
+use crate::log_coverage::Coverage;
+use crate::persistence::directory::ID_MAX;
 
 /// FORMAT: the first eight bytes.
 const MAGIC: [u8; 8] = *b"UmbelExC";
 /// FORMAT: the version this build writes, and the newest it reads.
 const VERSION: u32 = 2;
-/// FORMAT: the version that it writes where the history of what is covered is not known.
+/// FORMAT: the version that is written where the history of the coverage is unknown.
 const VERSION_WITHOUT_HISTORY: u32 = 1;
 /// FORMAT: the id its checksum is bound to, which no file has.
 const CHECKSUM_ID: u64 = u64::MAX;
 /// FORMAT: the longest cursor, in bytes.
 pub(crate) const CURSOR_BYTES_MAX: usize = 64 * 1024;
-/// FORMAT: what stands before a cursor that is there.
+/// FORMAT: byte before a cursor that exists.
 const HAS_CURSOR: u32 = 1;
 
-/// What `CHECKPOINT` says.
+/// Content of `CHECKPOINT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// Counts up with each one.
     pub(crate) generation: u64,
     /// No file has this number or a larger one.
     pub(crate) next_id: u64,
-    /// Whose filter it is.
+    /// Id of the store.
     pub(crate) store: u64,
-    /// What the hashes were made with.
+    /// Hash function of the hashes.
     pub(crate) hash: u64,
     /// Every hash of the user's log up to here is in the filters.
-    pub(crate) covered: Covered,
-    /// Id and key of the journal that goes on from here.
+    pub(crate) covered: Coverage,
+    /// Id and key of the journal that continues from here.
     pub(crate) journal: (u64, u64),
-    /// The filter that is asked. `None`: everything is "maybe" until the second one is filled.
-    pub(crate) first: Option<Stored>,
+    /// The filter that is probed. `None`: everything is "maybe" until the second one is filled.
+    pub(crate) first: Option<FilterFileMeta>,
     /// The filter that is being filled.
-    pub(crate) second: Option<Stored>,
+    pub(crate) second: Option<FilterFileMeta>,
     /// Every hash of the source up to here is in the second filter; `None`: none.
     pub(crate) cursor: Option<Vec<u8>>,
 }
@@ -56,7 +56,7 @@ impl Checkpoint {
     /// The bytes of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        let Covered { position, history } = self.covered;
+        let Coverage { position, history } = self.covered;
         let version = if history == 0 { VERSION_WITHOUT_HISTORY } else { VERSION };
         bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
@@ -84,7 +84,10 @@ impl Checkpoint {
             }
             None => bytes.extend_from_slice(&0u32.to_le_bytes()),
         }
-        self.first.iter().chain(&self.second).for_each(|stored| encode_stored(stored, &mut bytes));
+        self.first
+            .iter()
+            .chain(&self.second)
+            .for_each(|stored| encode_file_meta(stored, &mut bytes));
         let sum = checksum(CHECKSUM_ID, 0, &bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         bytes
@@ -93,8 +96,8 @@ impl Checkpoint {
     /// Reads the file's bytes.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where they are not what was written; [`Error::Invalid`] where a newer
-    /// version wrote them.
+    /// [`Error::Corruption`] where the bytes differ from the written ones; [`Error::Invalid`] where
+    /// a newer version wrote them.
     pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Checkpoint> {
         let refuse = |reason: &str| Error::corruption(path, 0, reason);
         let split = bytes.len().checked_sub(8).map(|at| bytes.split_at(at));
@@ -112,7 +115,7 @@ impl Checkpoint {
             Some(version) if version > VERSION => {
                 return Err(Error::invalid(format!(
                     "{} has format version {version}, but this Umbel reads up to {VERSION}; open \
-                     it with a newer Umbel, or remove it to have the filter made anew",
+                     it with a newer Umbel, or remove it to rebuild the filter",
                     path.display()
                 )));
             }
@@ -121,12 +124,12 @@ impl Checkpoint {
             _ => return Err(refuse("it has no version")),
         };
         let found = decode_fields(&mut decoder, has_history).filter(|_| decoder.is_done());
-        found.ok_or_else(|| refuse("it says what no Umbel writes"))
+        found.ok_or_else(|| refuse("it has values that no Umbel writes"))
     }
 }
 
-fn encode_stored(stored: &Stored, bytes: &mut Vec<u8>) {
-    let shape = stored.shape;
+fn encode_file_meta(stored: &FilterFileMeta, bytes: &mut Vec<u8>) {
+    let shape = stored.dimensions;
     bytes.extend_from_slice(&u64::from(shape.probes).to_le_bytes());
     let numbers = [stored.id, stored.key, shape.lines, shape.keys, stored.items, stored.damaged];
     let all = numbers.iter().chain(&stored.digests);
@@ -139,7 +142,7 @@ fn decode_fields(decoder: &mut Decoder<'_>, has_history: bool) -> Option<Checkpo
     let (store, hash) = (decoder.u64()?, decoder.u64()?);
     let (position, journal) = (decoder.u64()?, (decoder.u64()?, decoder.u64()?));
     let history = if has_history { decoder.u64().filter(|history| *history != 0)? } else { 0 };
-    let covered = Covered { position, history };
+    let covered = Coverage { position, history };
     let filters = decoder.u32()?;
     let cursor = match decoder.u32()? {
         0 => None,
@@ -149,8 +152,8 @@ fn decode_fields(decoder: &mut Decoder<'_>, has_history: bool) -> Option<Checkpo
         }
         _ => return None,
     };
-    let first = if filters & 1 != 0 { Some(decode_stored(decoder)?) } else { None };
-    let second = if filters & 2 != 0 { Some(decode_stored(decoder)?) } else { None };
+    let first = if filters & 1 != 0 { Some(decode_file_meta(decoder)?) } else { None };
+    let second = if filters & 2 != 0 { Some(decode_file_meta(decoder)?) } else { None };
     // One of them is there, and a cursor belongs to the second.
     let ids = first.iter().chain(&second).map(|stored| stored.id).chain([journal.0]);
     let is_sound = (1..=3).contains(&filters)
@@ -162,17 +165,17 @@ fn decode_fields(decoder: &mut Decoder<'_>, has_history: bool) -> Option<Checkpo
     (is_sound && reserved == 0).then_some(found)
 }
 
-fn decode_stored(decoder: &mut Decoder<'_>) -> Option<Stored> {
+fn decode_file_meta(decoder: &mut Decoder<'_>) -> Option<FilterFileMeta> {
     let probes = u32::try_from(decoder.u64()?).ok()?;
     let (id, key) = (decoder.u64()?, decoder.u64()?);
-    let shape = Shape { lines: decoder.u64()?, probes, keys: decoder.u64()? };
+    let shape = FilterDimensions { lines: decoder.u64()?, probes, keys: decoder.u64()? };
     let (items, damaged) = (decoder.u64()?, decoder.u64()?);
-    // No room is made before the bytes were seen to be there.
+    // No memory is reserved before the bytes were seen to be there.
     let digests = decoder.take(usize::try_from(shape.pages()).ok()?.checked_mul(8)?)?;
     let (digests, _) = digests.as_chunks::<8>();
     let digests = digests.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    let found = Stored { id, key, shape, items, damaged, digests };
-    // What is allotted later follows from these, so that they must not be larger than can be.
+    let found = FilterFileMeta { id, key, dimensions: shape, items, damaged, digests };
+    // Later allocations follow from these, so they must not exceed the limits.
     let is_sound = shape.is_sound() && damaged <= shape.lines && items <= shape.items_max();
     is_sound.then_some(found)
 }
@@ -182,16 +185,17 @@ mod tests {
     use super::*;
 
     fn some() -> Checkpoint {
-        let shape = Shape::growing(6_000);
+        let shape = FilterDimensions::growing(6_000);
         let digests = (0..shape.pages()).map(|page| page * 3).collect();
-        let first = Stored { id: 3, key: 99, shape, items: 17, damaged: 1, digests };
-        let second = Stored { id: 4, key: 98, items: 9, ..first.clone() };
+        let first =
+            FilterFileMeta { id: 3, key: 99, dimensions: shape, items: 17, damaged: 1, digests };
+        let second = FilterFileMeta { id: 4, key: 98, items: 9, ..first.clone() };
         Checkpoint {
             generation: 2,
             next_id: 6,
             store: 5,
             hash: 4,
-            covered: Covered { position: 1000, history: 96 },
+            covered: Coverage { position: 1000, history: 96 },
             journal: (5, 97),
             first: Some(first),
             second: Some(second),
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn checkpoint_round_trips() {
         let all = some();
         let without = Checkpoint { second: None, cursor: None, covered: 1000.into(), ..some() };
         let only_second = Checkpoint { first: None, cursor: None, ..some() };
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_truncation_is_detected() {
         let bytes = some().encode();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_by_name_and_nonsense_as_damage() {
+    fn newer_version_is_named_and_invalid_bytes_are_damage() {
         let newer = decode(&forged(|bytes| bytes[8] = 3));
         assert!(matches!(newer, Err(Error::Invalid(message)) if message.contains("version 3")));
         let changes: [fn(&mut Vec<u8>); 10] = [

@@ -1,21 +1,21 @@
-//! [`Writer`]: makes durable what is in memory. One thread at a time uses it.
+//! [`FilterWriter`]: makes the filter in memory durable. One thread at a time uses it.
 //!
-//! A flush appends hashes to the journal. When that has become long, a new generation of the filter
-//! files is written, beside which flushes go on.
+//! A flush appends hashes to the journal. When the journal has become long, a new generation of the
+//! filter files is written, while flushes continue.
 //!
 //! INVARIANT, with "leads to" for: is named by the durable `CHECKPOINT`, or by a durable record in
 //! a journal that it leads to:
 //! 1. Every hash that a successful flush covered is in a filter file or a journal that the durable
-//!    `CHECKPOINT` leads to. So a position is only ever promised *behind* what it covers: in the
+//!    `CHECKPOINT` leads to. So a position is only ever promised *after* what it covers: in the
 //!    same record or a later one, or in a `CHECKPOINT` that names files which were durable before.
-//! 2. A generation begins with a journal of its own, and only then looks at the filters: a hash
-//!    flushed earlier is in the filter files, one flushed later in that journal or behind it.
-//! 3. Hashes that a failed flush had taken stay in `unwritten`, and no later flush succeeds without
+//! 2. A generation begins with a journal of its own, and only then reads the filters: a hash
+//!    flushed earlier is in the filter files, one flushed later in that journal or after it.
+//! 3. Hashes of a failed flush stay in `unwritten`, and no later flush succeeds without
 //!    them.
-//! 4. A file of which a sync failed is not written again, and nothing relies on it.
-//! 5. From a journal only another one goes on that lacks nothing flushed in between. So what is in
-//!    a generation alone, and in no journal, ends the chain: if an old `CHECKPOINT` and its files
-//!    ever come back, they do not lead over that hole to the promises behind it.
+//! 4. A file whose sync failed is not written again, and nothing relies on it.
+//! 5. A journal is continued only by another one that lacks no hash flushed in between. So a hash
+//!    in a generation alone, and in no journal, ends the chain. If an old `CHECKPOINT` and its
+//!    files ever come back, they do not lead over that gap to the promises after it.
 //! 6. Nothing is removed that the last durable `CHECKPOINT` leads to. Where it is not known which
 //!    of two is durable, nothing is removed at all.
 
@@ -24,39 +24,39 @@ use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-use crate::checkpoint::Checkpoint;
-use crate::covered::Covered;
-use crate::folder::{Folder, Kind, name_of};
-use crate::generation::Generation;
-use crate::journal::Journal;
-use crate::memory::Memory;
+use crate::gauges::Gauges;
+use crate::log_coverage::Coverage;
+use crate::memory::active_filters::ActiveFilters;
 use crate::options::ExistenceOptions;
-use crate::tally::Tally;
+use crate::persistence::checkpoint::Checkpoint;
+use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
+use crate::persistence::generation::Generation;
+use crate::persistence::journal::Journal;
 
 /// A journal is never too long below this.
 const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
 /// A journal is too long from this part of the filter's bytes on.
 pub(crate) const JOURNAL_SHARE: u64 = 32;
 
-/// What an open finds, for a writer to go on with.
+/// State that an open finds, from which a writer continues.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct PersistedState {
     pub(crate) generation: u64,
-    pub(crate) covered: Covered,
+    pub(crate) covered: Coverage,
     pub(crate) journal: Option<Journal>,
     pub(crate) cursor: Option<Vec<u8>>,
     /// The files that the `CHECKPOINT` leads to.
     pub(crate) live: BTreeSet<String>,
 }
 
-/// Makes durable what is in memory.
+/// Makes the filter in memory durable.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    folder: Folder,
+pub(crate) struct FilterWriter {
+    directory: FilterDirectory,
     options: ExistenceOptions,
-    tally: Arc<Tally>,
+    gauges: Arc<Gauges>,
     generation: u64,
-    covered: Covered,
+    covered: Coverage,
     journal: Option<Journal>,
     /// Whether the durable `CHECKPOINT` leads to the journal.
     is_attached: bool,
@@ -66,27 +66,27 @@ pub(crate) struct Writer {
     is_checkpoint_unsure: bool,
     /// Taken from memory, in no file.
     unwritten: Vec<u64>,
-    under_way: Option<Generation>,
-    /// Up to where the source is in the second filter.
+    current_generation: Option<Generation>,
+    /// Source position up to which the second filter has every key.
     cursor: Option<Vec<u8>>,
     /// Whether a new generation is to be written.
-    is_due: bool,
+    generation_requested: bool,
     /// The files that the `CHECKPOINT` found at the open leads to, until others were looked for.
-    leftovers_beside: Option<BTreeSet<String>>,
+    orphans_beside: Option<BTreeSet<String>>,
 }
 
-impl Writer {
+impl FilterWriter {
     pub(crate) fn new(
-        folder: Folder,
+        folder: FilterDirectory,
         options: ExistenceOptions,
-        tally: Arc<Tally>,
-        found: Found,
-    ) -> Writer {
+        tally: Arc<Gauges>,
+        found: PersistedState,
+    ) -> FilterWriter {
         tally.covered.set(found.covered.position);
-        Writer {
-            folder,
+        FilterWriter {
+            directory: folder,
             options,
-            tally,
+            gauges: tally,
             generation: found.generation,
             covered: found.covered,
             is_attached: found.journal.is_some(),
@@ -94,14 +94,14 @@ impl Writer {
             is_fresh: false,
             is_checkpoint_unsure: false,
             unwritten: Vec::new(),
-            under_way: None,
+            current_generation: None,
             cursor: found.cursor,
-            is_due: false,
-            leftovers_beside: Some(found.live),
+            generation_requested: false,
+            orphans_beside: Some(found.live),
         }
     }
 
-    /// Up to where the source is in the second filter.
+    /// Source position up to which the second filter has every key.
     pub(crate) fn cursor(&self) -> Option<&[u8]> {
         self.cursor.as_deref()
     }
@@ -113,33 +113,37 @@ impl Writer {
         self.cursor = cursor;
     }
 
-    /// Asks for a new generation.
-    pub(crate) fn want_generation(&mut self) {
-        self.is_due = true;
+    /// Requests a new generation.
+    pub(crate) fn request_generation(&mut self) {
+        self.generation_requested = true;
     }
 
     /// Makes everything inserted so far durable, and that it covers the log up to there.
-    pub(crate) fn flush(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+    pub(crate) fn flush(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         memory.drain(&mut self.unwritten);
         let result = self.flush_drained(memory, covered);
-        self.tally.unwritten.set(self.unwritten.len() as u64);
-        self.tally.covered.set(self.covered.position);
+        self.gauges.unwritten.set(self.unwritten.len() as u64);
+        self.gauges.covered.set(self.covered.position);
         result
     }
 
-    /// As [`Writer::flush`] where there is a journal to append to; else has a generation begin with
-    /// the next step, if none is under way, and says `false`.
-    pub(crate) fn flush_briefly(&mut self, memory: &Memory, covered: Covered) -> Result<bool> {
+    /// As [`FilterWriter::flush`] where there is a journal to append to. Otherwise requests a
+    /// generation for the next step, unless one is in progress, and returns `false`.
+    pub(crate) fn flush_journal_only(
+        &mut self,
+        memory: &ActiveFilters,
+        covered: Coverage,
+    ) -> Result<bool> {
         let is_brief = self.is_attached && self.journal.as_ref().is_some_and(Journal::is_sound);
         if !is_brief {
-            self.is_due |= self.under_way.is_none();
+            self.generation_requested |= self.current_generation.is_none();
             return Ok(false);
         }
         self.flush(memory, covered).map(|()| true)
     }
 
-    fn flush_drained(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
-        let covered = self.covered.and(covered);
+    fn flush_drained(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        let covered = self.covered.intersect(covered);
         let (attached, before) = (self.is_attached, self.covered);
         let Some(journal) = self.journal.as_mut().filter(|file| attached && file.is_sound()) else {
             return self.write_all(memory, covered);
@@ -149,20 +153,20 @@ impl Writer {
         }
         let appended = journal.append(&self.unwritten, before, covered);
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::ExistenceForgetsFailedFlush.is_on() {
+        if umbel_base::failpoint::Failpoint::ExistenceForgetsFailedFlush.is_enabled() {
             self.unwritten.clear();
         }
         let bytes = appended?;
         let journal_bytes = journal.bytes();
         self.unwritten.clear();
         self.covered = covered;
-        self.tally.flushes.add(1);
-        self.tally.bytes_written.add(bytes);
-        self.is_due |= journal_bytes > self.journal_bytes_max(memory);
+        self.gauges.flushes.add(1);
+        self.gauges.bytes_written.add(bytes);
+        self.generation_requested |= journal_bytes > self.journal_bytes_max(memory);
         Ok(())
     }
 
-    fn journal_bytes_max(&self, memory: &Memory) -> u64 {
+    fn journal_bytes_max(&self, memory: &ActiveFilters) -> u64 {
         let view = memory.view();
         let target = view.second.as_ref().or(view.first.as_ref());
         let bytes = target.map_or(0, |lines| lines.shape().bytes());
@@ -170,16 +174,20 @@ impl Writer {
     }
 
     /// Makes everything durable in a generation of its own, now.
-    pub(crate) fn write_now(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+    pub(crate) fn write_generation(
+        &mut self,
+        memory: &ActiveFilters,
+        covered: Coverage,
+    ) -> Result<()> {
         memory.drain(&mut self.unwritten);
-        let result = self.write_all(memory, self.covered.and(covered));
-        self.tally.unwritten.set(self.unwritten.len() as u64);
-        self.tally.covered.set(self.covered.position);
+        let result = self.write_all(memory, self.covered.intersect(covered));
+        self.gauges.unwritten.set(self.unwritten.len() as u64);
+        self.gauges.covered.set(self.covered.position);
         result
     }
 
-    /// Moves what is promised back, durably.
-    pub(crate) fn truncate(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+    /// Lowers the promised coverage, durably.
+    pub(crate) fn truncate(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         if covered.position >= self.covered.position {
             return Ok(());
         }
@@ -187,16 +195,16 @@ impl Writer {
         // Until this is durable no flush may go to a journal that promises more.
         self.is_attached = false;
         self.journal = None;
-        self.write_now(memory, covered)
+        self.write_generation(memory, covered)
     }
 
     /// Writes a generation from beginning to end.
-    fn write_all(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
-        // What was drained goes to no journal, so nothing may go on from those there are.
+    fn write_all(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        // The drained hashes go to no journal, so no journal may continue from the existing ones.
         let before = (self.journal.take(), self.is_attached, self.is_fresh);
         self.is_attached = false;
         if let Err(error) = self.write_to_end(memory, covered) {
-            // They go on themselves, unless a `CHECKPOINT` that does not know them may be there.
+            // They continue themselves, unless a `CHECKPOINT` without them may exist.
             if !self.is_checkpoint_unsure {
                 (self.journal, self.is_attached, self.is_fresh) = before;
             }
@@ -204,46 +212,46 @@ impl Writer {
         }
         self.unwritten.clear();
         self.covered = covered;
-        self.tally.flushes.add(1);
+        self.gauges.flushes.add(1);
         Ok(())
     }
 
-    fn write_to_end(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+    fn write_to_end(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         self.begin(memory, covered)?;
         while !self.write_some(u64::MAX)? {}
         Ok(())
     }
 
-    /// One step of what there is to write. Says whether there was something.
-    pub(crate) fn step(&mut self, memory: &Memory) -> Result<bool> {
-        if self.under_way.is_some() {
+    /// One step of the pending writes. Returns whether there was one.
+    pub(crate) fn step(&mut self, memory: &ActiveFilters) -> Result<bool> {
+        if self.current_generation.is_some() {
             self.write_some(self.options.step_pages())?;
             return Ok(true);
         }
-        if self.is_due {
+        if self.generation_requested {
             self.begin(memory, self.covered)?;
             return Ok(true);
         }
-        if let Some(live) = self.leftovers_beside.take()
-            && self.folder.has_others(&live)
+        if let Some(live) = self.orphans_beside.take()
+            && self.directory.has_obsolete(&live)
         {
-            // What was found may be readable and not yet durable.
-            if let Err(error) = self.folder.sync() {
-                self.leftovers_beside = Some(live);
+            // The found files may be readable and not yet durable.
+            if let Err(error) = self.directory.sync() {
+                self.orphans_beside = Some(live);
                 return Err(error);
             }
-            self.folder.remove_others(&live);
+            self.directory.remove_obsolete(&live);
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// Begins a generation. One that is under way is given up.
-    fn begin(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
-        self.under_way = None;
-        self.is_due = true;
-        // From here on it is not known what else may be needed; the generation tidies up itself.
-        self.leftovers_beside = None;
+    /// Begins a generation, and drops the one in progress.
+    fn begin(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        self.current_generation = None;
+        self.generation_requested = true;
+        // From here on it is unknown which other files are needed; the generation cleans up itself.
+        self.orphans_beside = None;
         let view = memory.view();
         for lines in view.first.iter().chain(&view.second) {
             while lines.read_some(u64::MAX) {}
@@ -251,27 +259,27 @@ impl Writer {
         self.begin_journal()?;
         let cursor = self.cursor.clone().filter(|_| view.second.is_some());
         let (first, second) = (view.first.as_ref(), view.second.as_ref());
-        let begun = Generation::begin(&mut self.folder, first, second, covered, cursor)?;
-        self.under_way = Some(begun);
-        self.is_due = false;
+        let begun = Generation::begin(&mut self.directory, first, second, covered, cursor)?;
+        self.current_generation = Some(begun);
+        self.generation_requested = false;
         Ok(())
     }
 
     /// Sees to it that flushes go to a journal that begins with the next generation.
     fn begin_journal(&mut self) -> Result<()> {
         if self.is_fresh && self.journal.as_ref().is_some_and(Journal::is_sound) {
-            // Of a generation that failed. What the journals before it have is in memory.
+            // Files of a failed generation. Memory has the hashes of the journals before it.
             return Ok(());
         }
-        let (id, key, file) = self.folder.create(Kind::Journal)?;
+        let (id, key, file) = self.directory.create(FilterFileKind::Journal)?;
         let next = Journal::begin(file, id, key)?;
-        self.folder.sync()?;
+        self.directory.sync()?;
         let attached = self.is_attached;
         let old = self.journal.as_mut().filter(|file| attached && file.is_sound());
         self.is_attached = old.is_some_and(|old| {
             let continued = old.continue_in(&next, self.covered);
             continued.is_ok_and(|bytes| {
-                self.tally.bytes_written.add(bytes);
+                self.gauges.bytes_written.add(bytes);
                 true
             })
         });
@@ -280,39 +288,39 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes up to about `most` pages of the generation under way, or ends it. Says whether it is
-    /// ended. After an error it is given up, and another one is due.
-    fn write_some(&mut self, most: u64) -> Result<bool> {
-        let Some(mut generation) = self.under_way.take() else { return Ok(true) };
+    /// Writes up to about `pages_max` pages of the generation in progress, or completes it. Returns
+    /// whether it is complete. After an error it is dropped, and another one is due.
+    fn write_some(&mut self, pages_max: u64) -> Result<bool> {
+        let Some(mut generation) = self.current_generation.take() else { return Ok(true) };
         let result = if generation.is_written() {
             self.commit(&generation).map(|()| true)
         } else {
-            generation.write_some(most).map(|bytes| {
-                self.tally.bytes_written.add(bytes);
+            generation.write_some(pages_max).map(|bytes| {
+                self.gauges.bytes_written.add(bytes);
                 false
             })
         };
         match &result {
-            Ok(false) => self.under_way = Some(generation),
+            Ok(false) => self.current_generation = Some(generation),
             Ok(true) => {}
-            Err(_) => self.is_due = true,
+            Err(_) => self.generation_requested = true,
         }
         result
     }
 
     fn commit(&mut self, generation: &Generation) -> Result<()> {
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::ExistenceJournalBehindFilter.is_on() {
+        if umbel_base::failpoint::Failpoint::ExistenceJournalBehindFilter.is_enabled() {
             self.is_fresh = false;
             self.begin_journal()?;
         }
         let Some(journal) = &self.journal else {
-            return Err(Error::invalid("a generation has no journal to go on with"));
+            return Err(Error::invalid("internal: a generation has no journal to continue"));
         };
-        let (first, second) = generation.stored();
+        let (first, second) = generation.file_metas();
         let checkpoint = Checkpoint {
             generation: self.generation.saturating_add(1),
-            next_id: self.folder.next_id,
+            next_id: self.directory.next_id,
             store: self.options.store,
             hash: self.options.hash,
             covered: generation.covered,
@@ -323,18 +331,18 @@ impl Writer {
         };
         let bytes = checkpoint.encode();
         // The names of the filter files and of the journal, before one points at them.
-        self.folder.sync()?;
+        self.directory.sync()?;
         self.is_checkpoint_unsure = true;
-        self.folder.replace_checkpoint(&bytes)?;
+        self.directory.replace_checkpoint(&bytes)?;
         self.is_checkpoint_unsure = false;
         self.generation = checkpoint.generation;
         self.is_attached = true;
         self.is_fresh = false;
-        self.tally.generations.add(1);
-        self.tally.bytes_written.add(bytes.len() as u64);
-        let mut live: BTreeSet<String> = generation.keep().into_iter().collect();
-        live.insert(name_of(Kind::Journal, journal.id));
-        self.folder.remove_others(&live);
+        self.gauges.generations.add(1);
+        self.gauges.bytes_written.add(bytes.len() as u64);
+        let mut live: BTreeSet<String> = generation.attach_files().into_iter().collect();
+        live.insert(name_of(FilterFileKind::Journal, journal.id));
+        self.directory.remove_obsolete(&live);
         Ok(())
     }
 }

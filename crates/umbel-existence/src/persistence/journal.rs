@@ -3,7 +3,7 @@
 //!
 //! INVARIANT:
 //! 1. A record's checksum is bound to the record before it. So a record that an earlier life of the
-//!    journal left behind a gap never counts once something else was written into the gap.
+//!    journal left after a gap never counts once something else was written into the gap.
 //! 2. A file whose sync failed is not written again.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use umbel_base::checksum::{checksum, checksum_parts};
 use umbel_base::{Decoder, Result};
 use umbel_env::File;
 
-use crate::covered::Covered;
-use crate::folder::READ_AHEAD_BYTES;
+use crate::log_coverage::Coverage;
+use crate::persistence::directory::READ_AHEAD_BYTES;
 
 /// FORMAT: the first eight bytes of a journal.
 const MAGIC: [u8; 8] = *b"UmbelExJ";
@@ -25,11 +25,11 @@ const HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 24;
 /// FORMAT: a record of hashes.
 const HASHES: u32 = 1;
-/// FORMAT: a record with id and key of the journal that goes on from here.
-const CONTINUED: u32 = 2;
-/// FORMAT: as the two, with the history of what is covered before the other numbers.
+/// FORMAT: a record with id and key of the journal that continues from here.
+const CONTINUATION: u32 = 2;
+/// FORMAT: as the two others, with the history of the coverage before the other numbers.
 const HASHES_OF_HISTORY: u32 = 3;
-const CONTINUED_OF_HISTORY: u32 = 4;
+const CONTINUATION_OF_HISTORY: u32 = 4;
 /// Most hashes of one record; more make several, which are synced together.
 const RECORD_HASHES_MAX: usize = 1 << 16;
 /// So much is read at a time: the longest record.
@@ -46,22 +46,22 @@ pub(crate) struct Journal {
     file: Arc<dyn File>,
     pub(crate) id: u64,
     pub(crate) key: u64,
-    /// Behind the last record.
+    /// After the last record.
     end: u64,
-    /// The checksum of the last record, of the header where there is none.
+    /// Checksum of the last record, or of the header of an empty journal.
     chain: u64,
     /// Whether a sync failed.
     is_broken: bool,
 }
 
-/// What a journal holds besides hashes.
+/// Content of a journal besides hashes.
 #[derive(Debug)]
-pub(crate) struct Replay {
-    /// What the last record says of the user's log.
-    pub(crate) covered: Covered,
-    /// Id and key of the journal that goes on.
+pub(crate) struct JournalReplay {
+    /// Coverage of the user's log in the last record.
+    pub(crate) covered: Coverage,
+    /// Id and key of the next journal.
     pub(crate) next: Option<(u64, u64)>,
-    /// The journal, to be gone on with behind its last sound record.
+    /// The journal, to be continued after its last valid record.
     pub(crate) journal: Journal,
 }
 
@@ -96,7 +96,7 @@ impl Journal {
         Ok(Journal { file, id, key, end, chain, is_broken: false })
     }
 
-    /// How long it is.
+    /// Its length.
     pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
@@ -106,18 +106,18 @@ impl Journal {
         !self.is_broken
     }
 
-    /// Appends hashes and makes them durable, with the position up to which they and all before
-    /// them cover the user's log; `before` is that of what stands there already.
+    /// Appends hashes and makes them durable, with the position up to which all hashes so far
+    /// cover the user's log. `before` is the existing coverage.
     ///
     /// After an error nothing was appended. If a write failed, the same and more may be appended
     /// later; if the sync failed, nothing ever.
     pub(crate) fn append(
         &mut self,
         hashes: &[u64],
-        before: Covered,
-        covered: Covered,
+        before: Coverage,
+        covered: Coverage,
     ) -> Result<u64> {
-        let mut records = Records::new(self);
+        let mut records = RecordBuffer::new(self);
         let mut rest = hashes;
         while rest.len() > RECORD_HASHES_MAX {
             let (some, others) = rest.split_at(RECORD_HASHES_MAX);
@@ -130,11 +130,11 @@ impl Journal {
         self.write(&bytes, chain)
     }
 
-    /// Appends that another journal goes on from here, and makes that durable. Errors are as those
-    /// of [`Journal::append`].
-    pub(crate) fn continue_in(&mut self, next: &Journal, covered: Covered) -> Result<u64> {
-        let mut records = Records::new(self);
-        let kinds = (CONTINUED, CONTINUED_OF_HISTORY);
+    /// Appends the id of the journal that continues from here, and makes that durable. Errors are
+    /// those of [`Journal::append`].
+    pub(crate) fn continue_in(&mut self, next: &Journal, covered: Coverage) -> Result<u64> {
+        let mut records = RecordBuffer::new(self);
+        let kinds = (CONTINUATION, CONTINUATION_OF_HISTORY);
         records.push(kinds, covered, &[next.id, next.key]);
         let (bytes, chain) = records.finish();
         self.write(&bytes, chain)
@@ -151,25 +151,25 @@ impl Journal {
         Ok(bytes.len() as u64)
     }
 
-    /// Reads a journal up to its first gap, and hands out its hashes, as they stand there. `None`
-    /// where it is not the one with this id and key.
+    /// Reads a journal up to its first gap, and hands out its hashes in order. `None`
+    /// where it has another id or key.
     ///
     /// # Errors
-    /// What the file says where it cannot be read; some hashes were handed out then.
+    /// The file's error where it cannot be read; some hashes were handed out then.
     pub(crate) fn read(
         file: Arc<dyn File>,
         id: u64,
         key: u64,
         hashes: &mut dyn FnMut(&[[u8; 8]]),
-    ) -> Result<Option<Replay>> {
-        let mut window = Window::new(&*file)?;
+    ) -> Result<Option<JournalReplay>> {
+        let mut window = JournalWindow::new(&*file)?;
         let right = header(id, key);
         if window.get(0, HEADER_BYTES)? != Some(&right[..]) {
             return Ok(None);
         }
         let (end, chain) = (HEADER_BYTES as u64, header_sum(&right));
         let journal = Journal { file: Arc::clone(&file), id, key, end, chain, is_broken: false };
-        let mut replay = Replay { covered: Covered::default(), next: None, journal };
+        let mut replay = JournalReplay { covered: Coverage::default(), next: None, journal };
         while replay.next.is_none() && replay.take(&mut window, hashes)?.is_some() {}
         Ok(Some(replay))
     }
@@ -179,11 +179,11 @@ fn number(bytes: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
 
-impl Replay {
-    /// Takes one record. `None` where there is none that is sound.
+impl JournalReplay {
+    /// Takes one record. `None` where no valid record follows.
     fn take(
         &mut self,
-        window: &mut Window<'_>,
+        window: &mut JournalWindow<'_>,
         hashes: &mut dyn FnMut(&[[u8; 8]]),
     ) -> Result<Option<()>> {
         let journal = &self.journal;
@@ -199,17 +199,19 @@ impl Replay {
         }
         let (numbers, _) = record[RECORD_BYTES..].as_chunks::<8>();
         let (kind, history, numbers) = match (kind, numbers) {
-            (HASHES | CONTINUED, _) => (kind, 0, numbers),
+            (HASHES | CONTINUATION, _) => (kind, 0, numbers),
             (HASHES_OF_HISTORY, [history, rest @ ..]) => (HASHES, number(history), rest),
-            (CONTINUED_OF_HISTORY, [history, rest @ ..]) => (CONTINUED, number(history), rest),
+            (CONTINUATION_OF_HISTORY, [history, rest @ ..]) => {
+                (CONTINUATION, number(history), rest)
+            }
             _ => return Ok(None),
         };
         match (kind, numbers) {
             (HASHES, _) => hashes(numbers),
-            (CONTINUED, [id, key]) => self.next = Some((number(id), number(key))),
+            (CONTINUATION, [id, key]) => self.next = Some((number(id), number(key))),
             _ => return Ok(None),
         }
-        self.covered = self.covered.and(Covered { position: covered, history });
+        self.covered = self.covered.intersect(Coverage { position: covered, history });
         self.journal.end += bytes;
         self.journal.chain = sum;
         Ok(Some(()))
@@ -217,16 +219,16 @@ impl Replay {
 }
 
 /// A part of a file in memory, so large that the processor's cache holds it.
-struct Window<'a> {
+struct JournalWindow<'a> {
     file: &'a dyn File,
     len: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Window<'_> {
-    fn new(file: &dyn File) -> Result<Window<'_>> {
-        Ok(Window { file, len: file.len()?, start: 0, bytes: Vec::new() })
+impl JournalWindow<'_> {
+    fn new(file: &dyn File) -> Result<JournalWindow<'_>> {
+        Ok(JournalWindow { file, len: file.len()?, start: 0, bytes: Vec::new() })
     }
 
     /// Bytes of the file. `None` where it ends before them.
@@ -255,22 +257,22 @@ impl Window<'_> {
 }
 
 /// Records to be written together.
-struct Records {
+struct RecordBuffer {
     key: u64,
     start: u64,
     chain: u64,
     bytes: Vec<u8>,
 }
 
-impl Records {
-    fn new(journal: &Journal) -> Records {
+impl RecordBuffer {
+    fn new(journal: &Journal) -> RecordBuffer {
         let (key, start, chain) = (journal.key, journal.end, journal.chain);
-        Records { key, start, chain, bytes: Vec::new() }
+        RecordBuffer { key, start, chain, bytes: Vec::new() }
     }
 
     /// Adds a record of the first kind, or of the second one where the history is known.
-    fn push(&mut self, kinds: (u32, u32), covered: Covered, numbers: &[u64]) {
-        let Covered { position, history } = covered;
+    fn push(&mut self, kinds: (u32, u32), covered: Coverage, numbers: &[u64]) {
+        let Coverage { position, history } = covered;
         let kind = if history == 0 { kinds.0 } else { kinds.1 };
         let history = (history != 0).then_some(history);
         let count = numbers.len() + usize::from(history.is_some());
@@ -302,22 +304,22 @@ mod tests {
 
     const PATH: &str = "/000005.journal";
 
-    /// What is read from it.
-    struct Found {
+    /// Source of its bytes.
+    struct ReadJournal {
         hashes: Vec<u64>,
         covered: u64,
         next: Option<(u64, u64)>,
         journal: Journal,
     }
 
-    fn read(sim: &Sim) -> Option<Found> {
+    fn read(sim: &Sim) -> Option<ReadJournal> {
         let file = sim.env().files.open(Path::new(PATH), Access::ReadWrite).unwrap();
         let mut hashes = Vec::new();
         let mut take =
             |some: &[[u8; 8]]| hashes.extend(some.iter().map(|bytes| u64::from_le_bytes(*bytes)));
         let replay = Journal::read(file, 5, 77, &mut take).unwrap();
-        let Replay { covered, next, journal } = replay?;
-        Some(Found { hashes, covered: covered.position, next, journal })
+        let JournalReplay { covered, next, journal } = replay?;
+        Some(ReadJournal { hashes, covered: covered.position, next, journal })
     }
 
     /// Three flushes of ten hashes each, to the positions 100, 200 and 300.
@@ -336,8 +338,8 @@ mod tests {
     fn every_flipped_bit_ends_the_journal_before_its_record() {
         let sim = written();
         let bytes = sim.read(PATH);
-        let whole = read(&sim).unwrap();
-        assert_eq!((whole.hashes.len(), whole.covered, whole.next), (30, 300, None));
+        let journal = read(&sim).unwrap();
+        assert_eq!((journal.hashes.len(), journal.covered, journal.next), (30, 300, None));
         let record = RECORD_BYTES + 80;
         assert_eq!(bytes.len(), HEADER_BYTES + 3 * record);
         for bit in 0..bytes.len() * 8 {
@@ -357,21 +359,21 @@ mod tests {
         }
     }
 
-    /// What an earlier life left behind a gap does not count once the gap was written over.
+    /// Records of an earlier process after a gap do not count once the gap was overwritten.
     #[test]
-    fn a_record_behind_a_gap_never_comes_back() {
+    fn record_after_a_gap_is_not_replayed() {
         let sim = written();
         sim.flip(PATH, (HEADER_BYTES + RECORD_BYTES + 80 + 50) as u64, 1);
         let mut replay = read(&sim).unwrap();
         assert_eq!((replay.hashes.len(), replay.covered), (10, 100));
-        // As long as the damaged one: the third record stands right behind it again.
+        // As long as the damaged one: the third record stands right after it again.
         replay.journal.append(&[7; 10], 100.into(), 150.into()).unwrap();
         let again = read(&sim).unwrap();
         assert_eq!((again.hashes.len(), again.covered), (20, 150));
     }
 
     #[test]
-    fn a_long_flush_promises_its_position_last() {
+    fn long_flush_records_its_position_last() {
         let sim = Sim::new(1);
         let file = sim.env().files.create(Path::new(PATH)).unwrap();
         let mut journal = Journal::begin(file, 5, 77).unwrap();
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_elsewhere_ends_here() {
+    fn journal_ends_where_another_continues() {
         let sim = written();
         let mut replay = read(&sim).unwrap();
         let other = sim.env().files.create(Path::new("/000006.journal")).unwrap();
@@ -394,13 +396,13 @@ mod tests {
         assert_eq!(read(&sim).unwrap().next, Some((6, 78)));
     }
 
-    /// The history stands in the record that needs it, and what is known of it is not forgotten.
+    /// The history is in the record that needs it, and a known history is kept.
     #[test]
-    fn a_record_says_which_history_its_position_belongs_to() {
+    fn record_names_the_history_of_its_position() {
         let sim = Sim::new(1);
         let file = sim.env().files.create(Path::new(PATH)).unwrap();
         let mut journal = Journal::begin(file, 5, 77).unwrap();
-        let of = |position, history| Covered { position, history };
+        let of = |position, history| Coverage { position, history };
         let covered = || {
             let file = sim.env().files.open(Path::new(PATH), Access::Read).unwrap();
             let mut count = 0;

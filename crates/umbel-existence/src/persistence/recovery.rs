@@ -1,14 +1,14 @@
-//! What an open finds in the folder.
+//! State that an open finds in the folder.
 //!
 //! INVARIANT:
-//! 1. What is claimed to be covered is in memory, in pages still to be read, or in the part of the
-//!    source that is still to be walked through. So whatever is missing or damaged lowers the claim
+//! 1. Every covered hash is in memory, in pages still to be read, or in the part of the
+//!    source that is still to be walked through. So a missing or damaged part lowers the coverage
 //!    or makes the answer "maybe".
-//! 2. A first filter without the second one that took its hashes is not asked: it lacks them.
+//! 2. A first filter without the second one that took its hashes is not probed: it lacks them.
 //!
-//! Nothing is written here, and of the filters nothing is read. What the journals have is added
-//! here where it is little, and where it is much by whoever first asks for such a line, and by the
-//! first steps: each hash costs a miss of the cache.
+//! This writes nothing, and reads nothing of the filters. A few hashes of the journals are added
+//! here. Many are added by the thread that first needs such a line, and by
+//! the first steps, because each hash costs a cache miss.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,34 +17,34 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 
-use crate::checkpoint::Checkpoint;
-use crate::covered::Covered;
-use crate::folder::{CHECKPOINT, Folder, Kind, name_of};
-use crate::journal::{Journal, Replay};
-use crate::lines::{Kept, Lines};
-use crate::memory::{Memory, View};
+use crate::layout::file_meta::FilterFileMeta;
+use crate::layout::sizing::FilterDimensions;
+use crate::log_coverage::Coverage;
+use crate::memory::active_filters::{ActiveFilters, FilterPair};
+use crate::memory::blocked_filter::{BlockedFilter, FilterFileState};
+use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::lazy_pages::LazyPages;
 use crate::options::ExistenceOptions;
-use crate::shape::Shape;
+use crate::persistence::checkpoint::Checkpoint;
+use crate::persistence::directory::{CHECKPOINT, FilterDirectory, FilterFileKind, name_of};
+use crate::persistence::filter_writer::{JOURNAL_SHARE, PersistedState};
+use crate::persistence::journal::{Journal, JournalReplay};
 use crate::stats::ExistenceStats;
-use crate::stored::Stored;
-use crate::unread::Unread;
-use crate::waiting::Sorted;
-use crate::writer::{Found, JOURNAL_SHARE};
 
 /// An open adds this part of the hashes that a step may take.
-const AT_ONCE_SHARE: usize = 16;
+const OPEN_INSERT_SHARE: usize = 16;
 
-/// What an open finds.
+/// State that an open finds.
 #[derive(Debug)]
-pub(crate) struct Recovered {
-    pub(crate) folder: Folder,
-    pub(crate) memory: Memory,
-    pub(crate) found: Found,
-    /// Why the filter has to be made from nothing.
+pub(crate) struct RecoveredFilter {
+    pub(crate) directory: FilterDirectory,
+    pub(crate) filters: ActiveFilters,
+    pub(crate) state: PersistedState,
+    /// Reason why the filter has to be made from nothing.
     pub(crate) lost: Option<String>,
 }
 
-/// Opens what is in the folder at `path`, which is created where it is missing.
+/// Opens the filter in the folder at `path`, which is created where it is missing.
 ///
 /// # Errors
 /// What the folder says where it cannot be listed or created; [`Error::Invalid`] where a newer
@@ -53,20 +53,27 @@ pub(crate) fn recover(
     env: &Env,
     path: &Path,
     options: &ExistenceOptions,
-    shape: Shape,
-    is_ours: &dyn Fn(Covered) -> bool,
-) -> Result<Recovered> {
-    let mut folder = Folder::open(env, path)?;
+    shape: FilterDimensions,
+    is_ours: &dyn Fn(Coverage) -> bool,
+) -> Result<RecoveredFilter> {
+    let mut folder = FilterDirectory::open(env, path)?;
     folder.read_ahead();
     let lost = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => match filters(&folder, &checkpoint)? {
             Ok(view) => {
                 folder.next_id = folder.next_id.max(checkpoint.next_id);
                 let (sorted, found) = sort_journals(&folder, &checkpoint, &view)?;
-                let memory = Memory::new(view);
-                memory.insert_stored(sorted, options.step_hashes() / AT_ONCE_SHARE);
+                let memory = ActiveFilters::new(view);
+                memory.insert_recovered(sorted, options.step_hashes() / OPEN_INSERT_SHARE);
                 match refusal(options, found.covered, is_ours) {
-                    None => return Ok(Recovered { folder, memory, found, lost: None }),
+                    None => {
+                        return Ok(RecoveredFilter {
+                            directory: folder,
+                            filters: memory,
+                            state: found,
+                            lost: None,
+                        });
+                    }
                     Some(reason) => reason,
                 }
             }
@@ -77,36 +84,41 @@ pub(crate) fn recover(
         },
         Err(reason) => reason,
     };
-    let view = View { first: None, second: Some(Arc::new(Lines::new(shape))) };
-    let found = Found {
+    let view = FilterPair { first: None, second: Some(Arc::new(BlockedFilter::new(shape))) };
+    let found = PersistedState {
         generation: 0,
-        covered: Covered::default(),
+        covered: Coverage::default(),
         journal: None,
         cursor: None,
         live: BTreeSet::new(),
     };
-    Ok(Recovered { folder, memory: Memory::new(view), found, lost: Some(lost) })
+    Ok(RecoveredFilter {
+        directory: folder,
+        filters: ActiveFilters::new(view),
+        state: found,
+        lost: Some(lost),
+    })
 }
 
-/// Why a filter that covers so much is not to be believed.
+/// Reason to refuse a filter with this coverage.
 fn refusal(
     options: &ExistenceOptions,
-    covered: Covered,
-    is_ours: &dyn Fn(Covered) -> bool,
+    covered: Coverage,
+    is_ours: &dyn Fn(Coverage) -> bool,
 ) -> Option<String> {
-    options.refusal(covered.position).or_else(|| {
+    options.rejection_reason(covered.position).or_else(|| {
         (!is_ours(covered)).then(|| {
             format!(
-                "it covers the log up to {}, but of another history: it is of another store, or of \
-                 a copy of this one that went on by itself",
+                "it covers the log up to {}, but of another history: it belongs to another \
+                 store, or to a diverged copy of this one",
                 covered.position
             )
         })
     })
 }
 
-/// What the files in the folder at `path` say of their filter. Of the filter itself nothing is
-/// read, and nothing is created.
+/// Describes the filter in the folder at `path` by its files. Reads nothing of the filter
+/// itself, and creates nothing.
 ///
 /// # Errors
 /// As those of [`recover`].
@@ -114,18 +126,18 @@ pub(crate) fn describe(
     env: &Env,
     path: &Path,
     options: &ExistenceOptions,
-    is_ours: &dyn Fn(Covered) -> bool,
+    is_ours: &dyn Fn(Coverage) -> bool,
 ) -> Result<ExistenceStats> {
     if !env.files.exists(path)? {
         return Ok(ExistenceStats::of_lost("it has no files yet".to_owned()));
     }
-    let folder = Folder::listed(env, path)?;
+    let folder = FilterDirectory::open_existing(env, path)?;
     let checkpoint = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => checkpoint,
         Err(reason) => return Ok(ExistenceStats::of_lost(reason)),
     };
     let (first, second) = (checkpoint.first.as_ref(), checkpoint.second.as_ref());
-    let has = |stored: &Stored| folder.has(&name_of(Kind::Filter, stored.id));
+    let has = |stored: &FilterFileMeta| folder.has(&name_of(FilterFileKind::Filter, stored.id));
     if !second.or(first).map_or(Ok(false), has)? {
         let reason = "the filter that its CHECKPOINT names is missing".to_owned();
         return Ok(ExistenceStats::of_lost(reason));
@@ -141,17 +153,17 @@ pub(crate) fn describe(
     Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
-/// Up to where in its user's log the filter in the folder at `path` was said to have every key.
-/// `None` where no file tells, or it is not of this store and hash.
+/// Position in the user's log up to which the filter in the folder at `path` has every key.
+/// `None` where no file names one, or where it does not belong to this store and hash.
 pub(crate) fn covered(
     env: &Env,
     path: &Path,
     whose: Option<(u64, u64)>,
-) -> Result<Option<Covered>> {
+) -> Result<Option<Coverage>> {
     if !env.files.exists(path)? {
         return Ok(None);
     }
-    let folder = Folder::listed(env, path)?;
+    let folder = FilterDirectory::open_existing(env, path)?;
     let Ok(checkpoint) = read_any(&folder)? else { return Ok(None) };
     if whose.is_some_and(|whose| whose != (checkpoint.store, checkpoint.hash)) {
         return Ok(None);
@@ -159,19 +171,19 @@ pub(crate) fn covered(
     Ok(Some(read_journals(&folder, &checkpoint, Access::Read, &mut |_| ())?.covered))
 }
 
-/// Passes on what the caller can do something about; else tells why there is nothing.
+/// Returns errors that the caller can act on; else the reason why the filter is lost.
 fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     match result {
         Ok(found) => Ok(Ok(found)),
         Err(error @ Error::Invalid(_)) => Err(error),
-        Err(error) if error.is_short_of_descriptors() => Err(error),
+        Err(error) if error.is_out_of_descriptors() => Err(error),
         Err(error) => Ok(Err(error.to_string())),
     }
 }
 
-/// The `CHECKPOINT` of a filter that may be opened with these options, or why there is none.
+/// Reads the `CHECKPOINT` of a filter that may be opened with these options, or the reason why not.
 fn read_checkpoint(
-    folder: &Folder,
+    folder: &FilterDirectory,
     options: &ExistenceOptions,
 ) -> Result<std::result::Result<Checkpoint, String>> {
     let whose = (options.store, options.hash);
@@ -181,14 +193,14 @@ fn read_checkpoint(
     }))
 }
 
-/// The `CHECKPOINT` of a filter, whosever it is, or why there is none.
-fn read_any(folder: &Folder) -> Result<std::result::Result<Checkpoint, String>> {
+/// Reads the `CHECKPOINT` of a filter of any store, or the reason why it is missing.
+fn read_any(folder: &FilterDirectory) -> Result<std::result::Result<Checkpoint, String>> {
     let read =
         read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
     or_lost(read)
 }
 
-fn read_whole(folder: &Folder) -> Result<Vec<u8>> {
+fn read_whole(folder: &FilterDirectory) -> Result<Vec<u8>> {
     let file = folder.open_file(CHECKPOINT, Access::Read)?;
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut bytes, 0)?;
@@ -196,19 +208,23 @@ fn read_whole(folder: &Folder) -> Result<Vec<u8>> {
 }
 
 /// The filters of a `CHECKPOINT`, or why it is as if there were none.
-fn filters(folder: &Folder, checkpoint: &Checkpoint) -> Result<std::result::Result<View, String>> {
+fn filters(
+    folder: &FilterDirectory,
+    checkpoint: &Checkpoint,
+) -> Result<std::result::Result<FilterPair, String>> {
     let mut missing = None;
-    let mut open = |stored: &Option<Stored>, is_final: bool| -> Result<Option<Arc<Lines>>> {
-        let Some(stored) = stored else { return Ok(None) };
-        let name = name_of(Kind::Filter, stored.id);
-        match or_lost(folder.open_file(&name, Access::Read))? {
-            Ok(file) => Ok(Some(of_file(stored, file, is_final))),
-            Err(reason) => {
-                missing = Some(reason);
-                Ok(None)
+    let mut open =
+        |stored: &Option<FilterFileMeta>, is_final: bool| -> Result<Option<Arc<BlockedFilter>>> {
+            let Some(stored) = stored else { return Ok(None) };
+            let name = name_of(FilterFileKind::Filter, stored.id);
+            match or_lost(folder.open_file(&name, Access::Read))? {
+                Ok(file) => Ok(Some(of_file(stored, file, is_final))),
+                Err(reason) => {
+                    missing = Some(reason);
+                    Ok(None)
+                }
             }
-        }
-    };
+        };
     // With a second filter the first one had got its last hash when its file was written.
     let first = open(&checkpoint.first, checkpoint.second.is_some())?;
     let second = open(&checkpoint.second, false)?;
@@ -218,57 +234,62 @@ fn filters(folder: &Folder, checkpoint: &Checkpoint) -> Result<std::result::Resu
     };
     #[cfg(feature = "canary")]
     let is_whole = is_whole
-        || (umbel_base::canary::Switch::ExistenceTrustsFirstAlone.is_on() && first.is_some());
+        || (umbel_base::failpoint::Failpoint::ExistenceTrustsFirstAlone.is_enabled()
+            && first.is_some());
     if is_whole {
-        return Ok(Ok(View { first, second }));
+        return Ok(Ok(FilterPair { first, second }));
     }
     Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
 }
 
-fn of_file(stored: &Stored, file: Arc<dyn File>, is_final: bool) -> Arc<Lines> {
+fn of_file(stored: &FilterFileMeta, file: Arc<dyn File>, is_final: bool) -> Arc<BlockedFilter> {
     let has_marks = stored.damaged > 0;
-    let unread = Unread::new(Some(file), stored.key, stored.digests.clone(), has_marks);
-    Arc::new(Lines::of_file(Kept { stored: stored.clone(), is_final }, unread))
+    let unread = LazyPages::new(Some(file), stored.key, stored.digests.clone(), has_marks);
+    Arc::new(BlockedFilter::from_file(FilterFileState { meta: stored.clone(), is_final }, unread))
 }
 
-/// The hashes in the journals by the lines that they belong to, and what else was found.
-fn sort_journals(folder: &Folder, checkpoint: &Checkpoint, view: &View) -> Result<(Sorted, Found)> {
+/// The hashes in the journals by their lines, and the other content of the journals.
+fn sort_journals(
+    folder: &FilterDirectory,
+    checkpoint: &Checkpoint,
+    view: &FilterPair,
+) -> Result<(PartitionedHashes, PersistedState)> {
     let target = view.target();
     let bytes = target.map_or(0, |lines| lines.shape().bytes());
-    let mut sorted = Sorted::new(bytes / JOURNAL_SHARE / 8);
+    let mut sorted = PartitionedHashes::new(bytes / JOURNAL_SHARE / 8);
     let mut take = |hashes: &[[u8; 8]]| {
         if let Some(lines) = target {
-            hashes.iter().for_each(|hash| lines.sort_in(u64::from_le_bytes(*hash), &mut sorted));
+            hashes.iter().for_each(|hash| lines.partition(u64::from_le_bytes(*hash), &mut sorted));
         }
     };
     let found = read_journals(folder, checkpoint, Access::ReadWrite, &mut take)?;
     Ok((sorted, found))
 }
 
-/// Hands out the hashes in the journals, and tells what else was found up to their end.
+/// Hands out the hashes in the journals, and reports their other content.
 fn read_journals(
-    folder: &Folder,
+    folder: &FilterDirectory,
     checkpoint: &Checkpoint,
     access: Access,
     hashes: &mut dyn FnMut(&[[u8; 8]]),
-) -> Result<Found> {
+) -> Result<PersistedState> {
     let filters = checkpoint.first.iter().chain(&checkpoint.second);
-    let mut found = Found {
+    let mut found = PersistedState {
         generation: checkpoint.generation,
         covered: checkpoint.covered,
         journal: None,
         cursor: checkpoint.cursor.clone(),
-        live: filters.map(|stored| name_of(Kind::Filter, stored.id)).collect(),
+        live: filters.map(|stored| name_of(FilterFileKind::Filter, stored.id)).collect(),
     };
     let mut next = Some(checkpoint.journal);
     while let Some((id, key)) = next.take() {
         found.journal = None;
-        let is_new = found.live.insert(name_of(Kind::Journal, id));
+        let is_new = found.live.insert(name_of(FilterFileKind::Journal, id));
         if !is_new {
             break;
         }
         let Some(replay) = read_journal(folder, id, key, access, hashes)? else { break };
-        found.covered = found.covered.and(replay.covered);
+        found.covered = found.covered.intersect(replay.covered);
         next = replay.next;
         found.journal = Some(replay.journal);
     }
@@ -276,13 +297,13 @@ fn read_journals(
 }
 
 fn read_journal(
-    folder: &Folder,
+    folder: &FilterDirectory,
     id: u64,
     key: u64,
     access: Access,
     hashes: &mut dyn FnMut(&[[u8; 8]]),
-) -> Result<Option<Replay>> {
-    let name = name_of(Kind::Journal, id);
+) -> Result<Option<JournalReplay>> {
+    let name = name_of(FilterFileKind::Journal, id);
     let file = or_lost(folder.open_file(&name, access))?;
     Ok(match file {
         Ok(file) => or_lost(Journal::read(file, id, key, hashes))?.ok().flatten(),

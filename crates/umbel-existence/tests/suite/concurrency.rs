@@ -1,26 +1,33 @@
-//! Threads that insert, ask, flush, step and rebuild beside each other: no key is denied to whoever
-//! learned of it, and every key is there after a restart.
+//! Threads that insert, probe, flush, step and rebuild at the same time: no reader gets a false
+//! negative for a published key, and every key is present after a restart.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use umbel_env::Env;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Size, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource};
 
-use super::keys::{hash_of, settle};
-use super::stage::small;
+use super::fixture::small;
+use super::test_keys::{hash_of, settle};
 
 const INSERTERS: u64 = 3;
 const KEYS_EACH: u64 = 20_000;
 
-/// What each inserter has put where the source finds it, and of how many keys it told others.
+/// Keys that each inserter has put where the source finds them, and those that it published.
 #[derive(Default)]
 struct Shared {
     put: [AtomicU64; INSERTERS as usize],
-    told: [AtomicU64; INSERTERS as usize],
-    /// How often the worker has worked; inserters keep to its pace.
+    published: [AtomicU64; INSERTERS as usize],
+    /// Number of rounds of the worker; inserters keep to its pace.
     rounds: AtomicU64,
     done: AtomicBool,
+}
+
+impl Shared {
+    /// Number of keys that all inserters have published.
+    fn published_total(&self) -> u64 {
+        self.published.iter().map(|count| count.load(Ordering::Acquire)).sum()
+    }
 }
 
 fn key(inserter: u64, number: u64) -> u64 {
@@ -28,7 +35,7 @@ fn key(inserter: u64, number: u64) -> u64 {
 }
 
 /// In the order of the inserters; the cursor is an inserter and a number.
-impl Source for Shared {
+impl HashSource for Shared {
     fn hashes(
         &self,
         after: Option<&[u8]>,
@@ -52,34 +59,34 @@ fn insert_all(filter: &ExistenceFilter, shared: &Shared, inserter: u64) {
         }
         shared.put[inserter as usize].store(number + 1, Ordering::Release);
         filter.insert(key(inserter, number));
-        shared.told[inserter as usize].store(number + 1, Ordering::Release);
+        shared.published[inserter as usize].store(number + 1, Ordering::Release);
     }
 }
 
-fn ask(filter: &ExistenceFilter, shared: &Shared, mut state: u64) -> u64 {
-    let mut asked = 0;
+fn probe_published(filter: &ExistenceFilter, shared: &Shared, mut state: u64) -> u64 {
+    let mut queries = 0;
     while !shared.done.load(Ordering::Acquire) {
         for inserter in 0..INSERTERS {
-            let told = shared.told[inserter as usize].load(Ordering::Acquire);
-            if told == 0 {
+            let published = shared.published[inserter as usize].load(Ordering::Acquire);
+            if published == 0 {
                 continue;
             }
             state = hash_of(state);
-            // The newest, which races with what goes on, and any one.
-            for number in [told - 1, state % told] {
+            // The newest key, which races with concurrent work, and a random one.
+            for number in [published - 1, state % published] {
                 let hash = key(inserter, number);
-                assert!(filter.may_contain(hash), "key {number} of {inserter} of {told}");
+                assert!(filter.may_contain(hash), "key {number} of {inserter} of {published}");
                 let mut answer = [false];
                 filter.may_contain_batch(&[hash], &mut answer);
-                assert!(answer[0], "key {number} of {inserter} of {told}, in a batch");
+                assert!(answer[0], "key {number} of {inserter} of {published}, in a batch");
             }
-            asked += 2;
+            queries += 2;
         }
     }
-    asked
+    queries
 }
 
-/// Steps, flushes with the position that all keys told before make up, and asks for rebuilds.
+/// Steps, flushes with the position of all published keys, and requests rebuilds.
 fn work(filter: &ExistenceFilter, shared: &Shared) {
     let mut round = 0u64;
     while !shared.done.load(Ordering::Acquire) {
@@ -87,8 +94,7 @@ fn work(filter: &ExistenceFilter, shared: &Shared) {
         round += 1;
         shared.rounds.store(round, Ordering::Release);
         if round.is_multiple_of(5) {
-            let told = || shared.told.iter().map(|told| told.load(Ordering::Acquire)).sum::<u64>();
-            filter.flush(told()).unwrap();
+            filter.flush(shared.published_total()).unwrap();
         }
         if round.is_multiple_of(90) {
             filter.rebuild();
@@ -107,7 +113,7 @@ fn run(env: &Env, folder: &Path, options: ExistenceOptions) -> Shared {
     std::thread::scope(|scope| {
         let readers = [1, 2].map(|seed| {
             let (filter, shared) = (&filter, &shared);
-            scope.spawn(move || ask(filter, shared, seed))
+            scope.spawn(move || probe_published(filter, shared, seed))
         });
         let worker = scope.spawn(|| work(&filter, &shared));
         let inserters = [0, 1, 2].map(|inserter| {
@@ -123,17 +129,19 @@ fn run(env: &Env, folder: &Path, options: ExistenceOptions) -> Shared {
     assert!(all_there(&filter));
     let stats = filter.stats();
     assert!(stats.growths + stats.rebuilds > 2, "{stats:?}");
-    let told: u64 = shared.told.iter().map(|told| told.load(Ordering::Acquire)).sum();
-    filter.flush(told).unwrap();
+    filter.flush(shared.published_total()).unwrap();
     shared
 }
 
 #[test]
-fn nobody_is_denied_a_key_he_learned_of() {
+fn concurrent_readers_get_no_false_negative() {
     for first_keys in [100, 3_000, 1 << 20] {
         let folder = tempfile::tempdir().unwrap();
-        let options =
-            ExistenceOptions { size: Size::Growing { first_keys }, step_bytes: 1 << 16, ..small() };
+        let options = ExistenceOptions {
+            size: ExistenceSize::Growing { first_keys },
+            step_bytes: 1 << 16,
+            ..small()
+        };
         let shared = run(&Env::system(), folder.path(), options);
         let again = ExistenceFilter::open(&Env::system(), folder.path(), options).unwrap();
         assert_eq!(again.covered(), INSERTERS * KEYS_EACH);
@@ -143,13 +151,16 @@ fn nobody_is_denied_a_key_he_learned_of() {
     }
 }
 
-/// Lines are healed, and pages read late, while others insert and ask.
+/// Lines are healed, and pages read late, while other threads insert and probe.
 #[test]
-fn damaged_lines_are_remade_beside_inserters() {
+fn damaged_lines_heal_beside_inserts() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();
-    let options =
-        ExistenceOptions { size: Size::Fixed { bytes: 1 << 20 }, step_bytes: 1 << 17, ..small() };
+    let options = ExistenceOptions {
+        size: ExistenceSize::Fixed { bytes: 1 << 20 },
+        step_bytes: 1 << 17,
+        ..small()
+    };
     let shared = run(&env, folder.path(), options);
     let filter = ExistenceFilter::open(&env, folder.path(), options).unwrap();
     filter.checkpoint(INSERTERS * KEYS_EACH).unwrap();
@@ -165,42 +176,42 @@ fn damaged_lines_are_remade_beside_inserters() {
         }
     }
     let filter = ExistenceFilter::open(&env, folder.path(), options).unwrap();
-    let (done, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, published) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Beyond those that the source hands out: only `insert` brings them.
+            // Keys that the source does not hand out: only `insert` adds them.
             for number in 0..60_000 {
                 filter.insert(hash_of((1 << 41) + number));
-                told.store(number + 1, Ordering::Release);
+                published.store(number + 1, Ordering::Release);
             }
             done.store(true, Ordering::Release);
         });
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                let told = told.load(Ordering::Acquire);
-                for number in told.saturating_sub(50)..told {
+                let published = published.load(Ordering::Acquire);
+                for number in published.saturating_sub(50)..published {
                     assert!(filter.may_contain(hash_of((1 << 41) + number)), "{number}");
                 }
             }
         });
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                filter.step(&Both(&shared, &told)).unwrap();
+                filter.step(&CombinedSource(&shared, &published)).unwrap();
             }
         });
     });
-    settle(&filter, &Both(&shared, &told)).unwrap();
+    settle(&filter, &CombinedSource(&shared, &published)).unwrap();
     let stats = filter.stats();
     assert_eq!((stats.healed_lines, stats.damaged_lines), (128, 0), "{stats:?}");
     assert!(all_there(&filter));
     assert!((0..60_000).all(|number| filter.may_contain(hash_of((1 << 41) + number))));
 }
 
-/// The keys of all inserters, and then those of the one beside the healing that were told of when
-/// the walk came to them.
-struct Both<'a>(&'a Shared, &'a AtomicU64);
+/// The keys of all inserters, and then the keys of the inserter beside the healing that were
+/// published when the walk reached them.
+struct CombinedSource<'a>(&'a Shared, &'a AtomicU64);
 
-impl Source for Both<'_> {
+impl HashSource for CombinedSource<'_> {
     fn hashes(
         &self,
         after: Option<&[u8]>,
@@ -208,9 +219,9 @@ impl Source for Both<'_> {
         output: &mut Vec<u64>,
     ) -> umbel_base::Result<Option<Vec<u8>>> {
         if after.is_none() {
-            // One more than was told: it may be inserted and not told yet.
-            let told = self.1.load(Ordering::Acquire) + 1;
-            output.extend((0..told).map(|number| hash_of((1 << 41) + number)));
+            // One more than the published keys: it may be inserted and not published yet.
+            let published = self.1.load(Ordering::Acquire) + 1;
+            output.extend((0..published).map(|number| hash_of((1 << 41) + number)));
         }
         self.0.hashes(after, most, output)
     }

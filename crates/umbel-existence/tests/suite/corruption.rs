@@ -1,11 +1,11 @@
-//! Damage to the files of a filter that nobody has open.
+//! Damage to the files of a closed filter.
 
 use std::path::PathBuf;
 
 use umbel_sim::Sim;
 
-use super::history::FOLDER;
-use super::keys::Random;
+use super::script::FOLDER;
+use super::test_keys::Random;
 
 /// The files of the filter.
 pub fn files(sim: &Sim) -> Vec<PathBuf> {

@@ -2,22 +2,22 @@
 //! every call of it.
 
 use umbel_base::Error;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::keys::Keys;
-use super::rot::files;
-use super::stage::{assert_none_denied, denied, insert, keys, machine, open, small};
+use super::corruption::files;
+use super::fixture::{assert_none_denied, denied, insert, keys, machine, open, small};
+use super::test_keys::Keys;
 
-/// How many keys the script inserts.
+/// Number of keys that the script inserts.
 const KEYS: u64 = 420;
 
 fn options() -> ExistenceOptions {
-    ExistenceOptions { size: Size::Growing { first_keys: 100 }, ..small() }
+    ExistenceOptions { size: ExistenceSize::Growing { first_keys: 100 }, ..small() }
 }
 
-/// Some inserts, flushes and steps. Key `n` stands at position `n + 1` of a log that is always
-/// durable. Nothing is given up when something fails.
+/// Some inserts, flushes and steps. Key `n` is at position `n + 1` of a log that is always
+/// durable. The script continues after errors.
 fn act(filter: &ExistenceFilter, from: u64, to: u64) {
     let mut at = from;
     while at < to {
@@ -37,7 +37,7 @@ fn script(sim: &Sim) {
     act(&filter, 0, 200);
     drop(filter.checkpoint(200));
     drop(filter);
-    let options = ExistenceOptions { size: Size::Growing { first_keys: 130 }, ..small() };
+    let options = ExistenceOptions { size: ExistenceSize::Growing { first_keys: 130 }, ..small() };
     let Ok(filter) = open(sim, options) else { return };
     insert(&filter, filter.covered().min(200)..200);
     act(&filter, 200, 300);
@@ -46,9 +46,9 @@ fn script(sim: &Sim) {
 }
 
 #[test]
-fn a_power_loss_at_any_call_denies_no_key() {
-    let whole = machine();
-    script(&whole);
+fn power_loss_at_any_call_has_no_false_negative() {
+    let original = machine();
+    script(&original);
     let policies = [
         Survival::None,
         Survival::All,
@@ -57,10 +57,10 @@ fn a_power_loss_at_any_call_denies_no_key() {
         Survival::NewestOnly,
         Survival::Garbage(0.5),
     ];
-    let calls = whole.changing_calls();
+    let calls = original.changing_calls();
     assert!(calls.len() > 100, "{}", calls.len());
     for call in calls {
-        for (number, when) in [When::Before, When::After].into_iter().enumerate() {
+        for (number, when) in [CrashSide::Before, CrashSide::After].into_iter().enumerate() {
             let sim = machine();
             sim.crash_at(call, when);
             script(&sim);
@@ -79,10 +79,10 @@ fn a_power_loss_at_any_call_denies_no_key() {
 }
 
 #[test]
-fn no_failing_call_denies_a_key() {
-    let whole = machine();
-    script(&whole);
-    for call in 1..=whole.calls() {
+fn failing_calls_cause_no_false_negative() {
+    let original = machine();
+    script(&original);
+    for call in 1..=original.calls() {
         for (kind, sticky) in [
             (FaultKind::Eio, false),
             (FaultKind::Enospc, false),
@@ -102,10 +102,10 @@ fn no_failing_call_denies_a_key() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_made_up_for() {
+fn full_disk_is_reported_and_recovered_from() {
     let sim = machine();
     let filter = open(&sim, small()).unwrap();
-    while filter.step(&Keys::default()).unwrap() == Progress::More {}
+    while filter.step(&Keys::default()).unwrap() == StepProgress::More {}
     insert(&filter, 0..100);
     filter.flush(100).unwrap();
     let used: usize =
@@ -113,8 +113,8 @@ fn a_full_disk_is_said_and_made_up_for() {
     sim.set_capacity(used as u64);
     insert(&filter, 100..1000);
     let full = filter.flush(1000).unwrap_err();
-    assert!(matches!(full, Error::Full { .. }), "{full}");
-    assert!(matches!(filter.checkpoint(1000).unwrap_err(), Error::Full { .. }));
+    assert!(matches!(full, Error::DiskFull { .. }), "{full}");
+    assert!(matches!(filter.checkpoint(1000).unwrap_err(), Error::DiskFull { .. }));
     assert_eq!((filter.covered(), filter.stats().lag_items), (100, 900));
     assert_eq!(denied(&filter, 0..1000), 0);
     sim.clear_capacity();
@@ -126,14 +126,14 @@ fn a_full_disk_is_said_and_made_up_for() {
     assert_eq!(denied(&again, 0..1000), 0);
 }
 
-/// The published design clears its marks of dirty pages before it writes them, and after a failure
-/// the next checkpoint passes what never reached the disk.
+/// Story: the published design clears its marks of dirty pages before it writes them. After a
+/// failure the next checkpoint omits pages that never reached the disk.
 #[test]
-fn after_a_failed_sync_the_next_flush_writes_everything_anew() {
+fn flush_after_a_failed_sync_rewrites_everything() {
     for site in ["sync *.journal", "write *.journal"] {
         let sim = machine();
         let filter = open(&sim, small()).unwrap();
-        while filter.step(&Keys::default()).unwrap() == Progress::More {}
+        while filter.step(&Keys::default()).unwrap() == StepProgress::More {}
         insert(&filter, 0..50);
         filter.flush(50).unwrap();
         let generations = filter.stats().generations;

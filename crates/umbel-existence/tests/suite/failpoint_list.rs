@@ -2,9 +2,9 @@
 
 use umbel_sim::Sim;
 
-use super::history::Plant;
+use super::script::Plant;
 
-/// Calls that somebody might forget.
+/// Calls that an implementation might omit.
 pub const FORGOTTEN: [(&str, Plant); 4] = [
     ("sync *.journal", |sim: &Sim| sim.ignore_calls("sync *.journal")),
     ("sync *.filter", |sim: &Sim| sim.ignore_calls("sync *.filter")),
@@ -14,19 +14,19 @@ pub const FORGOTTEN: [(&str, Plant); 4] = [
 
 /// Bugs inside the filter.
 #[cfg(feature = "canary")]
-pub const INSIDE: [umbel_base::canary::Switch; 11] = {
-    use umbel_base::canary::Switch;
+pub const INSIDE: [umbel_base::failpoint::Failpoint; 11] = {
+    use umbel_base::failpoint::Failpoint;
     [
-        Switch::ExistenceInsertsIntoOld,
-        Switch::ExistenceStaleFilter,
-        Switch::ExistenceJournalBehindFilter,
-        Switch::ExistenceForgetsFailedFlush,
-        Switch::ExistenceCoversTooMuch,
-        Switch::ExistenceUnreadMeansNo,
-        Switch::ExistencePageDigestIgnored,
-        Switch::ExistenceTrustsFirstAlone,
-        Switch::ExistenceHealForgetsInserts,
-        Switch::ExistenceWalkEndsEarly,
-        Switch::IgnoredChecksum,
+        Failpoint::ExistenceInsertsIntoOld,
+        Failpoint::ExistenceStaleFilter,
+        Failpoint::ExistenceJournalBehindFilter,
+        Failpoint::ExistenceForgetsFailedFlush,
+        Failpoint::ExistenceCoversTooMuch,
+        Failpoint::ExistenceUnreadMeansNo,
+        Failpoint::ExistencePageDigestIgnored,
+        Failpoint::ExistenceTrustsFirstAlone,
+        Failpoint::ExistenceHealForgetsInserts,
+        Failpoint::ExistenceWalkEndsEarly,
+        Failpoint::IgnoredChecksum,
     ]
 };

@@ -1,11 +1,11 @@
 //! Planted bugs: histories that do not find them are worth nothing.
 
-use umbel_base::canary::turn_all_off;
+use umbel_base::failpoint::disable_all;
 
-use super::history::{Plant, run};
-use super::plants::{FORGOTTEN, INSIDE};
+use super::failpoint_list::{FORGOTTEN, INSIDE};
+use super::script::{Plant, run};
 
-/// Within so many histories every bug must be found.
+/// Number of scripts within which every fault must be detected.
 const SEEDS: u64 = 10_000;
 
 /// The first seed whose history goes wrong, and how.
@@ -14,16 +14,16 @@ fn hunt(plant: Plant, seeds: u64) -> Option<(u64, String)> {
 }
 
 #[test]
-fn every_planted_bug_is_found() {
+fn every_failpoint_is_detected() {
     let mut missed = Vec::new();
     let mut note = |name: String, found: Option<(u64, String)>| match found {
         Some((seed, problem)) => println!("{name}: seed {seed}: {problem:.160}"),
         None => missed.push(name),
     };
     for switch in INSIDE {
-        switch.turn_on();
+        switch.enable();
         note(format!("{switch:?}"), hunt(|_| (), SEEDS));
-        turn_all_off();
+        disable_all();
     }
     for (name, plant) in FORGOTTEN {
         note(format!("forgotten: {name}"), hunt(plant, SEEDS));

@@ -1,12 +1,14 @@
-//! How often the filter is wrong: as theory says, at its load and far beyond it.
+//! False-positive rate of the filter: as theory says, at its load and far beyond it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Size, Source, rate};
+use umbel_existence::{
+    ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, false_positive_rate,
+};
 
-use super::keys::{Keys, hash_of, settle};
-use super::stage::{insert, machine, open, small};
+use super::fixture::{insert, machine, open, small};
+use super::test_keys::{Keys, hash_of, settle};
 
 /// A source of the keys with the numbers below a bound, in their order; the cursor is a number.
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ struct Numbered {
     count: AtomicU64,
 }
 
-impl Source for Numbered {
+impl HashSource for Numbered {
     fn hashes(
         &self,
         after: Option<&[u8]>,
@@ -31,16 +33,16 @@ impl Source for Numbered {
     }
 }
 
-/// The share of absent keys that are let through, by asking so many.
-fn measured(filter: &ExistenceFilter, asked: u64) -> f64 {
-    let absent = (1 << 40)..(1 << 40) + asked;
+/// Share of absent keys that pass, measured with this number of probes.
+fn measured(filter: &ExistenceFilter, queries: u64) -> f64 {
+    let absent = (1 << 40)..(1 << 40) + queries;
     let passed = absent.filter(|number| filter.may_contain(hash_of(*number))).count();
-    passed as f64 / asked as f64
+    passed as f64 / queries as f64
 }
 
 #[test]
 fn a_filter_of_a_fixed_size_saturates_as_theory_says() {
-    let options = ExistenceOptions { size: Size::Fixed { bytes: 256 * 1024 }, ..small() };
+    let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 256 * 1024 }, ..small() };
     let filter = open(&machine(), options).unwrap();
     settle(&filter, &Keys::default()).unwrap();
     let (lines, design) = (4096, filter.stats().designed_items);
@@ -49,7 +51,7 @@ fn a_filter_of_a_fixed_size_saturates_as_theory_says() {
     for times in [1, 2, 4, 8] {
         insert(&filter, inserted..design * times);
         inserted = design * times;
-        let theory = rate(inserted, lines, 5);
+        let theory = false_positive_rate(inserted, lines, 5);
         let found = measured(&filter, 400_000);
         let estimated = filter.stats().estimated_rate;
         println!("{times} x: theory {theory:.5}, measured {found:.5}, estimated {estimated:.5}");
@@ -59,15 +61,15 @@ fn a_filter_of_a_fixed_size_saturates_as_theory_says() {
     let stats = filter.stats();
     assert_eq!((stats.growths, stats.rebuilds, stats.damaged_lines), (0, 1, 0));
     settle(&filter, &Keys::default()).unwrap();
-    // What is full by itself is not damaged, and stays so over a restart.
+    // A filled line is not damaged, and stays so over a restart.
     assert_eq!(filter.stats().rebuilds, 1);
 }
 
 #[test]
-fn a_growing_filter_keeps_to_its_rate_up_to_a_hundred_times_its_first_size() {
+fn growing_filter_keeps_its_rate_up_to_100_times_its_size() {
     const FIRST: u64 = 1 << 14;
     let options = ExistenceOptions {
-        size: Size::Growing { first_keys: FIRST },
+        size: ExistenceSize::Growing { first_keys: FIRST },
         step_bytes: 1 << 20,
         ..small()
     };
@@ -94,7 +96,7 @@ fn a_growing_filter_keeps_to_its_rate_up_to_a_hundred_times_its_first_size() {
     println!("worst measured {worst:.5}, estimated {worst_estimated:.5}: {stats:?}");
     assert!(stats.growths >= 6, "{stats:?}");
     // 10 bits a key in lines of 480: the design, whatever the size.
-    let designed = rate(48 << 20, 1 << 20, 6);
+    let designed = false_positive_rate(48 << 20, 1 << 20, 6);
     assert!((0.008..0.013).contains(&designed), "{designed}");
     assert!(worst_estimated < designed * 1.2, "{worst_estimated} for {designed}");
     assert!(worst < designed * 1.2, "{worst} for {designed}");

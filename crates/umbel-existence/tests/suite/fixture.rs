@@ -1,18 +1,18 @@
-//! What the tests share: a machine, a small filter on it, and whether its keys are denied.
+//! Fixture of the tests: a machine, a small filter on it, and a check for false negatives.
 
 use std::path::Path;
 
 use umbel_base::Result;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Size};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::history::FOLDER;
-use super::keys::{Keys, hash_of, settle};
+use super::script::FOLDER;
+use super::test_keys::{Keys, hash_of, settle};
 
 /// Options of a filter of one page.
 pub fn small() -> ExistenceOptions {
     ExistenceOptions {
-        size: Size::Growing { first_keys: 1000 },
+        size: ExistenceSize::Growing { first_keys: 1000 },
         hash: 3,
         store: 8,
         step_bytes: 4096,
@@ -43,7 +43,7 @@ pub fn insert(filter: &ExistenceFilter, numbers: std::ops::Range<u64>) {
     numbers.for_each(|number| filter.insert(hash_of(number)));
 }
 
-/// How many of the keys with these numbers are denied.
+/// Number of keys with these numbers that the filter denies.
 pub fn denied(filter: &ExistenceFilter, numbers: std::ops::Range<u64>) -> usize {
     numbers.filter(|number| !filter.may_contain(hash_of(*number))).count()
 }
@@ -63,10 +63,11 @@ pub fn stocked(options: ExistenceOptions) -> Sim {
     sim
 }
 
-/// Opens, catches up with a log of the keys 0 to `count`, and asks for all of them; settles, and
-/// asks again.
+/// Opens, catches up with a log of the keys 0 to `count`, and probes all of them; settles, and
+/// probes again.
 pub fn assert_none_denied(sim: &Sim, options: ExistenceOptions, count: u64, what: &str) {
-    // Large enough steps that the open itself adds what the journals have: "maybe" proves nothing.
+    // Large enough steps that the open itself adds the hashes of the journals: "maybe" proves
+    // nothing.
     let options = ExistenceOptions { step_bytes: 1 << 17, ..options };
     let filter = open(sim, options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let covered = filter.covered();

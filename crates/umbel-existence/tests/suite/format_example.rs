@@ -1,22 +1,22 @@
-//! The worked example of `docs/formats/existence.md` is what the code writes.
+//! The code writes the worked example of `docs/formats/existence.md`.
 
-use umbel_existence::{ExistenceOptions, Size};
+use umbel_existence::{ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::history::FOLDER;
-use super::keys::{Keys, settle};
-use super::stage::{machine, open, small};
+use super::fixture::{machine, open, small};
+use super::script::FOLDER;
+use super::test_keys::{Keys, settle};
 
 const PAGE: &str = include_str!("../../../../docs/formats/existence.md");
 
-/// The bytes of an example: behind an offset in hexadecimal and two spaces, up to two spaces.
+/// Bytes of an example: after an offset in hexadecimal and two spaces, up to two spaces.
 fn example(name: &str) -> Vec<(usize, u8)> {
     let begin = format!("```example {name}\n");
-    let (_, behind) = PAGE.split_once(&begin).expect("the page has the example");
-    let (block, _) = behind.split_once("```").expect("the example ends");
+    let (_, rest) = PAGE.split_once(&begin).expect("the page has the example");
+    let (block, _) = rest.split_once("```").expect("the example ends");
     let mut bytes = Vec::new();
     for line in block.lines().filter(|line| !line.trim_start().starts_with("--")) {
-        let (offset, rest) = line.split_once("  ").expect("two spaces behind the offset");
+        let (offset, rest) = line.split_once("  ").expect("two spaces after the offset");
         let offset = usize::from_str_radix(offset, 16).expect("an offset");
         let digits = rest.split("  ").next().unwrap_or_default().split(' ');
         let digits = digits.map(|digits| u8::from_str_radix(digits, 16).expect("two digits"));
@@ -28,7 +28,7 @@ fn example(name: &str) -> Vec<(usize, u8)> {
 /// One key in the filter, another in the journal.
 fn written() -> Sim {
     let sim = machine();
-    let options = ExistenceOptions { size: Size::Fixed { bytes: 4096 }, ..small() };
+    let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 4096 }, ..small() };
     let filter = open(&sim, options).unwrap();
     settle(&filter, &Keys::default()).unwrap();
     filter.insert(0x0123_4567_89ab_cdef);

@@ -1,18 +1,18 @@
-//! What the filter does in its life: beginning, growing, resizing, rebuilding, being turned off.
+//! Lifecycle of the filter: creation, growth, resize, rebuild, removal.
 
 use std::path::Path;
 
 use umbel_base::Error;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 use umbel_sim::Survival;
 
-use super::history::FOLDER;
-use super::keys::{Keys, hash_of, settle};
-use super::rot::files;
-use super::stage::{denied, insert, keys, machine, open, small, stocked};
+use super::corruption::files;
+use super::fixture::{denied, insert, keys, machine, open, small, stocked};
+use super::script::FOLDER;
+use super::test_keys::{Keys, hash_of, settle};
 
 #[test]
-fn nothing_is_known_before_the_source_was_walked_through() {
+fn filter_answers_maybe_until_the_rebuild_ends() {
     let sim = machine();
     let filter = open(&sim, small()).unwrap();
     assert_eq!((filter.covered(), denied(&filter, 0..100)), (0, 0));
@@ -30,9 +30,9 @@ fn nothing_is_known_before_the_source_was_walked_through() {
 /// Story: a filter that is off removes its files, and one without a folder looked for them in the
 /// current one.
 #[test]
-fn an_empty_path_is_refused_whatever_the_size_is() {
+fn empty_path_is_refused_for_every_size() {
     let sim = machine();
-    for size in [Size::Off, Size::Fixed { bytes: 8192 }] {
+    for size in [ExistenceSize::Off, ExistenceSize::Fixed { bytes: 8192 }] {
         let options = ExistenceOptions { size, ..small() };
         let error = ExistenceFilter::open(&sim.env(), Path::new(""), options).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
@@ -41,7 +41,7 @@ fn an_empty_path_is_refused_whatever_the_size_is() {
 }
 
 #[test]
-fn a_filter_from_nothing_has_room_for_what_the_source_estimates() {
+fn new_filter_is_sized_by_the_source_estimate() {
     let sim = machine();
     let filter = open(&sim, small()).unwrap();
     insert(&filter, 4_990..5_000);
@@ -52,7 +52,7 @@ fn a_filter_from_nothing_has_room_for_what_the_source_estimates() {
 }
 
 #[test]
-fn flushed_keys_are_there_after_a_power_loss() {
+fn flushed_keys_survive_power_loss() {
     let sim = stocked(small());
     let large = ExistenceOptions { step_bytes: 1 << 20, ..small() };
     let again = open(&sim.crash_image(&Survival::None, 1), large).unwrap();
@@ -65,14 +65,14 @@ fn flushed_keys_are_there_after_a_power_loss() {
 }
 
 #[test]
-fn a_long_journal_is_added_where_it_is_asked_for_and_by_steps() {
+fn long_journal_is_replayed_on_request_in_steps() {
     let sim = stocked(small());
     // A hundred hashes in the journal, more than are added at once.
     let filter = open(&sim, small()).unwrap();
     let items = filter.stats().items;
     assert_eq!((denied(&filter, 200..201), denied(&filter, 400..401)), (0, 1));
-    let asked = filter.stats().items;
-    assert!(asked < 300, "one key adds its own part only: {items}, then {asked}");
+    let items_added = filter.stats().items;
+    assert!(items_added < 300, "one key adds its own part only: {items}, then {items_added}");
     assert_eq!((denied(&filter, 0..300), denied(&filter, 400..500)), (0, 100));
     filter.insert(hash_of(300));
     drop(filter);
@@ -94,9 +94,9 @@ fn a_long_journal_is_added_where_it_is_asked_for_and_by_steps() {
 }
 
 #[test]
-fn a_reader_sees_every_change_of_the_filter() {
+fn reader_sees_every_filter_change() {
     let sim = machine();
-    let options = ExistenceOptions { size: Size::Growing { first_keys: 50 }, ..small() };
+    let options = ExistenceOptions { size: ExistenceSize::Growing { first_keys: 50 }, ..small() };
     let filter = open(&sim, options).unwrap();
     let mut reader = filter.reader();
     assert!(reader.may_contain(hash_of(1 << 40)));
@@ -109,14 +109,15 @@ fn a_reader_sees_every_change_of_the_filter() {
         assert!(reader.may_contain(hash_of(number)), "{number}");
     }
     assert!(filter.stats().growths > 2);
-    let off = open(&sim, ExistenceOptions { size: Size::Off, ..small() }).unwrap();
+    let off = open(&sim, ExistenceOptions { size: ExistenceSize::Off, ..small() }).unwrap();
     assert!(off.reader().may_contain(7));
 }
 
 #[test]
-fn it_grows_and_goes_on_growing_across_restarts() {
+fn growth_continues_after_restart() {
     let sim = machine();
-    let options = ExistenceOptions { size: Size::Growing { first_keys: 2_000 }, ..small() };
+    let options =
+        ExistenceOptions { size: ExistenceSize::Growing { first_keys: 2_000 }, ..small() };
     let mut filter = open(&sim, options).unwrap();
     settle(&filter, &Keys::default()).unwrap();
     let (mut growths, mut restarts) = (0, 0);
@@ -152,14 +153,14 @@ struct Grown {
 
 impl Grown {
     fn begin() -> Grown {
-        let size = Size::Growing { first_keys: 1 << 16 };
+        let size = ExistenceSize::Growing { first_keys: 1 << 16 };
         let options = ExistenceOptions { size, step_bytes: 1 << 16, ..small() };
         let (filter, source) = (open(&machine(), options).unwrap(), Keys::default());
         settle(&filter, &source).unwrap();
         Grown { filter, source, count: 0 }
     }
 
-    /// Inserts so many more keys. Gives how many there are.
+    /// Inserts `more` keys. Returns the total number.
     fn add(&mut self, more: u64) -> u64 {
         let added = self.count..self.count + more;
         added.clone().for_each(|number| self.source.put(hash_of(number)));
@@ -168,35 +169,35 @@ impl Grown {
         self.count
     }
 
-    /// Steps while there is more to do. Gives how many there were and what the one behind said.
-    fn go(&self) -> (u64, Progress) {
+    /// Steps while there is more to do. Returns the number of steps and the result of the last.
+    fn go(&self) -> (u64, StepProgress) {
         let mut steps = (0..).map(|done| (done, self.filter.step(&self.source).unwrap()));
-        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
+        steps.find(|(_, progress)| *progress != StepProgress::More).unwrap()
     }
 }
 
 #[test]
-fn one_that_grows_keeps_pace_with_inserts() {
+fn growth_keeps_pace_with_inserts() {
     let mut grown = Grown::begin();
     grown.add(65_400);
     assert!(!grown.filter.wants_step());
-    assert_eq!(grown.go(), (0, Progress::Idle));
+    assert_eq!(grown.go(), (0, StepProgress::Idle));
     while !grown.filter.wants_step() {
         assert!(grown.add(1) < 65_536 + 1_000);
     }
     // It begins, takes a thousand hashes, and is ahead of inserts, of which there were none.
-    assert_eq!(grown.go(), (1, Progress::Ahead));
+    assert_eq!(grown.go(), (1, StepProgress::Ahead));
     assert!(!grown.filter.wants_step());
     grown.add(100);
     assert!(!grown.filter.wants_step(), "it is ahead of a hundred, too");
     grown.add(8092);
     assert!(grown.filter.wants_step());
     let (steps, progress) = grown.go();
-    assert_eq!(progress, Progress::Ahead);
+    assert_eq!(progress, StepProgress::Ahead);
     assert!((30..=40).contains(&steps), "half of 72 steps, as of the room: {steps}");
     assert!(grown.filter.stats().is_filling);
     grown.add(8192 + 2048);
-    assert_eq!(grown.go().1, Progress::Idle);
+    assert_eq!(grown.go().1, StepProgress::Idle);
     let stats = grown.filter.stats();
     assert_eq!((stats.is_filling, stats.growths, stats.designed_items), (false, 1, 1 << 17));
     assert_eq!(denied(&grown.filter, 0..grown.count), 0);
@@ -206,25 +207,25 @@ fn one_that_grows_keeps_pace_with_inserts() {
 /// Story: where a filter began to grow while its store compacted, appends had neither processor and
 /// were slower than without a filter.
 #[test]
-fn one_that_grows_makes_way_while_there_is_time() {
+fn growth_yields_while_there_is_time() {
     let mut grown = Grown::begin();
     while !grown.filter.wants_step() {
         grown.add(1);
     }
     grown.source.be_busy(true);
     // It begins, and takes nothing.
-    assert_eq!(grown.go(), (1, Progress::MadeWay));
+    assert_eq!(grown.go(), (1, StepProgress::Yielded));
     for _ in 0..3 {
         grown.add(4000);
         assert!(!grown.filter.wants_step(), "it looks again after 4,096");
         grown.add(96);
         assert!(grown.filter.wants_step());
-        assert_eq!(grown.go(), (0, Progress::MadeWay));
+        assert_eq!(grown.go(), (0, StepProgress::Yielded));
     }
     // Without other work it catches up: 12,288 inserts are three quarters of the room.
     grown.source.be_busy(false);
     let (steps, progress) = grown.go();
-    assert_eq!(progress, Progress::Ahead);
+    assert_eq!(progress, StepProgress::Ahead);
     assert!((50..=58).contains(&steps), "of 72 steps: {steps}");
     // With work that does not end it is done after twice as many inserts.
     grown.source.be_busy(true);
@@ -237,16 +238,16 @@ fn one_that_grows_makes_way_while_there_is_time() {
         grown.go();
     }
     assert_eq!((grown.filter.stats().growths, denied(&grown.filter, 0..grown.count)), (1, 0));
-    // A rebuild waits for nobody. It is the second one: at first there was nothing.
+    // A rebuild does not wait for inserts. It is the second one: at first there was no filter.
     grown.filter.rebuild();
-    assert_eq!(grown.go().1, Progress::Idle);
+    assert_eq!(grown.go().1, StepProgress::Idle);
     assert_eq!((grown.filter.stats().rebuilds, denied(&grown.filter, 0..grown.count)), (2, 0));
 }
 
-/// Story: the walk waited for inserts to be measured by, and with other work that never ended and
-/// nobody who inserted it was never done.
+/// Story: the walk measured its pace by inserts. With other work that never ended, and without
+/// inserts, it never completed.
 #[test]
-fn one_that_grows_makes_way_for_some_time_where_nobody_inserts() {
+fn growth_yields_for_limited_time_without_inserts() {
     let mut grown = Grown::begin();
     while !grown.filter.wants_step() {
         grown.add(1);
@@ -263,39 +264,39 @@ fn one_that_grows_makes_way_for_some_time_where_nobody_inserts() {
 }
 
 #[test]
-fn one_that_grows_is_done_where_nobody_inserts_and_steps_go_on() {
-    let size = Size::Growing { first_keys: 1 << 12 };
+fn growth_ends_by_steps_without_inserts() {
+    let size = ExistenceSize::Growing { first_keys: 1 << 12 };
     let filter = open(&machine(), ExistenceOptions { size, ..small() }).unwrap();
     settle(&filter, &Keys::default()).unwrap();
     insert(&filter, 0..4500);
     settle(&filter, &keys(0..4500)).unwrap();
     assert_eq!((filter.stats().designed_items, filter.stats().is_filling), (1 << 13, false));
-    // A rebuild that is asked for meanwhile does not wait for inserts either.
+    // A requested rebuild does not wait for inserts either.
     insert(&filter, 4500..9000);
     let source = keys(0..9000);
-    while filter.step(&source).unwrap() != Progress::Ahead {}
+    while filter.step(&source).unwrap() != StepProgress::Ahead {}
     filter.rebuild();
-    assert_eq!(filter.step(&source).unwrap(), Progress::More);
-    while filter.step(&source).unwrap() == Progress::More {}
+    assert_eq!(filter.step(&source).unwrap(), StepProgress::More);
+    while filter.step(&source).unwrap() == StepProgress::More {}
     let stats = filter.stats();
     assert_eq!((stats.growths, stats.rebuilds, stats.is_filling), (2, 2, false));
     assert_eq!(denied(&filter, 0..9000), 0);
 }
 
 #[test]
-fn another_size_is_taken_over_while_the_old_filter_answers() {
+fn resize_completes_while_the_old_filter_answers() {
     let mut sim = stocked(small());
     let sizes = [
-        Size::Fixed { bytes: 8192 },
-        Size::Fixed { bytes: 40_960 },
-        Size::Growing { first_keys: 4_000 },
-        Size::Growing { first_keys: 100 },
+        ExistenceSize::Fixed { bytes: 8192 },
+        ExistenceSize::Fixed { bytes: 40_960 },
+        ExistenceSize::Growing { first_keys: 4_000 },
+        ExistenceSize::Growing { first_keys: 100 },
     ];
     for (size, bytes) in sizes.into_iter().zip([8192, 40_960, 8192, 8192]) {
         let options = ExistenceOptions { size, step_bytes: 1 << 20, ..small() };
         let filter = open(&sim, options).unwrap();
         assert_eq!((filter.covered(), denied(&filter, 400..500)), (300, 100), "{size:?}");
-        while filter.step(&keys(0..300)).unwrap() == Progress::More {
+        while filter.step(&keys(0..300)).unwrap() == StepProgress::More {
             assert_eq!(denied(&filter, 0..300), 0, "{size:?}");
         }
         assert_eq!(filter.stats().memory_bytes, bytes, "{size:?}");
@@ -306,7 +307,7 @@ fn another_size_is_taken_over_while_the_old_filter_answers() {
 }
 
 #[test]
-fn another_hash_or_store_is_a_rebuild_from_nothing() {
+fn other_hash_or_store_is_a_full_rebuild() {
     for options in
         [ExistenceOptions { hash: 4, ..small() }, ExistenceOptions { store: 9, ..small() }]
     {
@@ -322,7 +323,7 @@ fn another_hash_or_store_is_a_rebuild_from_nothing() {
 }
 
 #[test]
-fn one_that_covers_too_little_or_too_much_is_a_rebuild_from_nothing() {
+fn wrong_coverage_is_a_full_rebuild() {
     let covers = open(&stocked(small()), small()).unwrap().covered();
     for (covered_min, covered_max) in [(covers, covers), (0, u64::MAX)] {
         let options = ExistenceOptions { covered_min, covered_max, ..small() };
@@ -342,7 +343,7 @@ fn one_that_covers_too_little_or_too_much_is_a_rebuild_from_nothing() {
 }
 
 #[test]
-fn keys_that_are_gone_leave_with_a_rebuild() {
+fn rebuild_drops_deleted_keys() {
     let sim = stocked(small());
     let filter = open(&sim, small()).unwrap();
     let left = keys(100..300);
@@ -350,7 +351,7 @@ fn keys_that_are_gone_leave_with_a_rebuild() {
     assert_eq!(denied(&filter, 0..100), 0);
     filter.rebuild();
     filter.step(&left).unwrap();
-    // What comes meanwhile stays, wherever the walk is.
+    // Keys inserted meanwhile stay, wherever the walk is.
     left.put(hash_of(300));
     filter.insert(hash_of(300));
     settle(&filter, &left).unwrap();
@@ -359,15 +360,15 @@ fn keys_that_are_gone_leave_with_a_rebuild() {
 }
 
 #[test]
-fn turned_off_it_says_maybe_and_removes_its_files_and_no_others() {
+fn disabled_filter_removes_only_its_files() {
     let sim = stocked(small());
     let strange = Path::new(FOLDER).join("000009.filter");
     let other = Path::new(FOLDER).join("notes.txt");
     for path in [&strange, &other] {
         sim.env().files.create(path).unwrap();
-        sim.replace(path, b"somebody else's");
+        sim.replace(path, b"of another user");
     }
-    let off = ExistenceOptions { size: Size::Off, ..small() };
+    let off = ExistenceOptions { size: ExistenceSize::Off, ..small() };
     let filter = open(&sim, off).unwrap();
     assert_eq!(files(&sim), [strange, other]);
     assert_eq!((filter.covered(), denied(&filter, 0..1000)), (u64::MAX, 0));
@@ -376,8 +377,8 @@ fn turned_off_it_says_maybe_and_removes_its_files_and_no_others() {
     filter.checkpoint(5).unwrap();
     filter.truncate(0).unwrap();
     filter.rebuild();
-    filter.note_in_vain();
-    assert_eq!(filter.step(&Keys::default()).unwrap(), Progress::Idle);
+    filter.note_false_positive();
+    assert_eq!(filter.step(&Keys::default()).unwrap(), StepProgress::Idle);
     assert!(!filter.stats().is_on);
     let mut answers = [false; 3];
     filter.may_contain_batch(&[1, 2, 3], &mut answers);
@@ -388,7 +389,7 @@ fn turned_off_it_says_maybe_and_removes_its_files_and_no_others() {
 }
 
 #[test]
-fn a_log_that_lost_its_end_takes_the_promise_back() {
+fn truncated_log_revokes_the_coverage() {
     let sim = stocked(small());
     let filter = open(&sim, small()).unwrap();
     assert_eq!(filter.covered(), 300);
@@ -406,7 +407,7 @@ fn a_log_that_lost_its_end_takes_the_promise_back() {
 }
 
 #[test]
-fn what_it_says_about_itself_is_so() {
+fn stats_match_the_filter() {
     let sim = machine();
     let filter = open(&sim, small()).unwrap();
     settle(&filter, &Keys::default()).unwrap();
@@ -421,22 +422,22 @@ fn what_it_says_about_itself_is_so() {
     filter.flush(70).unwrap();
     assert_eq!(filter.stats().bytes_written, stats.bytes_written, "there is nothing to write");
     assert_eq!(denied(&filter, 0..70) + denied(&filter, 70..100), 30);
-    filter.note_in_vain();
+    filter.note_false_positive();
     let stats = filter.stats();
-    assert_eq!((stats.denied, stats.maybe, stats.in_vain), (30, 70, 1));
+    assert_eq!((stats.denied, stats.maybe, stats.false_positives), (30, 70, 1));
     assert_eq!(stats.measured_rate, Some(1.0 / 31.0));
     assert!(stats.fill > 0.0 && stats.estimated_rate > 0.0 && stats.designed_rate < 0.01);
 }
 
 #[test]
-fn options_out_of_range_are_refused_by_name() {
+fn options_out_of_range_are_named() {
     let sim = machine();
     for (size, step_bytes, says) in [
-        (Size::Fixed { bytes: 4095 }, 4096, "4095"),
-        (Size::Fixed { bytes: u64::MAX }, 4096, "must be 4096"),
-        (Size::Growing { first_keys: 0 }, 4096, "0 keys"),
-        (Size::Growing { first_keys: u64::MAX }, 4096, "too many"),
-        (Size::Fixed { bytes: 4096 }, 4095, "step_bytes is 4095"),
+        (ExistenceSize::Fixed { bytes: 4095 }, 4096, "4095"),
+        (ExistenceSize::Fixed { bytes: u64::MAX }, 4096, "must be 4096"),
+        (ExistenceSize::Growing { first_keys: 0 }, 4096, "0 keys"),
+        (ExistenceSize::Growing { first_keys: u64::MAX }, 4096, "too many"),
+        (ExistenceSize::Fixed { bytes: 4096 }, 4095, "step_bytes is 4095"),
     ] {
         let refused = open(&sim, ExistenceOptions { size, step_bytes, ..small() });
         let Err(Error::Invalid(message)) = refused else { panic!("{size:?} was taken") };
@@ -447,7 +448,7 @@ fn options_out_of_range_are_refused_by_name() {
 /// A source whose cursor is too long, and one that fails.
 struct Bad(bool);
 
-impl Source for Bad {
+impl HashSource for Bad {
     fn hashes(
         &self,
         _after: Option<&[u8]>,
@@ -459,7 +460,7 @@ impl Source for Bad {
 }
 
 #[test]
-fn what_is_wrong_with_a_source_is_said_and_changes_nothing() {
+fn source_error_is_returned_and_changes_nothing() {
     let sim = machine();
     let filter = open(&sim, small()).unwrap();
     insert(&filter, 0..10);

@@ -1,26 +1,26 @@
-//! One seeded history: a user with a log and keys, a filter on the crash disk, and whatever can
-//! happen to them. After every open the user inserts what the filter does not cover, and no key of
+//! One seeded script: a user with a log and keys, a filter on the crash disk, and possible
+//! faults. After every open the user inserts the uncovered keys, and no key of
 //! the log may ever be denied.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use umbel_base::Result;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::keys::{Keys, Random, hash_of, settle};
-use super::rot;
+use super::corruption;
+use super::test_keys::{Keys, Random, hash_of, settle};
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/store/existence";
 
-/// What is planted in a history.
+/// Fault planted in a script.
 pub type Plant = fn(&Sim);
 
-/// What a history did.
+/// Result of a script.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Done {
+pub struct ScriptResult {
     pub opens: u64,
     pub crashes: u64,
     pub faults: u64,
@@ -31,20 +31,20 @@ pub struct Done {
     pub checks: u64,
 }
 
-/// What befalls a history besides crashes.
+/// Faults of a script besides crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weather {
+enum ScriptFaults {
     /// Nothing: then every successful flush is held to its word.
     Clear,
     /// Calls fail, and the disk is full at times.
     Failing,
-    /// Files rot while nobody has them open.
+    /// Files rot while the filter is closed.
     Rotten,
 }
 
-struct History {
+struct Script {
     random: Random,
-    weather: Weather,
+    fault_kind: ScriptFaults,
     plant: Plant,
     sim: Sim,
     /// A copy of the disk as it once was.
@@ -55,39 +55,40 @@ struct History {
     log: Vec<u64>,
     /// So much of the log is durable.
     durable: usize,
-    /// Keys that were deleted for good.
-    gone: BTreeSet<u64>,
+    /// Permanently deleted keys.
+    deleted: BTreeSet<u64>,
     keys: Keys,
     next_key: u64,
     /// The largest position of a flush that succeeded.
     promised: u64,
-    done: Done,
+    done: ScriptResult,
 }
 
-/// Runs the history of a seed. An error says how a key was denied, or what else was wrong.
-pub fn run(seed: u64, plant: Plant) -> std::result::Result<Done, String> {
-    let mut history = History::begin(seed, plant).map_err(|error| format!("open: {error}"))?;
-    let operations = 40 + history.random.below(80);
+/// Runs the script of a seed. The error names the denied key or another violation.
+pub fn run(seed: u64, plant: Plant) -> std::result::Result<ScriptResult, String> {
+    let mut script = Script::begin(seed, plant).map_err(|error| format!("open: {error}"))?;
+    let operations = 40 + script.random.below(80);
     for _ in 0..operations {
-        history.operate().map_err(|problem| format!("seed {seed}: {problem}"))?;
+        script.operate().map_err(|problem| format!("seed {seed}: {problem}"))?;
     }
-    history.end().map_err(|problem| format!("seed {seed}, at the end: {problem}"))?;
-    Ok(history.done)
+    script.end().map_err(|problem| format!("seed {seed}, at the end: {problem}"))?;
+    Ok(script.done)
 }
 
-fn sizes(random: &mut Random) -> Size {
+fn sizes(random: &mut Random) -> ExistenceSize {
     match random.below(6) {
-        0 => Size::Fixed { bytes: 4096 },
-        1 => Size::Fixed { bytes: 4096 * (1 + random.below(4)) },
-        _ => Size::Growing { first_keys: 20 + random.below(200) },
+        0 => ExistenceSize::Fixed { bytes: 4096 },
+        1 => ExistenceSize::Fixed { bytes: 4096 * (1 + random.below(4)) },
+        _ => ExistenceSize::Growing { first_keys: 20 + random.below(200) },
     }
 }
 
-impl History {
-    fn begin(seed: u64, plant: Plant) -> Result<History> {
+impl Script {
+    fn begin(seed: u64, plant: Plant) -> Result<Script> {
         let mut random = Random::new(seed);
         let sim = Sim::new(seed);
-        let weather = random.pick(&[Weather::Clear, Weather::Failing, Weather::Rotten]);
+        let fault_kind =
+            random.pick(&[ScriptFaults::Clear, ScriptFaults::Failing, ScriptFaults::Rotten]);
         let size = sizes(&mut random);
         let options = ExistenceOptions {
             size,
@@ -101,9 +102,9 @@ impl History {
         files.sync_dir(Path::new("/"))?;
         plant(&sim);
         let filter = ExistenceFilter::open(&sim.env(), Path::new(FOLDER), options)?;
-        Ok(History {
+        Ok(Script {
             random,
-            weather,
+            fault_kind,
             plant,
             older: sim.clone_disk(),
             sim,
@@ -111,11 +112,11 @@ impl History {
             filter,
             log: Vec::new(),
             durable: 0,
-            gone: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             keys: Keys::default(),
             next_key: 0,
             promised: 0,
-            done: Done::default(),
+            done: ScriptResult::default(),
         })
     }
 
@@ -131,7 +132,7 @@ impl History {
             87..=88 => self.older = self.sim.clone_disk(),
             89..=91 => {
                 self.check("while open")?;
-                self.filter.note_in_vain();
+                self.filter.note_false_positive();
             }
             _ => self.crash()?,
         }
@@ -160,14 +161,14 @@ impl History {
         }
     }
 
-    /// A flush, or one that leaves to steps what takes long.
+    /// A full flush, or a brief one that leaves long writes to steps.
     fn flush_in_one_way(&mut self) {
         if self.random.once_in(2) {
             return self.flush();
         }
         self.durable = self.log.len();
         let position = self.durable as u64;
-        if matches!(self.filter.flush_briefly(position), Ok(true)) {
+        if matches!(self.filter.flush_journal_only(position), Ok(true)) {
             self.promised = self.promised.max(position);
         }
     }
@@ -184,7 +185,7 @@ impl History {
         self.keys.be_busy(self.random.once_in(3));
         for _ in 0..1 + self.random.below(9) {
             // An error is the disk's; the next step tries again.
-            if matches!(self.filter.step(&self.keys), Ok(Progress::Idle)) {
+            if matches!(self.filter.step(&self.keys), Ok(StepProgress::Idle)) {
                 break;
             }
         }
@@ -193,15 +194,15 @@ impl History {
     fn delete(&mut self) {
         if self.durable > 0 {
             let hash = self.log[self.random.below(self.durable as u64) as usize];
-            self.gone.insert(hash);
+            self.deleted.insert(hash);
         }
     }
 
-    /// Plans a power loss at a call to come, or in failing weather a failing call or a full disk.
+    /// Plans a power loss at a later call, or, with failing calls, such a call or a full disk.
     fn plan_trouble(&mut self) {
         let call = self.sim.calls() + 1 + self.random.below(25);
-        if self.weather != Weather::Failing || self.random.once_in(3) {
-            let when = self.random.pick(&[When::Before, When::After]);
+        if self.fault_kind != ScriptFaults::Failing || self.random.once_in(3) {
+            let when = self.random.pick(&[CrashSide::Before, CrashSide::After]);
             self.sim.crash_at(call, when);
             return;
         }
@@ -209,8 +210,8 @@ impl History {
             0 => {
                 let used: usize =
                     self.sim.files().iter().map(|path| self.sim.read(path).len()).sum();
-                let room = self.random.pick(&[0, 4096, 12_288]);
-                self.sim.set_capacity((used as u64).next_multiple_of(4096) + room);
+                let free_bytes = self.random.pick(&[0, 4096, 12_288]);
+                self.sim.set_capacity((used as u64).next_multiple_of(4096) + free_bytes);
             }
             1 => self.sim.clear_capacity(),
             2 => self.sim.heal(),
@@ -242,24 +243,24 @@ impl History {
             true => self.sim.kill_image(),
             false => self.sim.crash_image(&policy, seed),
         };
-        // Of the log, any part beyond what is durable may be there.
+        // Any part of the log after its durable end may survive.
         let lost = (self.log.len() - self.durable) as u64;
         let kept = self.durable + self.random.below(lost + 1) as usize;
         self.log.truncate(kept);
-        // What the next life finds in its log it has read from the disk.
+        // The next process reads its log from the disk.
         self.durable = kept;
-        if self.weather == Weather::Rotten && self.random.once_in(2) {
+        if self.fault_kind == ScriptFaults::Rotten && self.random.once_in(2) {
             self.done.rotten += 1;
-            rot::damage(&mut self.random, &self.sim, &self.older);
+            corruption::damage(&mut self.random, &self.sim, &self.older);
         }
         // Without a filter nothing was promised, and there is little to see.
-        let is_off = self.options.size == Size::Off;
+        let is_off = self.options.size == ExistenceSize::Off;
         if is_off {
             self.promised = 0;
         }
         if self.random.once_in(if is_off { 2 } else { 12 }) {
             self.options.size = match self.random.once_in(5) {
-                true => Size::Off,
+                true => ExistenceSize::Off,
                 false => sizes(&mut self.random),
             };
         }
@@ -273,19 +274,20 @@ impl History {
 
     /// Opens and catches up, as a user has to.
     fn open(&mut self) -> std::result::Result<(), String> {
-        if self.weather == Weather::Failing && self.random.once_in(4) {
+        if self.fault_kind == ScriptFaults::Failing && self.random.once_in(4) {
             let call = self.sim.calls() + 1 + self.random.below(12);
             self.sim.fail_at(call, Fault { kind: FaultKind::Eio, sticky: false });
         }
-        // With large steps the open adds what the journals have, with small ones it is "maybe".
+        // With large steps the open adds the hashes of the journals; with small ones it answers
+        // "maybe".
         self.options.step_bytes = self.random.pick(&[4096, 1 << 17]);
         let (env, folder) = (self.sim.env(), Path::new(FOLDER));
         let opened = ExistenceFilter::open(&env, folder, self.options)
             .or_else(|_| ExistenceFilter::open(&env, folder, self.options));
         self.filter = opened.map_err(|error| format!("it did not open: {error}"))?;
         self.done.opens += 1;
-        self.keys = Keys::of(self.log.iter().copied().filter(|hash| !self.gone.contains(hash)));
-        if self.options.size == Size::Off {
+        self.keys = Keys::of(self.log.iter().copied().filter(|hash| !self.deleted.contains(hash)));
+        if self.options.size == ExistenceSize::Off {
             self.promised = 0;
             return self.check("without a filter");
         }
@@ -293,7 +295,7 @@ impl History {
         if covered > self.log.len() as u64 {
             return Err(format!("{covered} is covered of a log of {}", self.log.len()));
         }
-        if self.weather == Weather::Clear && covered < self.promised {
+        if self.fault_kind == ScriptFaults::Clear && covered < self.promised {
             let lost = self.filter.stats().lost;
             let promised = self.promised;
             return Err(format!("{covered} is covered, but {promised} was flushed: {lost:?}"));
@@ -316,13 +318,13 @@ impl History {
         self.done.healed += stats.healed_lines;
     }
 
-    /// No key of the log is denied, unless it is gone.
+    /// No key of the log is denied, unless it is deleted.
     fn check(&mut self, moment: &str) -> std::result::Result<(), String> {
         let mut answers = vec![false; self.log.len()];
         self.filter.may_contain_batch(&self.log, &mut answers);
         for (index, (hash, answer)) in self.log.iter().zip(answers).enumerate() {
             let is_denied = !answer || !self.filter.may_contain(*hash);
-            if is_denied && !self.gone.contains(hash) {
+            if is_denied && !self.deleted.contains(hash) {
                 let stats = self.filter.stats();
                 return Err(format!(
                     "{moment} the key at position {} of {} is denied: {stats:?}",
@@ -333,19 +335,19 @@ impl History {
         }
         self.done.checks += self.log.len() as u64;
         let damaged = self.filter.stats().damaged_lines;
-        if self.weather == Weather::Clear && damaged > 0 {
+        if self.fault_kind == ScriptFaults::Clear && damaged > 0 {
             return Err(format!("{moment} {damaged} lines are damaged, and nothing rots"));
         }
         Ok(())
     }
 
-    /// With every trouble gone the filter settles, answers, and survives one more power loss.
+    /// Without faults the filter settles, answers, and survives one more power loss.
     fn end(&mut self) -> std::result::Result<(), String> {
         self.sim.heal();
         self.sim.clear_capacity();
         self.settle()?;
         self.flush();
-        if self.promised < self.durable as u64 && self.options.size != Size::Off {
+        if self.promised < self.durable as u64 && self.options.size != ExistenceSize::Off {
             return Err("a flush fails although nothing is wrong".to_owned());
         }
         self.crash()?;

@@ -1,11 +1,11 @@
-//! Random numbers, and keys that a source hands out.
+//! Random numbers, and keys of a source.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_base::{Error, Result};
-use umbel_existence::{ExistenceFilter, Progress, Source};
+use umbel_existence::{ExistenceFilter, HashSource, StepProgress};
 
 /// Numbers that a seed decides.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub fn hash_of(number: u64) -> u64 {
     Random::new(number ^ 0x1234_5678).next()
 }
 
-/// Keys that a source hands out in the order of their hashes; the cursor is the last hash.
+/// Source of keys in the order of their hashes; the cursor is the last hash.
 #[derive(Debug, Default)]
 pub struct Keys {
     hashes: Mutex<BTreeSet<u64>>,
@@ -62,18 +62,18 @@ impl Keys {
     }
 
     pub fn put(&self, hash: u64) {
-        self.hashes.lock().expect("nobody panics under it").insert(hash);
+        self.hashes.lock().expect("no thread panics under this lock").insert(hash);
     }
 }
 
-impl Source for Keys {
+impl HashSource for Keys {
     fn hashes(
         &self,
         after: Option<&[u8]>,
         most: usize,
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>> {
-        let keys = self.hashes.lock().expect("nobody panics under it");
+        let keys = self.hashes.lock().expect("no thread panics under this lock");
         let start = match after {
             None => 0,
             Some(bytes) => {
@@ -91,7 +91,7 @@ impl Source for Keys {
     }
 
     fn estimated(&self) -> u64 {
-        self.hashes.lock().expect("nobody panics under it").len() as u64
+        self.hashes.lock().expect("no thread panics under this lock").len() as u64
     }
 
     fn is_busy(&self) -> bool {
@@ -100,9 +100,9 @@ impl Source for Keys {
 }
 
 /// Steps until there is nothing more to do.
-pub fn settle(filter: &ExistenceFilter, source: &dyn Source) -> Result<()> {
+pub fn settle(filter: &ExistenceFilter, source: &dyn HashSource) -> Result<()> {
     for _ in 0..1_000_000 {
-        if filter.step(source)? == Progress::Idle {
+        if filter.step(source)? == StepProgress::Idle {
             return Ok(());
         }
     }

@@ -1,11 +1,11 @@
 //! Builds the encoded filter of a table whose number of keys is known only at its end.
 
-use crate::blocked_512::Blocked512;
-use crate::encoding::{HEADER_BYTES, Header, put_header};
-use crate::hash::KEYED_HASH_KIND;
-use crate::layout::fill;
-use crate::line::LINE_BYTES;
-use crate::rate::{line_count, probes};
+use crate::bloom_kinds::block_layout::fill;
+use crate::bloom_kinds::blocked_512::Blocked512;
+use crate::format::bloom_header::{BloomHeader, HEADER_BYTES, put_header};
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
+use crate::probe::cache_line::LINE_BYTES;
+use crate::rate::blocked_rate::{line_count, probes};
 
 /// Collects the hashes of a table's keys; the filter is sized and filled at the end.
 ///
@@ -46,7 +46,7 @@ impl BloomBuilder {
         }
     }
 
-    /// How many keys were added.
+    /// Number of keys added.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -56,12 +56,12 @@ impl BloomBuilder {
         self.hashes.is_empty()
     }
 
-    /// What was added.
+    /// Hashes that were added.
     pub fn hashes(&self) -> &[u64] {
         &self.hashes
     }
 
-    /// What was added, to build another filter of.
+    /// Hashes that were added, to build another filter from them.
     pub fn into_hashes(self) -> Vec<u64> {
         self.hashes
     }
@@ -71,8 +71,8 @@ impl BloomBuilder {
         self.build()
     }
 
-    /// The encoded filter of what was added so far; no bytes at all where there is no filter:
-    /// nothing was added, or no bits are to be spent.
+    /// Encodes the filter of all added hashes. Returns no bytes where there is no filter:
+    /// no hash was added, or the filter has no bits.
     pub fn build(&self) -> Vec<u8> {
         if self.hashes.is_empty() {
             return Vec::new();
@@ -80,7 +80,7 @@ impl BloomBuilder {
         let keys = self.hashes.len() as u64;
         let lines = line_count(keys, self.bits_per_key);
         let BloomBuilder { hash_kind, seed_id, .. } = *self;
-        let header = Header { probes: probes(self.bits_per_key), keys, hash_kind, seed_id };
+        let header = BloomHeader { probes: probes(self.bits_per_key), keys, hash_kind, seed_id };
         let body = lines as usize * LINE_BYTES;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body);
         put_header(&mut bytes, header, lines);

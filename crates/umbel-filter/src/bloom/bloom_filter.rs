@@ -1,18 +1,18 @@
-//! A filter that owns its lines, each in one cache line: what stays in memory for a table.
+//! A filter that owns its lines, each in one cache line, for a table's pinned memory.
 
-use crate::ask::{IN_CACHE, ask_in_groups};
-use crate::blocked_512::has;
-use crate::encoding::{FilterError, Header, decode, encode};
-use crate::hash::KEYED_HASH_KIND;
-use crate::line::{LINE_BYTES, Line, fold_lines, line_of};
-use crate::rate::designed_rate;
+use crate::bloom_kinds::blocked_512::has;
+use crate::bloom_kinds::kind_view::{CACHED_BYTES, probe_in_groups};
+use crate::format::bloom_header::{BloomHeader, FilterError, decode, encode};
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
+use crate::probe::cache_line::{LINE_BYTES, Line, fold_lines, line_of};
+use crate::rate::blocked_rate::designed_rate;
 use crate::simd::{Vectors, prefetch};
 use std::fmt;
 
 /// A blocked Bloom filter in memory, complete and unchanging.
 #[derive(Clone)]
 pub struct Bloom {
-    header: Header,
+    header: BloomHeader,
     vectors: Vectors,
     lines: Box<[Line]>,
 }
@@ -21,14 +21,14 @@ impl Bloom {
     /// Copies an encoded filter over the keyed hash into aligned memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Bloom, FilterError> {
         Bloom::decode_over(bytes, KEYED_HASH_KIND)
     }
 
-    /// As [`Bloom::decode`], of a filter over the hash of that number: one over any other is
-    /// unknown, because asking it with this hash would deny keys that it has.
+    /// As [`Bloom::decode`], for a filter over the hash of that number. A filter over another hash
+    /// is unknown, because probes with this hash would deny its keys.
     ///
     /// # Errors
     /// As [`Bloom::decode`].
@@ -41,7 +41,7 @@ impl Bloom {
         Ok(Bloom::from_lines(header, lines.collect()))
     }
 
-    pub(crate) fn from_lines(header: Header, lines: Box<[Line]>) -> Bloom {
+    pub(crate) fn from_lines(header: BloomHeader, lines: Box<[Line]>) -> Bloom {
         Bloom { header, vectors: Vectors::of_this_processor(), lines }
     }
 
@@ -56,14 +56,14 @@ impl Bloom {
     }
 
     /// The line of 512 bits that [`Bloom::may_contain`] reads for `hash`: for callers that want it
-    /// in the processor's cache before they ask.
+    /// in the processor's cache before they probe.
     #[inline]
     pub fn line(&self, hash: u64) -> Option<&[u64; 8]> {
         let index = line_of(hash, self.lines.len() as u64);
         self.lines.get(index as usize).map(|line| &line.0)
     }
 
-    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
+    /// Probes every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
     /// by one where the filter is larger than the caches.
     ///
     /// # Panics
@@ -77,11 +77,11 @@ impl Bloom {
                 }
             }
         };
-        if self.bytes() <= IN_CACHE {
+        if self.bytes() <= CACHED_BYTES {
             return answer(hashes, found);
         }
         let near = |hash| self.line(hash).into_iter().for_each(|[first, ..]| prefetch(first));
-        ask_in_groups(hashes, found, near, answer);
+        probe_in_groups(hashes, found, near, answer);
     }
 
     /// The filter with every `factor` neighbouring lines joined into one: `factor` times smaller,
@@ -107,22 +107,22 @@ impl Bloom {
         self.lines.len() * LINE_BYTES
     }
 
-    /// How many keys were added.
+    /// Number of keys added.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// How many lines of 512 bits there are.
+    /// Number of lines of 512 bits.
     pub fn lines(&self) -> u64 {
         self.lines.len() as u64
     }
 
-    /// How many bits each key sets.
+    /// Number of bits each key sets.
     pub fn probes(&self) -> u32 {
         self.header.probes
     }
 
-    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    /// Id of the store's seed of the hashes; 0 where the builder got none.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }

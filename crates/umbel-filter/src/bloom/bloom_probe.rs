@@ -1,10 +1,10 @@
 //! Blocked Bloom filters whose lines lie in memory of the asker's own.
 
-use crate::blocked_512::has;
-use crate::line::{MAX_PROBES, line_of};
+use crate::bloom_kinds::blocked_512::has;
+use crate::probe::cache_line::{MAX_PROBES, line_of};
 use crate::simd::Vectors;
 
-/// How the lines of a blocked Bloom filter are asked by those who keep them,
+/// Probes of a blocked Bloom filter for callers that keep its lines,
 /// [`crate::Bloom::words`], in memory of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct BloomProbe {
@@ -14,8 +14,8 @@ pub struct BloomProbe {
 }
 
 impl BloomProbe {
-    /// What asks a filter of `lines` lines, of whose bits each key has set `probes`: 1 to
-    /// [`crate::MAX_PROBES`], and fewer and more are taken as these.
+    /// Prober of a filter of `lines` lines, in which each key has set `probes` bits: 1 to
+    /// [`crate::MAX_PROBES`], to which other values are clamped.
     pub fn new(lines: u64, probes: u32) -> BloomProbe {
         let probes = probes.clamp(1, MAX_PROBES);
         BloomProbe { lines, probes, vectors: Vectors::of_this_processor() }
@@ -35,12 +35,12 @@ impl BloomProbe {
         has(self.vectors, line, hash, self.probes)
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// How many bits each key has set.
+    /// Number of bits each key has set.
     pub fn probes(&self) -> u32 {
         self.probes
     }

@@ -1,20 +1,20 @@
 //! A filter read where its encoded bytes lie, without copying or aligning them.
 
-use crate::blocked_512::has;
-use crate::encoding::{FilterError, Header, decode};
-use crate::hash::KEYED_HASH_KIND;
-use crate::line::{LINE_BYTES, Words, line_of};
-use crate::rate::designed_rate;
+use crate::bloom_kinds::blocked_512::has;
+use crate::format::bloom_header::{BloomHeader, FilterError, decode};
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
+use crate::probe::cache_line::{LINE_BYTES, Words, line_of};
+use crate::rate::blocked_rate::designed_rate;
 use crate::simd::Vectors;
 
-/// What encoded bytes turned out to be.
+/// Result of parsing encoded bytes.
 #[derive(Clone, Copy, Debug)]
-pub enum Parsed<'a> {
-    /// A filter to ask.
+pub enum ParsedBloom<'a> {
+    /// A filter to probe.
     Bloom(BloomView<'a>),
     /// No filter, or one of an unknown kind, version or hash: every key may be there.
     Maybe,
-    /// Damaged bytes. To go on with "maybe" is safe; to say nothing about it is not.
+    /// Damaged bytes. To continue with "maybe" is safe, but report the damage.
     Malformed(FilterError),
 }
 
@@ -29,21 +29,21 @@ impl Words for [u8; LINE_BYTES] {
 /// A blocked Bloom filter in borrowed bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BloomView<'a> {
-    header: Header,
+    header: BloomHeader,
     vectors: Vectors,
     lines: &'a [[u8; LINE_BYTES]],
 }
 
 impl<'a> BloomView<'a> {
     /// Reads the header and checks everything that can be checked without the keys.
-    pub fn parse(bytes: &'a [u8]) -> Parsed<'a> {
+    pub fn parse(bytes: &'a [u8]) -> ParsedBloom<'a> {
         match decode(bytes, KEYED_HASH_KIND) {
             Ok((header, lines)) => {
                 let vectors = Vectors::of_this_processor();
-                Parsed::Bloom(BloomView { header, vectors, lines })
+                ParsedBloom::Bloom(BloomView { header, vectors, lines })
             }
-            Err(error) if error.means_maybe() => Parsed::Maybe,
-            Err(error) => Parsed::Malformed(error),
+            Err(error) if error.means_maybe() => ParsedBloom::Maybe,
+            Err(error) => ParsedBloom::Malformed(error),
         }
     }
 
@@ -57,22 +57,22 @@ impl<'a> BloomView<'a> {
         has(self.vectors, line, hash, self.header.probes)
     }
 
-    /// How many keys were added.
+    /// Number of keys added.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// How many lines of 512 bits there are.
+    /// Number of lines of 512 bits.
     pub fn lines(&self) -> u64 {
         self.lines.len() as u64
     }
 
-    /// How many bits each key sets.
+    /// Number of bits each key sets.
     pub fn probes(&self) -> u32 {
         self.header.probes
     }
 
-    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    /// Id of the store's seed of the hashes; 0 where the builder got none.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }

@@ -1,20 +1,20 @@
 //! A filter that is written and read at the same time without a lock: the memtable's.
 //!
-//! INVARIANT: bits only ever go from 0 to 1, so every order of relaxed writes ends in the same
-//! filter. A reader that learned of a key through an acquire load paired with a release store made
-//! after [`ConcurrentBloom::insert`] sees all its bits; the filter itself publishes nothing.
+//! INVARIANT: bits only change from 0 to 1, so every order of relaxed writes ends in the same
+//! filter. The filter itself publishes nothing. A reader sees all bits of a key if it learned of
+//! the key by an acquire load of a release store made after [`ConcurrentBloom::insert`].
 
-use crate::bloom::Bloom;
-use crate::encoding::Header;
-use crate::hash::KEYED_HASH_KIND;
-use crate::line::{LINE_BYTES, Line, Words, all_set, fold_lines, line_of, mask};
-use crate::rate::{designed_rate, line_count, probes};
+use crate::bloom::bloom_filter::Bloom;
+use crate::format::bloom_header::BloomHeader;
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
+use crate::probe::cache_line::{LINE_BYTES, Line, Words, all_set, fold_lines, line_of, mask};
+use crate::rate::blocked_rate::{designed_rate, line_count, probes};
 use crate::simd::prefetch;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Line counts are rounded up to a multiple of the largest of these that costs at most a
-/// sixteenth more memory: numbers with many divisors, so that there is a fold for nearly any size.
+/// sixteenth more memory. The numbers have many divisors, so that nearly every size has a fold.
 const FOLDABLE: [u64; 6] = [5040, 840, 120, 60, 12, 4];
 
 #[derive(Default)]
@@ -34,22 +34,22 @@ impl AtomicLine {
     }
 }
 
-/// A number that the writer changes with each key. It has its cache lines for itself (the hardware
-/// fetches them by twos), or else each key would take from the readers what stands beside it.
+/// A number that the writer changes with each key. It is alone on its cache lines (the hardware
+/// fetches them in pairs). Otherwise each key would invalidate neighbouring data of the readers.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
-/// A blocked Bloom filter of a fixed size that threads add to and ask at the same time.
+/// A blocked Bloom filter of a fixed size that threads add to and probe at the same time.
 pub struct ConcurrentBloom {
     probes: u32,
     bits_per_key: i32,
-    keys: Apart,
+    keys: PaddedCounter,
     lines: Box<[AtomicLine]>,
 }
 
 impl ConcurrentBloom {
-    /// A filter with room for `expected_keys` keys at `bits_per_key` bits, 1 to 1000, which are
+    /// A filter with space for `expected_keys` keys at `bits_per_key` bits, 1 to 1000, which are
     /// taken at once. With 0 or less it takes no memory, keeps nothing and answers "maybe".
     ///
     /// # Panics
@@ -63,7 +63,7 @@ impl ConcurrentBloom {
         ConcurrentBloom {
             probes: probes(bits_per_key),
             bits_per_key,
-            keys: Apart::default(),
+            keys: PaddedCounter::default(),
             lines: (0..lines).map(|_| AtomicLine::default()).collect(),
         }
     }
@@ -87,12 +87,12 @@ impl ConcurrentBloom {
         }
     }
 
-    /// As [`ConcurrentBloom::insert`], in half the time because nothing is locked.
+    /// As [`ConcurrentBloom::insert`], in half the time because it takes no lock.
     ///
-    /// REQUIRES: no other thread inserts at the same time, by either method; threads may ask. Of
-    /// two that do, one's bits may be lost, and with them its keys.
+    /// REQUIRES: no other thread inserts at the same time, by either method; threads may probe. Of
+    /// two concurrent inserts, the bits of one may be lost, and with them its keys.
     #[inline]
-    pub fn insert_alone(&self, hash: u64) {
+    pub fn insert_unshared(&self, hash: u64) {
         let index = line_of(hash, self.lines.len() as u64);
         let Some(line) = self.lines.get(index as usize) else {
             return;
@@ -108,7 +108,7 @@ impl ConcurrentBloom {
         }
     }
 
-    /// Asks the processor for the line of `hash` without waiting for it, so that an insert or a
+    /// Prefetches the line of `hash` without waiting for it, so that an insert or a
     /// question that comes soon need not wait either.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
@@ -135,17 +135,17 @@ impl ConcurrentBloom {
             return None;
         }
         let (keys, hash_kind) = (self.keys(), KEYED_HASH_KIND);
-        let header = Header { probes: self.probes, keys, hash_kind, seed_id: 0 };
+        let header = BloomHeader { probes: self.probes, keys, hash_kind, seed_id: 0 };
         let lines = fold_lines(self.lines.iter().map(AtomicLine::load), factor)?;
         Some(Bloom::from_lines(header, lines))
     }
 
-    /// The filter as it is now, folded to the smallest size that still spends the bits per key it
-    /// was made for on each key it holds. `None` where it keeps nothing.
+    /// The current filter, folded to the smallest size that still has the bits per key of its
+    /// options for each key. `None` where the filter is empty or has no bits.
     pub fn fold_to_fit(&self) -> Option<Bloom> {
         let lines = self.lines.len() as u64;
-        let most = (lines / line_count(self.keys(), self.bits_per_key)).max(1);
-        let factor = (1..=most).rev().find(|factor| lines.is_multiple_of(*factor));
+        let factor_max = (lines / line_count(self.keys(), self.bits_per_key)).max(1);
+        let factor = (1..=factor_max).rev().find(|factor| lines.is_multiple_of(*factor));
         self.fold(factor.unwrap_or(1))
     }
 
@@ -155,18 +155,18 @@ impl ConcurrentBloom {
         self.fold(1).map_or_else(Vec::new, |bloom| bloom.to_bytes())
     }
 
-    /// How many keys were added that changed a bit: all different keys but for the few, as many
-    /// as false positives, that came when all their bits were set already.
+    /// Number of added keys that changed a bit: all different keys except a few. A key does not
+    /// count if all of its bits were set before, as for a false positive.
     pub fn keys(&self) -> u64 {
         self.keys.0.load(Ordering::Relaxed)
     }
 
-    /// How many lines of 512 bits there are.
+    /// Number of lines of 512 bits.
     pub fn lines(&self) -> u64 {
         self.lines.len() as u64
     }
 
-    /// How many bits each key sets.
+    /// Number of bits each key sets.
     pub fn probes(&self) -> u32 {
         self.probes
     }

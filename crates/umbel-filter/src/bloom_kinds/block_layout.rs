@@ -1,11 +1,11 @@
 //! Blocks of bits, of which a key uses one: how the blocked kinds differ, and their common view.
 
-use crate::ask::{Ask, GROUP, IN_CACHE, ask_in_groups, ones};
-use crate::header::FilterHeader;
-use crate::simd::{Asked, Vectors, Whole, prefetch};
+use crate::bloom_kinds::kind_view::{CACHED_BYTES, GROUP, KindView, ones, probe_in_groups};
+use crate::format::filter_header::FilterHeader;
+use crate::simd::{ProbeInput, VectorizedFilter, Vectors, prefetch};
 use std::fmt;
 
-/// So many bytes as a block has.
+/// Bytes of one block.
 pub(crate) trait BlockBytes: Copy + fmt::Debug + AsRef<[u8]> + 'static {
     /// The payload as blocks.
     fn blocks(payload: &[u8]) -> &[Self];
@@ -31,8 +31,8 @@ impl<const BYTES: usize> BlockBytes for [u8; BYTES] {
     }
 }
 
-/// How keys are laid out in blocks.
-pub(crate) trait Layout: Copy + fmt::Debug + 'static {
+/// Layout of keys in blocks.
+pub(crate) trait BlockLayout: Copy + fmt::Debug + 'static {
     /// The bytes of a block.
     type Block: BlockBytes;
 
@@ -45,8 +45,8 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     /// Whether all bits of `hash` are set in its block, without vectors.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool;
 
-    /// What asks for one hash with vectors, where there are any.
-    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>>;
+    /// Function that probes one hash with vectors, where there are any.
+    fn vectorized(vectors: Vectors, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>>;
 
     /// The share of absent keys that pass.
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64;
@@ -70,30 +70,30 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
 
 /// A filter of blocks in borrowed bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockView<'a, L: Layout> {
+pub(crate) struct BlockedFilterView<'a, L: BlockLayout> {
     header: FilterHeader,
     vectors: Vectors,
     blocks: &'a [L::Block],
 }
 
-impl<'a, L: Layout> BlockView<'a, L> {
+impl<'a, L: BlockLayout> BlockedFilterView<'a, L> {
     /// REQUIRES: the payload has the length that the header says.
-    pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> BlockView<'a, L> {
+    pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> BlockedFilterView<'a, L> {
         let vectors = Vectors::of_this_processor();
-        BlockView { header, vectors, blocks: L::Block::blocks(payload) }
+        BlockedFilterView { header, vectors, blocks: L::Block::blocks(payload) }
     }
 
     /// The same filter over `payload`, which must be the same bytes somewhere else.
-    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> BlockView<'b, L> {
-        let BlockView { header, vectors, .. } = *self;
-        BlockView { header, vectors, blocks: L::Block::blocks(payload) }
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> BlockedFilterView<'b, L> {
+        let BlockedFilterView { header, vectors, .. } = *self;
+        BlockedFilterView { header, vectors, blocks: L::Block::blocks(payload) }
     }
 
-    /// What asks for one hash with vectors, where there are any.
-    pub(crate) fn whole(&self) -> Option<Whole<'a>> {
+    /// Function that probes one hash with vectors, where there are any.
+    pub(crate) fn whole(&self) -> Option<VectorizedFilter<'a>> {
         let (payload, probes) = (L::Block::payload(self.blocks), self.header.probes);
         let (blocks, _) = payload.as_chunks();
-        L::whole(self.vectors, Asked { payload, blocks, bits: 0, probes })
+        L::vectorized(self.vectors, ProbeInput { payload, blocks, bits: 0, probes })
     }
 
     /// Answers for a few hashes whose blocks are in the cache.
@@ -111,7 +111,7 @@ impl<'a, L: Layout> BlockView<'a, L> {
     }
 }
 
-impl<L: Layout> Ask for BlockView<'_, L> {
+impl<L: BlockLayout> KindView for BlockedFilterView<'_, L> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let block = self.blocks.get(L::block_of(hash, self.length()) as usize);
@@ -119,12 +119,12 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        if size_of_val(self.blocks) <= IN_CACHE {
+        if size_of_val(self.blocks) <= CACHED_BYTES {
             return self.answer(hashes, found);
         }
         let crosses = crosses_lines(self.blocks);
         let near = |hash| prefetch_block::<L>(self.blocks, crosses, hash);
-        ask_in_groups(hashes, found, near, |hashes, found| self.answer(hashes, found));
+        probe_in_groups(hashes, found, near, |hashes, found| self.answer(hashes, found));
     }
 
     fn header(&self) -> FilterHeader {
@@ -150,9 +150,9 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     }
 }
 
-/// Asks for the block of `hash`.
+/// Prefetches the block of `hash`.
 #[inline(always)]
-fn prefetch_block<L: Layout>(blocks: &[L::Block], crosses: bool, hash: u64) {
+fn prefetch_block<L: BlockLayout>(blocks: &[L::Block], crosses: bool, hash: u64) {
     let block = blocks.get(L::block_of(hash, blocks.len() as u64) as usize);
     if let Some([first, .., last]) = block.map(AsRef::as_ref) {
         prefetch(first);
@@ -168,11 +168,11 @@ fn crosses_lines<B>(blocks: &[B]) -> bool {
 }
 
 /// Sets the bits of all hashes in the payload of a filter.
-pub(crate) fn fill<L: Layout>(payload: &mut [u8], hashes: &[u64], probes: u32) {
+pub(crate) fn fill<L: BlockLayout>(payload: &mut [u8], hashes: &[u64], probes: u32) {
     let blocks = L::Block::blocks_mut(payload);
     let length = blocks.len() as u64;
     let crosses = crosses_lines(blocks);
-    let is_large = size_of_val(blocks) > IN_CACHE;
+    let is_large = size_of_val(blocks) > CACHED_BYTES;
     for (at, hash) in hashes.iter().enumerate() {
         if is_large && let Some(later) = hashes.get(at + GROUP) {
             prefetch_block::<L>(blocks, crosses, *later);

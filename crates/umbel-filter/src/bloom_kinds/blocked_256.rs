@@ -3,22 +3,23 @@
 //! FORMAT: bit `b` of a block is bit `b % 8` of its byte `b / 8`. The block is chosen as the lines
 //! of kind 1 are. Each byte of a remix is one position.
 
-use crate::ask::ones;
-use crate::hash::fold;
-use crate::layout::Layout;
-use crate::line::{MULTIPLIERS, line_of};
-use crate::rate::{best_from, rate_in_cells};
-use crate::simd::{Asked, Vectors, Whole};
+use crate::bloom_kinds::block_layout::BlockLayout;
+use crate::bloom_kinds::kind_view::ones;
+use crate::hash::keyed_hash::fold;
+use crate::probe::cache_line::{MULTIPLIERS, line_of};
+use crate::rate::blocked_rate::{best_from, rate_in_cells};
+use crate::simd::{ProbeInput, VectorizedFilter, Vectors};
 
 /// Bits in a block.
 pub(crate) const BLOCK_BITS: u32 = 256;
 /// Bytes in a block.
 pub(crate) const BLOCK_BYTES: usize = 32;
 
-/// How many positions a remix gives.
+/// Number of positions from one remix.
 const PROBES_PER_REMIX: u32 = 8;
 
-/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it
+/// again.
 const PROBES_BEST_FROM: [u16; 24] = [
     1, 22, 38, 54, 71, 90, 112, 137, 165, 199, 238, 286, 344, 414, 500, 607, 741, 909, 1122, 1393,
     1742, 2193, 2781, 3553,
@@ -28,7 +29,7 @@ const PROBES_BEST_FROM: [u16; 24] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked256;
 
-impl Layout for Blocked256 {
+impl BlockLayout for Blocked256 {
     type Block = [u8; BLOCK_BYTES];
 
     #[inline(always)]
@@ -43,7 +44,7 @@ impl Layout for Blocked256 {
         }
     }
 
-    /// As in a line of kind 1, one branch behind the second probe and then one for each remix.
+    /// As in a line of kind 1, one branch after the second probe and then one for each remix.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
         let probe = |remix: u64| block[(remix % 256 / 8) as usize] >> (remix % 8);
         let first = fold(hash, MULTIPLIERS[0]);
@@ -67,8 +68,8 @@ impl Layout for Blocked256 {
         true
     }
 
-    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
-        vectors.whole_256(asked)
+    fn vectorized(vectors: Vectors, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectors.filter_256(input)
     }
 
     fn answer(
@@ -110,17 +111,17 @@ pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::tests::table_of_probes;
+    use crate::rate::blocked_rate::tests::table_of_probes;
 
     #[test]
-    fn the_table_of_probes_is_what_the_rate_says() {
+    fn probe_table_follows_the_rate() {
         assert_eq!(table_of_probes(BLOCK_BITS, &PROBES_BEST_FROM), PROBES_BEST_FROM);
     }
 
     /// In a filter of 2^32 blocks 32 bits of the hash have chosen the block; the other 32 must do
     /// for the positions. Single blocks of such a filter are simulated.
     #[test]
-    fn blocks_of_enormous_filters_are_as_good() {
+    fn blocks_of_huge_filters_are_uniform() {
         let mut state = 1u64;
         let mut random = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,13 +1,13 @@
 //! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
 
-use crate::ask::ones;
-use crate::layout::Layout;
-use crate::line::{self, LINE_BITS, LINE_BYTES, Words, all_set, line_of};
-use crate::rate::{best_from, designed_rate};
-use crate::simd::{Asked, Vectors, Whole};
+use crate::bloom_kinds::block_layout::BlockLayout;
+use crate::bloom_kinds::kind_view::ones;
+use crate::probe::cache_line::{self, LINE_BITS, LINE_BYTES, Words, all_set, line_of};
+use crate::rate::blocked_rate::{best_from, designed_rate};
+use crate::simd::{ProbeInput, VectorizedFilter, Vectors};
 
-/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
-/// At whole bits per key it says what [`crate::probes`] says.
+/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it
+/// again. At whole bits per key it says what [`crate::probes`] says.
 const PROBES_BEST_FROM: [u16; 24] = [
     1, 22, 37, 53, 69, 86, 104, 123, 144, 166, 191, 219, 250, 285, 324, 368, 418, 476, 542, 618,
     707, 809, 928, 1068,
@@ -17,7 +17,7 @@ const PROBES_BEST_FROM: [u16; 24] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked512;
 
-impl Layout for Blocked512 {
+impl BlockLayout for Blocked512 {
     type Block = [u8; LINE_BYTES];
 
     #[inline(always)]
@@ -27,15 +27,15 @@ impl Layout for Blocked512 {
 
     #[inline(always)]
     fn add(block: &mut Self::Block, hash: u64, probes: u32) {
-        line::add(block, hash, probes);
+        cache_line::add(block, hash, probes);
     }
 
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
         all_set(hash, probes, block)
     }
 
-    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
-        vectors.whole_512(asked)
+    fn vectorized(vectors: Vectors, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectors.filter_512(input)
     }
 
     fn answer(
@@ -82,11 +82,11 @@ pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::probes;
-    use crate::rate::tests::table_of_probes;
+    use crate::rate::blocked_rate::probes;
+    use crate::rate::blocked_rate::tests::table_of_probes;
 
     #[test]
-    fn the_table_of_probes_is_what_the_rate_says() {
+    fn probe_table_follows_the_rate() {
         assert_eq!(table_of_probes(LINE_BITS as u32, &PROBES_BEST_FROM), PROBES_BEST_FROM);
         for bits_per_key in 1..=1000 {
             assert_eq!(best_probes(f64::from(bits_per_key)), probes(bits_per_key));

@@ -1,10 +1,12 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
-use crate::ask::{Ask, FAR, ask_in_rounds, ask_in_two_rounds};
-use crate::counters::{counter, set_counter, sum, used};
+use crate::bloom_kinds::counter_array::{counter, nonzero_counters, saturating_sum, set_counter};
+use crate::bloom_kinds::kind_view::{
+    KindView, UNCACHED_BYTES, probe_in_rounds, probe_in_two_rounds,
+};
+use crate::format::filter_header::FilterHeader;
 use crate::formulas;
-use crate::header::FilterHeader;
-use crate::probing::{AHEAD, Probing, three_rounds};
+use crate::probe::probing::{FIRST_ROUND_PROBES, Probing, three_rounds};
 use crate::simd::prefetch;
 use std::ops::Range;
 
@@ -29,18 +31,18 @@ impl<'a> CountingView<'a> {
     /// Whether the counters of these probes count; reads all of them, without a
     /// branch.
     #[inline(always)]
-    fn all_count(&self, hash: u64, probes: Range<u8>) -> bool {
+    fn all_nonzero(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
-        Probing::Multiplied.each(hash, self.header.units, probes, |position| {
+        Probing::Multiplied.for_each_position(hash, self.header.units, probes, |position| {
             all &= counter(self.payload, position) > 0;
         });
         all
     }
 
-    /// Asks for the cache lines of these probes.
+    /// Prefetches the cache lines of these probes.
     #[inline(always)]
     fn prefetch(&self, hash: u64, probes: Range<u8>) {
-        Probing::Multiplied.each(hash, self.header.units, probes, |position| {
+        Probing::Multiplied.for_each_position(hash, self.header.units, probes, |position| {
             if let Some(byte) = self.payload.get((position / 2) as usize) {
                 prefetch(byte);
             }
@@ -48,23 +50,25 @@ impl<'a> CountingView<'a> {
     }
 }
 
-impl Ask for CountingView<'_> {
+impl KindView for CountingView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
-        ask(&self.header, self.payload, hash)
+        contains_key(&self.header, self.payload, hash)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         let probes = self.header.probes;
-        if self.payload.len() >= FAR {
+        if self.payload.len() >= UNCACHED_BYTES {
             let near = |hash, probes| self.prefetch(hash, probes);
-            let ask = |hash, probes| self.all_count(hash, probes);
-            return ask_in_rounds(hashes, found, three_rounds(probes), near, ask);
+            let ask = |hash, probes| self.all_nonzero(hash, probes);
+            return probe_in_rounds(hashes, found, three_rounds(probes), near, ask);
         }
-        let ahead = probes.min(AHEAD);
-        let first = |hash| self.all_count(hash, 0..ahead);
-        let rest = |hash| self.all_count(hash, ahead..probes);
-        ask_in_two_rounds(hashes, found, first, rest, |hash| ask(&self.header, self.payload, hash));
+        let ahead = probes.min(FIRST_ROUND_PROBES);
+        let first = |hash| self.all_nonzero(hash, 0..ahead);
+        let rest = |hash| self.all_nonzero(hash, ahead..probes);
+        probe_in_two_rounds(hashes, found, first, rest, |hash| {
+            contains_key(&self.header, self.payload, hash)
+        });
     }
 
     fn header(&self) -> FilterHeader {
@@ -76,30 +80,34 @@ impl Ask for CountingView<'_> {
     }
 
     fn estimated_keys(&self) -> f64 {
-        formulas::cardinality(self.header.units, self.header.probes.into(), used(self.payload))
+        formulas::cardinality(
+            self.header.units,
+            self.header.probes.into(),
+            nonzero_counters(self.payload),
+        )
     }
 
     fn estimated_rate(&self) -> f64 {
-        let set = used(self.payload) as f64 / self.header.units as f64;
+        let set = nonzero_counters(self.payload) as f64 / self.header.units as f64;
         set.powi(self.header.probes.into())
     }
 }
 
 /// Whether all counters of a hash count in the payload of a filter with that header.
 #[inline(always)]
-pub(crate) fn ask(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
+pub(crate) fn contains_key(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
     let counts = |position| counter(payload, position) > 0;
-    if payload.len() < FAR {
-        Probing::Multiplied.all(hash, header.units, header.probes, counts)
+    if payload.len() < UNCACHED_BYTES {
+        Probing::Multiplied.all_positions(hash, header.units, header.probes, counts)
     } else {
-        Probing::Multiplied.one_by_one(hash, header.units, header.probes, counts)
+        Probing::Multiplied.all_positions_branching(hash, header.units, header.probes, counts)
     }
 }
 
 /// Counts a key in the payload of a filter with that header.
-pub(crate) fn count(header: &FilterHeader, payload: &mut [u8], hash: u64) {
-    Probing::Multiplied.each(hash, header.units, 0..header.probes, |position| {
-        let value = sum(counter(payload, position), 1);
+pub(crate) fn add_key(header: &FilterHeader, payload: &mut [u8], hash: u64) {
+    Probing::Multiplied.for_each_position(hash, header.units, 0..header.probes, |position| {
+        let value = saturating_sum(counter(payload, position), 1);
         set_counter(payload, position, value);
     });
 }

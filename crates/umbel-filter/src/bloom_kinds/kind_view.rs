@@ -1,24 +1,25 @@
-//! What a view of every kind of filter can do, so that all are asked in one way.
+//! Common interface of the views of all kinds of filters.
 
-use crate::header::FilterHeader;
+use crate::format::filter_header::FilterHeader;
 use std::ops::Range;
 
-/// Up to so many bytes (few in unit tests, so that these see every way) a filter is thought to be
-/// in a cache of the core's own, where reading ahead costs more than it gains.
-pub(crate) const IN_CACHE: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
-/// From so many bytes on a filter is thought to be in no cache at all: to wait for its memory takes
-/// longer than to be wrong about a branch.
-pub(crate) const FAR: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 };
+/// Up to this number of bytes a filter is assumed to be in a cache of the core's own, where
+/// prefetches cost more than they gain. The limit is low in unit tests, so that they test all
+/// paths.
+pub(crate) const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+/// From this number of bytes on a filter is assumed to be in no cache: to wait for its
+/// memory takes longer than a mispredicted branch.
+pub(crate) const UNCACHED_BYTES: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 };
 
 /// A filter over borrowed bytes.
-pub(crate) trait Ask {
+pub(crate) trait KindView {
     /// Whether the key of `hash` may have been added.
     fn contains(&self, hash: u64) -> bool;
 
     /// As many answers as there are both hashes and places for answers.
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]);
 
-    /// What the filter says of itself.
+    /// Header of the filter.
     fn header(&self) -> FilterHeader;
 
     /// The bits; `None` of kinds that are neither joined nor folded.
@@ -26,24 +27,25 @@ pub(crate) trait Ask {
         None
     }
 
-    /// How many keys the set bits speak of; where they speak of none, as many as were added.
+    /// Number of keys estimated from the set bits; where that is impossible, the number of added
+    /// keys.
     fn estimated_keys(&self) -> f64 {
         self.header().keys as f64
     }
 
     /// The share of absent keys that theory lets through, of kinds with headers of their own.
-    fn own_rate(&self) -> f64 {
+    fn theoretical_rate(&self) -> f64 {
         1.0
     }
 
     /// The share of absent keys that these very bits let through; where that cannot be seen, what
     /// theory says.
     fn estimated_rate(&self) -> f64 {
-        self.own_rate()
+        self.theoretical_rate()
     }
 }
 
-/// How many bits of `bytes` are set.
+/// Number of bits of `bytes` that are set.
 pub(crate) fn ones(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let of_words = words.iter().map(|word| u64::from(u64::from_le_bytes(*word).count_ones()));
@@ -51,18 +53,18 @@ pub(crate) fn ones(bytes: &[u8]) -> u64 {
     of_words.chain(of_rest).sum()
 }
 
-/// How many hashes are looked at together: as many cache misses as a core keeps under way, and
-/// more.
+/// Number of hashes in a group: more than the number of cache misses that a core keeps in
+/// flight.
 pub(crate) const GROUP: usize = 32;
 
-/// Answers for hashes whose probes lie all over a filter that is in a cache, a group at a time.
+/// Probes a cached filter for hashes whose positions are spread over it, one group at a time.
 ///
-/// Where the last group's keys were mostly absent, in two rounds without a branch that depends on
-/// what the first one read: `first` says whether the first probes find their bits, and `rest`
-/// whether the others do, where they do. Where they were mostly there, one by one by `ask`: then
-/// branches are foreseen, and a second round costs more than it saves.
+/// Where the last group's keys were mostly absent, it probes in two rounds without a branch on the
+/// result of the first: `first` tests the first probes, and `rest` the other
+/// ones. Where the keys were mostly present, it probes one by one with `ask`: branches are
+/// then predictable, and a second round costs more than it saves.
 #[inline(always)]
-pub(crate) fn ask_in_two_rounds(
+pub(crate) fn probe_in_two_rounds(
     hashes: &[u64],
     found: &mut [bool],
     first: impl Fn(u64) -> bool,
@@ -92,14 +94,14 @@ pub(crate) fn ask_in_two_rounds(
     }
 }
 
-/// How many hashes take part in a round: every round waits once for the memory, so that there are
-/// more of them than a core has misses under way.
+/// Number of hashes in a round: every round waits once for the memory, so a round has
+/// more of them than a core has misses in flight.
 const ROUND: usize = 128;
 
-/// The same for a filter that is in no cache, in rounds of these probes: `near` asks for the lines
-/// of a round's probes, for all hashes that take part, before `ask` reads them.
+/// Probes an uncached filter in rounds: `near` prefetches the
+/// lines of a round's probes, for all hashes of the round, before `ask` reads them.
 #[inline(always)]
-pub(crate) fn ask_in_rounds<const ROUNDS: usize>(
+pub(crate) fn probe_in_rounds<const ROUNDS: usize>(
     hashes: &[u64],
     found: &mut [bool],
     rounds: [Range<u8>; ROUNDS],
@@ -123,10 +125,10 @@ pub(crate) fn ask_in_rounds<const ROUNDS: usize>(
     }
 }
 
-/// Answers for hashes a group at a time; `near` asks for what one of them needs, a group before it
-/// is read.
+/// Answers for hashes a group at a time; `near` prefetches what one of them needs, a group before
+/// it is read.
 #[inline(always)]
-pub(crate) fn ask_in_groups(
+pub(crate) fn probe_in_groups(
     hashes: &[u64],
     found: &mut [bool],
     near: impl Fn(u64),
@@ -141,10 +143,10 @@ pub(crate) fn ask_in_groups(
     }
 }
 
-/// Answers for hashes whose places are known before anything is read: `begin` finds those of a hash
-/// and asks for their cache lines, `end` reads them, [`GROUP`] hashes later.
+/// Probes hashes whose positions are known before anything is read: `begin` finds those of a hash
+/// and prefetches their cache lines, `end` reads them, [`GROUP`] hashes later.
 #[inline(always)]
-pub(crate) fn ask_ahead<S: Copy>(
+pub(crate) fn probe_with_prefetch<S: Copy>(
     hashes: &[u64],
     found: &mut [bool],
     begin: impl Fn(u64) -> S,
@@ -171,13 +173,13 @@ pub(crate) fn ask_ahead<S: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::Bloom;
-    use crate::filter_builder::FilterBuilder;
-    use crate::filter_view::FilterView;
-    use crate::kind::FilterKind;
-    use crate::options::FilterOptions;
-    use crate::probing::Probing;
-    use crate::size::FilterSize;
+    use crate::bloom::bloom_filter::Bloom;
+    use crate::build::filter_builder::FilterBuilder;
+    use crate::build::filter_options::FilterOptions;
+    use crate::build::filter_size::FilterSize;
+    use crate::filter::filter_view::FilterView;
+    use crate::format::filter_kind::FilterKind;
+    use crate::probe::probing::Probing;
 
     fn numbers(mut state: u64) -> impl Iterator<Item = u64> {
         std::iter::repeat_with(move || {
@@ -187,7 +189,7 @@ mod tests {
         })
     }
 
-    /// Asks in every way, from an address that is a multiple of nothing, and compares.
+    /// Compares all ways to probe, from an unaligned address.
     fn ask(options: FilterOptions, hashes: &[u64]) -> usize {
         let built = FilterBuilder::from_hashes(options, hashes.to_vec());
         let bytes = built.and_then(FilterBuilder::finish).expect("good options");
@@ -198,16 +200,16 @@ mod tests {
             let absent: Vec<u64> = numbers(2 << 40).take(length).collect();
             let both = hashes.iter().zip(&absent).flat_map(|(there, absent)| [there, absent]);
             let mixed: Vec<u64> = both.copied().collect();
-            for asked in [absent, mixed] {
-                let mut found = vec![false; asked.len()];
-                view.contains_batch(&asked, &mut found);
-                let single: Vec<bool> = asked.iter().map(|hash| view.contains(*hash)).collect();
+            for probed in [absent, mixed] {
+                let mut found = vec![false; probed.len()];
+                view.contains_batch(&probed, &mut found);
+                let single: Vec<bool> = probed.iter().map(|hash| view.contains(*hash)).collect();
                 assert!(found == single, "{options:?} {length}");
-                elsewhere.contains_batch(&asked, &mut found);
+                elsewhere.contains_batch(&probed, &mut found);
                 assert!(found == single, "{options:?} {length}");
                 if let Ok(bloom) = Bloom::decode(&bytes) {
-                    bloom.contains_batch(&asked, &mut found);
-                    let of_bloom = asked.iter().map(|hash| bloom.may_contain(*hash));
+                    bloom.contains_batch(&probed, &mut found);
+                    let of_bloom = probed.iter().map(|hash| bloom.may_contain(*hash));
                     assert!(found == single && of_bloom.eq(single), "{options:?} {length}");
                 }
             }
@@ -215,9 +217,9 @@ mod tests {
         let mut found = vec![false; hashes.len()];
         view.contains_batch(hashes, &mut found);
         assert!(found.iter().all(|found| *found), "{options:?}");
-        let asked = 100_000;
-        let passed = numbers(3 << 40).take(asked).filter(|hash| view.contains(*hash)).count();
-        let (passed, expected) = (passed as f64, view.designed_rate() * asked as f64);
+        let queries = 100_000;
+        let passed = numbers(3 << 40).take(queries).filter(|hash| view.contains(*hash)).count();
+        let (passed, expected) = (passed as f64, view.designed_rate() * queries as f64);
         // LevelDB's probing lets more through than theory.
         let more = if options.probing == Probing::LevelDb { 2.0 } else { 1.0 };
         let bound = more * (expected + 6.0 * expected.sqrt() + expected / 10.0 + 6.0);
@@ -225,15 +227,15 @@ mod tests {
         bytes.len()
     }
 
-    /// Filters that are in the core's cache, in another, and in none are asked in different ways,
-    /// one by one and many at once: all say the same, deny no key and let pass what theory says.
+    /// Filters in the core's cache, in another cache and in none are probed in different ways,
+    /// single and in batches. All agree, deny no key, and have the rate of the theory.
     #[test]
-    fn small_and_large_filters_answer_the_same_one_by_one_and_at_once() {
-        for (keys, least) in [(300, 0), (20_000, IN_CACHE), (90_000, FAR + 64)] {
+    fn single_and_batch_probes_agree() {
+        for (keys, least) in [(300, 0), (20_000, CACHED_BYTES), (90_000, UNCACHED_BYTES + 64)] {
             let hashes: Vec<u64> = numbers(1).take(keys).collect();
             for kind in FilterKind::ALL {
                 let bytes = ask(FilterOptions { kind, ..FilterOptions::default() }, &hashes);
-                assert!(bytes > least && (keys > 300 || bytes <= IN_CACHE), "{kind} {bytes}");
+                assert!(bytes > least && (keys > 300 || bytes <= CACHED_BYTES), "{kind} {bytes}");
             }
             for probing in [Probing::Multiplied, Probing::Enhanced, Probing::LevelDb] {
                 for probes in [1, 2, 3, 4, 5, 30] {

@@ -3,11 +3,11 @@
 //! FORMAT: a block is eight words of 32 bits, little-endian. The upper half of the hash chooses the
 //! block; the lower half, multiplied by a salt of its own, chooses one bit in each word.
 
-use crate::double::Double;
-use crate::layout::Layout;
-use crate::rate::{chance_all_set, untouched, with_same_hash};
-use crate::simd::{Asked, Vectors, Whole};
-use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, block_of, mask, words};
+use crate::bloom_kinds::block_layout::BlockLayout;
+use crate::probe::split_block_lanes::{BLOCK_BYTES, LANES, all_set, block_of, mask, words};
+use crate::rate::blocked_rate::{chance_all_set, untouched, with_same_hash};
+use crate::rate::double_double::DoubleDouble;
+use crate::simd::{ProbeInput, VectorizedFilter, Vectors};
 
 /// Bits in a word.
 const LANE_BITS: f64 = 32.0;
@@ -16,7 +16,7 @@ const LANE_BITS: f64 = 32.0;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitBlock;
 
-impl Layout for SplitBlock {
+impl BlockLayout for SplitBlock {
     type Block = [u8; BLOCK_BYTES];
 
     #[inline(always)]
@@ -36,8 +36,8 @@ impl Layout for SplitBlock {
         all_set(block, hash)
     }
 
-    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
-        vectors.whole_split(asked)
+    fn vectorized(vectors: Vectors, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectors.filter_split(input)
     }
 
     fn answer(
@@ -54,8 +54,10 @@ impl Layout for SplitBlock {
     /// in
     /// [`crate::designed_rate`]. On top come keys with the same lower half in the same block.
     fn designed_rate(keys: u64, blocks: u64, _probes: u32) -> f64 {
-        let untouched: Vec<Double> = (0..=LANES as i32)
-            .map(|lanes| untouched(Double::from((1.0 - 1.0 / LANE_BITS).powi(lanes)), keys, blocks))
+        let untouched: Vec<DoubleDouble> = (0..=LANES as i32)
+            .map(|lanes| {
+                untouched(DoubleDouble::from((1.0 - 1.0 / LANE_BITS).powi(lanes)), keys, blocks)
+            })
             .collect();
         let same_half = keys as f64 / blocks as f64;
         let passed = chance_all_set(LANES, &untouched).clamp(0.0, 1.0);

@@ -1,17 +1,17 @@
 //! The share of absent keys that theory lets through, for every kind that has a header here.
 
-use crate::blocked_256::Blocked256;
-use crate::blocked_512::Blocked512;
-use crate::header::FilterHeader;
-use crate::kind::FilterKind;
-use crate::layout::Layout;
-use crate::probing::Probing;
-use crate::rate::{with_hash_floor, with_same_hash};
-use crate::split_block::SplitBlock;
-use crate::standard_rate::standard_rate;
+use crate::bloom_kinds::block_layout::BlockLayout;
+use crate::bloom_kinds::blocked_256::Blocked256;
+use crate::bloom_kinds::blocked_512::Blocked512;
+use crate::bloom_kinds::split_block::SplitBlock;
+use crate::format::filter_header::FilterHeader;
+use crate::format::filter_kind::FilterKind;
+use crate::probe::probing::Probing;
+use crate::rate::blocked_rate::{with_hash_floor, with_same_hash};
+use crate::rate::standard_rate::standard_rate;
 
 /// The designed rate of a filter with that header.
-pub(crate) fn designed_rate(header: &FilterHeader) -> f64 {
+pub(crate) fn theoretical_rate(header: &FilterHeader) -> f64 {
     let (keys, units, probes) = (header.keys, header.units, u32::from(header.probes));
     let rate = match header.kind {
         FilterKind::Blocked512 => Blocked512::designed_rate(keys, units, probes),

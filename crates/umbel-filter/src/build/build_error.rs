@@ -1,32 +1,32 @@
-//! Why a filter cannot be built as asked.
+//! Errors of building a filter.
 
-use crate::kind::FilterKind;
+use crate::format::filter_kind::FilterKind;
 use std::fmt;
 
-/// What was wrong with the options of a filter, and what is allowed.
+/// Invalid option of a filter, with the permitted values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Bits per key that are no number, not above 0 or above 1000.
     BitsPerKey {
-        /// What was asked for.
+        /// Requested value.
         given: f64,
     },
     /// A false positive rate that is not between 0 and 1, both excluded.
     Rate {
-        /// What was asked for.
+        /// Requested value.
         given: f64,
     },
     /// A rate that 1000 bits for each key, or the width of the hash, do not reach.
     RateOutOfReach {
-        /// What was asked for.
+        /// Requested value.
         given: f64,
-        /// What is reached with the most bits.
+        /// Lowest rate that these keys can reach.
         lowest: f64,
     },
     /// A number of probes that the kind does not have.
     Probes {
-        /// What was asked for.
+        /// Requested value.
         given: u32,
         /// The kind of filter.
         kind: FilterKind,
@@ -37,7 +37,7 @@ pub enum BuildError {
     },
     /// The number of a hash that no hash has.
     HashKind {
-        /// What was asked for.
+        /// Requested value.
         given: u8,
     },
     /// A way to probe for a kind that has but one.
@@ -57,12 +57,12 @@ pub enum BuildError {
     },
     /// More bits than a filter has.
     TooLarge {
-        /// How many the keys would need, or as many as a number holds.
+        /// Number of bits that the keys would need, saturated at the maximum.
         bits: u64,
     },
     /// There is no memory for the filter.
     NoMemory {
-        /// How many bytes it would need.
+        /// Number of bytes it would need.
         bytes: u64,
     },
 }
@@ -89,7 +89,7 @@ impl fmt::Display for BuildError {
             }
             BuildError::Probing { kind } => write!(
                 formatter,
-                "a way to probe for a {kind} filter, but only a standard one lets it be chosen"
+                "a probing for a {kind} filter, but only a standard filter has a choice"
             ),
             BuildError::Kind { kind } => {
                 write!(formatter, "a {kind} filter, but those have a builder of their own")

@@ -1,23 +1,23 @@
 //! Builds the encoded filter of keys whose number is known only at the end.
 
-use crate::blocked_256::Blocked256;
-use crate::blocked_512::Blocked512;
-use crate::build_error::BuildError;
-use crate::counting;
-use crate::encoding::HEADER_BYTES;
-use crate::kind::FilterKind;
-use crate::layout::fill;
-use crate::options::FilterOptions;
-use crate::probing::Probing;
-use crate::split_block::SplitBlock;
-use crate::standard;
-use crate::statics;
+use crate::bloom_kinds::block_layout::fill;
+use crate::bloom_kinds::blocked_256::Blocked256;
+use crate::bloom_kinds::blocked_512::Blocked512;
+use crate::bloom_kinds::counting;
+use crate::bloom_kinds::split_block::SplitBlock;
+use crate::bloom_kinds::standard;
+use crate::build::build_error::BuildError;
+use crate::build::filter_options::FilterOptions;
+use crate::build::static_plan;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::format::filter_kind::FilterKind;
+use crate::probe::probing::Probing;
 
-/// Collects the hashes of keys, 8 bytes of memory for each, and builds a filter of any kind that
-/// keys can be added to; it is sized and filled at the end.
+/// Collects the hashes of keys, 8 bytes of memory for each, and builds a filter of them. The filter
+/// is sized and filled at the end.
 ///
-/// Where a binary fuse filter cannot be built, which takes hashes that were chosen against it, a
-/// ribbon filter of the same rate is built instead; the filter says which it is.
+/// A binary fuse filter cannot be built of hashes that were chosen against it. Then a
+/// ribbon filter of the same rate is built instead; the filter names its kind.
 ///
 /// ```
 /// use umbel_filter::{FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView};
@@ -41,11 +41,11 @@ use crate::statics;
 pub struct FilterBuilder {
     options: FilterOptions,
     hashes: Vec<u64>,
-    /// How many bytes of memory there were none of, once there were not.
+    /// Bytes of memory that were not available, once there were not.
     no_memory: Option<u64>,
 }
 
-/// How many bytes building a filter of a kind that is built once takes for each hash, besides the
+/// Number of bytes building a filter of a kind that is built once takes for each hash, besides the
 /// hash and the filter: see [`crate::FuseBuilder`].
 const WORKING_BYTES: usize = 18;
 
@@ -53,7 +53,7 @@ impl FilterBuilder {
     /// A builder without keys.
     ///
     /// # Errors
-    /// What is wrong with the options, see [`FilterOptions::check`].
+    /// Invalid options, see [`FilterOptions::check`].
     pub fn new(options: FilterOptions) -> Result<FilterBuilder, BuildError> {
         FilterBuilder::from_hashes(options, Vec::new())
     }
@@ -70,8 +70,8 @@ impl FilterBuilder {
         Ok(FilterBuilder { options, hashes, no_memory: None })
     }
 
-    /// Adds a key by its hash. Equal hashes in a row count once, except in a counting filter, which
-    /// counts them all, and with LevelDB's probing: LevelDB gives them their share of bits as well.
+    /// Adds a key by its hash. Equal hashes in a row count once. Exceptions are a counting filter,
+    /// which counts all of them, and LevelDB's probing, because LevelDB gives each a share of bits.
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let counts_all =
@@ -84,8 +84,8 @@ impl FilterBuilder {
         }
     }
 
-    /// Makes room for as many hashes again. False where there is no memory for them: then the hash
-    /// is left out, and there will be no filter.
+    /// Reserves space for as many hashes again. False where there is no memory for them: then the
+    /// hash is left out, and there will be no filter.
     #[cold]
     fn grow(&mut self) -> bool {
         let more = self.hashes.len().max(64);
@@ -97,7 +97,7 @@ impl FilterBuilder {
         has_room
     }
 
-    /// How many keys were added.
+    /// Number of keys added.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -122,7 +122,7 @@ impl FilterBuilder {
         }
         if self.options.kind.is_static() {
             let FilterOptions { kind, size, hash_kind, seed_id, .. } = self.options;
-            let made = statics::of(kind, size, self.hashes.len() as u64)?;
+            let made = static_plan::plan(kind, size, self.hashes.len() as u64)?;
             let working = self.hashes.len().saturating_mul(WORKING_BYTES);
             if Vec::<u8>::new().try_reserve_exact(working).is_err() {
                 return Err(BuildError::NoMemory { bytes: working as u64 });
@@ -144,7 +144,7 @@ impl FilterBuilder {
                 standard::fill(&header, self.options.probing, payload, &self.hashes);
             }
             FilterKind::Counting => {
-                self.hashes.iter().for_each(|hash| counting::count(&header, payload, *hash));
+                self.hashes.iter().for_each(|hash| counting::add_key(&header, payload, *hash));
             }
             FilterKind::BinaryFuse | FilterKind::Ribbon => {}
         }

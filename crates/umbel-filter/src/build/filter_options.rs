@@ -1,42 +1,42 @@
-//! What a filter is asked to be, checked and turned into sizes.
+//! Options of a filter, their checks and the resulting sizes.
 
-use crate::blocked_256;
-use crate::blocked_512;
-use crate::build_error::BuildError;
-use crate::designed::designed_rate;
+use crate::bloom_kinds::blocked_256;
+use crate::bloom_kinds::blocked_512;
+use crate::bloom_kinds::theoretical_rate::theoretical_rate;
+use crate::build::build_error::BuildError;
+use crate::build::filter_size::FilterSize;
+use crate::build::static_plan;
+use crate::format::filter_header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
+use crate::format::filter_kind::FilterKind;
 use crate::formulas;
-use crate::hash::KEYED_HASH_KIND;
-use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
-use crate::kind::FilterKind;
-use crate::probing::Probing;
-use crate::size::FilterSize;
-use crate::split_lanes::LANES;
-use crate::statics;
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
+use crate::probe::probing::Probing;
+use crate::probe::split_block_lanes::LANES;
 
 /// The most bits per key.
-const MOST_BITS_PER_KEY: f64 = 1000.0;
+const BITS_PER_KEY_MAX: f64 = 1000.0;
 /// The fewest bits, or counters, of a standard or counting filter; LevelDB's have as many. In less
 /// the numbers that positions are made of meet too often.
-const LEAST_BITS: u64 = 64;
-/// How far above the rate that was asked for the textbook's formula may end, for it rounds.
-const NEAR_ENOUGH: f64 = 1.05;
+const BITS_MIN: u64 = 64;
+/// Tolerance of the rate from the textbook's formula, which rounds.
+const RATE_TOLERANCE: f64 = 1.05;
 
-/// How a filter is built.
+/// Options of a filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterOptions {
-    /// Which kind of filter; [`FilterKind::Blocked512`] by default.
+    /// Kind of filter; [`FilterKind::Blocked512`] by default.
     pub kind: FilterKind,
-    /// How large it is; 10 bits per key by default.
+    /// Size of the filter; 10 bits per key by default.
     pub size: FilterSize,
-    /// How many bits each key sets, where it is not to be the best number: 1 to 24 in blocked
+    /// Number of bits of each key, where it is not the best number: 1 to 24 in blocked
     /// filters, 1 to 255 in standard (30 with LevelDB's probing) and counting ones, 8 in split
     /// blocks.
     pub probes: Option<u32>,
-    /// How a standard filter finds the bits of a key; others have but one way.
+    /// Probing of a standard filter; other kinds have only one.
     pub probing: Probing,
     /// The number of the hash that the keys are added with, 1 to 13. It is only noted.
     pub hash_kind: u8,
-    /// Which of the store's seeds the hashes are made with. It is only noted.
+    /// Id of the store's seed of the hashes. It is only recorded.
     pub seed_id: u32,
 }
 
@@ -57,13 +57,13 @@ impl FilterOptions {
     /// Whether a filter can be built with these options, whatever the keys.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Invalid option, with the permitted values.
     pub fn check(&self) -> Result<(), BuildError> {
         if self.kind.is_static() && self.probes.is_some() {
             return Err(BuildError::NoProbes { kind: self.kind });
         }
         match self.size {
-            FilterSize::BitsPerKey(given) if !(given > 0.0 && given <= MOST_BITS_PER_KEY) => {
+            FilterSize::BitsPerKey(given) if !(given > 0.0 && given <= BITS_PER_KEY_MAX) => {
                 return Err(BuildError::BitsPerKey { given });
             }
             FilterSize::Rate(given) if !(given > 0.0 && given < 1.0) => {
@@ -73,9 +73,9 @@ impl FilterOptions {
         }
         if let FilterSize::Rate(given) = self.size
             && self.kind.is_static()
-            && given < statics::lowest_rate(self.kind)
+            && given < static_plan::lowest_rate(self.kind)
         {
-            let lowest = statics::lowest_rate(self.kind);
+            let lowest = static_plan::lowest_rate(self.kind);
             return Err(BuildError::RateOutOfReach { given, lowest });
         }
         if self.probing != Probing::default() && self.kind != FilterKind::Standard {
@@ -95,7 +95,7 @@ impl FilterOptions {
         Ok(())
     }
 
-    /// How many bytes a filter of `keys` keys takes, its header of 64 among them.
+    /// Number of bytes a filter of `keys` keys takes, its header of 64 among them.
     ///
     /// # Errors
     /// As [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
@@ -103,11 +103,12 @@ impl FilterOptions {
     pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
         if self.kind.is_static() {
             self.check()?;
-            return statics::of(self.kind, self.size, keys).map(|made| made.expected_bytes(keys));
+            return static_plan::plan(self.kind, self.size, keys)
+                .map(|made| made.expected_bytes(keys));
         }
         let header = self.header(keys)?;
         let payload = header.payload_bytes().unwrap_or(u64::MAX);
-        Ok(payload.saturating_add(crate::encoding::HEADER_BYTES as u64))
+        Ok(payload.saturating_add(crate::format::bloom_header::HEADER_BYTES as u64))
     }
 
     /// The header of a filter of `keys` keys, which is not of a static kind.
@@ -115,8 +116,8 @@ impl FilterOptions {
         self.check()?;
         let header = match self.size {
             FilterSize::BitsPerKey(bits) => {
-                // Division makes nothing smaller than a float can tell, and conversion keeps to the
-                // largest number.
+                // The quotient is never below the smallest float, and the conversion saturates at
+                // the largest number.
                 let bits = (keys as f64 * bits).ceil() as u64;
                 self.with_units(keys, self.units_for(bits))
             }
@@ -129,7 +130,7 @@ impl FilterOptions {
         Ok(header)
     }
 
-    /// How many bits (of a counting filter: counters) a unit of the payload has.
+    /// Number of bits (of a counting filter: counters) a unit of the payload has.
     fn unit_bits(&self) -> u64 {
         match self.kind {
             FilterKind::Blocked512 => 512,
@@ -138,20 +139,20 @@ impl FilterOptions {
         }
     }
 
-    /// How many units have at least so many bits.
+    /// Number of units that have at least this number of bits.
     fn units_for(&self, bits: u64) -> u64 {
         match self.kind {
             FilterKind::Standard if self.probing == Probing::LevelDb => {
-                bits.max(LEAST_BITS).checked_next_multiple_of(8).unwrap_or(bits)
+                bits.max(BITS_MIN).checked_next_multiple_of(8).unwrap_or(bits)
             }
-            FilterKind::Standard | FilterKind::Counting => bits.max(LEAST_BITS),
+            FilterKind::Standard | FilterKind::Counting => bits.max(BITS_MIN),
             _ => bits.div_ceil(self.unit_bits()).max(1),
         }
     }
 
     fn with_units(&self, keys: u64, units: u64) -> FilterHeader {
-        // What was asked for and not what rounding up to whole lines made of it: that is what the
-        // tables are for, and it is what older filters did.
+        // Uses the requested size, not the size rounded up to whole lines. The tables are for the
+        // requested size, and older filters did the same.
         let bits_per_key = match self.size {
             FilterSize::BitsPerKey(bits) => bits,
             FilterSize::Rate(_) => units as f64 * self.unit_bits() as f64 / keys.max(1) as f64,
@@ -180,24 +181,24 @@ impl FilterOptions {
 
     /// The smallest filter that reaches `rate`.
     fn header_for_rate(&self, keys: u64, rate: f64) -> Result<FilterHeader, BuildError> {
-        let reaches = |units, rate| designed_rate(&self.with_units(keys, units)) <= rate;
+        let reaches = |units, rate| theoretical_rate(&self.with_units(keys, units)) <= rate;
         let by_formula = matches!(self.kind, FilterKind::Standard | FilterKind::Counting)
             && self.probes.is_none()
             && self.probing != Probing::LevelDb;
         if by_formula {
             let units = self.units_for(formulas::bits(keys, rate));
             // Near 1 a twentieth more would be all there are.
-            if reaches(units, (rate * NEAR_ENOUGH).min(f64::midpoint(rate, 1.0))) {
+            if reaches(units, (rate * RATE_TOLERANCE).min(f64::midpoint(rate, 1.0))) {
                 return Ok(self.with_units(keys, units));
             }
         }
-        let most = (keys as f64 * MOST_BITS_PER_KEY) as u64;
-        let mut enough = self.units_for(most.min(MAX_FILTER_BITS));
+        let bits_max = (keys as f64 * BITS_PER_KEY_MAX) as u64;
+        let mut enough = self.units_for(bits_max.min(MAX_FILTER_BITS));
         if !reaches(enough, rate) {
-            if most > MAX_FILTER_BITS {
+            if bits_max > MAX_FILTER_BITS {
                 return Err(BuildError::TooLarge { bits: formulas::bits(keys, rate) });
             }
-            let lowest = designed_rate(&self.with_units(keys, enough));
+            let lowest = theoretical_rate(&self.with_units(keys, enough));
             return Err(BuildError::RateOutOfReach { given: rate, lowest });
         }
         let mut too_few = 0;

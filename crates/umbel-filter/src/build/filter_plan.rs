@@ -1,25 +1,25 @@
-//! What a filter would be, without building it.
+//! Properties of a filter that is not built.
 
-use crate::build_error::BuildError;
-use crate::designed::designed_rate;
-use crate::encoding::HEADER_BYTES;
-use crate::options::FilterOptions;
-use crate::rate::with_hash_floor;
-use crate::statics;
+use crate::bloom_kinds::theoretical_rate::theoretical_rate;
+use crate::build::build_error::BuildError;
+use crate::build::filter_options::FilterOptions;
+use crate::build::static_plan;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::rate::blocked_rate::with_hash_floor;
 
 /// The size and the rate of a filter with some options for some number of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterPlan {
-    /// How many bytes it takes, its header of 64 among them.
+    /// Number of bytes it takes, its header of 64 among them.
     pub bytes: u64,
-    /// How many bits each key sets; 0 where the kind has no such number.
+    /// Number of bits each key sets; 0 where the kind has no such number.
     pub probes: u32,
     /// The share of absent keys that theory lets through.
     pub designed_rate: f64,
 }
 
 impl FilterPlan {
-    /// What a filter of `keys` keys would be. Takes some microseconds, with
+    /// Plan of a filter of `keys` keys. Takes some microseconds, with
     /// [`crate::FilterSize::Rate`] some hundred.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl FilterPlan {
     pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
         if options.kind.is_static() {
             options.check()?;
-            let made = statics::of(options.kind, options.size, keys)?;
+            let made = static_plan::plan(options.kind, options.size, keys)?;
             let bytes = made.expected_bytes(keys);
             let designed_rate = with_hash_floor(made.rate(), keys, options.hash_kind);
             return Ok(FilterPlan { bytes, probes: 0, designed_rate });
@@ -37,7 +37,7 @@ impl FilterPlan {
         Ok(FilterPlan {
             bytes: payload.saturating_add(HEADER_BYTES as u64),
             probes: u32::from(header.probes),
-            designed_rate: designed_rate(&header),
+            designed_rate: theoretical_rate(&header),
         })
     }
 }

@@ -1,13 +1,13 @@
-//! How large a filter is to be.
+//! Size of a filter.
 
-/// How much room a filter is given.
+/// Size of a filter, by bits per key or by rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FilterSize {
     /// That many bits for each key, above 0 and up to 1000; of a counting filter that many
     /// counters, which take 4 bits each.
     BitsPerKey(f64),
-    /// The least that reaches that false positive rate, above 0 and below 1: for standard and
-    /// counting filters by the textbook's formula ([`crate::formulas::bits`]), which comes within
-    /// 5 % of it; for the others by the exact rate, which is not above it.
+    /// Smallest size with this false positive rate, above 0 and below 1. Standard and
+    /// counting filters use the textbook's formula ([`crate::formulas::bits`]), which is within
+    /// 5 % of it. The others use the exact rate, which is not above it.
     Rate(f64),
 }

@@ -1,11 +1,11 @@
 //! From the options of a filter that is built once from all its keys to its builder.
 
-use crate::build_error::BuildError;
-use crate::encoding::HEADER_BYTES;
-use crate::fuse::{CannotPeel, FuseBuilder};
-use crate::kind::FilterKind;
+use crate::build::build_error::BuildError;
+use crate::build::filter_size::FilterSize;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::format::filter_kind::FilterKind;
+use crate::fuse::{FuseBuilder, PeelingError};
 use crate::ribbon::RibbonBuilder;
-use crate::size::FilterSize;
 
 /// The fewest and the most bits of a fuse filter's fingerprint.
 const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
@@ -18,22 +18,26 @@ const RIBBON_KEYS_MAX: u64 = 60_000_000_000;
 /// Halvings of the step with which a ribbon filter's rate is looked for.
 const STEPS: u32 = 40;
 
-/// What the options come to.
+/// Size and parameters that follow from the options.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Static {
-    /// A fuse filter with fingerprints of so many bits.
+pub(crate) enum StaticPlan {
+    /// A fuse filter with fingerprints of this number of bits.
     Fuse { bits: u32 },
     /// A ribbon filter with such a rate.
     Ribbon { rate: f64 },
 }
 
-/// What a filter of a static kind comes to for `keys` keys. REQUIRES: the size was checked.
-pub(crate) fn of(kind: FilterKind, size: FilterSize, keys: u64) -> Result<Static, BuildError> {
-    let (most, least_bits) = match kind {
+/// Plans a filter of a static kind for `keys` keys. REQUIRES: the size was checked.
+pub(crate) fn plan(
+    kind: FilterKind,
+    size: FilterSize,
+    keys: u64,
+) -> Result<StaticPlan, BuildError> {
+    let (keys_max, least_bits) = match kind {
         FilterKind::BinaryFuse => (FUSE_KEYS_MAX, u64::from(*FINGERPRINT_BITS.start())),
         _ => (RIBBON_KEYS_MAX, 1),
     };
-    if keys > most {
+    if keys > keys_max {
         return Err(BuildError::TooLarge { bits: keys.saturating_mul(least_bits) });
     }
     match kind {
@@ -51,25 +55,25 @@ pub(crate) fn lowest_rate(kind: FilterKind) -> f64 {
     (-halvings).exp2()
 }
 
-fn fuse(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
-    let (least, most) = (*FINGERPRINT_BITS.start(), *FINGERPRINT_BITS.end());
+fn fuse(size: FilterSize, keys: u64) -> Result<StaticPlan, BuildError> {
+    let (bits_min, bits_max) = (*FINGERPRINT_BITS.start(), *FINGERPRINT_BITS.end());
     let bits = match size {
         FilterSize::Rate(given) => {
             let bits = (-given.log2()).ceil();
-            (bits as u32).clamp(least, most)
+            (bits as u32).clamp(bits_min, bits_max)
         }
         FilterSize::BitsPerKey(given) => {
-            let fits = |bits: &u32| Static::Fuse { bits: *bits }.bits_per_key(keys) <= given;
-            FINGERPRINT_BITS.rev().find(fits).unwrap_or(least)
+            let fits = |bits: &u32| StaticPlan::Fuse { bits: *bits }.bits_per_key(keys) <= given;
+            FINGERPRINT_BITS.rev().find(fits).unwrap_or(bits_min)
         }
     };
-    Ok(Static::Fuse { bits })
+    Ok(StaticPlan::Fuse { bits })
 }
 
-fn ribbon(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
-    let at = |halvings: f64| Static::Ribbon { rate: (-halvings).exp2() };
+fn ribbon(size: FilterSize, keys: u64) -> Result<StaticPlan, BuildError> {
+    let at = |halvings: f64| StaticPlan::Ribbon { rate: (-halvings).exp2() };
     match size {
-        FilterSize::Rate(given) => Ok(Static::Ribbon { rate: given.min(0.5) }),
+        FilterSize::Rate(given) => Ok(StaticPlan::Ribbon { rate: given.min(0.5) }),
         FilterSize::BitsPerKey(given) => {
             let (mut fits, mut too_many) = (1.0, RIBBON_HALVINGS_MAX);
             if at(too_many).bits_per_key(keys) <= given {
@@ -85,14 +89,14 @@ fn ribbon(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
     }
 }
 
-impl Static {
-    /// How many bytes the filter of `keys` keys has, about.
+impl StaticPlan {
+    /// Number of bytes the filter of `keys` keys has, about.
     pub(crate) fn expected_bytes(self, keys: u64) -> u64 {
         match self {
-            Static::Fuse { bits } => {
+            StaticPlan::Fuse { bits } => {
                 FuseBuilder::new(bits).expected_bytes(keys).unwrap_or(u64::MAX)
             }
-            Static::Ribbon { rate } => RibbonBuilder::new(rate).expected_bytes(keys),
+            StaticPlan::Ribbon { rate } => RibbonBuilder::new(rate).expected_bytes(keys),
         }
     }
 
@@ -104,8 +108,8 @@ impl Static {
     /// The share of absent keys that passes.
     pub(crate) fn rate(self) -> f64 {
         match self {
-            Static::Fuse { bits } => (-f64::from(bits)).exp2(),
-            Static::Ribbon { rate } => rate,
+            StaticPlan::Fuse { bits } => (-f64::from(bits)).exp2(),
+            StaticPlan::Ribbon { rate } => rate,
         }
     }
 
@@ -118,12 +122,12 @@ impl Static {
                 .finish()
         };
         match self {
-            Static::Fuse { bits } => FuseBuilder::from_hashes(bits, hashes)
+            StaticPlan::Fuse { bits } => FuseBuilder::from_hashes(bits, hashes)
                 .with_hash_kind(hash_kind)
                 .with_seed_id(seed_id)
                 .finish()
-                .unwrap_or_else(|error: CannotPeel| ribbon(error.into_hashes())),
-            Static::Ribbon { .. } => ribbon(hashes),
+                .unwrap_or_else(|error: PeelingError| ribbon(error.into_hashes())),
+            StaticPlan::Ribbon { .. } => ribbon(hashes),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Filters made of filters: both sets of keys, the keys of both, and the same keys in less room.
+//! Filters made of filters: both sets of keys, the keys of both, and the same keys in less space.
 
-use crate::counters::{counter, set_counter, sum};
-use crate::encoding::HEADER_BYTES;
-use crate::filter_view::FilterView;
-use crate::header::FilterHeader;
-use crate::kind::FilterKind;
-use crate::probing::Probing;
+use crate::bloom_kinds::counter_array::{counter, saturating_sum, set_counter};
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::format::filter_header::FilterHeader;
+use crate::format::filter_kind::FilterKind;
+use crate::probe::probing::Probing;
 use std::fmt;
 
-/// Why two filters cannot be joined.
+/// Errors of combining two filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CombineError {
-    /// One of them has no bits to join: it is of a kind that is built once from all keys, or
+    /// One of them has no bits to combine: it is of a static kind, or
     /// answers "maybe" to every key.
-    NotJoined {
+    NotCombinable {
         /// Its kind, where that is known.
         kind: Option<FilterKind>,
     },
     /// They differ where they must not.
-    Different {
-        /// In what: a plain noun.
+    Mismatch {
+        /// Differing property: a plain noun.
         what: &'static str,
         /// The number of the first.
         left: u64,
@@ -34,13 +34,13 @@ pub enum CombineError {
 impl fmt::Display for CombineError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CombineError::NotJoined { kind: Some(kind) } => {
+            CombineError::NotCombinable { kind: Some(kind) } => {
                 write!(formatter, "a {kind} filter cannot be joined with another")
             }
-            CombineError::NotJoined { kind: None } => {
+            CombineError::NotCombinable { kind: None } => {
                 formatter.write_str("a filter that answers \"maybe\" cannot be joined with another")
             }
-            CombineError::Different { what, left, right } => write!(
+            CombineError::Mismatch { what, left, right } => write!(
                 formatter,
                 "the filters differ in their {what}, {left} and {right}, and cannot be joined"
             ),
@@ -52,17 +52,17 @@ impl fmt::Display for CombineError {
 impl std::error::Error for CombineError {}
 
 impl FilterView<'_> {
-    /// The encoded filter of the keys of either: bit for bit what a filter of that size with all
-    /// keys would be. It says that it has the keys of both, at most; of a counting filter each
+    /// Encodes the union of two filters: bit for bit the filter of that size with all
+    /// keys. Its key count is the sum, which is an upper bound. In a counting filter each
     /// counter is the sum.
     ///
     /// # Errors
-    /// [`CombineError::Different`] where kind, size, probes, probing, the number of the hash or the
-    /// id of its seed differ; [`CombineError::NotJoined`] where the kind has no bits to join. An id
-    /// of 0 says nothing: whoever joins filters sees to it that their seeds are the same.
+    /// [`CombineError::Mismatch`] where kind, size, probes, probing, the number of the hash or the
+    /// id of its seed differ; [`CombineError::NotCombinable`] where the kind has no bits to join.
+    /// An id of 0 is unknown: the caller ensures that the seeds are the same.
     pub fn union(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
         let keys = self.keys().saturating_add(other.keys());
-        self.joined(other, keys, sum, |left, right| left | right)
+        self.combine(other, keys, saturating_sum, |left, right| left | right)
     }
 
     /// The encoded filter that lets through what both let through: all keys of both, and more than
@@ -73,17 +73,17 @@ impl FilterView<'_> {
     /// # Errors
     /// As [`FilterView::union`].
     pub fn intersection(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
-        self.joined(other, self.keys().min(other.keys()), u8::min, |left, right| left & right)
+        self.combine(other, self.keys().min(other.keys()), u8::min, |left, right| left & right)
     }
 
-    fn joined(
+    fn combine(
         &self,
         other: &FilterView<'_>,
         keys: u64,
         counters: impl Fn(u8, u8) -> u8,
         bits: impl Fn(u8, u8) -> u8,
     ) -> Result<Vec<u8>, CombineError> {
-        let not_joined = |kind| CombineError::NotJoined { kind };
+        let not_joined = |kind| CombineError::NotCombinable { kind };
         let (left, left_payload) = self.parts().ok_or_else(|| not_joined(self.kind()))?;
         let (right, right_payload) = other.parts().ok_or_else(|| not_joined(other.kind()))?;
         check_equal(&left, &right)?;
@@ -100,9 +100,8 @@ impl FilterView<'_> {
         Ok(bytes)
     }
 
-    /// The encoded filter of the same keys in a `factor`-th of the units ([`FilterView::units`]):
-    /// bit for bit what it would be had it been built at that size with as many probes. `None`
-    /// where
+    /// Encodes the filter of the same keys in a `factor`-th of the units ([`FilterView::units`]):
+    /// bit for bit the filter built at that size with the same probes. `None` where
     /// `factor` does not divide the units (with LevelDB's probing: the bytes), and for kinds that
     /// are not folded.
     pub fn fold(&self, factor: u64) -> Option<Vec<u8>> {
@@ -129,7 +128,7 @@ impl FilterView<'_> {
             FilterKind::Standard => fold_bits(payload, folded, |bit| bit / factor),
             FilterKind::Counting => {
                 for at in 0..header.units {
-                    let value = sum(counter(folded, at / factor), counter(payload, at));
+                    let value = saturating_sum(counter(folded, at / factor), counter(payload, at));
                     set_counter(folded, at / factor, value);
                 }
             }
@@ -152,7 +151,7 @@ fn check_equal(left: &FilterHeader, right: &FilterHeader) -> Result<(), CombineE
     };
     for ((what, left), (_, right)) in numbers(left).into_iter().zip(numbers(right)) {
         if left != right {
-            return Err(CombineError::Different { what, left, right });
+            return Err(CombineError::Mismatch { what, left, right });
         }
     }
     Ok(())

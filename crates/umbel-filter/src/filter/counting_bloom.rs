@@ -1,20 +1,20 @@
 //! A counting Bloom filter that keys are added to and removed from.
 
-use crate::build_error::BuildError;
-use crate::counters::{STUCK, counter, set_counter};
-use crate::counting::{ask, count};
-use crate::encoding::{FilterError, HEADER_BYTES};
-use crate::filter_view::FilterView;
-use crate::header::{FilterHeader, malformed, parse};
-use crate::kind::FilterKind;
-use crate::options::FilterOptions;
-use crate::probing::Probing;
+use crate::bloom_kinds::counter_array::{SATURATED, counter, set_counter};
+use crate::bloom_kinds::counting::{add_key, contains_key};
+use crate::build::build_error::BuildError;
+use crate::build::filter_options::FilterOptions;
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::{FilterError, HEADER_BYTES};
+use crate::format::filter_header::{FilterHeader, malformed, parse};
+use crate::format::filter_kind::FilterKind;
+use crate::probe::probing::Probing;
 
 /// A Bloom filter of counters of 4 bits, in memory.
 ///
-/// A counter that reached 15 stays there, for nobody knows how many keys it stands for. So a key
-/// whose counters are all stuck is answered with "maybe" for ever, and no removal makes a filter
-/// say no to a key that is in it, as long as only keys are removed that were added.
+/// A counter that reached 15 stays there, because its number of keys is unknown. So a key
+/// whose counters are all saturated is answered with "maybe" for ever. No removal makes a filter
+/// deny a key in it, as long as only added keys are removed.
 ///
 /// ```
 /// use umbel_filter::{CountingBloom, FilterKind, FilterOptions};
@@ -29,15 +29,15 @@ use crate::probing::Probing;
 #[derive(Clone, Debug)]
 pub struct CountingBloom {
     header: FilterHeader,
-    /// With room for the header in front.
+    /// With space for the header in front.
     bytes: Vec<u8>,
 }
 
 impl CountingBloom {
-    /// An empty filter with room for `expected_keys` keys.
+    /// An empty filter with space for `expected_keys` keys.
     ///
     /// # Errors
-    /// As [`FilterOptions::check`]; [`BuildError::Kind`] where the options ask for another kind;
+    /// As [`FilterOptions::check`]; [`BuildError::Kind`] where the options name another kind;
     /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
     pub fn new(expected_keys: u64, options: FilterOptions) -> Result<CountingBloom, BuildError> {
         if options.kind != FilterKind::Counting {
@@ -52,7 +52,7 @@ impl CountingBloom {
     /// Copies an encoded filter of that kind.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged or another kind of filter.
     pub fn decode(bytes: &[u8]) -> Result<CountingBloom, FilterError> {
         let (header, _) = parse(bytes)?;
@@ -64,7 +64,7 @@ impl CountingBloom {
 
     /// Adds a key by its hash. A key that is added twice must be removed twice.
     pub fn add(&mut self, hash: u64) {
-        count(&self.header, &mut self.bytes[HEADER_BYTES..], hash);
+        add_key(&self.header, &mut self.bytes[HEADER_BYTES..], hash);
         self.header.keys = self.header.keys.saturating_add(1);
     }
 
@@ -78,27 +78,32 @@ impl CountingBloom {
             return false;
         }
         let payload = &mut self.bytes[HEADER_BYTES..];
-        Probing::Multiplied.each(hash, self.header.units, 0..self.header.probes, |position| {
-            let value = counter(payload, position);
-            if value != STUCK {
-                set_counter(payload, position, value.saturating_sub(1));
-            }
-        });
+        Probing::Multiplied.for_each_position(
+            hash,
+            self.header.units,
+            0..self.header.probes,
+            |position| {
+                let value = counter(payload, position);
+                if value != SATURATED {
+                    set_counter(payload, position, value.saturating_sub(1));
+                }
+            },
+        );
         self.header.keys = self.header.keys.saturating_sub(1);
         true
     }
 
     /// Whether the key of `hash` may be in the filter: never false for one that is.
     pub fn contains(&self, hash: u64) -> bool {
-        ask(&self.header, &self.bytes[HEADER_BYTES..], hash)
+        contains_key(&self.header, &self.bytes[HEADER_BYTES..], hash)
     }
 
-    /// How many keys are in the filter: added and not removed.
+    /// Number of keys that are in the filter: added and not removed.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// The filter as it is now, for everything else that can be asked.
+    /// The filter as it is now, for everything else that can be probed.
     pub fn view(&self) -> FilterView<'_> {
         let payload = &self.bytes[HEADER_BYTES..];
         FilterView::from_parts(self.header, payload).unwrap_or(FilterView::MAYBE)

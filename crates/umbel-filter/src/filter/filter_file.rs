@@ -1,24 +1,24 @@
-//! A filter that lies alone: with what its keys were hashed with, and a checksum.
+//! A filter file: the filter, the hash of its keys, and a checksum.
 //!
 //! FORMAT: 64 bytes, little-endian, then the filter; see `docs/formats/filter-file.md`.
 
-use crate::encoding::{FilterError, HEADER_BYTES, u64_at};
-use crate::filter_view::FilterView;
-use crate::hash::{HashSecret, hash_key};
-use crate::hash_domain::HashDomain;
-use crate::hash_kind::{HashError, HashKind};
-use crate::key_hasher::KeyHasher;
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::{FilterError, HEADER_BYTES, u64_at};
+use crate::hash::hash_domain::HashDomain;
+use crate::hash::hash_kind::{HashError, HashKind};
+use crate::hash::key_hasher::KeyHasher;
+use crate::hash::keyed_hash::{HashSecret, hash_key};
 use std::fmt;
 
 const VERSION: u8 = 1;
 /// FORMAT: the checksum is a keyed hash of the filter for this use.
 const CHECKSUM: HashDomain = HashDomain::Other(1);
 
-/// A filter and what asks it, read from bytes that [`FilterFile::encode`] made.
+/// Filter with its hash, read from bytes that [`FilterFile::encode`] made.
 ///
-/// A filter inside a store leaves its hash's seed and its checksum to the store; one that is handed
-/// from program to program has both with it. Whoever has the file knows the seed, and can make
-/// keys that the filter lets through.
+/// A filter inside a store leaves the seed of its hash and its checksum to the store. A filter for
+/// other programs includes both. A caller that has the file knows the seed, and can
+/// construct keys that the filter passes.
 ///
 /// ```
 /// use umbel_filter::{FilterBuilder, FilterFile, FilterOptions, HashKind, KeyHasher};
@@ -42,18 +42,18 @@ pub struct FilterFile<'a> {
     filter: &'a [u8],
 }
 
-/// Why bytes could not be read as a filter in a file of its own.
+/// Errors of reading a filter file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FileError {
+pub enum FilterFileError {
     /// They are something else.
-    Foreign,
+    NotAFilterFile,
     /// A version that this version of the code does not know.
     Version {
         /// The version.
         version: u8,
     },
-    /// They are not what was written.
+    /// The bytes differ from the written ones.
     Damaged {
         /// A plain sentence without its full stop.
         reason: &'static str,
@@ -61,7 +61,7 @@ pub enum FileError {
     /// The filter in it cannot be read.
     Filter(FilterError),
     /// The filter says that it was made with another hash than the file.
-    OtherHash {
+    HashMismatch {
         /// The number of the filter's hash.
         of_filter: u8,
         /// The number of the file's hash.
@@ -76,22 +76,22 @@ pub enum FileError {
     },
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for FilterFileError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileError::Foreign => formatter.write_str("this is no file with a filter"),
-            FileError::Version { version } => write!(
+            FilterFileError::NotAFilterFile => formatter.write_str("this is not a filter file"),
+            FilterFileError::Version { version } => write!(
                 formatter,
                 "the file has version {version}, which this version does not know"
             ),
-            FileError::Damaged { reason } => formatter.write_str(reason),
-            FileError::Filter(error) => error.fmt(formatter),
-            FileError::Hash(error) => error.fmt(formatter),
-            FileError::OtherHash { of_filter, of_file } => write!(
+            FilterFileError::Damaged { reason } => formatter.write_str(reason),
+            FilterFileError::Filter(error) => error.fmt(formatter),
+            FilterFileError::Hash(error) => error.fmt(formatter),
+            FilterFileError::HashMismatch { of_filter, of_file } => write!(
                 formatter,
                 "the filter was made with hash {of_filter}, but the file says hash {of_file}"
             ),
-            FileError::UnknownHash { number } => write!(
+            FilterFileError::UnknownHash { number } => write!(
                 formatter,
                 "its keys are hashed by hash {number}, which this version does not know"
             ),
@@ -99,19 +99,24 @@ impl fmt::Display for FileError {
     }
 }
 
-impl std::error::Error for FileError {}
+impl std::error::Error for FilterFileError {}
 
 impl<'a> FilterFile<'a> {
-    /// FORMAT: what every file begins with.
+    /// FORMAT: magic number of every file.
     pub const MAGIC: [u8; 4] = *b"uFFL";
 
     /// The file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. A filter
     /// without bytes, that of no keys, is one that lets everything through.
     ///
     /// # Errors
-    /// [`FileError::Filter`] where it is no filter, and [`FileError::OtherHash`] where it says that
-    /// it was made with another hash: such a file would deny keys.
-    pub fn encode(kind: HashKind, seed: [u8; 16], filter: &[u8]) -> Result<Vec<u8>, FileError> {
+    /// [`FilterFileError::Filter`] where the bytes are not a filter, and
+    /// [`FilterFileError::HashMismatch`] where the filter was made with another hash: such a file
+    /// would deny keys.
+    pub fn encode(
+        kind: HashKind,
+        seed: [u8; 16],
+        filter: &[u8],
+    ) -> Result<Vec<u8>, FilterFileError> {
         view(filter, kind.number())?;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + filter.len());
         bytes.extend_from_slice(&FilterFile::MAGIC);
@@ -128,32 +133,32 @@ impl<'a> FilterFile<'a> {
     /// Reads the file and checks every byte of it.
     ///
     /// # Errors
-    /// [`FileError`]; nothing that is not a whole file is ever asked.
-    pub fn parse(bytes: &'a [u8]) -> Result<FilterFile<'a>, FileError> {
-        let damaged = |reason| Err(FileError::Damaged { reason });
+    /// [`FilterFileError`]; nothing that is not a whole file is ever probed.
+    pub fn parse(bytes: &'a [u8]) -> Result<FilterFile<'a>, FilterFileError> {
+        let damaged = |reason| Err(FilterFileError::Damaged { reason });
         if !bytes.starts_with(&FilterFile::MAGIC) {
-            return Err(FileError::Foreign);
+            return Err(FilterFileError::NotAFilterFile);
         }
         let Some((head, filter)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return damaged("the file is shorter than its header");
         };
         let [_, _, _, _, version, number, ..] = *head;
         if version != VERSION {
-            return Err(FileError::Version { version });
+            return Err(FilterFileError::Version { version });
         }
         if u64_at(head, 24) != filter.len() as u64 {
-            return damaged("the file does not have the length that its header says");
+            return damaged("the file's length differs from the length in its header");
         }
         let mut seed = [0; 16];
         seed.copy_from_slice(&head[8..24]);
         if u64_at(head, 32) != checksum(&head[..32], seed, filter) {
-            return damaged("the file's checksum does not fit what is in it");
+            return damaged("the file's checksum does not match its bytes");
         }
         if head[40..].iter().any(|&byte| byte != 0) {
             return damaged("the reserved bytes of the file's header are not zero");
         }
-        let kind = HashKind::from_number(number).ok_or(FileError::UnknownHash { number })?;
-        let hasher = KeyHasher::new(kind, seed).map_err(FileError::Hash)?;
+        let kind = HashKind::from_number(number).ok_or(FilterFileError::UnknownHash { number })?;
+        let hasher = KeyHasher::new(kind, seed).map_err(FilterFileError::Hash)?;
         let view = view(filter, number)?;
         Ok(FilterFile { hasher, view, seed, filter })
     }
@@ -164,12 +169,12 @@ impl<'a> FilterFile<'a> {
         self.view.contains(self.hasher.hash(key))
     }
 
-    /// The filter, to be asked with hashes that [`FilterFile::hasher`] makes.
+    /// The filter, to be probed with hashes that [`FilterFile::hasher`] makes.
     pub fn view(&self) -> FilterView<'a> {
         self.view
     }
 
-    /// What the keys were hashed with.
+    /// Hash of the keys.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
@@ -186,14 +191,14 @@ impl<'a> FilterFile<'a> {
 }
 
 /// The filter, which must be made with the hash of that number.
-fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FileError> {
+fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FilterFileError> {
     if filter.is_empty() {
         return Ok(FilterView::MAYBE);
     }
-    let view = FilterView::parse_known(filter).map_err(FileError::Filter)?;
+    let view = FilterView::parse_known(filter).map_err(FilterFileError::Filter)?;
     match view.hash_kind() {
         same if same == number => Ok(view),
-        of_filter => Err(FileError::OtherHash { of_filter, of_file: number }),
+        of_filter => Err(FilterFileError::HashMismatch { of_filter, of_file: number }),
     }
 }
 

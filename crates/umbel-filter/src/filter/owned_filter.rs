@@ -1,7 +1,7 @@
 //! A filter of any kind that owns its bytes, aligned to cache lines.
 
-use crate::encoding::{FilterError, HEADER_BYTES};
-use crate::filter_view::FilterView;
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::{FilterError, HEADER_BYTES};
 use std::fmt;
 
 /// The size of a cache line.
@@ -9,21 +9,21 @@ const ALIGNMENT: usize = 64;
 
 /// A filter of any kind in memory of its own, where blocks never lie across two cache lines.
 ///
-/// Everything that can be asked is on its [`Filter::view`], which costs some instructions: take it
+/// Everything that can be probed is on its [`Filter::view`], which costs some instructions: take it
 /// once before a loop.
 pub struct Filter {
-    /// What the view is, laid over no bytes.
+    /// View without bytes, which has the shape of the filter.
     shape: FilterView<'static>,
     /// Up to 63 bytes, then the filter.
     buffer: Box<[u8]>,
-    from: usize,
+    start: usize,
 }
 
 impl Filter {
     /// Copies an encoded filter into aligned memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Filter, FilterError> {
         let shape = FilterView::parse_known(bytes)?.over(&[]);
@@ -34,17 +34,17 @@ impl Filter {
         let mut buffer = vec![0; bytes.len() + ALIGNMENT - 1].into_boxed_slice();
         let from = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT - 1);
         buffer[from..from + bytes.len()].copy_from_slice(bytes);
-        Filter { shape, buffer, from }
+        Filter { shape, buffer, start: from }
     }
 
-    /// The filter to ask.
+    /// The filter to probe.
     #[inline]
     pub fn view(&self) -> FilterView<'_> {
         self.shape.over(self.bytes().get(HEADER_BYTES..).unwrap_or_default())
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was. As
-    /// [`FilterView::contains`] of its view, for those who ask once.
+    /// [`FilterView::contains`] of its view, for callers that probe once.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         self.shape.contains_over(self.bytes().get(HEADER_BYTES..).unwrap_or_default(), hash)
@@ -54,7 +54,7 @@ impl Filter {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let length = self.buffer.len() - (ALIGNMENT - 1);
-        &self.buffer[self.from..self.from + length]
+        &self.buffer[self.start..self.start + length]
     }
 }
 

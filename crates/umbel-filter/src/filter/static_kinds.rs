@@ -1,14 +1,14 @@
-//! The kinds that are built once from all their keys, asked as the others are.
+//! The kinds that are built once from all their keys, probed as the others are.
 
-use crate::ask::Ask;
+use crate::bloom_kinds::kind_view::KindView;
+use crate::format::filter_header::FilterHeader;
+use crate::format::filter_kind::FilterKind;
 use crate::fuse::FuseView;
-use crate::header::FilterHeader;
-use crate::kind::FilterKind;
 use crate::ribbon::RibbonView;
 
-macro_rules! ask_static {
+macro_rules! static_view {
     ($view:ident, $kind:ident) => {
-        impl Ask for $view<'_> {
+        impl KindView for $view<'_> {
             #[inline]
             fn contains(&self, hash: u64) -> bool {
                 $view::contains(self, hash)
@@ -30,12 +30,12 @@ macro_rules! ask_static {
                 }
             }
 
-            fn own_rate(&self) -> f64 {
+            fn theoretical_rate(&self) -> f64 {
                 $view::designed_rate(self)
             }
         }
     };
 }
 
-ask_static!(FuseView, BinaryFuse);
-ask_static!(RibbonView, Ribbon);
+static_view!(FuseView, BinaryFuse);
+static_view!(RibbonView, Ribbon);

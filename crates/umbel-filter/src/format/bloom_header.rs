@@ -1,22 +1,22 @@
-//! The header of an encoded filter, and what can be wrong with one.
+//! The header of an encoded filter, and the errors of reading it.
 //!
 //! FORMAT: 64 bytes, little-endian, then the lines; see `docs/formats/filter.md`. There is no
 //! checksum in here: the block of the table that holds a filter has one, bound to its place.
 
-use crate::line::{LINE_BYTES, Line, MAX_PROBES};
+use crate::probe::cache_line::{LINE_BYTES, Line, MAX_PROBES};
 use std::fmt;
 
 /// FORMAT: the bytes before the first line; as long as a line, so that lines stay aligned.
 pub const HEADER_BYTES: usize = 64;
 
-/// FORMAT: what every filter begins with.
+/// FORMAT: magic number of every filter.
 pub(crate) const MAGIC: [u8; 4] = *b"uFLT";
 /// A Bloom filter in lines of 512 bits.
 const KIND_BLOCKED_BLOOM: u8 = 1;
 /// FORMAT: the version of every kind so far.
 pub(crate) const VERSION: u8 = 1;
 
-/// Why bytes could not be read as a filter.
+/// Errors of reading a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterError {
@@ -39,7 +39,7 @@ pub enum FilterError {
 }
 
 impl FilterError {
-    /// Whether nothing is wrong and every key is to be answered with "maybe".
+    /// Whether nothing is wrong and every key must be answered with "maybe".
     pub fn means_maybe(&self) -> bool {
         !matches!(self, FilterError::Malformed { .. })
     }
@@ -61,9 +61,9 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// What a header says besides the number of lines.
+/// Fields of a header besides the number of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct BloomHeader {
     pub(crate) probes: u32,
     pub(crate) keys: u64,
     pub(crate) hash_kind: u8,
@@ -74,7 +74,7 @@ pub(crate) struct Header {
 pub(crate) fn decode(
     bytes: &[u8],
     wanted: u8,
-) -> Result<(Header, &[[u8; LINE_BYTES]]), FilterError> {
+) -> Result<(BloomHeader, &[[u8; LINE_BYTES]]), FilterError> {
     let malformed = |reason| Err(FilterError::Malformed { reason });
     if bytes.is_empty() {
         return Err(FilterError::Empty);
@@ -95,8 +95,8 @@ pub(crate) fn decode(
     if head[28..].iter().any(|&byte| byte != 0) {
         return malformed("the reserved bytes of the filter's header are not zero");
     }
-    let (lines, behind) = body.as_chunks::<LINE_BYTES>();
-    if !behind.is_empty() || u64_at(head, 16) != lines.len() as u64 {
+    let (lines, rest) = body.as_chunks::<LINE_BYTES>();
+    if !rest.is_empty() || u64_at(head, 16) != lines.len() as u64 {
         return malformed("the filter's number of lines does not fit its length");
     }
     if lines.is_empty() {
@@ -104,11 +104,11 @@ pub(crate) fn decode(
     }
     let seed_id = u64_at(head, 24) as u32;
     let keys = u64_at(head, 8);
-    Ok((Header { probes: u32::from(probes), keys, hash_kind, seed_id }, lines))
+    Ok((BloomHeader { probes: u32::from(probes), keys, hash_kind, seed_id }, lines))
 }
 
 /// The encoded filter of these lines.
-pub(crate) fn encode(header: Header, lines: impl ExactSizeIterator<Item = Line>) -> Vec<u8> {
+pub(crate) fn encode(header: BloomHeader, lines: impl ExactSizeIterator<Item = Line>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + lines.len() * LINE_BYTES);
     put_header(&mut bytes, header, lines.len() as u64);
     for line in lines {
@@ -118,7 +118,7 @@ pub(crate) fn encode(header: Header, lines: impl ExactSizeIterator<Item = Line>)
 }
 
 /// Appends the header of a filter that has `lines` lines.
-pub(crate) fn put_header(bytes: &mut Vec<u8>, header: Header, lines: u64) {
+pub(crate) fn put_header(bytes: &mut Vec<u8>, header: BloomHeader, lines: u64) {
     bytes.extend_from_slice(&MAGIC);
     bytes.extend([KIND_BLOCKED_BLOOM, VERSION, header.hash_kind, header.probes as u8]);
     bytes.extend_from_slice(&header.keys.to_le_bytes());

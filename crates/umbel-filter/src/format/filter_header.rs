@@ -3,36 +3,36 @@
 //! FORMAT: 64 bytes, little-endian, then the payload; see `docs/formats/filter.md`. Kind 1 is
 //! written and read by `encoding.rs` as well, to the same bytes.
 
-use crate::encoding::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
-use crate::kind::FilterKind;
+use crate::format::bloom_header::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
+use crate::format::filter_kind::FilterKind;
 
 /// The most bits, or counters, that a filter has: 2^40, which is 128 GiB of bits.
 pub const MAX_FILTER_BITS: u64 = 1 << 40;
 
-/// The hash kinds that have a number: 1 to this one. Of others it is not known what they mean.
+/// Highest number of a hash kind; the lowest is 1. The meaning of other numbers is unknown.
 pub(crate) const HASH_KINDS: u8 = 13;
 
-/// Where the byte stands that each kind uses in its own way.
+/// Place of the byte that each kind uses in its own way.
 const DETAIL_AT: usize = 28;
 
-/// What the first 64 bytes of a filter say.
+/// Fields of the first 64 bytes of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterHeader {
     pub(crate) kind: FilterKind,
-    /// The number of the hash; the filter asks nothing of it.
+    /// Number of the hash, which the filter does not interpret.
     pub(crate) hash_kind: u8,
-    /// How many bits, or counters, each key has.
+    /// Number of bits, or counters, of each key.
     pub(crate) probes: u8,
     pub(crate) keys: u64,
     /// Lines, blocks, bits or counters.
     pub(crate) units: u64,
     pub(crate) seed_id: u32,
-    /// What only this kind has: of the standard Bloom filter the way to probe, else 0.
+    /// Field of this kind only: the probing of a standard Bloom filter, else 0.
     pub(crate) detail: u8,
 }
 
 impl FilterHeader {
-    /// How many bytes the payload has; `None` where that is beyond all numbers.
+    /// Number of bytes the payload has; `None` where that is beyond all numbers.
     pub(crate) fn payload_bytes(&self) -> Option<u64> {
         match self.kind {
             FilterKind::Blocked512 => self.units.checked_mul(64),
@@ -43,7 +43,7 @@ impl FilterHeader {
         }
     }
 
-    /// How many bits of the payload's last byte mean nothing and must be zero.
+    /// Number of bits of the payload's last byte that mean nothing and must be zero.
     fn spare_bits(&self) -> u32 {
         match self.kind {
             FilterKind::Standard => (self.units.wrapping_neg() % 8) as u32,
@@ -52,14 +52,14 @@ impl FilterHeader {
         }
     }
 
-    /// How many units the choice of one can reach.
+    /// Maximum number of units that a choice can reach.
     fn most_units(&self) -> u64 {
         if self.kind == FilterKind::SplitBlock { 1 << 32 } else { MAX_FILTER_BITS }
     }
 
     fn probes_fit(&self) -> bool {
         match self.kind.most_probes() {
-            Some(most) => (1..=most).contains(&u32::from(self.probes)),
+            Some(probes_max) => (1..=probes_max).contains(&u32::from(self.probes)),
             None => self.kind != FilterKind::SplitBlock || self.probes == 8,
         }
     }
@@ -76,7 +76,7 @@ impl FilterHeader {
         bytes
     }
 
-    /// The header and behind it zeros for the payload; `None` where there is no memory for it.
+    /// The header and after it zeros for the payload; `None` where there is no memory for it.
     pub(crate) fn empty_filter(self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.payload_bytes()?).ok()?.checked_add(HEADER_BYTES)?;
         let mut bytes = Vec::new();
@@ -87,11 +87,11 @@ impl FilterHeader {
     }
 }
 
-/// What kind of filter the bytes are.
+/// Kind of filter that the bytes hold.
 ///
 /// # Errors
-/// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
-/// "maybe"; [`FilterError::Malformed`] where the bytes are no filter.
+/// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
+/// "maybe"; [`FilterError::Malformed`] where the bytes are not a filter.
 pub(crate) fn kind_of(bytes: &[u8]) -> Result<FilterKind, FilterError> {
     if bytes.is_empty() {
         return Err(FilterError::Empty);
@@ -144,7 +144,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(FilterHeader, &[u8]), FilterError> 
     }
     let last = payload.last().copied().unwrap_or_default();
     if u32::from(last).leading_zeros() - 24 < header.spare_bits() {
-        return Err(malformed("bits behind the filter's last one are set"));
+        return Err(malformed("bits after the filter's last one are set"));
     }
     Ok((header, payload))
 }

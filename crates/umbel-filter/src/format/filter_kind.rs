@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// How a filter is built: what its bits are, and which of them a key sets.
+/// Kind of filter: the meaning of its bits, and the bits that a key sets.
 ///
-/// FORMAT: the number stands in the fifth byte of every filter.
+/// FORMAT: the number is the fifth byte of every filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -21,7 +21,7 @@ pub enum FilterKind {
     SplitBlock = 4,
     /// A binary fuse filter: smaller than any Bloom filter, built once from all keys.
     BinaryFuse = 5,
-    /// A homogeneous ribbon filter: the smallest, built once from all keys, slower to ask.
+    /// A homogeneous ribbon filter: the smallest, built once from all keys, slower to probe.
     Ribbon = 6,
     /// A Bloom filter of counters of 4 bits, which keys can be removed from.
     Counting = 7,

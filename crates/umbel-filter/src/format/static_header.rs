@@ -1,36 +1,36 @@
 //! The header of the filters that are built once from all their hashes: fuse and ribbon.
 //!
-//! FORMAT: the 64 bytes that every filter begins with; the ten bytes from 28 on are each kind's
-//! own, see `docs/formats/filter-fuse.md` and `docs/formats/filter-ribbon.md`, then come zeros.
+//! FORMAT: the first 64 bytes of every static filter. The ten bytes from 28 on depend on the kind:
+//! see `docs/formats/filter-fuse.md` and `docs/formats/filter-ribbon.md`. Zeros follow.
 
-use crate::encoding::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
-use crate::hash::KEYED_HASH_KIND;
-use crate::header::{kind_of, malformed};
+use crate::format::bloom_header::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
+use crate::format::filter_header::{kind_of, malformed};
+use crate::hash::keyed_hash::KEYED_HASH_KIND;
 
-/// Where the fields begin that differ from kind to kind.
+/// Offset of the fields that depend on the kind.
 const FIELDS_AT: usize = 28;
 
-/// What the first 64 bytes say.
+/// Fields of the first 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StaticHeader {
     /// The kind of filter: 5 is fuse, 6 is ribbon.
     pub(crate) kind: u8,
-    /// What the hashes were made with.
+    /// Hash function of the hashes.
     pub(crate) hash_kind: u8,
     /// The byte that Bloom filters have their probes in.
-    pub(crate) small: u8,
-    /// How many different hashes the filter was made of.
+    pub(crate) detail: u8,
+    /// Number of distinct hashes in the filter.
     pub(crate) keys: u64,
-    /// How many slots there are.
+    /// Number of slots.
     pub(crate) units: u64,
-    /// Which of the store's seeds the hashes were made with.
+    /// Id of the store's seed of the hashes.
     pub(crate) seed_id: u32,
-    /// What only this kind has.
+    /// Fields of this kind only.
     pub(crate) fields: [u8; StaticHeader::FIELDS],
 }
 
 impl StaticHeader {
-    /// How many bytes a kind has for itself.
+    /// Number of bytes a kind has for itself.
     pub(crate) const FIELDS: usize = 10;
 
     /// The header of a filter of `kind`, all else still to be said.
@@ -38,7 +38,7 @@ impl StaticHeader {
         StaticHeader {
             kind,
             hash_kind: KEYED_HASH_KIND,
-            small: 0,
+            detail: 0,
             keys: 0,
             units: 0,
             seed_id: 0,
@@ -50,7 +50,7 @@ impl StaticHeader {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..8].copy_from_slice(&[self.kind, VERSION, self.hash_kind, self.small]);
+        bytes[4..8].copy_from_slice(&[self.kind, VERSION, self.hash_kind, self.detail]);
         bytes[8..16].copy_from_slice(&self.keys.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.units.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.seed_id.to_le_bytes());
@@ -58,7 +58,7 @@ impl StaticHeader {
         bytes
     }
 
-    /// Reads the header of a filter that must be of `expected` kind, and what follows it.
+    /// Reads the header of a filter that must be of `expected` kind, and the bytes after it.
     pub(crate) fn parse(bytes: &[u8], expected: u8) -> Result<(StaticHeader, &[u8]), FilterError> {
         let kind = kind_of(bytes)?.number();
         let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -74,7 +74,7 @@ impl StaticHeader {
         let header = StaticHeader {
             kind,
             hash_kind,
-            small,
+            detail: small,
             keys: u64_at(head, 8),
             units: u64_at(head, 16),
             seed_id: u64_at(head, 24) as u32,

@@ -1,16 +1,16 @@
-//! Fingerprints of 4 to 16 bits, one behind the other without gaps.
+//! Fingerprints of 4 to 16 bits, one after the other without gaps.
 //!
 //! FORMAT: fingerprint `n` of `b` bits is in the bits from `n * b` on, the lowest bit first; bit
 //! `m` is bit `m % 8` of byte `m / 8`.
 
 use crate::simd::prefetch;
 
-/// How many bytes one read takes.
+/// Number of bytes one read takes.
 const READ: usize = 4;
 
-/// FORMAT: the bytes for `slots` fingerprints of `bits` bits: padded so that reading four bytes
-/// from the first byte of any fingerprint stays inside, and to a multiple of eight. `None` where
-/// that is more than there can be.
+/// FORMAT: the bytes for `slots` fingerprints of `bits` bits. They are padded so that a read of
+/// four bytes at any fingerprint stays inside, and to a multiple of eight. `None` where that
+/// exceeds the limit.
 pub(super) fn packed_bytes(slots: u64, bits: u32) -> Option<usize> {
     let used = used_bytes(slots, bits)?;
     used.checked_add(READ as u64 - 1)?.checked_next_multiple_of(8)?.try_into().ok()
@@ -43,7 +43,7 @@ fn pack_bits(fingerprints: &[u16], bits: u32, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The bits from fingerprint `index` on, at least `bits` of them, those behind it too; `None`
+/// The bits from fingerprint `index` on, at least `bits` of them, those after it too; `None`
 /// outside of the bytes. `WIDTH` is `bits`, or 0 where that is not known to the compiler; whole
 /// bytes take fewer steps.
 #[inline(always)]
@@ -60,7 +60,7 @@ pub(super) fn bits_at<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) -
     }
 }
 
-/// Asks for the cache line in which fingerprint `index` begins.
+/// Prefetches the cache line in which fingerprint `index` begins.
 #[inline(always)]
 pub(super) fn prefetch_bits<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) {
     let from = match WIDTH {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_read_bit_by_bit() {
+    fn packed_fingerprints_equal_single_bits() {
         for bits in 4..=16u32 {
             for count in [0u64, 1, 2, 7, 8, 9, 100] {
                 let prints: Vec<u16> = (0..count).map(|at| (at * 40_503 + 77) as u16).collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cannot_be_are_none() {
+    fn impossible_sizes_are_refused() {
         assert_eq!(packed_bytes(u64::MAX, 16), None);
         assert_eq!(packed_bytes(0, 4), Some(8));
         assert_eq!(packed_bytes(10, 4), Some(8));

@@ -1,27 +1,27 @@
 //! Builds the encoded filter from all its hashes.
 
 use super::KIND;
-use super::packed::{pack, packed_bytes};
-use super::peel::solve;
-use super::shape::{FINGERPRINT_BITS, FuseArity, Shape, mix, seed_of};
-use crate::encoding::HEADER_BYTES;
-use crate::scatter::scatter;
-use crate::static_header::StaticHeader;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::format::static_header::StaticHeader;
+use crate::fuse::fingerprint_packing::{pack, packed_bytes};
+use crate::fuse::peeling::solve;
+use crate::fuse::slot_layout::{FINGERPRINT_BITS, FuseArity, SlotLayout, mix, seed_of};
+use crate::radix_partition::scatter;
 use std::fmt;
 
 /// With how many seeds a build is tried unless the caller says otherwise.
 const ATTEMPTS: u32 = 64;
-/// About so many keys lie in one part while a filter is built: with their slots they take half a
-/// megabyte or less.
-const PART_KEYS: usize = 1 << 14;
-/// The most parts: so many lines of eight hashes still fit the second cache.
-const MOST_PARTS: usize = 1 << 11;
+/// About this number of keys lie in one part while a filter is built: with their slots they take
+/// half a megabyte or less.
+const PARTITION_KEYS: usize = 1 << 14;
+/// Maximum number of parts: one line of eight hashes for each still fits the L2 cache.
+const PARTITIONS_MAX: usize = 1 << 11;
 
 /// Collects hashes; the filter is sized and built at the end.
 ///
 /// Takes 8 bytes of memory for each hash while it collects. [`FuseBuilder::finish`] needs up to 26
-/// bytes for each at its peak: the hashes, 8 bytes for their order, 9 for the slots; in the place
-/// of these come 2 for unpacked fingerprints and the filter itself.
+/// bytes for each at its peak: the hashes, 8 bytes for their order, 9 for the slots. Later 2 bytes
+/// for unpacked fingerprints and the filter itself replace these.
 ///
 /// ```
 /// use umbel_filter::{FuseBuilder, FuseView};
@@ -63,7 +63,7 @@ impl FuseBuilder {
         }
     }
 
-    /// Gives every key so many slots.
+    /// Gives every key this number of slots.
     pub fn with_arity(mut self, arity: FuseArity) -> FuseBuilder {
         self.arity = arity;
         self
@@ -82,8 +82,8 @@ impl FuseBuilder {
         self
     }
 
-    /// Tries at most so many seeds, 64 without. Nine in ten builds of small filters and nearly all
-    /// of large ones need one; each takes as long as the whole build.
+    /// Tries at most this number of seeds, 64 without. Nine in ten builds of small filters and
+    /// nearly all of large ones need one; each takes as long as the whole build.
     pub fn with_attempts(mut self, attempts: u32) -> FuseBuilder {
         self.attempts = attempts;
         self
@@ -97,7 +97,7 @@ impl FuseBuilder {
         }
     }
 
-    /// How many hashes were added.
+    /// Number of hashes added.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -107,40 +107,40 @@ impl FuseBuilder {
         self.hashes.is_empty()
     }
 
-    /// How many bytes the filter of `keys` different hashes has when the first seed is right;
+    /// Number of bytes the filter of `keys` different hashes has when the first seed is right;
     /// later ones have up to 2 % more each. `None` where that is more than there can be.
     ///
     /// A key takes 1.125 fingerprints in filters of a million keys and more (1.075 with four
     /// slots), 1.28 (1.23) at ten thousand, about 1.41 (1.38) at a thousand and 1.9 (1.7) at a
     /// hundred, besides the 64 bytes of the header.
     pub fn expected_bytes(&self, keys: u64) -> Option<u64> {
-        let packed = packed_bytes(Shape::of(keys, self.arity, 0).slots, self.bits)?;
+        let packed = packed_bytes(SlotLayout::of(keys, self.arity, 0).slots, self.bits)?;
         Some((HEADER_BYTES + packed) as u64)
     }
 
     /// The encoded filter. It depends on the set of the hashes alone, not on their order.
     ///
     /// # Errors
-    /// [`CannotPeel`], with the hashes in it, where no seed led to a filter. The hashes are then
+    /// [`PeelingError`], with the hashes in it, where no seed led to a filter. The hashes are then
     /// chosen against this filter, or the attempts are very few, or there are more than 3 billion.
-    pub fn finish(self) -> Result<Vec<u8>, CannotPeel> {
+    pub fn finish(self) -> Result<Vec<u8>, PeelingError> {
         match self.arity {
             FuseArity::Three => self.finish_with::<3>(),
             FuseArity::Four => self.finish_with::<4>(),
         }
     }
 
-    fn finish_with<const ARITY: usize>(mut self) -> Result<Vec<u8>, CannotPeel> {
+    fn finish_with<const ARITY: usize>(mut self) -> Result<Vec<u8>, PeelingError> {
         let mut are_different = false;
         let mut attempt = 0;
         while attempt < self.attempts {
-            let shape = Shape::of(self.hashes.len() as u64, self.arity, attempt);
+            let shape = SlotLayout::of(self.hashes.len() as u64, self.arity, attempt);
             // Slots are numbered in 32 bits while the filter is built.
             if shape.slots > u64::from(u32::MAX) || packed_bytes(shape.slots, self.bits).is_none() {
                 break;
             }
             let seed = seed_of(attempt);
-            let parts = (self.hashes.len() / PART_KEYS).min(MOST_PARTS);
+            let parts = (self.hashes.len() / PARTITION_KEYS).min(PARTITIONS_MAX);
             let (mut mixed, _) = scatter(&self.hashes, parts, |hash| mix(hash, seed));
             if let Some(fingerprints) = solve::<ARITY>(&shape, &mut mixed) {
                 drop(mixed);
@@ -160,12 +160,12 @@ impl FuseBuilder {
             }
             attempt += 1;
         }
-        Err(CannotPeel { hashes: self.hashes })
+        Err(PeelingError { hashes: self.hashes })
     }
 
-    fn encode(&self, shape: &Shape, attempt: u32, fingerprints: &[u16]) -> Vec<u8> {
+    fn encode(&self, shape: &SlotLayout, attempt: u32, fingerprints: &[u16]) -> Vec<u8> {
         let mut header = StaticHeader::new(KIND);
-        header.small = self.bits as u8;
+        header.detail = self.bits as u8;
         header.hash_kind = self.hash_kind;
         header.keys = self.hashes.len() as u64;
         header.units = shape.slots;
@@ -183,24 +183,24 @@ impl FuseBuilder {
 
 /// No seed led to a filter: these hashes need another kind of filter.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CannotPeel {
+pub struct PeelingError {
     hashes: Vec<u64>,
 }
 
-impl CannotPeel {
+impl PeelingError {
     /// The hashes that were added, to build another filter from.
     pub fn into_hashes(self) -> Vec<u64> {
         self.hashes
     }
 }
 
-impl fmt::Debug for CannotPeel {
+impl fmt::Debug for PeelingError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "CannotPeel({} hashes)", self.hashes.len())
     }
 }
 
-impl fmt::Display for CannotPeel {
+impl fmt::Display for PeelingError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
@@ -210,4 +210,4 @@ impl fmt::Display for CannotPeel {
     }
 }
 
-impl std::error::Error for CannotPeel {}
+impl std::error::Error for PeelingError {}

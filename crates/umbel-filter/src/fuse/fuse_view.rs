@@ -1,25 +1,25 @@
 //! A fuse filter read where its encoded bytes lie.
 
 use super::KIND;
-use super::packed::{bits_at, packed_bytes, prefetch_bits, used_bytes};
-use super::shape::{
-    FINGERPRINT_BITS, FuseArity, KEY_BITS, MOST_SEGMENT_LOG, Places, Shape, fingerprint, key_of,
-    mix, seed_of,
+use crate::bloom_kinds::kind_view::{CACHED_BYTES, probe_with_prefetch};
+use crate::format::bloom_header::FilterError;
+use crate::format::filter_header::malformed;
+use crate::format::static_header::StaticHeader;
+use crate::fuse::fingerprint_packing::{bits_at, packed_bytes, prefetch_bits, used_bytes};
+use crate::fuse::slot_layout::{
+    FINGERPRINT_BITS, FuseArity, KEY_BITS, SEGMENT_LOG_MAX, SlotFinder, SlotLayout, fingerprint,
+    key_of, mix, seed_of,
 };
-use crate::ask::{IN_CACHE, ask_ahead};
-use crate::encoding::FilterError;
-use crate::header::malformed;
-use crate::rate::with_hash_floor;
-use crate::static_header::StaticHeader;
+use crate::rate::blocked_rate::with_hash_floor;
 
 /// A binary fuse filter in borrowed bytes, at whatever address.
 #[derive(Clone, Copy, Debug)]
 pub struct FuseView<'a> {
     header: StaticHeader,
     bits: u32,
-    shape: Shape,
+    shape: SlotLayout,
     seed: u64,
-    places: Places,
+    places: SlotFinder,
     slots: &'a [u8],
 }
 
@@ -28,13 +28,13 @@ impl<'a> FuseView<'a> {
     /// allocated.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
     pub fn parse(bytes: &'a [u8]) -> Result<FuseView<'a>, FilterError> {
         let (header, slots) = StaticHeader::parse(bytes, KIND)?;
         let [a, b, c, d, arity, segment_log, rest @ ..] = header.fields;
         let attempt = u32::from_le_bytes([a, b, c, d]);
-        let (bits, segment_log) = (u32::from(header.small), u32::from(segment_log));
+        let (bits, segment_log) = (u32::from(header.detail), u32::from(segment_log));
         if !FINGERPRINT_BITS.contains(&bits) {
             return Err(malformed("the filter's fingerprints do not have 4 to 16 bits"));
         }
@@ -44,7 +44,7 @@ impl<'a> FuseView<'a> {
         if rest.iter().any(|&byte| byte != 0) {
             return Err(malformed("the reserved bytes of the filter's header are not zero"));
         }
-        if segment_log > MOST_SEGMENT_LOG {
+        if segment_log > SEGMENT_LOG_MAX {
             return Err(malformed("the filter's segments are too long"));
         }
         let segments = header.units >> segment_log;
@@ -57,10 +57,10 @@ impl<'a> FuseView<'a> {
         let used = used_bytes(header.units, bits).and_then(|used| usize::try_from(used).ok());
         let padding = used.and_then(|used| slots.get(used..)).unwrap_or_default();
         if padding.iter().any(|&byte| byte != 0) {
-            return Err(malformed("the bytes behind the filter's slots are not zero"));
+            return Err(malformed("the bytes after the filter's slots are not zero"));
         }
-        let shape = Shape { arity, segment_log, slots: header.units };
-        let (seed, places) = (seed_of(attempt), Places::new(&shape));
+        let shape = SlotLayout { arity, segment_log, slots: header.units };
+        let (seed, places) = (seed_of(attempt), SlotFinder::new(&shape));
         Ok(FuseView { header, bits, shape, seed, places, slots })
     }
 
@@ -75,37 +75,37 @@ impl<'a> FuseView<'a> {
     #[inline(always)]
     pub fn contains(&self, hash: u64) -> bool {
         match (self.shape.arity, self.bits) {
-            (FuseArity::Three, 8) => self.ask::<3, 8>(hash),
-            (FuseArity::Three, 16) => self.ask::<3, 16>(hash),
-            _ => self.contains_unusual(hash),
+            (FuseArity::Three, 8) => self.probe::<3, 8>(hash),
+            (FuseArity::Three, 16) => self.probe::<3, 16>(hash),
+            _ => self.contains_generic(hash),
         }
     }
 
     #[inline(never)]
-    fn contains_unusual(&self, hash: u64) -> bool {
+    fn contains_generic(&self, hash: u64) -> bool {
         match self.shape.arity {
-            FuseArity::Three => self.ask::<3, 0>(hash),
-            FuseArity::Four => self.ask::<4, 0>(hash),
+            FuseArity::Three => self.probe::<3, 0>(hash),
+            FuseArity::Four => self.probe::<4, 0>(hash),
         }
     }
 
-    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
-    /// two is shorter, what the other has more is left as it is. No question waits for another:
-    /// their cache misses overlap, and the form of the filter is looked at only once.
+    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. Where one
+    /// slice is shorter, the rest of the other is unchanged. Probes do not wait for each other:
+    /// their cache misses overlap, and the form of the filter is determined only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         match (self.shape.arity, self.bits) {
-            (FuseArity::Three, 8) => self.ask_all::<3, 8>(hashes, found),
-            (FuseArity::Three, 16) => self.ask_all::<3, 16>(hashes, found),
-            (FuseArity::Three, _) => self.ask_all::<3, 0>(hashes, found),
-            (FuseArity::Four, 8) => self.ask_all::<4, 8>(hashes, found),
-            (FuseArity::Four, _) => self.ask_all::<4, 0>(hashes, found),
+            (FuseArity::Three, 8) => self.probe_all::<3, 8>(hashes, found),
+            (FuseArity::Three, 16) => self.probe_all::<3, 16>(hashes, found),
+            (FuseArity::Three, _) => self.probe_all::<3, 0>(hashes, found),
+            (FuseArity::Four, 8) => self.probe_all::<4, 8>(hashes, found),
+            (FuseArity::Four, _) => self.probe_all::<4, 0>(hashes, found),
         }
     }
 
     // Each form is a function of its own, so that each has the registers to itself.
     #[inline(never)]
-    fn ask_all<const ARITY: usize, const WIDTH: u32>(&self, hashes: &[u64], found: &mut [bool]) {
-        if self.slots.len() > IN_CACHE {
+    fn probe_all<const ARITY: usize, const WIDTH: u32>(&self, hashes: &[u64], found: &mut [bool]) {
+        if self.slots.len() > CACHED_BYTES {
             let begin = |hash| {
                 let key = key_of(mix(hash, self.seed));
                 let places = self.places.of::<ARITY>(key);
@@ -114,24 +114,24 @@ impl<'a> FuseView<'a> {
                 }
                 (fingerprint(key), places)
             };
-            let end = |(print, places)| self.agree::<ARITY, WIDTH>(print, places);
-            return ask_ahead(hashes, found, begin, end);
+            let end = |(print, places)| self.matches_fingerprint::<ARITY, WIDTH>(print, places);
+            return probe_with_prefetch(hashes, found, begin, end);
         }
         for (hash, found) in hashes.iter().zip(found) {
-            *found = self.ask::<ARITY, WIDTH>(*hash);
+            *found = self.probe::<ARITY, WIDTH>(*hash);
         }
     }
 
     /// REQUIRES: keys have `ARITY` slots, and fingerprints `WIDTH` bits where that is not 0.
     #[inline(always)]
-    fn ask<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
+    fn probe<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
         let key = key_of(mix(hash, self.seed));
-        self.agree::<ARITY, WIDTH>(fingerprint(key), self.places.of::<ARITY>(key))
+        self.matches_fingerprint::<ARITY, WIDTH>(fingerprint(key), self.places.of::<ARITY>(key))
     }
 
-    /// Whether what these slots have is this fingerprint.
+    /// Whether these slots have this fingerprint.
     #[inline(always)]
-    fn agree<const ARITY: usize, const WIDTH: u32>(
+    fn matches_fingerprint<const ARITY: usize, const WIDTH: u32>(
         &self,
         print: u32,
         places: [usize; ARITY],
@@ -147,22 +147,22 @@ impl<'a> FuseView<'a> {
         all & ((1 << bits) - 1) == 0
     }
 
-    /// How many different hashes were added.
+    /// Number of distinct hashes that were added.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> u64 {
         self.shape.slots
     }
 
-    /// How many bits a fingerprint has.
+    /// Number of bits a fingerprint has.
     pub fn fingerprint_bits(&self) -> u32 {
         self.bits
     }
 
-    /// How many slots a key has.
+    /// Number of slots a key has.
     pub fn arity(&self) -> FuseArity {
         self.shape.arity
     }
@@ -172,13 +172,13 @@ impl<'a> FuseView<'a> {
         self.header.hash_kind
     }
 
-    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    /// Id of the store's seed of the hashes; 0 where the builder got none.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// The share of absent keys that theory lets through: those whose fingerprint is that of their
-    /// slots by chance, and those that have the very 59 bits that a key has.
+    /// Theoretical share of absent keys that pass: those whose fingerprint equals that of their
+    /// slots by chance, and those that share 59 bits with a key.
     pub fn designed_rate(&self) -> f64 {
         let by_chance = (-f64::from(self.bits)).exp2();
         let same_key = -(-(self.keys() as f64) / f64::from(KEY_BITS).exp2()).exp_m1();

@@ -1,13 +1,13 @@
-//! Where the slots of a key lie, what its fingerprint is, and how many slots there should be.
+//! Slots and fingerprint of a key, and the number of slots of a filter.
 
 /// The fewest and the most bits of a fingerprint.
 pub(super) const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
 /// FORMAT: segments of more slots than two to this power are refused: their slots would need more
-/// bits of the hash than there are for them.
-pub(super) const MOST_SEGMENT_LOG: u32 = 18;
+/// bits than the hash has for them.
+pub(super) const SEGMENT_LOG_MAX: u32 = 18;
 
-/// How many bits of a mixed hash tell keys apart. The other five stay free, so that a builder can
-/// count and remember things beside a key in one word.
+/// Number of bits of a mixed hash that distinguish keys. The other five stay free, so that a
+/// builder can store a count beside a key in one word.
 pub(super) const KEY_BITS: u32 = 59;
 
 /// FORMAT: three odd constants, from the golden ratio and the square roots of 3 and 7.
@@ -16,7 +16,7 @@ const MULTIPLIERS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa
 /// In how many segments a key has a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FuseArity {
-    /// Three slots: 1.125 slots for each key in large filters. The fastest to ask and to build.
+    /// Three slots: 1.125 slots for each key in large filters. The fastest to probe and to build.
     #[default]
     Three,
     /// Four slots: 1.075 for each key, one more cache miss for each question.
@@ -47,7 +47,7 @@ pub(super) fn seed_of(attempt: u32) -> u64 {
     MULTIPLIERS[2].wrapping_mul(u64::from(attempt) + 1)
 }
 
-/// FORMAT: the hash, mixed anew for each attempt to build a filter, as all that follows sees it:
+/// FORMAT: the hash, mixed again for each attempt to build a filter, as all that follows sees it:
 /// the upper [`KEY_BITS`] bits count.
 #[inline(always)]
 pub(super) fn mix(hash: u64, seed: u64) -> u64 {
@@ -73,9 +73,9 @@ pub(super) fn fingerprint(key: u64) -> u32 {
     (product(key) >> 48) as u32
 }
 
-/// How the slots lie.
+/// Layout of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct SlotLayout {
     pub(super) arity: FuseArity,
     /// The slots of a segment are two to this power.
     pub(super) segment_log: u32,
@@ -83,13 +83,13 @@ pub(super) struct Shape {
     pub(super) slots: u64,
 }
 
-impl Shape {
-    /// The shape for `keys` keys; every attempt behind the first few has more slots than the one
+impl SlotLayout {
+    /// The shape for `keys` keys; every attempt after the first few has more slots than the one
     /// before.
     ///
-    /// Length of segments and share of slots are those that Graf and Lemire found to peel nearly
-    /// always, but that a small filter has shorter segments rather than many slots too many.
-    pub(super) fn of(keys: u64, arity: FuseArity, attempt: u32) -> Shape {
+    /// Length of segments and share of slots that Graf and Lemire found to peel nearly
+    /// always. Deviation: a small filter has shorter segments instead of far too many slots.
+    pub(super) fn of(keys: u64, arity: FuseArity, attempt: u32) -> SlotLayout {
         let count = keys.max(2) as f64;
         let (share, log) = match arity {
             FuseArity::Three => (
@@ -104,16 +104,16 @@ impl Shape {
         let share = share * (1.0 + 0.02 * f64::from(attempt.saturating_sub(3)));
         let wanted = (count * share).ceil() as u64;
         let fits = (wanted / u64::from(arity.slots())).max(1).ilog2();
-        let segment_log = (log.max(1.0) as u32).min(fits).clamp(1, MOST_SEGMENT_LOG);
+        let segment_log = (log.max(1.0) as u32).min(fits).clamp(1, SEGMENT_LOG_MAX);
         let segment = 1u64 << segment_log;
         let segments = wanted.div_ceil(segment).max(u64::from(arity.slots()));
-        Shape { arity, segment_log, slots: segments.saturating_mul(segment) }
+        SlotLayout { arity, segment_log, slots: segments.saturating_mul(segment) }
     }
 }
 
 /// Finds the slots of keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct SlotFinder {
     /// Over how many slots the first slots of keys are spread: all but the last segments.
     spread: u64,
     segment_log: u32,
@@ -121,17 +121,17 @@ pub(super) struct Places {
     segment: u64,
 }
 
-impl Places {
-    pub(super) fn new(shape: &Shape) -> Places {
+impl SlotFinder {
+    pub(super) fn new(shape: &SlotLayout) -> SlotFinder {
         let segment_log = shape.segment_log;
-        let behind = u64::from(shape.arity.slots() - 1) << segment_log;
-        Places { spread: shape.slots - behind, segment_log, segment: 1 << segment_log }
+        let reserved = u64::from(shape.arity.slots() - 1) << segment_log;
+        SlotFinder { spread: shape.slots - reserved, segment_log, segment: 1 << segment_log }
     }
 
     /// FORMAT: the slots of a key, in ascending segments that are neighbours.
     ///
-    /// The first is the key's share of the spread, which ascends with the key. In the segments
-    /// behind, other bits of the key are combined with the same place.
+    /// The first slot is the key's share of the spread, which ascends with the key. In the
+    /// following segments, other bits of the key are combined with the same position.
     ///
     /// REQUIRES: `ARITY` is that of the shape.
     #[inline(always)]
@@ -148,7 +148,7 @@ impl Places {
         })
     }
 
-    /// Which of a key's slots `slot` is.
+    /// Index of `slot` among the slots of a key.
     #[inline(always)]
     pub(super) fn number(&self, slots: &[usize], slot: usize) -> usize {
         (slot >> self.segment_log) - (slots[0] >> self.segment_log)

@@ -1,6 +1,6 @@
-//! A short book about filters: what they are, which one to take, and the traps.
+//! A short book about filters: their idea, their kinds, and the traps.
 //!
-//! 1. [`idea`]: what a filter is, what it saves and what it costs
+//! 1. [`idea`]: idea of a filter, its savings and its cost
 //! 2. [`kinds`]: which kind when, with a picture of each
 //! 3. [`sizes`]: from keys, rate and memory the third; the formulas and their traps
 //! 4. [`hashes`]: one hash for everything, and why it is keyed

@@ -1,27 +1,27 @@
 //! One seed, many uses: every use of a hash gets a seed of its own.
 
-use crate::hash::fold;
-use crate::siphash::siphash_2_4;
+use crate::hash::keyed_hash::fold;
+use crate::hash::siphash::siphash_2_4;
 
-/// What a hash is used for.
+/// Use of a hash.
 ///
 /// Two uses must not share their bits. Keys whose hashes agree in the bits that chose a shard are
-/// all neighbours in a filter that takes the same bits for its lines, and a prefix that is asked of
-/// a filter must not be met by a whole key of the same bytes.
+/// all neighbours in a filter that takes the same bits for its lines. A probe for a prefix must not
+/// hit a whole key of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HashDomain {
     /// Whole keys in a filter. Its seed is the store's own, as it has always been.
-    WholeKey,
+    Key,
     /// Prefixes of keys in a filter.
     Prefix,
-    /// Which shard, part or thread a key belongs to.
+    /// Choice of a key's shard, part or thread.
     Shard,
     /// The hash index inside a block.
     BlockIndex,
-    /// The sketches that count how often keys are asked for.
+    /// The sketches that count how often keys are requested.
     Sketch,
-    /// A use of the caller's own, by a number of his choice.
+    /// A use of the caller's own, by a number of its choice.
     Other(u32),
 }
 
@@ -29,7 +29,7 @@ impl HashDomain {
     /// FORMAT: the number that stands in the message a seed is made of.
     fn number(self) -> u64 {
         match self {
-            HashDomain::WholeKey => 0,
+            HashDomain::Key => 0,
             HashDomain::Prefix => 1,
             HashDomain::Shard => 2,
             HashDomain::BlockIndex => 3,
@@ -38,11 +38,12 @@ impl HashDomain {
         }
     }
 
-    /// The seed of this use, made of the store's: for [`HashDomain::WholeKey`] the store's itself,
-    /// else two words, each the SipHash-2-4 under the store's seed of seven fixed bytes, the
-    /// number of the word and that of the use. Nobody can tell one seed from another.
+    /// Seed of this use, derived from the store's seed. [`HashDomain::Key`] uses the store's
+    /// seed itself. The others use two words, each the SipHash-2-4 under the store's seed of seven
+    /// fixed bytes, the number of the word and that of the use. No program can distinguish one seed
+    /// from another.
     pub fn seed(self, store_seed: [u8; 16]) -> [u8; 16] {
-        if self == HashDomain::WholeKey {
+        if self == HashDomain::Key {
             return store_seed;
         }
         let word = |index: u8| {
@@ -55,14 +56,14 @@ impl HashDomain {
         both.to_le_bytes()
     }
 
-    /// A hash for this use out of the `hash` of a whole key, for callers that have no other: as
-    /// if it were independent of it, where the use is another one than the whole key's.
+    /// Hash for this use, derived from the `hash` of a whole key, for callers that have no other.
+    /// It is independent of that hash, except for the use of whole keys.
     ///
     /// Two rounds of multiplying by odd constants and folding the product. A key chosen to have
     /// some `hash` has a chosen result too, so the hash must be a keyed one where that matters.
     #[inline]
     pub fn remix(self, hash: u64) -> u64 {
-        if self == HashDomain::WholeKey {
+        if self == HashDomain::Key {
             return hash;
         }
         let tag = self.number().wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,27 +1,27 @@
 //! The hashes a filter may be made of, by number and by name.
 //!
-//! FORMAT: filters store the number, options and reports the name; neither is ever given anew.
-//! `docs/formats/hashes.md` says for each what it computes and from which bytes of a seed.
+//! FORMAT: filters store the number, options and reports the name; neither is ever reused.
+//! `docs/formats/hashes.md` describes each hash, and its bytes of a seed.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which function makes the 64 bits of a key.
+/// Hash function of the keys.
 ///
 /// [`HashKind::Keyed`] is the one for stores; the others are for filters that are exchanged with
-/// other programs. Each of them, but for SipHash-1-3, stands behind a feature of this crate with
+/// other programs. Each of them, except SipHash-1-3, needs the feature of this crate with
 /// the name of the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HashKind {
-    /// [`crate::hash_key`] under a secret that nobody outside knows: always there.
+    /// [`crate::hash_key`] under a secret that no outsider knows: always there.
     #[default]
     Keyed = 1,
-    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for those who want one. Always
-    /// there.
+    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for callers that want one.
+    /// Always there.
     SipHash13 = 2,
-    /// XXH64: what Apache Parquet's filters are made of, with the seed 0.
+    /// XXH64: the hash of Apache Parquet's filters, with the seed 0.
     Xxh64 = 3,
     /// XXH3 with 64 bits and a seed. Pairs of keys are known that collide under one seed in 1,400.
     Xxh3 = 4,
@@ -35,10 +35,10 @@ pub enum HashKind {
     CityHash64 = 8,
     /// MetroHash64.
     MetroHash64 = 9,
-    /// What `FxHasher` of rustc-hash 2.1 makes of one `write` on a platform with 64 bits.
+    /// `FxHasher` of rustc-hash 2.1 for one `write` on a platform with 64 bits.
     RustcHash = 10,
-    /// What `FxHasher64` of fxhash 0.2 makes of one `write`. Only for reading what others wrote:
-    /// keys that differ in a few bytes make a filter of it useless.
+    /// `FxHasher64` of fxhash 0.2 for one `write`. Only to read filters of other programs:
+    /// keys that differ in a few bytes make a filter with it useless.
     FxHash = 11,
     /// The low 64 bits of SpookyHash version 2.
     Spooky = 12,
@@ -99,7 +99,7 @@ impl HashKind {
         (!is_always_there).then(|| self.name())
     }
 
-    /// How many of its 64 bits are independent: 64, or 32 for a hash that was widened. With 32 no
+    /// Number of independent bits of the 64: 64, or 32 for a hash that was widened. With 32 no
     /// filter of `n` keys has a rate below `n / 2^32`.
     pub fn entropy_bits(self) -> u32 {
         match self {
@@ -124,7 +124,7 @@ impl FromStr for HashKind {
     }
 }
 
-/// Why a key cannot be hashed as asked.
+/// Errors of hashing a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HashError {
@@ -135,7 +135,7 @@ pub enum HashError {
     },
     /// The hash is known, but this build lacks the feature that brings it.
     NotBuilt {
-        /// The hash that was asked for; its name is the feature's.
+        /// The hash that was requested; its name is the feature's.
         kind: HashKind,
     },
 }

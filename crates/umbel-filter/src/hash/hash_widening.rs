@@ -4,8 +4,8 @@
 
 /// A 32-bit hash, LevelDB's or murmur3's, as filters take it: different hashes stay different.
 ///
-/// It is written twice, one copy above the other, and put through the finish of MurmurHash3 for 64
-/// bits, so that the highest bits, by which filters choose a line, depend on all.
+/// The 32 bits are repeated in both halves, and put through the finish of MurmurHash3 for 64
+/// bits, so that the highest bits, which choose a line, depend on all.
 #[inline]
 pub fn widen_hash(hash: u32) -> u64 {
     let twice = u64::from(hash) << 32 | u64::from(hash);

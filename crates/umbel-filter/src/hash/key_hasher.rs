@@ -1,9 +1,9 @@
 //! A hash of any kind, ready to be used.
 
-use crate::algorithms::{Function, function};
-use crate::hash::{HashSecret, hash_key};
-use crate::hash_domain::HashDomain;
-use crate::hash_kind::{HashError, HashKind};
+use crate::hash::algorithms::{Function, function};
+use crate::hash::hash_domain::HashDomain;
+use crate::hash::hash_kind::{HashError, HashKind};
+use crate::hash::keyed_hash::{HashSecret, hash_key};
 use std::fmt;
 
 /// Makes the 64 bits that a filter is given for a key, by the kind of hash that was chosen.
@@ -19,11 +19,11 @@ use std::fmt;
 #[derive(Clone, Copy)]
 pub struct KeyHasher {
     kind: HashKind,
-    method: Method,
+    method: HashMethod,
 }
 
 #[derive(Clone, Copy)]
-enum Method {
+enum HashMethod {
     Keyed(HashSecret),
     Seeded { function: Function, seed: u128 },
 }
@@ -31,11 +31,10 @@ enum Method {
 impl KeyHasher {
     /// The hash of that kind with that seed.
     ///
-    /// The keyed hash makes its secret of all 16 bytes. Of the others each takes what its own
-    /// seed has room for from the beginning, as little-endian words: 4 bytes (murmur3-32,
-    /// murmur3-128, leveldb), 8 or 16 (siphash-1-3, seahash, spooky). With 16 zeros it is the hash
-    /// as other programs compute it with the seed 0, or with none; LevelDB's filters have
-    /// [`crate::LEVELDB_SEED`].
+    /// The keyed hash derives its secret from all 16 bytes. Each other hash takes the first bytes
+    /// that fit its own seed, as little-endian words: 4 bytes (murmur3-32, murmur3-128, leveldb), 8
+    /// or 16 (siphash-1-3, seahash, spooky). With 16 zeros it equals the hash of other programs
+    /// with the seed 0, or with none; LevelDB's filters have [`crate::LEVELDB_SEED`].
     ///
     /// # Errors
     /// [`HashError::NotBuilt`] where the kind's feature is off.
@@ -45,12 +44,12 @@ impl KeyHasher {
         }
         let function = function(kind).ok_or(HashError::NotBuilt { kind })?;
         let seed = u128::from_le_bytes(seed);
-        Ok(KeyHasher { kind, method: Method::Seeded { function, seed } })
+        Ok(KeyHasher { kind, method: HashMethod::Seeded { function, seed } })
     }
 
     /// The keyed hash under a secret that is there already.
     pub fn keyed(secret: HashSecret) -> KeyHasher {
-        KeyHasher { kind: HashKind::Keyed, method: Method::Keyed(secret) }
+        KeyHasher { kind: HashKind::Keyed, method: HashMethod::Keyed(secret) }
     }
 
     /// The hash of that kind for one use of a store, with the seed of that use.
@@ -65,7 +64,7 @@ impl KeyHasher {
         KeyHasher::new(kind, domain.seed(store_seed))
     }
 
-    /// Which hash it is.
+    /// Kind of the hash.
     pub fn kind(&self) -> HashKind {
         self.kind
     }
@@ -74,8 +73,8 @@ impl KeyHasher {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         match &self.method {
-            Method::Keyed(secret) => hash_key(secret, key),
-            Method::Seeded { function, seed } => function(*seed, key),
+            HashMethod::Keyed(secret) => hash_key(secret, key),
+            HashMethod::Seeded { function, seed } => function(*seed, key),
         }
     }
 }
@@ -86,8 +85,8 @@ impl fmt::Debug for KeyHasher {
     }
 }
 
-/// The hash of one key, where there are no more: as [`KeyHasher::new`] and [`KeyHasher::hash`],
-/// which keeps what the keyed hash makes of its seed.
+/// Hash of one single key: as [`KeyHasher::new`] and [`KeyHasher::hash`],
+/// without keeping the derived secret.
 ///
 /// # Errors
 /// [`HashError::NotBuilt`] where the kind's feature is off.

@@ -1,29 +1,29 @@
 //! The keyed 64-bit hash that every filter, and every hash index in a block, is built on.
 //!
-//! The algorithm is that of rapidhash version 3, chosen because it is the fastest at the lengths
-//! keys have and passes SMHasher3. Its eight constants are not the published ones but come from
-//! the store's own 128-bit seed: with public constants anybody can construct keys that collide
-//! whatever the seed is, with secret ones nobody outside can construct keys that hit a filter.
+//! The algorithm is that of rapidhash version 3, because it is the fastest at usual key lengths
+//! and passes SMHasher3. Its eight constants are not the published ones but come from
+//! the store's own 128-bit seed. With public constants an attacker can construct keys that collide
+//! under every seed. With secret ones no outsider can construct keys that hit a filter.
 //!
-//! FORMAT: stored filters hold the result, so for one seed it is the same on every platform and
-//! for ever; a change is a new hash kind. `docs/formats/filter.md` has it step by step.
+//! FORMAT: stored filters hold the result, so one seed has the same result on every platform and
+//! for ever. A change is a new hash kind. `docs/formats/filter.md` has the steps.
 
-use crate::siphash::siphash_2_4;
+use crate::hash::siphash::siphash_2_4;
 use std::fmt;
 
 /// FORMAT: the number by which filters and tables name [`hash_key`].
 pub const KEYED_HASH_KIND: u8 = 1;
 
-/// How many key bytes one turn of the wide loop takes: seven lanes of sixteen.
+/// Number of key bytes in one turn of the wide loop: seven lanes of sixteen.
 const BLOCK_BYTES: usize = 112;
 
-/// What [`hash_key`] is keyed with: all of the hash's constants, made of a 128-bit seed.
+/// Secret of [`hash_key`]: all constants of the hash, derived from a 128-bit seed.
 ///
-/// Whoever knows it can construct keys that collide, so it is never printed and belongs only in
-/// files that are as private as the data.
+/// A program that knows it can construct keys that collide. So it is never printed and belongs only
+/// in files that are as private as the data.
 #[derive(Clone, Copy)]
 pub struct HashSecret {
-    /// What the state begins with, already mixed with two of the constants.
+    /// Initial state, already mixed with two of the constants.
     start: u64,
     constants: [u64; 8],
 }
@@ -32,8 +32,8 @@ impl HashSecret {
     /// Derives the secret of a store from its random seed.
     ///
     /// Every 128-bit seed is good. Word `n` is the SipHash-2-4, keyed with the seed, of twelve
-    /// fixed bytes and the number `n`; constants too far from balanced, or too near an earlier
-    /// one, are passed over.
+    /// fixed bytes and the number `n`. Constants that are unbalanced, or too near an earlier
+    /// one, are skipped.
     pub fn from_seed(seed: [u8; 16]) -> HashSecret {
         let mut words = (0u32..).map(|number| {
             let mut message = *b"umbel hash 1....";
@@ -66,7 +66,7 @@ impl fmt::Debug for HashSecret {
     }
 }
 
-/// Multiplication loses what meets long runs of zeros, so constants have about as many ones as
+/// Multiplication loses information at long runs of zeros. So constants have about as many ones as
 /// zeros and differ from each other in at least sixteen bits.
 fn is_fit(candidate: u64, earlier: &[u64]) -> bool {
     (24..=40).contains(&candidate.count_ones())
@@ -117,20 +117,20 @@ fn hash_long(secret: &HashSecret, key: &[u8], last: &[u8; 16]) -> u64 {
     finish(secret, state, word(last, 0) ^ length, word(last, 8), length)
 }
 
-/// Takes whole blocks off `key` as long as something is left behind them; returns the joined
-/// lanes and what is left.
+/// Takes whole blocks off `key` as long as some bytes remain; returns the joined
+/// lanes and the rest.
 fn hash_blocks<'k>(secret: &HashSecret, key: &'k [u8]) -> (u64, &'k [u8]) {
     let mut lanes = [secret.start; 7];
     let mut rest = key;
-    while let Some((block, behind)) = rest.split_first_chunk::<BLOCK_BYTES>() {
-        if behind.is_empty() {
+    while let Some((block, after)) = rest.split_first_chunk::<BLOCK_BYTES>() {
+        if after.is_empty() {
             break;
         }
         for (index, lane) in lanes.iter_mut().enumerate() {
             let at = index * 16;
             *lane = fold(word(block, at) ^ secret.constants[index], word(block, at + 8) ^ *lane);
         }
-        rest = behind;
+        rest = after;
     }
     (lanes.iter().fold(0, |joined, lane| joined ^ lane), rest)
 }
@@ -212,10 +212,10 @@ mod tests {
         }
     }
 
-    /// Why the constants are secret: where a word of a key meets one of them and equals it, the
-    /// product is zero, and all that was hashed before is forgotten, whatever the seed.
+    /// Reason for secret constants: where a word of a key equals a constant, the product is
+    /// zero, and the hash forgets all earlier words, whatever the seed.
     #[test]
-    fn keys_made_to_collide_do_not() {
+    fn colliding_keys_of_rapidhash_do_not_collide() {
         for (length, at, constant) in
             [(32, 0, 2), (48, 0, 2), (48, 16, 2), (64, 16, 2), (64, 32, 1)]
         {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_fit_and_seeds_apart() {
+    fn constants_are_valid_and_seeds_differ() {
         for seed in 0..2_000u128 {
             let secret = HashSecret::from_seed(seed.to_le_bytes());
             for (index, constant) in secret.constants.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! SipHash (Aumasson and Bernstein, INDOCRYPT 2012): with 2 and 4 rounds the pseudorandom function
-//! that makes secrets of a seed, with 1 and 3 the hash for those who want one of keys.
+//! SipHash (Aumasson and Bernstein, INDOCRYPT 2012). With 2 and 4 rounds it is the pseudorandom
+//! function that derives secrets from a seed; with 1 and 3 it is a hash of keys.
 
 /// The 64-bit SipHash-2-4 of `message` under `key`.
 pub(crate) fn siphash_2_4(key: [u8; 16], message: [u8; 16]) -> u64 {
@@ -20,7 +20,7 @@ fn siphash<const EACH: u32, const LAST: u32>(key: u128, message: &[u8]) -> u64 {
         k1 ^ 0x7465_6462_7974_6573,
     ];
     let (blocks, rest) = message.as_chunks::<8>();
-    // The closing block holds what is left and, in its highest byte, the message's length.
+    // The closing block holds the rest and, in its highest byte, the message's length.
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     last[7] = message.len() as u8;
@@ -59,7 +59,7 @@ mod tests {
 
     /// From the table published with SipHash: the key counts 0..16 and so does the message.
     #[test]
-    fn the_published_vector_comes_out() {
+    fn published_vector_matches() {
         let counting: [u8; 16] = std::array::from_fn(|index| index as u8);
         assert_eq!(siphash_2_4(counting, counting), 0x3f2a_cc7f_57c2_9bdb);
     }

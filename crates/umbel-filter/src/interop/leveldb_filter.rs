@@ -1,14 +1,14 @@
-//! Filters as LevelDB stores them: the bits, and behind them one byte with the number of probes.
+//! Filters as LevelDB stores them: the bits, and after them one byte with the number of probes.
 //!
 //! They are standard Bloom filters with [`Probing::LevelDb`] of LevelDB's 32-bit hash, widened by
 //! [`crate::widen_hash`].
 
-use crate::encoding::{FilterError, HEADER_BYTES, VERSION};
-use crate::filter_view::FilterView;
-use crate::header::{FilterHeader, malformed};
-use crate::kind::FilterKind;
-use crate::probing::Probing;
-use crate::standard::LEVELDB_MOST_PROBES;
+use crate::bloom_kinds::standard::LEVELDB_PROBES_MAX;
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::{FilterError, HEADER_BYTES, VERSION};
+use crate::format::filter_header::{FilterHeader, malformed};
+use crate::format::filter_kind::FilterKind;
+use crate::probe::probing::Probing;
 
 /// The number of LevelDB's hash.
 const LEVELDB_HASH_KIND: u8 = 13;
@@ -20,7 +20,7 @@ pub const LEVELDB_SEED: [u8; 16] = [0x34, 0x1d, 0x9f, 0xbc, 0, 0, 0, 0, 0, 0, 0,
 /// The filter as a filter block of LevelDB holds it; `None` where it is not a standard Bloom filter
 /// with LevelDB's probing of LevelDB's hash.
 ///
-/// The hashes must have been made with [`LEVELDB_SEED`], which a filter does not tell. With whole
+/// The hashes must have been made with [`LEVELDB_SEED`], which a filter does not record. With whole
 /// bits per key, and with the widened hashes of the same keys, these are LevelDB's own bytes.
 pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
     let (header, payload) = filter.parts()?;
@@ -30,8 +30,8 @@ pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
     is_leveldb.then(|| [payload, &[header.probes]].concat())
 }
 
-/// The encoded filter of what a filter block of LevelDB holds for one block. LevelDB does not store
-/// the number of keys: it becomes what the set bits speak of. Keys are asked for with hashes made
+/// Encoded filter from the filter block of LevelDB for one block. LevelDB does not store
+/// the number of keys, so it is estimated from the set bits. Probes need hashes made
 /// with [`LEVELDB_SEED`].
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub fn from_leveldb(bytes: &[u8]) -> Result<Vec<u8>, FilterError> {
         return Err(malformed("a filter of LevelDB has at least two bytes"));
     };
     let (kind, hash_kind) = (FilterKind::Standard, LEVELDB_HASH_KIND);
-    if !(1..=LEVELDB_MOST_PROBES).contains(&probes) {
+    if !(1..=LEVELDB_PROBES_MAX).contains(&probes) {
         return Err(FilterError::Unknown { kind: kind.number(), version: VERSION, hash_kind });
     }
     let header = FilterHeader {
@@ -54,7 +54,7 @@ pub fn from_leveldb(bytes: &[u8]) -> Result<Vec<u8>, FilterError> {
         seed_id: 0,
         detail: Probing::LevelDb.number(),
     };
-    // A full filter speaks of infinitely many keys: the conversion keeps to the largest number.
+    // A full filter estimates infinitely many keys: the conversion saturates.
     let keys = FilterView::from_parts(header, payload)?.estimated_keys().round() as u64;
     let mut filter = Vec::with_capacity(HEADER_BYTES + payload.len());
     filter.extend_from_slice(&FilterHeader { keys, ..header }.to_bytes());

@@ -2,22 +2,21 @@
 //!
 //! Parquet hashes the plain encoding of a value (of byte arrays without their length) with XXH64
 //! and the seed 0: hash kind 3. Its specification gives a size for a rate, `-8n / ln(1 - p^(1/8))`
-//! bits, that supposes equally many keys in each block and so delivers 1.5 % where 1 % was asked
-//! for;
-//! [`crate::FilterSize::Rate`] counts how the blocks really fill.
+//! bits, that supposes equally many keys in each block and so delivers 1.5 % for a requested 1 %.
+//! [`crate::FilterSize::Rate`] counts the real distribution over the blocks.
 
-use crate::encoding::HEADER_BYTES;
-use crate::filter_view::FilterView;
-use crate::header::FilterHeader;
-use crate::kind::FilterKind;
-use crate::split_lanes::{BLOCK_BYTES, LANES};
-use crate::thrift::{I32, Reader, STRUCT, put_signed};
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::HEADER_BYTES;
+use crate::format::filter_header::FilterHeader;
+use crate::format::filter_kind::FilterKind;
+use crate::interop::thrift::{I32, STRUCT, ThriftReader, put_signed};
+use crate::probe::split_block_lanes::{BLOCK_BYTES, LANES};
 use std::fmt;
 
 /// The number of XXH64, the only hash that Parquet's filters have.
 pub const PARQUET_HASH_KIND: u8 = 3;
 
-/// Why bytes are no Bloom filter of Parquet, or a filter cannot become one.
+/// Errors of converting a filter of Parquet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParquetError {
@@ -35,14 +34,14 @@ pub enum ParquetError {
     TooLarge,
     /// The header is cut off or no Thrift.
     Header,
-    /// An algorithm, a hash or a compression of a later Parquet: every key is to be answered with
+    /// An algorithm, a hash or a compression of a later Parquet: every key must be answered with
     /// "maybe".
     Unknown,
     /// A number of bytes that makes no whole blocks, or more than there are.
     Length {
-        /// What the header says.
+        /// Length in the header.
         given: i64,
-        /// How many bytes are behind the header.
+        /// Number of bytes that are after the header.
         left: usize,
     },
 }
@@ -51,10 +50,10 @@ impl fmt::Display for ParquetError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ParquetError::Kind { kind: Some(kind) } => {
-                write!(formatter, "a {kind} filter is none of Parquet's, only a split-block one is")
+                write!(formatter, "a {kind} filter has no Parquet form, only a split-block one has")
             }
             ParquetError::Kind { kind: None } => {
-                formatter.write_str("there is no filter that Parquet could have")
+                formatter.write_str("an empty filter has no Parquet form")
             }
             ParquetError::HashKind { hash_kind } => {
                 write!(formatter, "Parquet's filters are of hash 3 (XXH64), this is of {hash_kind}")
@@ -108,12 +107,12 @@ pub fn to_parquet(filter: &FilterView<'_>) -> Result<Vec<u8>, ParquetError> {
 }
 
 /// The encoded filter of a Parquet Bloom filter at the beginning of `bytes`, and how many bytes
-/// that took. Parquet does not store the number of keys: it becomes what the set bits speak of.
+/// that took. Parquet does not store the number of keys, so it is estimated from the set bits.
 ///
 /// # Errors
-/// What is wrong with the bytes; nothing is allocated before their length is known to be there.
+/// Malformed bytes; nothing is allocated before their length is known to be there.
 pub fn from_parquet(bytes: &[u8]) -> Result<(Vec<u8>, usize), ParquetError> {
-    let mut reader = Reader { rest: bytes };
+    let mut reader = ThriftReader { rest: bytes };
     let length = read_header(&mut reader)?;
     let left = reader.rest.len();
     let wrong = ParquetError::Length { given: length, left };
@@ -139,8 +138,8 @@ pub fn from_parquet(bytes: &[u8]) -> Result<(Vec<u8>, usize), ParquetError> {
     Ok((filter, bytes.len() - left + whole))
 }
 
-/// Reads the Thrift header: the number of bytes behind it.
-fn read_header(reader: &mut Reader<'_>) -> Result<i64, ParquetError> {
+/// Reads the Thrift header: the number of bytes after it.
+fn read_header(reader: &mut ThriftReader<'_>) -> Result<i64, ParquetError> {
     let mut length = None;
     let mut chosen = [false; 3];
     let mut last = 0;
@@ -161,7 +160,7 @@ fn read_header(reader: &mut Reader<'_>) -> Result<i64, ParquetError> {
 }
 
 /// Whether a union is of its first alternative, the only one that Parquet has so far.
-fn is_first_choice(reader: &mut Reader<'_>) -> Option<bool> {
+fn is_first_choice(reader: &mut ThriftReader<'_>) -> Option<bool> {
     let mut is_first = false;
     let mut last = 0;
     while let Some((id, kind)) = reader.field(last)? {

@@ -1,8 +1,8 @@
 //! As much of Thrift's compact protocol as the header of a Parquet Bloom filter needs.
 //!
-//! Nothing here allocates, and every length is checked against what is left of the input.
+//! This code does not allocate, and checks every length against the rest of the input.
 
-/// How deep structures may lie in each other.
+/// Maximum depth of nested structures.
 const DEPTH: u32 = 16;
 
 /// FORMAT: the numbers of the types in field headers.
@@ -11,11 +11,11 @@ pub(crate) const STRUCT: u8 = 12;
 
 /// Takes values off the front of an input; `None` where it ends early or contradicts itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ThriftReader<'a> {
     pub(crate) rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl ThriftReader<'_> {
     fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -101,8 +101,8 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Goes past `count` elements, each a value of each of `kinds`; every value takes a byte at
-    /// least, so that no count keeps the loop going for long.
+    /// Skips `count` elements, each with a value of each of `kinds`. Every value takes at least one
+    /// byte, so that no count causes a long loop.
     fn skip_many(&mut self, count: u64, kinds: &[u8], depth: u32) -> Option<()> {
         for _ in 0..count {
             for kind in kinds {
@@ -135,24 +135,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         for value in [0, 1, -1, 63, 64, -64, -65, 1 << 31, i64::MAX, i64::MIN] {
             let mut bytes = vec![];
             put_signed(&mut bytes, value);
-            let mut reader = Reader { rest: &bytes };
+            let mut reader = ThriftReader { rest: &bytes };
             assert_eq!((reader.signed(), reader.rest.len()), (Some(value), 0));
             let cut = bytes.len() - 1;
-            assert_eq!(Reader { rest: &bytes[..cut] }.signed(), None);
+            assert_eq!(ThriftReader { rest: &bytes[..cut] }.signed(), None);
         }
-        assert_eq!(Reader { rest: &[255; 9] }.signed(), None);
+        assert_eq!(ThriftReader { rest: &[255; 9] }.signed(), None);
         assert_eq!(
-            Reader { rest: &[255, 255, 255, 255, 255, 255, 255, 255, 255, 2] }.signed(),
+            ThriftReader { rest: &[255, 255, 255, 255, 255, 255, 255, 255, 255, 2] }.signed(),
             None
         );
     }
 
     #[test]
-    fn every_type_is_skipped_and_hostile_lengths_are_not_believed() {
+    fn every_type_is_skipped_and_false_lengths_are_refused() {
         for (kind, bytes) in [
             (1, &[][..]),
             (3, &[9][..]),
@@ -166,18 +166,22 @@ mod tests {
             (STRUCT, &[0x15, 4, 0x1c, 0, 0][..]),
             (STRUCT, &[0x05, 200, 1, 4, 0][..]),
         ] {
-            let mut reader = Reader { rest: bytes };
+            let mut reader = ThriftReader { rest: bytes };
             assert_eq!((reader.skip(kind), reader.rest.len()), (Some(()), 0), "{kind}");
             for cut in 0..bytes.len() {
-                assert_eq!(Reader { rest: &bytes[..cut] }.skip(kind), None, "{kind} to {cut}");
+                assert_eq!(
+                    ThriftReader { rest: &bytes[..cut] }.skip(kind),
+                    None,
+                    "{kind} to {cut}"
+                );
             }
         }
         let huge = [255, 255, 255, 255, 255, 255, 255, 255, 127];
         for kind in [8, 11] {
-            assert_eq!(Reader { rest: &huge }.skip(kind), None);
+            assert_eq!(ThriftReader { rest: &huge }.skip(kind), None);
         }
-        assert_eq!(Reader { rest: &[0xf3, 255, 255, 255, 255, 15] }.skip(9), None);
-        assert_eq!(Reader { rest: &[0x1c; 1000] }.skip(STRUCT), None);
-        assert_eq!(Reader { rest: &[0; 9] }.skip(13), None);
+        assert_eq!(ThriftReader { rest: &[0xf3, 255, 255, 255, 255, 15] }.skip(9), None);
+        assert_eq!(ThriftReader { rest: &[0x1c; 1000] }.skip(STRUCT), None);
+        assert_eq!(ThriftReader { rest: &[0; 9] }.skip(13), None);
     }
 }

@@ -1,14 +1,14 @@
-//! Tries the laws of extractors on sample keys: for the tests of whoever writes one.
+//! Tries the laws of extractors on sample keys: for the tests of a caller that writes one.
 
-use crate::prefix::encoding::MAX_EXTRACTOR_NAME_BYTES;
-use crate::prefix::extractor::PrefixExtractor;
+use crate::prefix::prefix_encoding::MAX_EXTRACTOR_NAME_BYTES;
+use crate::prefix::prefix_extractor::PrefixExtractor;
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// A law of [`PrefixExtractor`] that does not hold, and the key at which it fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokenLaw {
-    /// Which law, 1 to 4.
+pub struct LawViolation {
+    /// Number of the law, 1 to 4.
     pub law: u8,
     /// The law as a plain sentence without its full stop.
     pub sentence: &'static str,
@@ -16,7 +16,7 @@ pub struct BrokenLaw {
     pub key: Vec<u8>,
 }
 
-impl fmt::Display for BrokenLaw {
+impl fmt::Display for LawViolation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "law {} of prefix extractors is broken: ", self.law)?;
         write!(
@@ -28,9 +28,9 @@ impl fmt::Display for BrokenLaw {
     }
 }
 
-impl std::error::Error for BrokenLaw {}
+impl std::error::Error for LawViolation {}
 
-/// Whether the laws hold for these keys, and for all beginnings of them as what is searched for.
+/// Checks the laws for these keys, and for all their beginnings as searched prefixes.
 ///
 /// Good samples have keys that are shorter than a prefix, keys that begin alike and part later, and
 /// keys without a prefix. Takes time in proportion to the bytes of all keys times the keys that
@@ -38,10 +38,10 @@ impl std::error::Error for BrokenLaw {}
 ///
 /// # Errors
 /// The first law that is broken.
-pub fn check_laws(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), BrokenLaw> {
+pub fn check_laws(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), LawViolation> {
     let name = extractor.name();
     if !(1..=MAX_EXTRACTOR_NAME_BYTES).contains(&name.len()) || extractor.name() != name {
-        return broken(4, "the name is 1 to 255 bytes and always the same", name.as_bytes());
+        return violation(4, "the name is 1 to 255 bytes and always the same", name.as_bytes());
     }
     let mut keys = keys.to_vec();
     keys.sort_unstable();
@@ -53,27 +53,27 @@ pub fn check_laws(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<()
         if prefix.is_some_and(|prefix| !key.starts_with(prefix))
             || extractor.prefix(&copy[1..=key.len()]) != prefix
         {
-            return broken(1, "a prefix is a beginning of its key and depends on it alone", key);
+            return violation(1, "a prefix is a beginning of its key and depends on it alone", key);
         }
     }
-    together(extractor, &keys)?;
+    check_contiguity(extractor, &keys)?;
     for key in &keys {
         for end in 0..=key.len() {
-            shared(extractor, &keys, &key[..end])?;
+            check_shared(extractor, &keys, &key[..end])?;
         }
     }
     Ok(())
 }
 
 /// Law 2: no prefix comes back after another one.
-fn together(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), BrokenLaw> {
+fn check_contiguity(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), LawViolation> {
     let mut done: BTreeSet<&[u8]> = BTreeSet::new();
     let mut previous = None;
     for key in keys {
         let prefix = extractor.prefix(key);
         if prefix != previous {
             if prefix.is_some_and(|prefix| done.contains(prefix)) {
-                return broken(2, "keys of one prefix stand together", key);
+                return violation(2, "keys of one prefix stand together", key);
             }
             done.extend(prefix);
         }
@@ -83,19 +83,23 @@ fn together(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), Brok
 }
 
 /// Law 3 for one beginning.
-fn shared(extractor: &impl PrefixExtractor, keys: &[&[u8]], start: &[u8]) -> Result<(), BrokenLaw> {
+fn check_shared(
+    extractor: &impl PrefixExtractor,
+    keys: &[&[u8]],
+    start: &[u8],
+) -> Result<(), LawViolation> {
     let Some(shared) = extractor.shared(start) else {
         return Ok(());
     };
     let first = keys.partition_point(|key| *key < start);
     for key in keys[first..].iter().take_while(|key| key.starts_with(start)) {
         if extractor.prefix(key) != Some(shared) {
-            return broken(3, "all keys that begin alike have the shared prefix", start);
+            return violation(3, "all keys that begin alike have the shared prefix", start);
         }
     }
     Ok(())
 }
 
-fn broken(law: u8, sentence: &'static str, key: &[u8]) -> Result<(), BrokenLaw> {
-    Err(BrokenLaw { law, sentence, key: key.to_vec() })
+fn violation(law: u8, sentence: &'static str, key: &[u8]) -> Result<(), LawViolation> {
+    Err(LawViolation { law, sentence, key: key.to_vec() })
 }

@@ -1,10 +1,10 @@
 //! Builds a prefix filter of a table's keys.
 
-use crate::builder::BloomBuilder;
-use crate::prefix::encoding::{MAX_EXTRACTOR_NAME_BYTES, wrap};
-use crate::prefix::extractor::PrefixExtractor;
-use crate::prefix::hasher::PrefixHasher;
-use crate::prefix::rule::PrefixRuleError;
+use crate::bloom::bloom_builder::BloomBuilder;
+use crate::prefix::prefix_encoding::{MAX_EXTRACTOR_NAME_BYTES, encode};
+use crate::prefix::prefix_extractor::PrefixExtractor;
+use crate::prefix::prefix_hasher::PrefixHasher;
+use crate::prefix::prefix_rule::PrefixRuleError;
 
 /// FORMAT: where a filter's header names its hash.
 pub(super) const HASH_KIND_AT: usize = 6;
@@ -20,7 +20,7 @@ pub struct PrefixFilterBuilder<E> {
 }
 
 impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
-    /// A builder of the filter of what `extractor` cuts.
+    /// A builder of the filter of the prefixes that `extractor` cuts.
     ///
     /// # Errors
     /// [`PrefixRuleError::Name`] where the extractor's name is empty or longer than 255 bytes.
@@ -47,7 +47,7 @@ impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
         }
     }
 
-    /// How many prefixes were added.
+    /// Number of prefixes added.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -75,7 +75,7 @@ impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
         let mut inner = if self.hashes.is_empty() { Vec::new() } else { build(&self.hashes) };
         if let Some(hash_kind) = inner.get_mut(HASH_KIND_AT) {
             *hash_kind = self.hasher.kind().number();
-            return wrap(self.extractor.name(), &inner);
+            return encode(self.extractor.name(), &inner);
         }
         Vec::new()
     }

@@ -1,13 +1,13 @@
 //! The hash of prefixes, which is never that of whole keys.
 
-use crate::hash_domain::HashDomain;
-use crate::hash_kind::{HashError, HashKind};
-use crate::key_hasher::KeyHasher;
+use crate::hash::hash_domain::HashDomain;
+use crate::hash::hash_kind::{HashError, HashKind};
+use crate::hash::key_hasher::KeyHasher;
 
 /// Hashes prefixes under a seed of their own.
 ///
-/// A filter may hold whole keys and prefixes both, and a prefix can be a key: with one seed for
-/// both, a key that is there would vouch for a prefix that is not.
+/// A filter may hold both whole keys and prefixes, and a prefix can be a key. With one seed for
+/// both, a present key would make an absent prefix pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixHasher {
     hasher: KeyHasher,
@@ -23,7 +23,7 @@ impl PrefixHasher {
         Ok(PrefixHasher { hasher })
     }
 
-    /// Which hash it is.
+    /// Kind of the hash.
     pub fn kind(&self) -> HashKind {
         self.hasher.kind()
     }

@@ -1,6 +1,6 @@
 //! The rules that are built in, by name.
 
-use crate::prefix::extractor::PrefixExtractor;
+use crate::prefix::prefix_extractor::PrefixExtractor;
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,23 +26,23 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPrefix {
     name: String,
-    rule: Rule,
+    rule: RuleKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Rule {
+enum RuleKind {
     Fixed(usize),
     Capped(usize),
     Until { separator: u8, occurrence: usize },
 }
 
 impl KeyPrefix {
-    /// The first `bytes` bytes of keys that have so many.
+    /// The first `bytes` bytes of keys that are at least as long.
     ///
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `bytes` is not 1 to 65,536.
     pub fn fixed(bytes: usize) -> Result<KeyPrefix, PrefixRuleError> {
-        KeyPrefix::new(Rule::Fixed(bytes))
+        KeyPrefix::new(RuleKind::Fixed(bytes))
     }
 
     /// The first `bytes` bytes of a key, or the whole key where it is shorter.
@@ -50,7 +50,7 @@ impl KeyPrefix {
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `bytes` is not 1 to 65,536.
     pub fn capped(bytes: usize) -> Result<KeyPrefix, PrefixRuleError> {
-        KeyPrefix::new(Rule::Capped(bytes))
+        KeyPrefix::new(RuleKind::Capped(bytes))
     }
 
     /// All up to the occurrence of that number of `separator`, counted from 1, with it.
@@ -58,12 +58,13 @@ impl KeyPrefix {
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `occurrence` is not 1 to 65,536.
     pub fn until(separator: u8, occurrence: usize) -> Result<KeyPrefix, PrefixRuleError> {
-        KeyPrefix::new(Rule::Until { separator, occurrence })
+        KeyPrefix::new(RuleKind::Until { separator, occurrence })
     }
 
-    fn new(rule: Rule) -> Result<KeyPrefix, PrefixRuleError> {
-        let (Rule::Fixed(number) | Rule::Capped(number) | Rule::Until { occurrence: number, .. }) =
-            rule;
+    fn new(rule: RuleKind) -> Result<KeyPrefix, PrefixRuleError> {
+        let (RuleKind::Fixed(number)
+        | RuleKind::Capped(number)
+        | RuleKind::Until { occurrence: number, .. }) = rule;
         if !(1..=MAX_NUMBER).contains(&number) {
             return Err(PrefixRuleError::NotInRange { number });
         }
@@ -71,15 +72,15 @@ impl KeyPrefix {
     }
 }
 
-/// The longest key there is has so many bytes; no rule needs more.
+/// Length of the longest key; no rule needs more.
 const MAX_NUMBER: usize = 65_536;
 
 /// FORMAT: the one name of a rule, as it stands in filters.
-fn name(rule: Rule) -> String {
+fn name(rule: RuleKind) -> String {
     match rule {
-        Rule::Fixed(bytes) => format!("fixed:{bytes}"),
-        Rule::Capped(bytes) => format!("capped:{bytes}"),
-        Rule::Until { separator, occurrence } => {
+        RuleKind::Fixed(bytes) => format!("fixed:{bytes}"),
+        RuleKind::Capped(bytes) => format!("capped:{bytes}"),
+        RuleKind::Until { separator, occurrence } => {
             let separator = if separator.is_ascii_graphic() {
                 char::from(separator).to_string()
             } else {
@@ -100,9 +101,9 @@ impl PrefixExtractor for KeyPrefix {
 
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         match self.rule {
-            Rule::Fixed(bytes) => key.get(..bytes),
-            Rule::Capped(bytes) => Some(&key[..bytes.min(key.len())]),
-            Rule::Until { separator, occurrence } => {
+            RuleKind::Fixed(bytes) => key.get(..bytes),
+            RuleKind::Capped(bytes) => Some(&key[..bytes.min(key.len())]),
+            RuleKind::Until { separator, occurrence } => {
                 let found = |(_, byte): &(usize, &u8)| **byte == separator;
                 let (last, _) = key.iter().enumerate().filter(found).nth(occurrence - 1)?;
                 Some(&key[..=last])
@@ -113,8 +114,8 @@ impl PrefixExtractor for KeyPrefix {
     fn shared<'k>(&self, start: &'k [u8]) -> Option<&'k [u8]> {
         match self.rule {
             // A shorter start begins keys that are cut later than it ends.
-            Rule::Fixed(bytes) | Rule::Capped(bytes) => start.get(..bytes),
-            Rule::Until { .. } => self.prefix(start),
+            RuleKind::Fixed(bytes) | RuleKind::Capped(bytes) => start.get(..bytes),
+            RuleKind::Until { .. } => self.prefix(start),
         }
     }
 }
@@ -152,7 +153,7 @@ impl FromStr for KeyPrefix {
     }
 }
 
-/// The separator that `text` begins with, and what is behind it.
+/// The separator at the start of `text`, and the text after it.
 fn separator(text: &str) -> Option<(u8, &str)> {
     let digits = text.strip_prefix("0x").and_then(|rest| rest.split_at_checked(2));
     if let Some((digits, rest)) = digits
@@ -165,7 +166,7 @@ fn separator(text: &str) -> Option<(u8, &str)> {
     Some((first, &text[1..]))
 }
 
-/// Why there is no such rule.
+/// Errors of a prefix rule's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefixRuleError {
@@ -181,7 +182,7 @@ pub enum PrefixRuleError {
     },
     /// A rule that is not built in has a name that a filter cannot carry.
     Name {
-        /// How many bytes the name has.
+        /// Number of bytes the name has.
         bytes: usize,
     },
 }

@@ -1,21 +1,21 @@
 //! A prefix filter read where its encoded bytes lie.
 
-use crate::encoding::FilterError;
-use crate::filter_view::FilterView;
-use crate::prefix::builder::HASH_KIND_AT;
-use crate::prefix::encoding::{Wrapped, unwrap};
-use crate::prefix::extractor::PrefixExtractor;
-use crate::prefix::hasher::PrefixHasher;
+use crate::filter::filter_view::FilterView;
+use crate::format::bloom_header::FilterError;
+use crate::prefix::prefix_builder::HASH_KIND_AT;
+use crate::prefix::prefix_encoding::{PrefixHeader, decode};
+use crate::prefix::prefix_extractor::PrefixExtractor;
+use crate::prefix::prefix_hasher::PrefixHasher;
 
-/// What encoded bytes turned out to be.
+/// Result of parsing encoded bytes.
 #[derive(Clone, Copy, Debug)]
-pub enum ParsedPrefix<'a> {
-    /// A prefix filter to ask.
+pub enum ParsedPrefixFilter<'a> {
+    /// A prefix filter to probe.
     Filter(PrefixFilterView<'a>),
     /// No filter, or one of an unknown version, or around one of an unknown kind: every prefix may
     /// be there.
     Maybe,
-    /// Damaged bytes. To go on with "maybe" is safe; to say nothing about it is not.
+    /// Damaged bytes. To continue with "maybe" is safe, but report the damage.
     Malformed(FilterError),
 }
 
@@ -30,16 +30,16 @@ pub struct PrefixFilterView<'a> {
 impl<'a> PrefixFilterView<'a> {
     /// Reads the header and the inner filter's, and checks everything that can be checked without
     /// the keys.
-    pub fn parse(bytes: &'a [u8]) -> ParsedPrefix<'a> {
-        match unwrap(bytes) {
-            Ok(Wrapped::Version1 { name, inner }) => match FilterView::parse_known(inner) {
-                Ok(filter) => ParsedPrefix::Filter(PrefixFilterView { name, inner, filter }),
-                Err(error) if error.means_maybe() => ParsedPrefix::Maybe,
-                Err(error) => ParsedPrefix::Malformed(error),
+    pub fn parse(bytes: &'a [u8]) -> ParsedPrefixFilter<'a> {
+        match decode(bytes) {
+            Ok(PrefixHeader::Version1 { name, inner }) => match FilterView::parse_known(inner) {
+                Ok(filter) => ParsedPrefixFilter::Filter(PrefixFilterView { name, inner, filter }),
+                Err(error) if error.means_maybe() => ParsedPrefixFilter::Maybe,
+                Err(error) => ParsedPrefixFilter::Malformed(error),
             },
-            Ok(Wrapped::Newer) => ParsedPrefix::Maybe,
-            Err(error) if error.means_maybe() => ParsedPrefix::Maybe,
-            Err(error) => ParsedPrefix::Malformed(error),
+            Ok(PrefixHeader::NewerVersion) => ParsedPrefixFilter::Maybe,
+            Err(error) if error.means_maybe() => ParsedPrefixFilter::Maybe,
+            Err(error) => ParsedPrefixFilter::Malformed(error),
         }
     }
 
@@ -53,22 +53,22 @@ impl<'a> PrefixFilterView<'a> {
         self.inner
     }
 
-    /// The inner filter, to be asked for a [`PrefixHasher`]'s hashes.
+    /// The inner filter, to be requested a [`PrefixHasher`]'s hashes.
     pub fn filter(&self) -> FilterView<'a> {
         self.filter
     }
 
     /// Whether any key that begins with `start` may have been added: never false if one was.
     ///
-    /// True as well where the filter was cut by another extractor or hashed by another hash, and
-    /// where not all keys that begin so have one prefix.
+    /// True as well where the filter was built with another extractor or hash, and
+    /// where the keys with this beginning have several prefixes.
     pub fn may_contain_start(
         &self,
         extractor: &impl PrefixExtractor,
         hasher: &PrefixHasher,
         start: &[u8],
     ) -> bool {
-        self.ask(extractor, hasher, extractor.shared(start))
+        self.probe(extractor, hasher, extractor.shared(start))
     }
 
     /// Whether `key` may have been added, by its prefix alone: never false if it was. True as well
@@ -79,10 +79,10 @@ impl<'a> PrefixFilterView<'a> {
         hasher: &PrefixHasher,
         key: &[u8],
     ) -> bool {
-        self.ask(extractor, hasher, extractor.prefix(key))
+        self.probe(extractor, hasher, extractor.prefix(key))
     }
 
-    fn ask(
+    fn probe(
         &self,
         extractor: &impl PrefixExtractor,
         hasher: &PrefixHasher,

@@ -1,14 +1,14 @@
 //! The one layout all filters share: which line a hash falls into, and which bits of it.
 //!
 //! FORMAT: a line is 512 bits; bit `b` of a line is bit `b % 64` of its word `b / 64`. The line is
-//! the high half of hash times lines, which is monotonous in the hash: a filter of `m` lines
+//! the high half of hash times lines, which is monotonous in the hash. So a filter of `m` lines
 //! becomes one of `m / f` lines by joining `f` neighbours, for every `f` that divides `m`.
 //!
 //! INVARIANT: within one line the positions depend on the bits below those that chose the line.
-//! They are read from a multiplication that carries low bits upwards; to it, the bits that all
-//! hashes of the line have in common are only an offset.
+//! They come from a multiplication that carries low bits upwards. The common bits of all hashes of
+//! a line are only an offset for it.
 
-use crate::hash::fold;
+use crate::hash::keyed_hash::fold;
 
 /// Bits in a line.
 pub(crate) const LINE_BITS: u64 = 512;
@@ -17,11 +17,11 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// The most probes a filter has.
 pub const MAX_PROBES: u32 = 24;
 
-/// How many positions of nine bits one remix of 64 bits gives.
+/// Number of positions of nine bits from one remix of 64 bits.
 const PROBES_PER_REMIX: u32 = 7;
-/// How many probes a filter has by default: for them there is straight code.
+/// Default number of probes, for which the code has no loop.
 const PROBES_AT_TEN_BITS: u32 = 6;
-/// FORMAT: the multipliers of the remixes: the golden ratio, and the fractions of the square
+/// FORMAT: the multipliers of the remixes are the golden ratio, and the fractions of the square
 /// roots of 3, 7 and 13, which are odd and have their highest bit set.
 pub(crate) const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
@@ -39,11 +39,11 @@ pub(crate) fn line_of(hash: u64, lines: u64) -> u64 {
 
 /// Whether all probes of `hash` find their bit set; `words` is its line.
 ///
-/// Three of four absent keys are refused by the first two probes, so there is one branch behind
-/// these. What follows does not branch before its end: half of a full filter's bits are set, so
-/// that a branch per probe would be mispredicted every other time. It is a call of its own because
-/// otherwise the compiler moves the positions of all probes, which depend on the hash alone, out of
-/// its callers' loops over filters, and makes those pay for them whom two probes had refused.
+/// The first two probes refuse three of four absent keys, so there is one branch after
+/// them. The rest has no branch before its end: half of a full filter's bits are set, so
+/// a branch per probe would be mispredicted every other time. The rest is a separate call.
+/// Otherwise the compiler would compute the positions of all probes ahead of
+/// its callers' loops over filters, even for keys that two probes refuse.
 #[inline(always)]
 pub(crate) fn all_set(hash: u64, probes: u32, words: &impl Words) -> bool {
     let remix = fold(hash, MULTIPLIERS[0]);
@@ -78,7 +78,7 @@ fn probe(words: &impl Words, remix: u64) -> u64 {
     words.word((bit / 64) as usize) >> (bit % 64)
 }
 
-/// The probes behind the second, of which the first remix has the positions in `remix`.
+/// The probes after the second, of which the first remix has the positions in `remix`.
 #[inline(never)]
 fn rest_set(hash: u64, remix: u64, probes: u32, words: &impl Words) -> bool {
     let probe_of = |number: u32| probe(words, remix >> (9 * number));
@@ -138,8 +138,8 @@ pub(crate) fn add(line: &mut [u8; LINE_BYTES], hash: u64, probes: u32) {
     }
 }
 
-/// Joins every `factor` neighbouring lines of `lines` into one by OR; `None` where `factor` does
-/// not divide their number, for then some hashes would fall into a line that lacks their bits.
+/// Joins every `factor` neighbouring lines of `lines` into one by OR. `None` where `factor` does
+/// not divide their number, because some hashes would then lose their bits.
 pub(crate) fn fold_lines(
     lines: impl ExactSizeIterator<Item = Line>,
     factor: u64,
@@ -160,7 +160,7 @@ pub(crate) fn fold_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::designed_rate;
+    use crate::rate::blocked_rate::designed_rate;
 
     #[test]
     fn positions_are_those_of_the_mask() {
@@ -187,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn the_default_number_of_probes_has_the_straight_code() {
-        assert_eq!(crate::rate::probes(10), PROBES_AT_TEN_BITS);
+    fn default_probe_count_equals_the_loop() {
+        assert_eq!(crate::rate::blocked_rate::probes(10), PROBES_AT_TEN_BITS);
     }
 
     #[test]
-    fn folding_wants_a_divisor() {
+    fn folding_needs_a_divisor() {
         let lines = || vec![Line([1, 0, 0, 0, 0, 0, 0, 2]); 12].into_iter();
         assert!(fold_lines(lines(), 0).is_none());
         assert!(fold_lines(lines(), 5).is_none());
@@ -203,7 +203,7 @@ mod tests {
     /// In a filter of 2^32 lines, 256 GiB, 32 bits of the hash have chosen the line; the other 32
     /// must do for the positions. Single lines of such a filter are simulated.
     #[test]
-    fn lines_of_enormous_filters_are_as_good() {
+    fn lines_of_huge_filters_are_uniform() {
         let mut state = 1u64;
         let mut random = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,12 +1,12 @@
-//! Which bits of a standard, or which counters of a counting, Bloom filter belong to a key.
+//! Positions of a key in a standard or a counting Bloom filter.
 
-use crate::hash::fold;
-use crate::widened::narrow_hash;
+use crate::hash::hash_widening::narrow_hash;
+use crate::hash::keyed_hash::fold;
 use std::ops::Range;
 
-/// How the positions of a key are made of its hash.
+/// Derivation of a key's positions from its hash.
 ///
-/// FORMAT: the number stands in byte 28 of a standard Bloom filter.
+/// FORMAT: the number is byte 28 of a standard Bloom filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -17,29 +17,29 @@ pub enum Probing {
     #[default]
     Multiplied = 0,
     /// Enhanced double hashing over 64 bits: from probe to probe a number grows by a step, and the
-    /// step by an increment; all three are of 64 bits and made of the hash. The high bits of the
+    /// step by an increment. All three have 64 bits and come from the hash. The high bits of the
     /// number choose the position.
     ///
     /// With the increments 1, 2, 3 ... that the method is published with, the increments never
     /// reach the high bits, and it would be plain double hashing. In filters of a few hundred bits
     /// the three numbers of different keys meet too often: by a third more false positives at 64.
     Enhanced = 1,
-    /// LevelDB's: a number of 32 bits that grows by itself, rotated right by 17 bits; the position
-    /// is the rest by the number of bits. Only for filters that are exchanged with LevelDB.
+    /// LevelDB's: a number of 32 bits that grows by itself, rotated right by 17 bits. The position
+    /// is the remainder by the number of bits. Only for filters that are exchanged with LevelDB.
     ///
-    /// Its rate is above theory's, by up to a half in tests, and never below `keys / 2^32`: number
-    /// and step are the same 32 bits, and the third probe is the sum of their halves, so that it
-    /// reaches less than 2^18 positions.
+    /// Its rate is above the theoretical one, by up to a half in tests, and never below `keys /
+    /// 2^32`. Number and step are the same 32 bits, and the third probe is the sum of their halves,
+    /// so that it reaches less than 2^18 positions.
     LevelDb = 2,
 }
 
-/// FORMAT: what the hash is multiplied by, and what makes the step and the increment of it.
+/// FORMAT: multiplier of the hash, and multipliers for its step and increment.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = FACTOR;
 const INCREMENT: u64 = 0xbb67_ae85_84ca_a73b;
 
-/// Runs code of which `next` gives the positions of a hash one after the other, without an end: a
-/// copy of it for each probing, so that the probing is looked at once.
+/// Runs code in which `next` gives an endless sequence of positions of the hash: one
+/// copy for each probing, so that the probing is tested only once.
 macro_rules! with_positions {
     ($probing:expr, $hash:expr, $bits:expr, $next:ident => $run:expr) => {
         match $probing {
@@ -75,7 +75,13 @@ impl Probing {
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
-    pub(crate) fn each(self, hash: u64, bits: u64, probes: Range<u8>, mut take: impl FnMut(u64)) {
+    pub(crate) fn for_each_position(
+        self,
+        hash: u64,
+        bits: u64,
+        probes: Range<u8>,
+        mut take: impl FnMut(u64),
+    ) {
         with_positions!(self, hash, bits, next => {
             for _ in 0..probes.start {
                 next();
@@ -89,25 +95,31 @@ impl Probing {
     /// Whether `holds` is true for all positions of that many probes, each below `bits`: the answer
     /// for one hash.
     ///
-    /// Half of a full filter's bits are set, so that a branch behind each of the first probes would
-    /// be mispredicted every other time for absent keys. There is one behind the first two, which
-    /// refuse three of four; behind the others are branches that only the last quarter pays for.
+    /// Half of a full filter's bits are set. So a branch after each of the first probes would
+    /// be mispredicted every other time for absent keys. There is one after the first two, which
+    /// refuse three of four. Only the last quarter pays for the branches after the others.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
-    pub(crate) fn all(self, hash: u64, bits: u64, probes: u8, holds: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn all_positions(
+        self,
+        hash: u64,
+        bits: u64,
+        probes: u8,
+        holds: impl Fn(u64) -> bool,
+    ) -> bool {
         with_positions!(self, hash, bits, next => {
             let first = holds(next());
-            let second = holds(next()) | (probes < AHEAD);
-            first & second && (AHEAD..probes).all(|_| holds(next()))
+            let second = holds(next()) | (probes < FIRST_ROUND_PROBES);
+            first & second && (FIRST_ROUND_PROBES..probes).all(|_| holds(next()))
         })
     }
 
-    /// The same for a filter that is [`crate::ask::FAR`], with a branch behind every probe. To be
-    /// wrong about it costs little there beside the line of another probe, and what the processor
-    /// does in vain is to begin with the next hash.
+    /// The same for a filter that is [`crate::bloom_kinds::kind_view::FAR`], with a branch after
+    /// every probe. A misprediction costs little there compared with the line of another probe. The
+    /// only wasted work of the processor is the start of the next hash.
     #[inline(always)]
-    pub(crate) fn one_by_one(
+    pub(crate) fn all_positions_branching(
         self,
         hash: u64,
         bits: u64,
@@ -121,13 +133,13 @@ impl Probing {
     }
 }
 
-/// How many probes are looked at before the others: three of four absent keys need no more.
-pub(crate) const AHEAD: u8 = 2;
+/// Number of probes that are tested before the others: three of four absent keys need no more.
+pub(crate) const FIRST_ROUND_PROBES: u8 = 2;
 
-/// The probes of a filter that is in no cache, in three rounds: for what the second one refuses
-/// nothing is fetched in the third.
+/// Probes of an uncached filter, in three rounds: nothing is fetched in the third round for a hash
+/// that the second one refuses.
 pub(crate) fn three_rounds(probes: u8) -> [Range<u8>; 3] {
-    let (first, second) = (probes.min(AHEAD), probes.min(2 * AHEAD));
+    let (first, second) = (probes.min(FIRST_ROUND_PROBES), probes.min(2 * FIRST_ROUND_PROBES));
     [0..first, first..second, second..probes]
 }
 

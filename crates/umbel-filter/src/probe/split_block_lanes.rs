@@ -1,10 +1,10 @@
 //! A block of the split block filter as eight lanes, in code that compilers turn into vectors.
 
-/// How many words a block has, and how many bits each key sets.
+/// Number of words of a block, and of bits that each key sets.
 pub(crate) const LANES: usize = 8;
 /// Bytes in a block.
 pub(crate) const BLOCK_BYTES: usize = 32;
-/// FORMAT: what the lower half of the hash is multiplied by, from the specification of Parquet.
+/// FORMAT: multipliers of the lower half of the hash, from the specification of Parquet.
 pub(crate) const SALTS: [u32; LANES] = [
     0x47b6_137b,
     0x4497_4d91,
@@ -36,8 +36,8 @@ pub(crate) fn mask(hash: u64) -> [u32; LANES] {
     std::array::from_fn(|lane| 1 << ((hash as u32).wrapping_mul(SALTS[lane]) >> 27))
 }
 
-/// Whether all bits of `hash` are set in its block: no branch, because half of a full filter's bits
-/// are set and one for each lane would be mispredicted.
+/// Whether all bits of `hash` are set in its block. It has no branch: half of a full filter's bits
+/// are set, and a branch for each lane would be mispredicted.
 #[inline(always)]
 pub(crate) fn all_set(block: &[u8; BLOCK_BYTES], hash: u64) -> bool {
     let (words, mask) = (words(block), mask(hash));

@@ -1,22 +1,22 @@
-//! How large a filter is, how many probes are best, and how often it will be wrong.
+//! Size, best number of probes and false-positive rate of a blocked filter.
 //!
-//! The classic formula supposes bits strewn over the whole filter. Here keys are strewn over
-//! lines, some lines get more keys than others, and within a line both the keys' and the query's
-//! probes may meet; [`designed_rate`] counts all of that, without approximation.
+//! The classic formula supposes bits spread over the whole filter. Here keys are spread over
+//! lines, and some lines get more keys than others. Within a line the probes of keys and of the
+//! query may coincide. [`designed_rate`] counts all of that, without approximation.
 
-use crate::double::Double;
-use crate::line::{LINE_BITS, MAX_PROBES};
+use crate::probe::cache_line::{LINE_BITS, MAX_PROBES};
+use crate::rate::double_double::DoubleDouble;
 
 /// The most bits per key a filter spends; more are taken as this.
 pub const MAX_BITS_PER_KEY: i32 = 1000;
 
-/// How many lines of 512 bits give `keys` keys `bits_per_key` bits each: at least 1.
+/// Number of lines of 512 bits that give `keys` keys `bits_per_key` bits each: at least 1.
 pub fn line_count(keys: u64, bits_per_key: i32) -> u64 {
     let bits = u128::from(keys) * bits_per_key.clamp(0, MAX_BITS_PER_KEY).unsigned_abs() as u128;
     u64::try_from(bits.div_ceil(u128::from(LINE_BITS))).unwrap_or(u64::MAX).max(1)
 }
 
-/// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+/// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it again.
 const PROBES_BEST_FROM: [i32; MAX_PROBES as usize] =
     [1, 3, 4, 6, 7, 9, 11, 13, 15, 17, 20, 22, 25, 29, 33, 37, 42, 48, 55, 62, 71, 81, 93, 107];
 
@@ -30,25 +30,25 @@ pub fn probes(bits_per_key: i32) -> u32 {
     (reached as u32).max(1)
 }
 
-/// How many of the thresholds, in tenths of bits per key, are reached: at least one.
+/// Number of thresholds, in tenths of bits per key, that are reached: at least one.
 pub(crate) fn best_from(thresholds: &[u16], bits_per_key: f64) -> u32 {
     let tenths = bits_per_key * 10.0;
     let reached = thresholds.iter().filter(|from| f64::from(**from) <= tenths).count();
     (reached as u32).max(1)
 }
 
-/// The share of absent keys that a filter of `lines` lines with `keys` keys lets through.
+/// Share of absent keys that a filter of `lines` lines with `keys` keys passes.
 ///
-/// A query asks `d` different positions with the chance that `probes` throws into 512 hit `d`
-/// different ones. That all `d` are set is, by inclusion and exclusion over the positions that are
-/// not, the alternating sum over `i` of `d` choose `i` times the chance that no key of the filter
-/// touches `i` given positions; a key does not touch them when it falls into another line or all
-/// its probes miss them: `1 - (1 - (1 - i/512)^probes) / lines`, to the power of `keys`. On top
-/// comes the chance that a query has the very hash of a key, one in 2^64 for each.
+/// A query tests `d` different positions with the probability that `probes` throws into 512 hit `d`
+/// different ones. The probability that all `d` are set follows by inclusion and exclusion: the
+/// alternating sum over `i` of `d` choose `i` times the probability that no key of the filter
+/// touches `i` given positions. A key does not touch them when it falls into another line or all
+/// its probes miss them: `1 - (1 - (1 - i/512)^probes) / lines`, to the power of `keys`. Added is
+/// the probability that a query has the hash of a key, one in 2^64 for each.
 ///
-/// The sum cancels most of its digits where the rate is small, so it is done with twice the digits
-/// of a float; what is lost stays below the chance of equal hashes. Takes some microseconds. 1.0
-/// where there are no lines or no probes.
+/// The sum cancels most of its digits where the rate is small, so it uses twice the digits
+/// of a float. The remaining error is below the probability of equal hashes. Takes some
+/// microseconds. 1.0 where there are no lines or no probes.
 pub fn designed_rate(keys: u64, lines: u64, probes: u32) -> f64 {
     rate_in_cells(LINE_BITS as u32, keys, lines, probes)
 }
@@ -59,9 +59,9 @@ pub fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
         return 1.0;
     }
     let probes = probes.min(MAX_PROBES);
-    let untouched: Vec<Double> = (0..=probes)
+    let untouched: Vec<DoubleDouble> = (0..=probes)
         .map(|positions| {
-            let miss = Double::from(1.0 - f64::from(positions) / f64::from(cells));
+            let miss = DoubleDouble::from(1.0 - f64::from(positions) / f64::from(cells));
             untouched(miss.power(u64::from(probes)), keys, blocks)
         })
         .collect();
@@ -91,18 +91,18 @@ pub(crate) fn with_same_hash(rate: f64, keys: u64, hash_bits: i32) -> f64 {
 
 /// The chance that no key touches given positions of a given block, which a key of that block
 /// misses with the chance `miss`.
-pub(crate) fn untouched(miss: Double, keys: u64, blocks: u64) -> Double {
-    let touch = Double::from(1.0).minus(miss);
-    Double::from(1.0).minus(touch.divided_by(blocks as f64)).power(keys)
+pub(crate) fn untouched(miss: DoubleDouble, keys: u64, blocks: u64) -> DoubleDouble {
+    let touch = DoubleDouble::from(1.0).minus(miss);
+    DoubleDouble::from(1.0).minus(touch.divided_by(blocks as f64)).power(keys)
 }
 
 /// The chance that `distinct` given positions are all set, where `untouched` are the chances that
 /// none, one, two ... of them are touched by no key.
-pub(crate) fn chance_all_set(distinct: usize, untouched: &[Double]) -> f64 {
+pub(crate) fn chance_all_set(distinct: usize, untouched: &[DoubleDouble]) -> f64 {
     let mut choose = 1.0;
-    let mut sum = Double::from(0.0);
+    let mut sum = DoubleDouble::from(0.0);
     for (index, chance) in untouched.iter().take(distinct + 1).enumerate() {
-        let term = chance.times(Double::from(choose));
+        let term = chance.times(DoubleDouble::from(choose));
         sum = if index % 2 == 0 { sum.plus(term) } else { sum.minus(term) };
         // 24 choose 12 has 22 bits, so that this product and quotient are exact.
         choose = choose * (distinct - index) as f64 / (index + 1) as f64;
@@ -139,7 +139,7 @@ pub(crate) mod tests {
             let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
             rates.iter().position(|&rate| rate <= enough).map_or(0, |at| at + 1)
         };
-        // Two neighbours tell whether a threshold is right; only a wrong one is looked for.
+        // Two neighbours show whether a threshold is right; only a wrong one is searched.
         let right = |(index, from): (usize, &u16)| {
             fewest(*from) > index && (*from == 1 || fewest(from - 1) <= index)
         };
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rates_at_the_ends_are_sure() {
+    fn rates_at_the_limits_are_exact() {
         assert_eq!(designed_rate(0, 10, 6), 0.0);
         assert_eq!(designed_rate(10, 0, 6), 1.0);
         assert_eq!(designed_rate(10, 10, 0), 1.0);
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_table_of_probes_is_what_the_rate_says() {
+    fn probe_table_follows_the_rate() {
         let lines = 1 << 16;
         for bits_per_key in 1..=MAX_BITS_PER_KEY {
             let keys = lines * LINE_BITS / bits_per_key as u64;
@@ -230,7 +230,7 @@ pub(crate) mod tests {
             let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
             let chosen = probes(bits_per_key) as usize;
             assert!(rates[chosen - 1] <= enough, "{bits_per_key} bits: {chosen} probes");
-            // Beyond that many bits nothing but equal hashes is left to tell probes apart.
+            // Beyond that many bits only equal hashes distinguish numbers of probes.
             if bits_per_key < 200 {
                 let fewest = rates.iter().position(|&rate| rate <= enough);
                 assert_eq!(fewest, Some(chosen - 1), "{bits_per_key} bits");
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lines_hold_the_bits_asked_for() {
+    fn lines_have_the_requested_bits() {
         assert_eq!(line_count(0, 10), 1);
         assert_eq!(line_count(1, 1000), 2);
         assert_eq!(line_count(512, 1), 1);

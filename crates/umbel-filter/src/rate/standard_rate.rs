@@ -1,12 +1,12 @@
 //! The exact rate of a Bloom filter whose bits are strewn over the whole of it.
 //!
-//! The textbook's formula takes the number of set bits for certain. It varies, and as the rate is
-//! its `k`-th power, it is the mean of the power that counts and not the power of the mean. Mean
-//! and variance of the number of set bits are known exactly; its distribution is as good as normal.
+//! The textbook's formula uses the expected number of set bits. That number varies. The rate is
+//! its `k`-th power, so the mean of the power counts, not the power of the mean. Mean
+//! and variance of the number of set bits are known exactly; the distribution is nearly normal.
 
-use crate::rate::with_same_hash;
+use crate::rate::blocked_rate::with_same_hash;
 
-/// How many steps may be taken throw by throw: up to some sixty keys at ten bits.
+/// Maximum number of exact steps: up to some sixty keys at ten bits.
 const EXACT_STEPS: u64 = 1 << 18;
 /// Points of the sum over the normal distribution, and how many deviations they reach.
 const POINTS: i32 = 400;
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_sum_over_throws() {
-        for (keys, bits, probes, most) in [
+    fn rate_equals_the_sum_over_throws() {
+        for (keys, bits, probes, error_max) in [
             (100, 1_000, 7, 1e-4),
             (100, 1_000, 1, 1e-9),
             (40, 960, 17, 1e-3),
@@ -86,12 +86,15 @@ mod tests {
             let expected = all_set_exactly(keys * u64::from(probes), bits, probes);
             let found = all_set(keys as f64 * f64::from(probes), bits as f64, probes);
             let error = (found / expected - 1.0).abs();
-            assert!(error < most, "{keys} keys, {bits} bits, {probes}: {found:e} for {expected:e}");
+            assert!(
+                error < error_max,
+                "{keys} keys, {bits} bits, {probes}: {found:e} for {expected:e}"
+            );
         }
     }
 
     #[test]
-    fn at_the_ends_it_keeps_to_sense() {
+    fn rate_at_the_limits_is_valid() {
         assert_eq!((standard_rate(0, 9, 3), standard_rate(9, 0, 3)), (0.0, 1.0));
         assert_eq!(standard_rate(9, 9, 0), 1.0);
         assert_eq!((standard_rate(1, 1, 255), standard_rate(u64::MAX, 2, 1)), (1.0, 1.0));

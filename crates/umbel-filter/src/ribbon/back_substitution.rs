@@ -1,13 +1,13 @@
 //! Solves the band of a part from its last slot to its first.
 //!
 //! Eight columns are solved together: a slot is a byte, its bits in these columns. A slot is the
-//! sum of up to 63 slots behind it, which would be as many steps. So for every eight slots that
-//! are solved, a table has the sums of all their subsets, and a row takes one from each of eight.
+//! sum of up to 63 later slots, which would take as many steps. So for every eight solved
+//! slots, a table has the sums of all their subsets, and a row takes one from each of eight.
 
-use super::place::noise;
-use super::shape::{BLOCK, Columns};
+use crate::ribbon::column_layout::{BLOCK, ColumnLayout};
+use crate::ribbon::row_hash::noise;
 
-/// How many columns are solved together, and how many slots share a table.
+/// Number of columns that are solved together, and of slots that share a table.
 const TOGETHER: usize = 8;
 
 /// The sums of all subsets of eight slots: bit `n` of the index stands for the `n`th.
@@ -15,11 +15,16 @@ type Sums = [u8; 256];
 
 /// Writes the words of a part to `words`, block by block.
 ///
-/// `slots` is the band, `first_slot` how many slots other parts have before it: slots that no row
-/// determines get random bits, and other ones in each part.
+/// `slots` is the band, `first_slot` the number of slots of earlier parts. Slots that no row
+/// determines get random bits, different ones in each part.
 ///
 /// REQUIRES: `words` has as many words as the columns say.
-pub(super) fn solve(slots: &[u64], columns: Columns, first_slot: u64, words: &mut [u64]) {
+pub(super) fn back_substitute(
+    slots: &[u64],
+    columns: ColumnLayout,
+    first_slot: u64,
+    words: &mut [u64],
+) {
     let blocks = slots.len() as u64 / BLOCK;
     let upper_from = columns.upper_from(blocks);
     let all = columns.all + u32::from(upper_from < blocks);
@@ -30,7 +35,8 @@ pub(super) fn solve(slots: &[u64], columns: Columns, first_slot: u64, words: &mu
             let mut solved = [0u64; TOGETHER];
             for (number, rows) in slots.chunks_exact(TOGETHER).enumerate().rev() {
                 let slot = first_slot + block as u64 * BLOCK + (number * TOGETHER) as u64;
-                let fresh = solve_eight(rows, &tables, number, |row| noise(slot + row, pass));
+                let fresh =
+                    back_substitute_eight(rows, &tables, number, |row| noise(slot + row, pass));
                 fill_sums(fresh, &mut tables[number]);
                 let by_column = transposed(u64::from_le_bytes(fresh));
                 for (column, solved) in solved.iter_mut().enumerate() {
@@ -48,10 +54,10 @@ pub(super) fn solve(slots: &[u64], columns: Columns, first_slot: u64, words: &mu
 
 /// The eight slots that these rows begin in, of which `number % 8` is the table that they get.
 ///
-/// What the slots behind contribute is found for all eight first, for these do not wait for each
-/// other; what they contribute to each other is added from the last to the first.
+/// The contribution of later slots is computed for all eight first, because these do not wait for
+/// each other. Their contributions to each other are added from the last to the first.
 #[inline(always)]
-fn solve_eight(
+fn back_substitute_eight(
     rows: &[u64],
     tables: &[Sums; TOGETHER],
     number: usize,
@@ -59,9 +65,9 @@ fn solve_eight(
 ) -> [u8; TOGETHER] {
     let mut sums = [0u8; TOGETHER];
     for (row, (sum, bits)) in sums.iter_mut().zip(rows).enumerate() {
-        let behind = bits >> 1 >> (TOGETHER - 1 - row);
+        let following = bits >> 1 >> (TOGETHER - 1 - row);
         for eight in 0..TOGETHER {
-            let subset = (behind >> (8 * eight)) as u8;
+            let subset = (following >> (8 * eight)) as u8;
             *sum ^= tables[(number + 1 + eight) % TOGETHER][usize::from(subset)];
         }
     }
@@ -94,7 +100,7 @@ fn spread(bits: u8) -> u64 {
     apart.wrapping_mul(0xff)
 }
 
-/// Fills a table, eight sums at a time: those of the first three slots are a word, and each of the
+/// Fills a table, eight sums at a time. Those of the first three slots are a word, and each of the
 /// others is added to all eight bytes of a word.
 #[inline(always)]
 fn fill_sums(slots: [u8; TOGETHER], table: &mut Sums) {
@@ -133,11 +139,11 @@ fn transposed(square: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::band::Band;
-    use super::super::place::Row;
     use super::*;
+    use crate::ribbon::banding::Banding;
+    use crate::ribbon::row_hash::Row;
 
-    fn bit(words: &[u64], columns: Columns, blocks: u64, slot: u64, column: u32) -> u64 {
+    fn bit(words: &[u64], columns: ColumnLayout, blocks: u64, slot: u64, column: u32) -> u64 {
         let from = columns.upper_from(blocks);
         let at = columns.words_before(slot / BLOCK, from) + u64::from(column);
         words[at as usize] >> (slot % BLOCK) & 1
@@ -162,12 +168,12 @@ mod tests {
         for (blocks, keys, rate) in
             [(2, 0, 0.01), (2, 60, 0.3), (5, 230, 1e-3), (40, 2_400, 2e-4), (7, 900, 1e-7)]
         {
-            let columns = Columns::of(rate);
+            let columns = ColumnLayout::of(rate);
             let left = (0..keys as u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut band = Band::default();
+            let mut band = Banding::default();
             band.fill(left.clone(), blocks, 1);
             let mut words = vec![0; columns.words(blocks) as usize];
-            solve(band.slots(), columns, 1 << 40, &mut words);
+            back_substitute(band.slots(), columns, 1 << 40, &mut words);
             let from = columns.upper_from(blocks);
             for left in left {
                 let row = Row::of(left, blocks, 1);

@@ -1,18 +1,18 @@
 //! The rows of a part, brought into a form in which every row begins in another slot.
 
-use super::place::Row;
-use super::shape::BLOCK;
+use crate::ribbon::column_layout::BLOCK;
+use crate::ribbon::row_hash::Row;
 
 /// The band of one part: for each slot the bits of the row that begins there, 0 where none does.
 #[derive(Debug, Default)]
-pub(super) struct Band {
+pub(super) struct Banding {
     slots: Vec<u64>,
-    /// How many rows said nothing new.
+    /// Number of rows that said nothing new.
     redundant: usize,
 }
 
-impl Band {
-    /// Makes this the band of the rows in `left`, what is left of the mixed hashes of a part.
+impl Banding {
+    /// Makes this the band of the rows in `left`, the rest of the mixed hashes of a part.
     pub(super) fn fill(&mut self, left: impl Iterator<Item = u64>, blocks: u64, seed: u8) {
         self.slots.clear();
         self.slots.resize((blocks * BLOCK) as usize, 0);
@@ -37,7 +37,7 @@ impl Band {
         }
     }
 
-    /// How many rows were sums of others. A key that is there twice makes one.
+    /// Number of rows that are sums of others. A key that is there twice makes one.
     pub(super) fn redundant(&self) -> usize {
         self.redundant
     }
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_come_twice_are_redundant() {
-        let mut band = Band::default();
+    fn duplicate_rows_are_redundant() {
+        let mut band = Banding::default();
         let left: Vec<u64> = (0..200u64).map(|at| at << 50).collect();
         band.fill([left.as_slice(), left.as_slice()].concat().into_iter(), 6, 3);
         assert_eq!(band.redundant(), 200);

@@ -1,22 +1,22 @@
-//! How crowded the rows of a part are where they are most crowded, before they are added to a band.
+//! Crowding of the rows of a part at its densest place, before they are added to a band.
 //!
-//! Walk over the slots with a queue: every row that begins joins it, every slot serves one. If the
-//! queue has as many rows as a row has bits, then from where it was last empty up to as far as
-//! these rows go there are at least as many rows as slots: together they determine every slot
-//! there, and any row in that stretch is a sum of them and passes, however many columns there are.
-//! A queue shorter by `d` leaves a chance of about 2^-d for that.
+//! A queue runs over the slots: every row that begins joins it, and every slot serves one. Suppose
+//! the queue has as many rows as a row has bits. Then, from where it was last empty up to the end
+//! of these rows, there are at least as many rows as slots. Together they determine every slot
+//! there. Any row in that range is a sum of them and passes, however many columns there are. A
+//! queue shorter by `d` leaves a chance of about 2^-d for that.
 
-use super::place::Row;
-use super::shape::BLOCK;
+use crate::ribbon::column_layout::BLOCK;
+use crate::ribbon::row_hash::Row;
 
-/// How many rows begin in each slot.
+/// Number of rows that begin in each slot.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct CrowdingEstimate {
     starting: Vec<u16>,
 }
 
-impl Crowd {
-    /// The longest queue of the rows in `left`, what is left of the mixed hashes of a part.
+impl CrowdingEstimate {
+    /// Longest queue of the rows in `left`, the rest of the mixed hashes of a part.
     pub(super) fn longest(
         &mut self,
         left: impl Iterator<Item = u64>,
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_is_as_long_as_rows_are_many() {
-        let mut crowd = Crowd::default();
+    fn queue_length_follows_the_rows() {
+        let mut crowd = CrowdingEstimate::default();
         assert_eq!(crowd.longest(std::iter::empty(), 2, 0), 0);
         assert_eq!(crowd.longest(std::iter::repeat_n(9, 100), 5, 0), 100);
         let left = (0..1_000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -2,19 +2,21 @@
 
 use super::KIND;
 use super::parity::any_odd;
-use super::place::{Row, mix, part_of};
-use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
-use crate::ask::{FAR, IN_CACHE, ask_ahead};
-use crate::encoding::FilterError;
-use crate::header::malformed;
-use crate::rate::with_hash_floor;
-use crate::simd::{ByLanes, CompiledTwice, Lanes, Vectors, prefetch};
-use crate::static_header::StaticHeader;
+use crate::bloom_kinds::kind_view::{CACHED_BYTES, UNCACHED_BYTES, probe_with_prefetch};
+use crate::format::bloom_header::FilterError;
+use crate::format::filter_header::malformed;
+use crate::format::static_header::StaticHeader;
+use crate::rate::blocked_rate::with_hash_floor;
+use crate::ribbon::column_layout::{
+    BLOCK, COLUMNS_MAX, ColumnLayout, PartEntry, SHARE_DENOMINATOR,
+};
+use crate::ribbon::row_hash::{Row, mix, part_of};
+use crate::simd::{MultiversionCode, Vectors, WideLaneCode, WideLanes, prefetch};
 
-/// How many columns are asked at once.
+/// Number of columns that are probed at once.
 const TOGETHER: usize = 8;
 
-/// Calls a function of the number of columns that are asked first as a constant.
+/// Calls a function of the number of columns that are probed first as a constant.
 macro_rules! by_columns {
     ($view:expr, $always:expr, $first:ident => $ask:expr) => {
         match $view.columns.most() {
@@ -39,36 +41,38 @@ macro_rules! by_columns {
 #[derive(Clone, Copy, Debug)]
 pub struct RibbonView<'a> {
     header: StaticHeader,
-    columns: Columns,
+    columns: ColumnLayout,
     vectors: Vectors,
-    /// With what all columns of a row are asked at once, where no block has more than eight.
-    lanes: Lanes,
-    /// How many parts there are.
+    /// With what all columns of a row are probed at once, where no block has more than eight.
+    lanes: WideLanes,
+    /// Number of parts.
     count: usize,
-    parts: &'a [[u8; Part::BYTES]],
+    parts: &'a [[u8; PartEntry::BYTES]],
     words: &'a [[u8; 8]],
 }
 
 impl<'a> RibbonView<'a> {
-    /// Reads the header and checks that it fits the length. The parts are looked at when they are
-    /// asked: one that is not inside the bytes says "maybe". Nothing is allocated.
+    /// Reads the header and checks that it fits the length. Parts are checked by each
+    /// probe: one that is not inside the bytes answers "maybe". Nothing is allocated.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
     pub fn parse(bytes: &'a [u8]) -> Result<RibbonView<'a>, FilterError> {
         let (header, body) = StaticHeader::parse(bytes, KIND)?;
         let [all, reserved, a, b, c, d, e, f, g, h] = header.fields;
-        let columns = Columns { all: u32::from(all), lower: u32::from_le_bytes([e, f, g, h]) };
+        let columns = ColumnLayout { all: u32::from(all), lower: u32::from_le_bytes([e, f, g, h]) };
         let count = u32::from_le_bytes([a, b, c, d]) as usize;
-        if columns.all > MOST_COLUMNS || columns.lower > WHOLE {
-            return Err(malformed("the filter's columns are more than 32, or more than whole"));
+        if columns.all > COLUMNS_MAX || columns.lower > SHARE_DENOMINATOR {
+            return Err(malformed(
+                "the filter's number of columns is over 32, or its share over 1",
+            ));
         }
-        if header.small != 0 || reserved != 0 {
+        if header.detail != 0 || reserved != 0 {
             return Err(malformed("the reserved bytes of the filter's header are not zero"));
         }
-        let (body, behind) = body.as_chunks::<8>();
-        if !behind.is_empty() || count == 0 || count > body.len() {
+        let (body, rest) = body.as_chunks::<8>();
+        if !rest.is_empty() || count == 0 || count > body.len() {
             return Err(malformed("the filter's number of parts does not fit its length"));
         }
         let (parts, words) = body.split_at(count);
@@ -80,7 +84,7 @@ impl<'a> RibbonView<'a> {
             header,
             columns,
             vectors: Vectors::of_this_processor(),
-            lanes: if few { Lanes::of_this_processor() } else { Lanes::NONE },
+            lanes: if few { WideLanes::of_this_processor() } else { WideLanes::NONE },
             count,
             parts,
             words,
@@ -98,75 +102,84 @@ impl<'a> RibbonView<'a> {
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        match self.lanes.run(One { view: self, hash }) {
+        match self.lanes.run(SingleProbe { view: self, hash }) {
             Some(found) => found,
-            None => self.vectors.run(One { view: self, hash }),
+            None => self.vectors.run(SingleProbe { view: self, hash }),
         }
     }
 
-    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
-    /// two is shorter, what the other has more is left as it is. No question waits for another,
-    /// so that their cache misses overlap, and the form of the filter is looked at only once.
+    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. Where one
+    /// slice is shorter, the rest of the other is unchanged. Probes do not wait for each other, so
+    /// that their cache misses overlap, and the form of the filter is determined only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        if self.lanes.run(Many { view: self, hashes, found: &mut *found }).is_none() {
-            self.vectors.run(Many { view: self, hashes, found });
+        if self.lanes.run(BatchProbe { view: self, hashes, found: &mut *found }).is_none() {
+            self.vectors.run(BatchProbe { view: self, hashes, found });
         }
     }
 
     #[inline(always)]
-    fn ask_all<const FIRST: usize, const COUNTS: bool>(&self, hashes: &[u64], found: &mut [bool]) {
-        self.each(hashes, found, |meeting| self.answer::<FIRST, COUNTS, false>(meeting));
+    fn probe_all<const FIRST: usize, const COUNTS: bool>(
+        &self,
+        hashes: &[u64],
+        found: &mut [bool],
+    ) {
+        self.probe_each(hashes, found, |meeting| self.answer::<FIRST, COUNTS, false>(meeting));
     }
 
     /// Answers with `end` for where the row of each hash meets the words. Of a filter that a core's
-    /// own cache does not hold, the lines of later hashes are asked for meanwhile.
+    /// own cache does not hold, the lines of later hashes are requested meanwhile.
     #[inline(always)]
-    fn each(&self, hashes: &[u64], found: &mut [bool], end: impl Fn(Option<Meeting>) -> bool) {
-        if size_of_val(self.words) > IN_CACHE {
+    fn probe_each(
+        &self,
+        hashes: &[u64],
+        found: &mut [bool],
+        end: impl Fn(Option<RowSpan>) -> bool,
+    ) {
+        if size_of_val(self.words) > CACHED_BYTES {
             let begin = |hash| {
-                let meeting = self.meet(hash);
+                let meeting = self.locate(hash);
                 if let Some(meeting) = &meeting {
                     meeting.prefetch(self.words);
                 }
                 meeting
             };
-            return ask_ahead(hashes, found, begin, end);
+            return probe_with_prefetch(hashes, found, begin, end);
         }
         for (hash, found) in hashes.iter().zip(found) {
-            *found = end(self.meet(*hash));
+            *found = end(self.locate(*hash));
         }
     }
 
-    /// The answer with all columns asked at once: a lane is a column.
+    /// The answer with all columns probed at once: a lane is a column.
     ///
     /// REQUIRES: no block has more than eight columns.
     #[inline(always)]
-    fn answer_by_lanes(
+    fn answer_wide(
         &self,
-        meeting: Option<Meeting>,
+        meeting: Option<RowSpan>,
         odd: &impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32,
     ) -> bool {
         let Some(meeting) = meeting else {
             return true;
         };
         let Some(words) = meeting.eight_words(self.words) else {
-            return self.answer_at_the_end(&meeting);
+            return self.answer_last_rows(&meeting);
         };
         odd(words, [meeting.low, meeting.high]) & ((1 << meeting.columns) - 1) == 0
     }
 
-    /// The answer for one of the last rows, behind which fewer than eight words lie.
+    /// The answer for one of the last rows, after which fewer than eight words lie.
     #[cold]
-    fn answer_at_the_end(&self, meeting: &Meeting) -> bool {
+    fn answer_last_rows(&self, meeting: &RowSpan) -> bool {
         let sums = meeting.some_sums(self.words, 0, meeting.columns as usize);
         sums.is_none_or(|sums| !any_odd::<false>(sums))
     }
 
-    /// Where the row of `hash` meets the words; `None` where that is not inside the bytes.
+    /// Location of the row of `hash` in the words; `None` where that is not inside the bytes.
     #[inline(always)]
-    fn meet(&self, hash: u64) -> Option<Meeting> {
+    fn locate(&self, hash: u64) -> Option<RowSpan> {
         let (number, left) = part_of(mix(hash), self.parts.len() as u64);
-        let part = Part::from_bytes(*self.parts.get(number)?);
+        let part = PartEntry::from_bytes(*self.parts.get(number)?);
         if part.blocks < 2 {
             return None;
         }
@@ -176,7 +189,7 @@ impl<'a> RibbonView<'a> {
         let first = part.first_word + self.columns.words_before(block, upper_from);
         // By the lowest six bits, the slot within the block.
         let low = row.bits.wrapping_shl(shift);
-        Some(Meeting {
+        Some(RowSpan {
             first: usize::try_from(first).ok()?,
             columns: self.columns.all + u32::from(block >= upper_from),
             low,
@@ -184,12 +197,12 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// `FIRST` is the number of columns that are asked first, all or eight; with `EARLY`, behind
+    /// `FIRST` is the number of columns that are probed first, all or eight; with `EARLY`, after
     /// two others, which refuse three of four absent keys.
     #[inline(always)]
     fn answer<const FIRST: usize, const COUNTS: bool, const EARLY: bool>(
         &self,
-        meeting: Option<Meeting>,
+        meeting: Option<RowSpan>,
     ) -> bool {
         let Some(meeting) = meeting else {
             return true;
@@ -211,12 +224,12 @@ impl<'a> RibbonView<'a> {
         if any_odd::<COUNTS>(sums) {
             return false;
         }
-        FIRST < TOGETHER || self.ask_rest(&meeting)
+        FIRST < TOGETHER || self.probe_rest(&meeting)
     }
 
-    /// Asks the columns behind the first eight.
+    /// Probes the columns after the first eight.
     #[inline(never)]
-    fn ask_rest(&self, meeting: &Meeting) -> bool {
+    fn probe_rest(&self, meeting: &RowSpan) -> bool {
         let columns = meeting.columns as usize;
         (TOGETHER..columns).step_by(TOGETHER).all(|column| {
             let count = TOGETHER.min(columns - column);
@@ -224,19 +237,19 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// How many hashes were added: different ones, or nearly.
+    /// Number of hashes added: different ones, or nearly.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> u64 {
         self.header.units
     }
 
-    /// How many bits there are for each slot, on average.
+    /// Number of bits for each slot, on average.
     pub fn columns(&self) -> f64 {
-        let upper = 1.0 - f64::from(self.columns.lower) / f64::from(WHOLE);
+        let upper = 1.0 - f64::from(self.columns.lower) / f64::from(SHARE_DENOMINATOR);
         f64::from(self.columns.all) + upper
     }
 
@@ -245,15 +258,15 @@ impl<'a> RibbonView<'a> {
         self.header.hash_kind
     }
 
-    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    /// Id of the store's seed of the hashes; 0 where the builder got none.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// The share of absent keys that theory lets through: all parts are asked equally often, and
-    /// in each a row passes with a chance of a half for each column. Looks at every part.
+    /// Theoretical share of absent keys that pass: all parts are probed equally often, and
+    /// in each a row passes with a probability of a half for each column. Reads every part.
     pub fn designed_rate(&self) -> f64 {
-        let rate = |part: &[u8; Part::BYTES]| match Part::from_bytes(*part).blocks {
+        let rate = |part: &[u8; PartEntry::BYTES]| match PartEntry::from_bytes(*part).blocks {
             0 | 1 => 1.0,
             blocks => self.columns.rate(blocks),
         };
@@ -263,93 +276,93 @@ impl<'a> RibbonView<'a> {
 }
 
 /// One question.
-struct One<'a> {
+struct SingleProbe<'a> {
     view: &'a RibbonView<'a>,
     hash: u64,
 }
 
-impl CompiledTwice for One<'_> {
+impl MultiversionCode for SingleProbe<'_> {
     type Answer = bool;
 
     #[inline(always)]
     fn run<const COUNTS: bool>(self) -> bool {
-        let One { view, hash } = self;
+        let SingleProbe { view, hash } = self;
         // Beside the lines of the other columns a wrong guess costs little.
-        if size_of_val(view.words) >= FAR {
-            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, true>(view.meet(hash)))
+        if size_of_val(view.words) >= UNCACHED_BYTES {
+            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, true>(view.locate(hash)))
         } else {
-            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, false>(view.meet(hash)))
+            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, false>(view.locate(hash)))
         }
     }
 }
 
-impl ByLanes for One<'_> {
+impl WideLaneCode for SingleProbe<'_> {
     type Answer = bool;
 
     #[inline(always)]
     fn run(self, odd: impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32) -> bool {
-        self.view.answer_by_lanes(self.view.meet(self.hash), &odd)
+        self.view.answer_wide(self.view.locate(self.hash), &odd)
     }
 }
 
 /// Many at once.
-struct Many<'a> {
+struct BatchProbe<'a> {
     view: &'a RibbonView<'a>,
     hashes: &'a [u64],
     found: &'a mut [bool],
 }
 
-impl CompiledTwice for Many<'_> {
+impl MultiversionCode for BatchProbe<'_> {
     type Answer = ();
 
     #[inline(always)]
     fn run<const COUNTS: bool>(self) {
-        let Many { view, hashes, found } = self;
+        let BatchProbe { view, hashes, found } = self;
         let always = |found: &mut [bool]| {
             found.iter_mut().zip(hashes).for_each(|(found, _)| *found = true);
         };
-        by_columns!(view, always(found), FIRST => view.ask_all::<FIRST, COUNTS>(hashes, found));
+        by_columns!(view, always(found), FIRST => view.probe_all::<FIRST, COUNTS>(hashes, found));
     }
 }
 
-impl ByLanes for Many<'_> {
+impl WideLaneCode for BatchProbe<'_> {
     type Answer = ();
 
     #[inline(always)]
     fn run(self, odd: impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32) {
-        let Many { view, hashes, found } = self;
-        view.each(hashes, found, |meeting| view.answer_by_lanes(meeting, &odd));
+        let BatchProbe { view, hashes, found } = self;
+        view.probe_each(hashes, found, |meeting| view.answer_wide(meeting, &odd));
     }
 }
 
-/// Whether `words` words may be those of so many slots, and are to the word those that the last
-/// part ends with.
-fn fits(slots: u64, columns: Columns, parts: &[[u8; Part::BYTES]], words: u64) -> bool {
+/// Whether `words` words can hold this number of slots, and equal the words with which the last
+/// part ends.
+fn fits(slots: u64, columns: ColumnLayout, parts: &[[u8; PartEntry::BYTES]], words: u64) -> bool {
     let blocks = slots / BLOCK;
     let all = u64::from(columns.all);
     let [.., last] = parts else {
         return false;
     };
-    let last = Part::from_bytes(*last);
+    let last = PartEntry::from_bytes(*last);
     slots.is_multiple_of(BLOCK)
         && blocks.checked_mul(all).is_some_and(|least| least <= words)
-        && blocks.checked_mul(all + 1).is_some_and(|most| most >= words)
+        && blocks.checked_mul(all + 1).is_some_and(|words_max| words_max >= words)
         && last.blocks >= 2
         && last.first_word + columns.words(last.blocks) == words
 }
 
 /// A row, cut where the block it begins in ends, and where the words of its two blocks begin.
 #[derive(Clone, Copy)]
-struct Meeting {
+struct RowSpan {
     first: usize,
-    /// How many columns the first block has: the words of the second lie behind these.
+    /// Number of columns the first block has: the words of the second lie after these.
     columns: u32,
     low: u64,
     high: u64,
 }
 
-impl Meeting {
-    /// Where the words of the second block begin.
+impl RowSpan {
+    /// Index of the first word of the second block.
     #[inline(always)]
     fn second(&self) -> usize {
         self.first.saturating_add(self.columns as usize)
@@ -364,10 +377,10 @@ impl Meeting {
         Some([both.first_chunk()?, second])
     }
 
-    /// Asks for the cache lines of the words.
+    /// Prefetches the cache lines of the words.
     #[inline(always)]
     fn prefetch(&self, words: &[[u8; 8]]) {
-        // Those of the second block lie behind those of the first, but for where the columns
+        // Those of the second block lie after those of the first, but for where the columns
         // change.
         let second = self.second();
         for word in [self.first, second, second.saturating_add(TOGETHER - 1)] {

@@ -1,14 +1,14 @@
-//! Where the row of a hash lies, and which bits it has.
+//! Start and bits of the row of a hash.
 
-use super::shape::BLOCK;
-use crate::hash::fold;
-use crate::line::line_of;
+use crate::hash::keyed_hash::fold;
+use crate::probe::cache_line::line_of;
+use crate::ribbon::column_layout::BLOCK;
 
 /// FORMAT: odd constants from the golden ratio and the square roots of 3, 7 and 13.
 const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
-/// FORMAT: what a seed changes in what is left of a mixed hash.
+/// FORMAT: change of the rest of a mixed hash by a seed.
 static SEEDED: [u64; 256] = {
     let mut seeded = [0; 256];
     let mut seed = 0;
@@ -25,7 +25,8 @@ pub(super) fn mix(hash: u64) -> u64 {
     fold(hash ^ MULTIPLIERS[3], MULTIPLIERS[0])
 }
 
-/// FORMAT: the part of a mixed hash among `parts`, and what tells it from others of the part.
+/// FORMAT: the part of a mixed hash among `parts`, and what distinguishes it from others of the
+/// part.
 #[inline(always)]
 pub(super) fn part_of(mixed: u64, parts: u64) -> (usize, u64) {
     (line_of(mixed, parts) as usize, mixed.wrapping_mul(parts))
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_lie_inside_and_begin_with_a_bit() {
+    fn rows_are_in_range_and_begin_with_a_bit() {
         for number in 0..10_000u64 {
             let (part, left) = part_of(mix(number), 7);
             let row = Row::of(left, 5, number as u8);

@@ -1,23 +1,23 @@
 //! Probes of the blocked kinds with the vector instructions that the processor turns out to have.
 //!
-//! The one module of this crate with unsafe code, of five sorts: functions that are compiled for
-//! AVX2 are called after asking the processor whether it has it; so is the function that a filter
-//! was made with; 16 bytes of an array are loaded into a register of NEON, which every aarch64
-//! processor has; a line that others set bits in meanwhile is loaded into one of AVX-512; and a
-//! cache line is asked for before it is needed. All other memory is read
-//! through slices, and the other intrinsics are safe ones. What answers with vectors says `None`,
-//! and has done nothing, where the processor has neither: then the portable code must answer.
+//! The only module of this crate with unsafe code, of five kinds. Functions compiled for
+//! AVX2 are called after a check that the processor has it, and so is the function of a filter.
+//! 16 bytes of an array are loaded into a register of NEON, which every aarch64
+//! processor has. A line in which other threads set bits is loaded into one of AVX-512. A
+//! cache line is prefetched. All other memory is read
+//! through slices, and the other intrinsics are safe ones. Vector functions return `None`
+//! without effect where the processor lacks the instructions: then the portable code must answer.
 #![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
-use crate::line::Words;
+use crate::probe::cache_line::Words;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-/// Which vector instructions filters are asked with.
+/// Vector instructions for probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstructionSet {
-    /// What every processor of the target has.
+    /// Instructions that every processor of the target has.
     Portable,
     /// AVX2, found on an x86-64 processor at run time, with BMI2 and POPCNT, which come with it.
     Avx2,
@@ -46,29 +46,29 @@ impl InstructionSet {
     }
 }
 
-/// Whether there are vectors to ask with, found out once for a filter and kept beside it: to ask
-/// the processor for each key takes as long as half of the probes.
+/// Whether vectors are available, determined once for each filter and kept with it: a test
+/// of the processor for each key takes as long as half of the probes.
 ///
-/// INVARIANT: one that says yes was made by [`Vectors::of_this_processor`].
+/// INVARIANT: a true value was made by [`Vectors::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vectors(bool);
 
-/// Whether the processor counts the bits of each of eight lanes at once, found out like
-/// [`Vectors`]: AVX-512 with its instructions that count bits, besides what [`Vectors`] want.
+/// Whether the processor counts the bits of each of eight lanes at once, determined like
+/// [`Vectors`]: AVX-512 with its instructions that count bits, besides those of [`Vectors`].
 ///
-/// INVARIANT: one that says yes was made by [`Lanes::of_this_processor`].
+/// INVARIANT: one that says yes was made by [`WideLanes::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lanes(bool);
+pub(crate) struct WideLanes(bool);
 
-impl Lanes {
-    /// Those of a filter that cannot be asked with them.
-    pub(crate) const NONE: Lanes = Lanes(false);
+impl WideLanes {
+    /// Those of a filter that cannot be probed with them.
+    pub(crate) const NONE: WideLanes = WideLanes(false);
 
-    /// Asks the processor.
-    pub(crate) fn of_this_processor() -> Lanes {
+    /// Detects the processor features.
+    pub(crate) fn of_this_processor() -> WideLanes {
         #[cfg(test)]
         if tests::WITHOUT_LANES.get() {
-            return Lanes(false);
+            return WideLanes(false);
         }
         #[cfg(target_arch = "x86_64")]
         if InstructionSet::of_this_processor() == InstructionSet::Avx2
@@ -76,17 +76,17 @@ impl Lanes {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vpopcntdq")
         {
-            return Lanes(true);
+            return WideLanes(true);
         }
-        Lanes(false)
+        WideLanes(false)
     }
 
     /// Does the work with them; `None`, with nothing done, on other processors.
     #[inline(always)]
-    pub(crate) fn run<W: ByLanes>(self, work: W) -> Option<W::Answer> {
+    pub(crate) fn run<W: WideLaneCode>(self, work: W) -> Option<W::Answer> {
         #[cfg(target_arch = "x86_64")]
         if self.0 {
-            // SAFETY: the function wants what this processor was found to have.
+            // SAFETY: this processor was found to have the function's instructions.
             return Some(unsafe { avx512::run(work) });
         }
         let _ = (self.0, work);
@@ -94,20 +94,24 @@ impl Lanes {
     }
 }
 
-/// Code for processors with [`Lanes`].
-pub(crate) trait ByLanes {
-    /// What it answers.
+/// Code for processors with [`WideLanes`].
+pub(crate) trait WideLaneCode {
+    /// Result of the call.
     type Answer;
 
-    /// Does it, always as a part of its caller. `odd` takes two times eight words and a mask for
-    /// each eight, and says which lanes of what is left of both, joined by exclusive or, have an
+    /// Runs the code, always inlined into its caller. `odd` takes two times eight words and a mask
+    /// for each eight. It returns which lanes of both, masked and joined by exclusive or, have an
     /// odd number of bits: lane `n` in bit `n`.
+    #[cfg_attr(
+        not(all(target_arch = "x86_64", not(miri))),
+        expect(dead_code, reason = "only code for AVX2 and AVX-512 has a use for it")
+    )]
     fn run(self, odd: impl Fn([&[[u8; 8]; 8]; 2], [u64; 2]) -> u32) -> Self::Answer;
 }
 
-/// Whether the processor tests eight bits of a line of 512 at once, found out once for a filter and
-/// kept beside it: AVX-512 with its instructions for words of 16 bits. For filters whose lines are
-/// asked while others set bits in them.
+/// Whether the processor tests eight bits of a line of 512 at once, determined once for each filter
+/// and kept with it: AVX-512 with its instructions for words of 16 bits. For filters whose lines
+/// are probed while other threads set bits in them.
 ///
 /// INVARIANT: one that says yes was made by [`LineLanes::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +121,7 @@ impl LineLanes {
     /// Those of no processor: [`LineLanes::run`] does nothing.
     pub const NONE: LineLanes = LineLanes(false);
 
-    /// Asks the processor.
+    /// Detects the processor features.
     pub fn of_this_processor() -> LineLanes {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if InstructionSet::of_this_processor() == InstructionSet::Avx2
@@ -132,10 +136,10 @@ impl LineLanes {
 
     /// Does the work with them; `None`, with nothing done, on other processors.
     #[inline(always)]
-    pub fn run<W: ByLine>(self, work: W) -> Option<W::Answer> {
+    pub fn run<W: LineCode>(self, work: W) -> Option<W::Answer> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.0 {
-            // SAFETY: the function wants what this processor was found to have.
+            // SAFETY: this processor was found to have the function's instructions.
             return Some(unsafe { avx512::by_line(work) });
         }
         let _ = (self.0, work);
@@ -144,25 +148,25 @@ impl LineLanes {
 }
 
 /// Code for processors with [`LineLanes`].
-pub trait ByLine {
-    /// What it answers.
+pub trait LineCode {
+    /// Result of the call.
     type Answer;
 
-    /// Does it; `#[inline(always)]`, so that it becomes a part of a caller who has the
-    /// instructions. `held` takes a line of eight words, two mixes of a hash and how many bits of
-    /// the line are in use: each mix has four times sixteen bits, from the lowest on, and each of
-    /// those times the bits, without the low sixteen, is a position. It says which positions have
+    /// Runs the code; `#[inline(always)]`, so that it becomes a part of a caller that has the
+    /// instructions. `held` takes a line of eight words, two mixes of a hash and the number of used
+    /// bits of the line. Each mix has four times sixteen bits, from the lowest on. Each of those
+    /// times the bits, without the low sixteen, is a position. It returns which positions have
     /// their bit set: that of the first mix's lowest sixteen in bit 0, of the second's in bit 4.
     /// Position `p` is bit `p % 64` of word `p / 64`.
     fn run(self, held: impl Fn(&[AtomicU64; 8], [u64; 2], u16) -> u8) -> Self::Answer;
 }
 
-/// Calls a function of [`avx2`] or [`neon`] and answers with what it says, or with `None`.
+/// Calls a function of [`avx2`] or [`neon`] and returns its result, or `None`.
 macro_rules! with_vectors {
     ($vectors:ident, $function:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
         if $vectors.0 {
-            // SAFETY: the function wants a processor with AVX2, and this one was asked for it.
+            // SAFETY: the function wants a processor with AVX2, and this one was requested it.
             return Some(unsafe { avx2::$function($($argument),*) });
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
@@ -177,91 +181,102 @@ macro_rules! with_vectors {
 
 /// Code that is written once and compiled twice: for every processor of the target, and for those
 /// whose [`Vectors`] can be used.
-pub(crate) trait CompiledTwice {
-    /// What it answers.
+pub(crate) trait MultiversionCode {
+    /// Result of the call.
     type Answer;
 
-    /// Does it, always as a part of its caller. `COUNTS` says whether the processor is known to
-    /// have an instruction that counts bits.
+    /// Runs the code, always inlined into its caller. `COUNTS` says whether the processor is known
+    /// to have an instruction that counts bits.
     fn run<const COUNTS: bool>(self) -> Self::Answer;
 }
 
-/// A [`Whole`] that asks with a function of [`avx2`] or [`neon`], or `None`.
-macro_rules! whole {
-    ($vectors:ident, $function:ident, $asked:ident) => {{
+/// A [`VectorizedFilter`] that probes with a function of [`avx2`] or [`neon`], or `None`.
+macro_rules! vectorized {
+    ($vectors:ident, $function:ident, $input:ident) => {{
         #[cfg(target_arch = "x86_64")]
         if $vectors.0 {
-            return Some(Whole { ask: avx2::$function, asked: $asked });
+            return Some(VectorizedFilter { contains_fn: avx2::$function, input: $input });
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         if $vectors.0 {
-            return Some(Whole { ask: neon::$function, asked: $asked });
+            return Some(VectorizedFilter { contains_fn: neon::$function, input: $input });
         }
-        let _ = $asked;
+        let _ = $input;
         None
     }};
 }
 
-/// What a function needs to know that asks a whole filter.
+/// Input of a function that probes a whole filter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ProbeInput<'a> {
     pub(crate) payload: &'a [u8],
     /// The payload as split blocks.
+    #[cfg_attr(
+        not(all(target_arch = "x86_64", not(miri))),
+        expect(dead_code, reason = "only code for AVX2 and AVX-512 has a use for it")
+    )]
     pub(crate) blocks: &'a [[u8; 32]],
     /// The bits of a filter that is not made of blocks.
     pub(crate) bits: u64,
     pub(crate) probes: u8,
 }
 
-/// A filter and the function that asks all of it for one hash: a call through a pointer, the
-/// shortest way there is where it is known only at run time what is asked, and with what.
+/// A filter and the function that probes all of it for one hash: a call through a pointer. That is
+/// the shortest call where the filter and the instructions are known only at run time.
 ///
-/// INVARIANT: `ask` wants no more than what the processor was found to have.
+/// INVARIANT: `contains_fn` uses only instructions that the processor was found to have.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole<'a> {
-    ask: unsafe fn(&Asked<'_>, u64) -> bool,
-    asked: Asked<'a>,
+pub(crate) struct VectorizedFilter<'a> {
+    contains_fn: unsafe fn(&ProbeInput<'_>, u64) -> bool,
+    input: ProbeInput<'a>,
 }
 
-impl<'a> Whole<'a> {
-    /// A filter that is asked by a function which every processor can run.
-    pub(crate) fn portable(ask: fn(&Asked<'_>, u64) -> bool, asked: Asked<'a>) -> Whole<'a> {
-        Whole { ask, asked }
+impl<'a> VectorizedFilter<'a> {
+    /// A filter that is probed by a function which every processor can run.
+    pub(crate) fn portable(
+        contains_fn: fn(&ProbeInput<'_>, u64) -> bool,
+        input: ProbeInput<'a>,
+    ) -> VectorizedFilter<'a> {
+        VectorizedFilter { contains_fn, input }
     }
 
     /// The same filter over `payload`, which must be the same bytes somewhere else.
     #[inline]
-    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> Whole<'b> {
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> VectorizedFilter<'b> {
         let (blocks, _) = payload.as_chunks();
-        Whole { ask: self.ask, asked: Asked { payload, blocks, ..self.asked } }
+        VectorizedFilter {
+            contains_fn: self.contains_fn,
+            input: ProbeInput { payload, blocks, ..self.input },
+        }
     }
 
     /// Whether the key of `hash` may have been added.
     #[inline(always)]
     pub(crate) fn contains(&self, hash: u64) -> bool {
-        // SAFETY: whoever made this had found the processor to have what the function wants.
-        unsafe { (self.ask)(&self.asked, hash) }
+        // SAFETY: the constructor found that the processor has the function's instructions.
+        unsafe { (self.contains_fn)(&self.input, hash) }
     }
 }
 
-impl fmt::Debug for Whole<'_> {
+impl fmt::Debug for VectorizedFilter<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Whole").field(&self.asked).finish()
+        formatter.debug_tuple("VectorizedFilter").field(&self.input).finish()
     }
 }
 
 impl Vectors {
-    /// Asks the processor.
+    /// Detects the processor features.
     pub(crate) fn of_this_processor() -> Vectors {
         Vectors(InstructionSet::of_this_processor() != InstructionSet::Portable)
     }
 
     /// Runs the better one of the two.
     #[inline(always)]
-    pub(crate) fn run<W: CompiledTwice>(self, work: W) -> W::Answer {
+    pub(crate) fn run<W: MultiversionCode>(self, work: W) -> W::Answer {
         #[cfg(target_arch = "x86_64")]
         if self.0 {
-            // SAFETY: the function wants AVX2 and what comes with it, and this processor has it.
+            // SAFETY: the function needs AVX2 and the instructions that it implies, which this
+            // processor has.
             return unsafe { avx2::run(work) };
         }
         work.run::<false>()
@@ -273,19 +288,19 @@ impl Vectors {
         with_vectors!(self, in_line_512(line, hash, probes))
     }
 
-    /// What asks a whole filter of lines of 512 bits.
-    pub(crate) fn whole_512(self, asked: Asked<'_>) -> Option<Whole<'_>> {
-        whole!(self, whole_512, asked)
+    /// Function that probes a whole filter of lines of 512 bits.
+    pub(crate) fn filter_512(self, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectorized!(self, whole_512, input)
     }
 
-    /// What asks a whole filter of blocks of 256 bits.
-    pub(crate) fn whole_256(self, asked: Asked<'_>) -> Option<Whole<'_>> {
-        whole!(self, whole_256, asked)
+    /// Function that probes a whole filter of blocks of 256 bits.
+    pub(crate) fn filter_256(self, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectorized!(self, whole_256, input)
     }
 
-    /// What asks a whole filter of split blocks.
-    pub(crate) fn whole_split(self, asked: Asked<'_>) -> Option<Whole<'_>> {
-        whole!(self, whole_split, asked)
+    /// Function that probes a whole filter of split blocks.
+    pub(crate) fn filter_split(self, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>> {
+        vectorized!(self, whole_split, input)
     }
 
     /// Answers for every hash whether its line of 512 bits has its bits.
@@ -321,8 +336,8 @@ impl Vectors {
     }
 }
 
-/// Asks the processor for the cache line of `place` without waiting for it: one that is read soon,
-/// many others in between. Does nothing where the processor cannot be asked.
+/// Prefetches the cache line of `place` without waiting for it. The caller reads it soon, with
+/// many other prefetches in between. Does nothing where the processor cannot prefetch.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -342,9 +357,9 @@ pub(crate) fn prefetch<T>(place: &T) {
 #[target_feature(enable = "avx512f")]
 fn load_line(line: &[AtomicU64; 8]) -> std::arch::x86_64::__m512i {
     let words;
-    // SAFETY: it reads 64 bytes that are borrowed, and touches nothing else. Others may set bits
-    // meanwhile, which a read by the compiler's own means must not meet; the processor reads each
-    // word that lies on a boundary of eight bytes, as these do, as a whole.
+    // SAFETY: it reads 64 borrowed bytes and nothing else. Other threads may set bits at the same
+    // time, which an ordinary read must not race with. The processor reads each aligned word of
+    // eight bytes, as these are, atomically.
     unsafe {
         std::arch::asm!(
             "vmovdqu64 {words}, [{line}]",
@@ -371,5 +386,6 @@ mod avx2;
 mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
+
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! Keys made by somebody who knows the code and wants the filter to be wrong.
+//! Keys of an attacker that knows the code and wants false positives.
 //!
-//! Without a secret anybody can find keys that a filter lets through, and fill it so that it lets
-//! everything through; with the keyed hash and a seed he does not know, he can do neither. Every
-//! attack here is made against a hash that he knows, and tried on the keyed one as well.
+//! Without a secret an attacker can find keys that a filter passes, and can fill it so that it
+//! passes everything. With the keyed hash and an unknown seed, neither is possible. Every attack
+//! here targets a known hash, and is tried on the keyed one as well.
 
 use crate::hash_kinds::built;
 use crate::{Numbers, build};
@@ -10,9 +10,9 @@ use umbel_filter::{Bloom, HashKind, HashSecret, KeyHasher};
 
 const KEYS: u64 = 60_000;
 
-/// The hash under a seed that nobody outside knows.
+/// The hash under a secret seed.
 fn secret() -> KeyHasher {
-    KeyHasher::keyed(HashSecret::from_seed(*b"known to nobody."))
+    KeyHasher::keyed(HashSecret::from_seed(*b"secret of a test"))
 }
 
 /// The filter of these keys, at 10 bits for each.
@@ -34,7 +34,7 @@ fn ordinary(number: u64) -> Vec<u8> {
 /// A hundred tries find a key that a filter of 1 % lets through, whatever the hash, where it is
 /// known. Every such key costs the store a read.
 #[test]
-fn keys_that_hit_are_found_only_where_the_hash_is_known() {
+fn false_positives_are_found_only_with_a_known_hash() {
     let known = built();
     let wanted = 100_000 / known.len();
     let mut found = Vec::new();
@@ -56,19 +56,19 @@ fn keys_that_hit_are_found_only_where_the_hash_is_known() {
 /// Pollution: the keys that are stored are chosen so that a quarter of the lines gets all of them.
 /// It takes four tries for each, and these lines then let half of everything through.
 #[test]
-fn chosen_keys_fill_a_filter_only_where_the_hash_is_known() {
+fn chosen_keys_saturate_only_with_a_known_hash() {
     let mut numbers = Numbers(3);
-    let asked: Vec<[u8; 8]> = (0..200_000).map(|_| numbers.draw().to_be_bytes()).collect();
+    let probed: Vec<[u8; 8]> = (0..200_000).map(|_| numbers.draw().to_be_bytes()).collect();
     for hasher in built() {
         if hasher.kind() == HashKind::FxHash {
             continue;
         }
         let chosen = (0..).map(ordinary).filter(|key| hasher.hash(key) < u64::MAX / 4);
         let chosen: Vec<Vec<u8>> = chosen.take(KEYS as usize).collect();
-        let polluted = rate(&hasher, &filter(&hasher, &chosen), &asked);
+        let polluted = rate(&hasher, &filter(&hasher, &chosen), &probed);
         println!("{:<12} filled by choice: {polluted:.2} times the designed rate", hasher.kind());
         assert!(polluted > 5.0, "{hasher:?}: {polluted} times the designed rate");
-        let spared = rate(&secret(), &filter(&secret(), &chosen), &asked);
+        let spared = rate(&secret(), &filter(&secret(), &chosen), &probed);
         println!("             the same keys under a secret: {spared:.3}");
         assert!((0.9..1.1).contains(&spared), "{hasher:?}: {spared} times the designed rate");
     }
@@ -105,8 +105,8 @@ fn inverse(factor: u64) -> u64 {
     })
 }
 
-/// Aumasson and Bernstein: a difference in one bit is brought to the highest bit, where sums and
-/// products by 5 keep it, and taken back by the next word.
+/// Aumasson and Bernstein: a difference in one bit is moved to the highest bit, where sums and
+/// products by 5 keep it, and cancelled by the next word.
 #[test]
 fn murmur3_of_32_bits_collides_under_every_seed() {
     let word = |difference: u32| {
@@ -119,7 +119,7 @@ fn murmur3_of_32_bits_collides_under_every_seed() {
     assert_collide_under_every_seed(HashKind::Murmur3x32, &combined(&block, &other));
 }
 
-/// The same with two lanes: the second takes back what the first hands over.
+/// The same with two lanes: the second cancels the difference of the first.
 #[test]
 fn murmur3_of_128_bits_collides_under_every_seed() {
     let (c1, c2) = (inverse(0x87c3_7b91_1142_53d5), inverse(0x4cf5_ad43_2745_937f));
@@ -136,8 +136,8 @@ fn murmur3_of_128_bits_collides_under_every_seed() {
     assert_collide_under_every_seed(HashKind::Murmur3x128, &combined(&block, &other));
 }
 
-/// A word of the key meets a published constant by exclusive or: where it equals the constant, the
-/// product is zero and what stands before it is forgotten.
+/// A word of the key is combined with a published constant by exclusive or. Where it equals the
+/// constant, the product is zero and the hash forgets all earlier words.
 #[test]
 fn rustc_hash_collides_under_every_seed() {
     let constant = 0xa409_3822_299f_31d0_u64.to_le_bytes();

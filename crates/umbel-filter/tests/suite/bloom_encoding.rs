@@ -1,15 +1,15 @@
 //! Builder, owned filter and view against the oracle; the golden bytes; damage.
 
-use crate::{Numbers, build, naive};
+use crate::{Numbers, bloom_oracle, build};
 use proptest::prelude::*;
 use umbel_filter::{
-    Bloom, BloomBuilder, BloomView, FilterError, HEADER_BYTES, HashSecret, Parsed, hash_key,
+    Bloom, BloomBuilder, BloomView, FilterError, HEADER_BYTES, HashSecret, ParsedBloom, hash_key,
     line_count, probes,
 };
 
 fn view(bytes: &[u8]) -> BloomView<'_> {
     match BloomView::parse(bytes) {
-        Parsed::Bloom(view) => view,
+        ParsedBloom::Bloom(view) => view,
         other => panic!("no filter: {other:?}"),
     }
 }
@@ -28,7 +28,7 @@ proptest! {
         let hashes: Vec<u64> = (0..count).map(|_| numbers.draw()).collect();
         let bytes = build(hashes.iter().copied(), bits_per_key);
         let lines = line_count(count as u64, bits_per_key);
-        prop_assert!(bytes == naive::build(&hashes, lines, probes(bits_per_key) as u8));
+        prop_assert!(bytes == bloom_oracle::build(&hashes, lines, probes(bits_per_key) as u8));
 
         let bloom = Bloom::decode(&bytes).expect("it was built just now");
         let mut moved = vec![0; shift];
@@ -40,11 +40,11 @@ proptest! {
         prop_assert_eq!(bloom.to_bytes(), &moved[shift..]);
 
         let absent: Vec<u64> = (0..500).map(|_| numbers.draw()).collect();
-        let asked = [hashes, absent].concat();
-        let mut found = vec![false; asked.len()];
-        bloom.contains_batch(&asked, &mut found);
-        for (index, hash) in asked.into_iter().enumerate() {
-            let expected = naive::may_contain(&bytes, hash);
+        let probed = [hashes, absent].concat();
+        let mut found = vec![false; probed.len()];
+        bloom.contains_batch(&probed, &mut found);
+        for (index, hash) in probed.into_iter().enumerate() {
+            let expected = bloom_oracle::may_contain(&bytes, hash);
             prop_assert!(expected || index >= count, "a false negative");
             prop_assert_eq!(bloom.may_contain(hash), expected);
             prop_assert_eq!(view.may_contain(hash), expected);
@@ -66,14 +66,14 @@ proptest! {
         }
         let decoded = Bloom::decode(&bytes);
         match BloomView::parse(&bytes) {
-            Parsed::Bloom(view) => {
+            ParsedBloom::Bloom(view) => {
                 let bloom = decoded.expect("a view is as strict");
                 for hash in [0, 1, u64::MAX / 2, u64::MAX] {
                     prop_assert_eq!(view.may_contain(hash), bloom.may_contain(hash));
                 }
             }
-            Parsed::Maybe => prop_assert!(decoded.is_err_and(|error| error.means_maybe())),
-            Parsed::Malformed(error) => prop_assert_eq!(decoded.err(), Some(error)),
+            ParsedBloom::Maybe => prop_assert!(decoded.is_err_and(|error| error.means_maybe())),
+            ParsedBloom::Malformed(error) => prop_assert_eq!(decoded.err(), Some(error)),
         }
     }
 }
@@ -116,7 +116,7 @@ fn the_golden_filter_is_written_and_read() {
 }
 
 #[test]
-fn every_damage_to_the_header_has_its_answer() {
+fn damaged_header_fields_are_classified() {
     let whole = herbs();
     let damaged = |at: usize, value: u8| {
         let mut bytes = whole.clone();
@@ -137,7 +137,7 @@ fn every_damage_to_the_header_has_its_answer() {
         assert!(error.means_maybe() && error.to_string().contains('9'));
         let mut bytes = whole.clone();
         bytes[at] = 9;
-        assert!(matches!(BloomView::parse(&bytes), Parsed::Maybe));
+        assert!(matches!(BloomView::parse(&bytes), ParsedBloom::Maybe));
     }
     assert!(reason(damaged(7, 0)).contains("probes"));
     assert!(reason(damaged(7, 25)).contains("probes"));
@@ -160,14 +160,14 @@ fn every_damage_to_the_header_has_its_answer() {
 }
 
 #[test]
-fn no_filter_is_no_bytes_and_means_maybe() {
+fn empty_bytes_answer_maybe() {
     let mut numbers = Numbers(3);
     for bits_per_key in [-1, 0, i32::MIN] {
         assert!(build((0..9).map(|_| numbers.draw()), bits_per_key).is_empty());
     }
     assert!(build([], 10).is_empty());
     assert_eq!(Bloom::decode(&[]).map(drop), Err(FilterError::Empty));
-    assert!(matches!(BloomView::parse(&[]), Parsed::Maybe));
+    assert!(matches!(BloomView::parse(&[]), ParsedBloom::Maybe));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_folded_filter_is_the_one_built_smaller() {
     assert_eq!(large.lines(), 2_520);
     for factor in [1, 2, 3, 5, 7, 9, 24, 2_520] {
         let small = large.fold(factor).expect("it divides the lines");
-        let natively = naive::build(&hashes, 2_520 / factor, large.probes() as u8);
+        let natively = bloom_oracle::build(&hashes, 2_520 / factor, large.probes() as u8);
         assert!(small.to_bytes() == natively, "factor {factor}");
         assert_eq!(small.bytes() as u64, 2_520 / factor * 64);
     }

@@ -15,7 +15,7 @@ pub fn bits(hash: u64, lines: u64, probes: u8) -> Vec<u64> {
     bits
 }
 
-/// What the builder must write for `hashes`.
+/// Bytes that the builder must write for `hashes`.
 pub fn build(hashes: &[u64], lines: u64, probes: u8) -> Vec<u8> {
     let mut bytes = b"uFLT".to_vec();
     bytes.extend([1, 1, 1, probes]);

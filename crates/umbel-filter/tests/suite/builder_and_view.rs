@@ -17,7 +17,7 @@ fn build(options: FilterOptions, hashes: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn no_kind_denies_a_key() {
+fn no_kind_has_a_false_negative() {
     let mut numbers = Numbers(1);
     let random: Vec<u64> = (0..5000).map(|_| numbers.draw()).collect();
     let inputs: [Vec<u64>; 6] = [
@@ -45,7 +45,7 @@ fn no_kind_denies_a_key() {
 }
 
 #[test]
-fn every_kind_becomes_what_was_planned() {
+fn every_kind_matches_its_plan() {
     let mut numbers = Numbers(2);
     let hashes: Vec<u64> = (0..20_000).map(|_| numbers.draw()).collect();
     let absent: Vec<u64> = (0..400_000).map(|_| numbers.draw()).collect();
@@ -88,7 +88,7 @@ fn every_kind_becomes_what_was_planned() {
 }
 
 #[test]
-fn static_kinds_say_what_they_cannot_be() {
+fn static_kinds_refuse_impossible_options() {
     for (kind, least) in
         [(FilterKind::BinaryFuse, 2f64.powi(-16)), (FilterKind::Ribbon, 2f64.powi(-32))]
     {

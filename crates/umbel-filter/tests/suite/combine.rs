@@ -1,8 +1,8 @@
 //! Union, intersection and folding of every kind; the counting filter.
 
 use crate::Numbers;
+use crate::kind_oracle::every_kind;
 use crate::kinds::build;
-use crate::oracle::every_kind;
 use umbel_filter::{
     BuildError, CombineError, CountingBloom, FilterError, FilterKind, FilterOptions, FilterSize,
     FilterView, Probing,
@@ -48,7 +48,7 @@ fn the_union_is_the_filter_of_all_keys() {
 }
 
 #[test]
-fn filters_that_differ_are_not_joined() {
+fn different_filters_are_not_combined() {
     let hashes: Vec<u64> = draw(&mut Numbers(62), 500);
     let options = FilterOptions { kind: FilterKind::Standard, ..FilterOptions::default() };
     let first = build(options, &hashes);
@@ -62,11 +62,11 @@ fn filters_that_differ_are_not_joined() {
     ] {
         let other = build(other, &hashes);
         let error = view(&first).union(&view(&other)).expect_err("they differ");
-        assert!(matches!(error, CombineError::Different { what: found, .. } if found == what));
+        assert!(matches!(error, CombineError::Mismatch { what: found, .. } if found == what));
         assert_eq!(view(&first).intersection(&view(&other)), Err(error));
         assert!(error.to_string().contains(what));
     }
-    let error = Err(CombineError::NotJoined { kind: None });
+    let error = Err(CombineError::NotCombinable { kind: None });
     assert_eq!(view(&first).union(&FilterView::MAYBE), error);
     assert_eq!(FilterView::MAYBE.intersection(&view(&first)), error);
 }
@@ -107,7 +107,7 @@ fn counting() -> FilterOptions {
 }
 
 #[test]
-fn removed_keys_are_gone_and_others_stay() {
+fn removed_keys_miss_and_others_hit() {
     let mut numbers = Numbers(64);
     let mut filter = CountingBloom::new(10_000, counting()).expect("good options");
     let (stay, go) = (draw(&mut numbers, 5_000), draw(&mut numbers, 5_000));
@@ -127,7 +127,7 @@ fn removed_keys_are_gone_and_others_stay() {
 }
 
 #[test]
-fn what_is_not_there_is_not_removed() {
+fn absent_keys_are_not_removed() {
     let mut numbers = Numbers(65);
     let mut filter = CountingBloom::new(1_000, counting()).expect("good options");
     draw(&mut numbers, 1_000).iter().for_each(|hash| filter.add(*hash));

@@ -1,11 +1,11 @@
 //! The memtable's filter: against the oracle, folded, and written by many threads at once.
 
-use crate::{Numbers, naive};
+use crate::{Numbers, bloom_oracle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use umbel_filter::{Bloom, ConcurrentBloom};
 
 #[test]
-fn it_is_the_filter_the_oracle_builds() {
+fn filter_equals_the_oracle() {
     let mut numbers = Numbers(21);
     for (expected_keys, bits_per_key) in [(0, 10), (1, 1), (700, 10), (5_000, 30), (300, 1000)] {
         let bloom = ConcurrentBloom::new(expected_keys, bits_per_key);
@@ -15,22 +15,22 @@ fn it_is_the_filter_the_oracle_builds() {
         assert!(bloom.keys() <= expected_keys && bloom.keys() * 10 >= expected_keys * 6);
         let bytes = bloom.to_bytes();
         let alone = ConcurrentBloom::new(expected_keys, bits_per_key);
-        hashes.iter().chain(&hashes).for_each(|hash| alone.insert_alone(*hash));
+        hashes.iter().chain(&hashes).for_each(|hash| alone.insert_unshared(*hash));
         assert!(alone.to_bytes() == bytes);
-        let oracle = naive::build(&hashes, bloom.lines(), bloom.probes() as u8);
+        let oracle = bloom_oracle::build(&hashes, bloom.lines(), bloom.probes() as u8);
         assert!(bytes[64..] == oracle[64..]);
         for hash in hashes.iter().copied().chain((0..2_000).map(|_| numbers.draw())) {
-            assert_eq!(bloom.may_contain(hash), naive::may_contain(&oracle, hash));
+            assert_eq!(bloom.may_contain(hash), bloom_oracle::may_contain(&oracle, hash));
         }
     }
 }
 
 #[test]
-fn without_bits_it_answers_maybe() {
+fn filter_without_bits_answers_maybe() {
     for bits_per_key in [0, -1] {
         let bloom = ConcurrentBloom::new(1_000, bits_per_key);
         bloom.insert(9);
-        bloom.insert_alone(9);
+        bloom.insert_unshared(9);
         assert!(bloom.may_contain(9) && bloom.may_contain(10));
         assert_eq!((bloom.bytes(), bloom.keys(), bloom.designed_rate()), (0, 0, 1.0));
         assert!(bloom.to_bytes().is_empty());
@@ -39,7 +39,7 @@ fn without_bits_it_answers_maybe() {
 }
 
 #[test]
-fn it_folds_to_the_keys_it_got() {
+fn filter_folds_to_its_key_count() {
     let mut numbers = Numbers(23);
     for keys in [0, 1, 900, 7_000, 23_000, 50_000, 99_000, 130_000] {
         let bloom = ConcurrentBloom::new(100_000, 10);
@@ -56,9 +56,9 @@ fn it_folds_to_the_keys_it_got() {
     }
 }
 
-/// Writers add disjoint keys while readers ask for those that a writer said it has added.
+/// Writers add disjoint keys while readers probe keys that a writer has published.
 #[test]
-fn readers_beside_writers_never_miss_a_key() {
+fn concurrent_readers_never_miss_a_key() {
     const KEYS: usize = 20_000;
     let mut numbers = Numbers(29);
     let hashes: Vec<Vec<u64>> =
@@ -86,7 +86,7 @@ fn readers_beside_writers_never_miss_a_key() {
         }
     });
     let all: Vec<u64> = hashes.concat();
-    let oracle = naive::build(&all, bloom.lines(), bloom.probes() as u8);
+    let oracle = bloom_oracle::build(&all, bloom.lines(), bloom.probes() as u8);
     assert!(bloom.to_bytes()[64..] == oracle[64..]);
     assert!(bloom.keys() <= all.len() as u64 && bloom.keys() > all.len() as u64 * 99 / 100);
 }

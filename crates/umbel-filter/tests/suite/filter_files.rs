@@ -1,8 +1,8 @@
-//! Filters in files of their own: they ask as they were built, and no damage goes unnoticed.
+//! Filter files: they probe with the hash of their build, and every damage is detected.
 
-use crate::golden;
+use crate::golden_files;
 use umbel_filter::{
-    CountingBloom, FileError, FilterBuilder, FilterFile, FilterKind, FilterOptions, HashKind,
+    CountingBloom, FilterBuilder, FilterFile, FilterFileError, FilterKind, FilterOptions, HashKind,
     KeyHasher, LEVELDB_SEED, from_leveldb,
 };
 
@@ -18,7 +18,7 @@ fn file(kind: FilterKind, hash: HashKind, keys: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_asks_with_the_hash_it_was_built_with() {
+fn file_probes_use_the_hash_of_the_build() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
     let read = FilterFile::parse(&bytes).expect("it is right");
     for key in ["basil", "mint", "sage"] {
@@ -31,7 +31,7 @@ fn a_file_asks_with_the_hash_it_was_built_with() {
 }
 
 #[test]
-fn the_file_of_no_keys_lets_everything_through() {
+fn file_without_keys_passes_everything() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &[]);
     let read = FilterFile::parse(&bytes).expect("it is right");
     assert!(read.filter_bytes().is_empty());
@@ -39,7 +39,7 @@ fn the_file_of_no_keys_lets_everything_through() {
 }
 
 #[test]
-fn no_flip_and_no_cut_goes_unnoticed() {
+fn every_flip_and_truncation_is_detected() {
     let bytes = file(FilterKind::Standard, HashKind::Keyed, &["basil", "mint", "sage"]);
     for at in 0..bytes.len() {
         for bit in 0..8 {
@@ -55,21 +55,21 @@ fn no_flip_and_no_cut_goes_unnoticed() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn damage_reason_is_reported() {
     let parse = |bytes: &[u8]| FilterFile::parse(bytes).map(|_| ()).expect_err("it is refused");
-    assert_eq!(parse(b""), FileError::Foreign);
-    assert_eq!(parse(b"uFLT and so on"), FileError::Foreign);
+    assert_eq!(parse(b""), FilterFileError::NotAFilterFile);
+    assert_eq!(parse(b"uFLT and so on"), FilterFileError::NotAFilterFile);
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil"]);
     let mut newer = bytes.clone();
     newer[4] = 9;
-    assert_eq!(parse(&newer), FileError::Version { version: 9 });
+    assert_eq!(parse(&newer), FilterFileError::Version { version: 9 });
     let malformed = FilterFile::encode(HashKind::Keyed, SEED, &bytes[64..100]);
     let malformed = malformed.expect_err("it is no filter");
-    assert!(matches!(malformed, FileError::Filter(_)));
-    // Asked with the file's hash, such a filter would deny its keys.
+    assert!(matches!(malformed, FilterFileError::Filter(_)));
+    // Probed with the file's hash, such a filter would deny its keys.
     let other = FilterFile::encode(HashKind::SeaHash, SEED, &bytes[64..]);
     let other = other.expect_err("the filter was made with another hash");
-    assert_eq!(other, FileError::OtherHash { of_filter: 1, of_file: 7 });
+    assert_eq!(other, FilterFileError::HashMismatch { of_filter: 1, of_file: 7 });
     for error in [parse(b""), parse(&newer), malformed, other, parse(&bytes[..70])] {
         let text = error.to_string();
         assert!(text.len() > 20 && !text.ends_with('.'), "{text}");
@@ -78,14 +78,14 @@ fn what_is_wrong_is_said() {
 
 /// A file whose bytes must never change: another version of the code must read it.
 #[test]
-fn the_bytes_stay_as_they_are() {
+fn encoded_bytes_are_stable() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
-    golden::check("file.ufl", &bytes);
+    golden_files::check("file.ufl", &bytes);
 }
 
-/// LevelDB's own filter of `hello` and `world`: asked with the seed of its hash, not with zeros.
+/// LevelDB's own filter of `hello` and `world`, probed with the seed of its hash, not with zeros.
 #[test]
-fn filters_of_leveldb_are_asked_with_its_seed() {
+fn leveldb_filters_are_probed_with_its_seed() {
     if KeyHasher::new(HashKind::LevelDb, LEVELDB_SEED).is_err() {
         println!("SKIPPED: a filter of LevelDB: built without the feature leveldb");
         return;
@@ -98,8 +98,8 @@ fn filters_of_leveldb_are_asked_with_its_seed() {
     assert!(!read.may_contain(b"x") && !read.may_contain(b"foo"));
 }
 
-/// Two keys of one hash, or one key twice: a counting filter that had counted them once would deny
-/// what is still there after one removal.
+/// Two keys of one hash, or one key twice. A counting filter that had counted them once would deny
+/// the remaining key after one removal.
 #[test]
 fn counting_filters_count_equal_hashes_in_a_row() {
     let options = FilterOptions { kind: FilterKind::Counting, ..FilterOptions::default() };

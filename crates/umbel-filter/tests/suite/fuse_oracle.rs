@@ -8,7 +8,7 @@ pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// What the page calls the key of a hash.
+/// Key of a hash, as the format page defines it.
 pub fn key(hash: u64, attempt: u32) -> u64 {
     let seed = (0xa54ff53a5f1d36f1 * (u128::from(attempt) + 1)) & MASK;
     let first = ((u128::from(hash) ^ seed) * 0x9e3779b97f4a7c15) & MASK;

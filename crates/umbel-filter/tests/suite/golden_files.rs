@@ -1,5 +1,5 @@
-//! Filters kept as files in `tests/golden`: what was written once is read for good, and is written
-//! the same again. `UMBEL_GOLDEN=write` writes them anew.
+//! Golden files in `tests/golden`: every version reads them and writes the
+//! same bytes. `UMBEL_GOLDEN=write` writes them again.
 
 use std::path::Path;
 

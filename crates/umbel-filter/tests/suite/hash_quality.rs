@@ -52,7 +52,7 @@ fn rate(hasher: &KeyHasher, key: MakeKey, keys: u64) -> f64 {
     passed as f64 / (keys * 2) as f64 / (designed + (1.0 - designed) * same_hash)
 }
 
-/// What a table of a customer's items is keyed with: two integers, one after the other.
+/// Key of a table of a customer's items: two integers, one after the other.
 fn pair(number: u64) -> Vec<u8> {
     [(number / 1_000).to_be_bytes(), (number % 1_000).to_be_bytes()].concat()
 }
@@ -75,19 +75,19 @@ fn hashes_keep_the_designed_rate_over_every_shape() {
     compare(KEYS, 0.1);
 }
 
-/// A hundred times as many: chance is a tenth of it, and a hash of 32 bits lets a quarter more
-/// through than one of 64. Run with `--release -- --ignored --nocapture` it prints the table.
+/// A hundred times as many keys: chance is a tenth of it, and a hash of 32 bits passes a quarter
+/// more than one of 64. Run with `--release -- --ignored --nocapture` it prints the table.
 #[test]
 #[ignore = "minutes with --release"]
 fn hashes_keep_the_designed_rate_with_ten_million_keys() {
     compare(KEYS * 100, 0.03);
 }
 
-/// Story: fxhash carries no bit downwards, so that in two words that differ in their last bytes the
-/// differences meet and cancel. Of keys made of two integers most have a hash that another has,
+/// Story: fxhash carries no bit downwards. In two words that differ in their last bytes the
+/// differences meet and cancel. Most keys of two integers share their hash with another key,
 /// and three of four absent keys pass. Where keys are one word, as big-endian integers are, the
-/// filter's own multiplications make up for it; filters that take bits of the hash as they are let
-/// everything through there too.
+/// filter's own multiplications compensate. Filters that take bits of the hash unchanged pass
+/// everything there too.
 #[test]
 fn fxhash_fails_over_pairs_of_integers() {
     let Ok(hasher) = KeyHasher::new(HashKind::FxHash, [0; 16]) else {

@@ -162,9 +162,9 @@ fn parquet_writes_the_same_filters() {
         let view = FilterView::parse(&bytes).expect("it was built just now");
         let theirs = to_parquet(&view).expect("split blocks of XXH64");
         assert_eq!(sum(&theirs), expected, "{count} keys");
-        let mut behind = theirs.clone();
-        behind.extend([7; 9]);
-        let (again, length) = from_parquet(&behind).expect("Parquet wrote it");
+        let mut longer = theirs.clone();
+        longer.extend([7; 9]);
+        let (again, length) = from_parquet(&longer).expect("Parquet wrote it");
         assert_eq!((length, &again[64..]), (theirs.len(), &bytes[64..]));
         let again = FilterView::parse(&again).expect("it was converted just now");
         assert!(keys(count).iter().all(|key| again.contains(xxh64(key.as_bytes()))));
@@ -179,7 +179,7 @@ fn parquet_writes_the_same_filters() {
 }
 
 #[test]
-fn only_parquets_own_filters_become_parquet() {
+fn only_split_block_filters_export_to_parquet() {
     let of = |options| to_parquet(&FilterView::parse(&build(options, &[1, 2])).expect("a filter"));
     let kind = FilterKind::SplitBlock;
     assert_eq!(
@@ -194,7 +194,7 @@ fn only_parquets_own_filters_become_parquet() {
 }
 
 #[test]
-fn headers_of_parquet_that_lie_are_refused() {
+fn inconsistent_parquet_headers_are_refused() {
     let whole = unhex(OF_12_KEYS);
     for cut in 0..whole.len() {
         let error = from_parquet(&whole[..cut]).expect_err("it is cut off");
@@ -238,7 +238,7 @@ fn headers_of_parquet_that_lie_are_refused() {
 }
 
 #[test]
-fn hashes_of_32_bits_are_told_apart() {
+fn hashes_of_32_bits_are_distinguished() {
     let mut numbers = Numbers(4);
     let mut seen: Vec<u64> = (0..10_000).map(|_| widen_hash(numbers.draw() as u32)).collect();
     seen.sort_unstable();

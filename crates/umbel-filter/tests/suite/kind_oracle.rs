@@ -9,7 +9,7 @@ const SALTS: [u32; 8] = [
     0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 ];
 
-/// What a filter is, apart from its bits.
+/// Parameters of a filter, without its bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub kind: FilterKind,
@@ -87,8 +87,8 @@ impl Shape {
         let mut counts = vec![0u8; units as usize];
         for hash in hashes {
             for position in self.positions(*hash) {
-                let most = if per_byte == 2 { 15 } else { 1 };
-                counts[position as usize] = (counts[position as usize] + 1).min(most);
+                let count_max = if per_byte == 2 { 15 } else { 1 };
+                counts[position as usize] = (counts[position as usize] + 1).min(count_max);
             }
         }
         let bytes = counts.chunks(per_byte).map(|counts| {

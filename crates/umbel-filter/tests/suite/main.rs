@@ -1,59 +1,33 @@
-//! The tests of umbel-filter from outside: what a store relies on, and what the format page says.
+//! Tests of umbel-filter from outside: promises to a store, and the statements of the format page.
 
-#[path = "suite/campaign.rs"]
-mod campaign;
-#[path = "suite/combined.rs"]
-mod combined;
-#[path = "suite/concurrent.rs"]
-mod concurrent;
-#[path = "suite/damage.rs"]
+mod adversarial_keys;
+mod bloom_encoding;
+mod bloom_oracle;
+mod builder_and_view;
+mod combine;
+mod concurrent_bloom;
 mod damage;
-#[path = "suite/encoded.rs"]
-mod encoded;
-#[path = "suite/exchange.rs"]
-mod exchange;
-#[path = "suite/files.rs"]
-mod files;
-#[path = "suite/fuse.rs"]
+mod filter_files;
 mod fuse;
-#[path = "suite/golden.rs"]
-mod golden;
-#[path = "suite/golden_kinds.rs"]
+mod fuse_oracle;
+mod golden_files;
 mod golden_kinds;
-#[path = "suite/hash_kinds.rs"]
 mod hash_kinds;
-#[path = "suite/hashing.rs"]
-mod hashing;
-#[path = "suite/hostile.rs"]
-mod hostile;
-#[path = "suite/kind_rates.rs"]
+mod hash_multisets;
+mod hash_quality;
+mod interop;
+mod keyed_hash;
+mod kind_oracle;
 mod kind_rates;
-#[path = "suite/kinds.rs"]
 mod kinds;
-#[path = "suite/naive.rs"]
-mod naive;
-#[path = "suite/naive_fuse.rs"]
-mod naive_fuse;
-#[path = "suite/naive_ribbon.rs"]
-mod naive_ribbon;
-#[path = "suite/one_contract.rs"]
-mod one_contract;
-#[path = "suite/oracle.rs"]
-mod oracle;
-#[path = "suite/prefix_rules.rs"]
+mod prefix_filters;
 mod prefix_rules;
-#[path = "suite/prefixes.rs"]
-mod prefixes;
-#[path = "suite/quality.rs"]
-mod quality;
-#[path = "suite/rates.rs"]
+mod rate_campaign;
 mod rates;
-#[path = "suite/ribbon.rs"]
 mod ribbon;
-#[path = "suite/shapes.rs"]
-mod shapes;
+mod ribbon_oracle;
 
-pub use shapes::hash_shapes;
+pub use hash_multisets::hash_shapes;
 
 /// A generator of evenly spread 64-bit numbers, as good as hashes, the same in every run.
 pub struct Numbers(pub u64);

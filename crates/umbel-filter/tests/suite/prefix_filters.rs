@@ -1,11 +1,12 @@
-//! Prefix filters: what they answer, to whom, and their bytes, whole and damaged.
+//! Prefix filters: their answers and their bytes, intact and damaged.
 
-use crate::{Numbers, naive};
+use crate::{Numbers, bloom_oracle};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use umbel_filter::{
-    BloomView, FilterError, HEADER_BYTES, HashDomain, HashKind, HashSecret, KeyPrefix, Parsed,
-    ParsedPrefix, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView, PrefixHasher, hash_key,
+    BloomView, FilterError, HEADER_BYTES, HashDomain, HashKind, HashSecret, KeyPrefix, ParsedBloom,
+    ParsedPrefixFilter, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView, PrefixHasher,
+    hash_key,
 };
 
 const SEED: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -27,7 +28,7 @@ fn build<'k>(name: &str, keys: impl IntoIterator<Item = &'k [u8]>, bits_per_key:
 
 fn view(bytes: &[u8]) -> PrefixFilterView<'_> {
     match PrefixFilterView::parse(bytes) {
-        ParsedPrefix::Filter(view) => view,
+        ParsedPrefixFilter::Filter(view) => view,
         other => panic!("no filter: {other:?}"),
     }
 }
@@ -37,7 +38,7 @@ proptest! {
 
     /// The oracle: a set of prefixes, and the filter written once more from the format pages.
     #[test]
-    fn a_filter_is_the_oracles_and_never_denies_a_prefix(
+    fn filter_equals_the_oracle_without_false_negatives(
         name in prop_oneof![
             Just("fixed:3"), Just("capped:4"), Just("until:/"), Just("until:-:2"),
             Just("until:0x00"),
@@ -61,7 +62,7 @@ proptest! {
         let mut expected = [&b"uPFX\x01"[..], &[name.len() as u8, 0, 0], name.as_bytes()].concat();
         expected.resize(64, 0);
         let lines = (hashes.len() as u64 * 10).div_ceil(512);
-        let mut inner = naive::build(&hashes, lines, 6);
+        let mut inner = bloom_oracle::build(&hashes, lines, 6);
         inner[24] = 7;
         expected.extend(inner);
         prop_assert!(bytes == expected);
@@ -76,8 +77,8 @@ proptest! {
         }
         for start in &starts {
             let start = start.as_bytes();
-            let asked = rule.shared(start).map(|prefix| hash_key(&secret, prefix));
-            let expected = asked.is_none_or(|hash| naive::may_contain(&bytes[64..], hash));
+            let prefix_hash = rule.shared(start).map(|prefix| hash_key(&secret, prefix));
+            let expected = prefix_hash.is_none_or(|it| bloom_oracle::may_contain(&bytes[64..], it));
             prop_assert_eq!(view.may_contain_start(&rule, &hasher(), start), expected);
         }
     }
@@ -101,7 +102,7 @@ proptest! {
             }
             bytes.truncate((padded + 128).min(bytes.len()));
         }
-        if let ParsedPrefix::Filter(view) = PrefixFilterView::parse(&bytes) {
+        if let ParsedPrefixFilter::Filter(view) = PrefixFilterView::parse(&bytes) {
             let _ = view.may_contain_start(&rule("fixed:2"), &hasher(), b"abc");
             prop_assert!(view.extractor_name().len() == usize::from(bytes[5]));
             prop_assert!(bytes.ends_with(view.inner()));
@@ -140,9 +141,9 @@ fn the_golden_filter_is_written_and_read() {
     assert!(!view.may_contain_key(&rule, &hasher(), b"rome/1"));
 }
 
-/// Another rule would be told "no" for keys that are there.
+/// Another rule would get "no" for present keys.
 #[test]
-fn another_extractor_or_hash_means_maybe() {
+fn other_extractor_or_hash_answers_maybe() {
     let bytes = cities();
     let view = view(&bytes);
     for other in ["until:/:2", "until:-", "fixed:7", "capped:7"] {
@@ -172,10 +173,10 @@ fn the_hash_is_named_in_the_inner_filter() {
         let bytes = builder.finish(10, 0);
         assert_eq!(bytes[64 + 6], kind.number());
         match PrefixFilterView::parse(&bytes) {
-            ParsedPrefix::Filter(view) => {
+            ParsedPrefixFilter::Filter(view) => {
                 assert!(view.may_contain_start(&rule("fixed:2"), &hasher, b"ab"));
             }
-            other => assert!(matches!(other, ParsedPrefix::Maybe), "{other:?}"),
+            other => assert!(matches!(other, ParsedPrefixFilter::Maybe), "{other:?}"),
         }
     }
 }
@@ -193,7 +194,7 @@ fn whole_keys_and_prefixes_are_hashed_apart() {
 
 /// The rate is the designed one, in sorted order with many keys of each prefix.
 #[test]
-fn the_rate_is_the_designed_one() {
+fn measured_rate_is_the_designed_rate() {
     let mut numbers = Numbers(9);
     let mut users: Vec<u64> = (0..40_000).map(|_| numbers.draw()).collect();
     users.sort_unstable();
@@ -204,20 +205,20 @@ fn the_rate_is_the_designed_one() {
     let bytes = build("until:/", keys.iter().map(String::as_bytes), 10);
     let (view, rule) = (view(&bytes), rule("until:/"));
     assert_eq!(view.filter().keys(), 40_000);
-    let asked = 200_000;
-    let absent = (0..asked).map(|_| format!("{:016x}/", numbers.draw()));
+    let queries = 200_000;
+    let absent = (0..queries).map(|_| format!("{:016x}/", numbers.draw()));
     let passed =
         absent.filter(|start| view.may_contain_start(&rule, &hasher(), start.as_bytes())).count();
-    let expected = view.filter().designed_rate() * f64::from(asked);
+    let expected = view.filter().designed_rate() * f64::from(queries);
     assert!((passed as f64 - expected).abs() < expected / 10.0, "{passed} for {expected}");
 }
 
 #[test]
-fn no_filter_is_no_bytes_and_means_maybe() {
+fn empty_bytes_answer_maybe() {
     assert!(build("until:/", [&b"a"[..], b"", b"rome"], 10).is_empty());
     assert!(build("until:/", [&b"a/"[..]], 0).is_empty());
     assert!(build("fixed:1", [], 10).is_empty());
-    assert!(matches!(PrefixFilterView::parse(&[]), ParsedPrefix::Maybe));
+    assert!(matches!(PrefixFilterView::parse(&[]), ParsedPrefixFilter::Maybe));
     let builder = PrefixFilterBuilder::new(rule("fixed:1"), hasher());
     let mut builder = builder.expect("built-in names fit");
     assert!(builder.is_empty());
@@ -229,13 +230,13 @@ fn no_filter_is_no_bytes_and_means_maybe() {
 
 fn reason(bytes: &[u8]) -> &'static str {
     match PrefixFilterView::parse(bytes) {
-        ParsedPrefix::Malformed(FilterError::Malformed { reason }) => reason,
+        ParsedPrefixFilter::Malformed(FilterError::Malformed { reason }) => reason,
         other => panic!("not malformed: {other:?}"),
     }
 }
 
 #[test]
-fn every_damage_to_the_header_has_its_answer() {
+fn damaged_header_fields_are_classified() {
     let whole = cities();
     let damaged = |at: usize, value: u8| {
         let mut bytes = whole.clone();
@@ -245,11 +246,11 @@ fn every_damage_to_the_header_has_its_answer() {
     for at in 0..4 {
         assert!(reason(&damaged(at, 0)).contains("magic"));
     }
-    assert!(matches!(PrefixFilterView::parse(&damaged(4, 2)), ParsedPrefix::Maybe));
+    assert!(matches!(PrefixFilterView::parse(&damaged(4, 2)), ParsedPrefixFilter::Maybe));
     for (at, value) in [(5, 0), (6, 1), (7, 9)] {
         assert!(reason(&damaged(at, value)).contains("contradicts"));
     }
-    // A name that is longer takes zeros in; one that is shorter leaves letters behind it.
+    // A longer name includes zeros; a shorter one leaves letters after it.
     assert_eq!(view(&damaged(5, 8)).extractor_name(), "until:/\0");
     assert!(reason(&damaged(5, 6)).contains("not zero"));
     assert!(reason(&damaged(5, 57)).contains("not zero"), "the inner filter's bytes");
@@ -261,20 +262,26 @@ fn every_damage_to_the_header_has_its_answer() {
     for length in (1..64).chain(65..whole.len()) {
         assert!(!reason(&whole[..length]).is_empty(), "cut to {length}");
     }
-    assert!(matches!(PrefixFilterView::parse(&whole[..64]), ParsedPrefix::Maybe), "no filter");
+    assert!(
+        matches!(PrefixFilterView::parse(&whole[..64]), ParsedPrefixFilter::Maybe),
+        "no filter"
+    );
     for (at, unknown) in [(64 + 4, 9), (64 + 5, 9), (64 + 6, 99)] {
-        assert!(matches!(PrefixFilterView::parse(&damaged(at, unknown)), ParsedPrefix::Maybe));
+        assert!(matches!(
+            PrefixFilterView::parse(&damaged(at, unknown)),
+            ParsedPrefixFilter::Maybe
+        ));
     }
 }
 
 /// Whatever is wrong before the inner filter, no prefix that is there is denied.
 #[test]
-fn a_damaged_header_never_says_no() {
+fn damaged_header_never_answers_no() {
     let whole = cities();
     for bit in 0..HEADER_BYTES * 8 {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        if let ParsedPrefix::Filter(view) = PrefixFilterView::parse(&bytes) {
+        if let ParsedPrefixFilter::Filter(view) = PrefixFilterView::parse(&bytes) {
             assert!(view.may_contain_start(&rule("until:/"), &hasher(), b"berlin/"), "{bit}");
             assert!(view.may_contain_start(&rule("until:/"), &hasher(), b"madrid/"), "{bit}");
         }
@@ -301,7 +308,7 @@ fn the_inner_filter_is_aligned() {
         let view = view(&bytes);
         assert_eq!(view.extractor_name().len(), length);
         assert_eq!(bytes.len() - view.inner().len(), (8 + length).next_multiple_of(64));
-        assert!(matches!(BloomView::parse(view.inner()), Parsed::Bloom(_)));
+        assert!(matches!(BloomView::parse(view.inner()), ParsedBloom::Bloom(_)));
         let named = Named("n".repeat(length));
         assert!(view.may_contain_key(&named, &hasher(), b"key"));
         assert!(!view.may_contain_key(&named, &hasher(), b"yek"));

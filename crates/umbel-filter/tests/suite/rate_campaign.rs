@@ -1,43 +1,45 @@
 //! The campaign: every kind, with ten thousand, a million and a hundred million keys of five
-//! shapes. The rate is held to theory, the space to what is published, and each key is to be found.
+//! shapes. The rate is compared with theory, the space with publications, and each key must be
+//! found.
 //!
 //! `cargo test --release -p umbel-filter --test suite -- --ignored --nocapture every_kind_up_to`
 //! prints a table, line by line.
 
-use crate::quality::{MakeKey, SHAPES};
+use crate::hash_quality::{MakeKey, SHAPES};
 use umbel_filter::{
     BuildError, FilterKind, FilterOptions, FilterPlan, FilterSize, FilterView, FuseArity,
     FuseBuilder, HashSecret, Probing, hash_key,
 };
 
-/// The rate that kinds are asked for that can have any.
+/// Requested rate of kinds that can have any.
 const RATE: f64 = 0.01;
-/// How many absent keys are asked for, in all filters of as many keys of a shape.
-const ASKED: u64 = 5_000_000;
-/// Keys asked for at once.
+/// Number of absent keys that are probed, in all filters of the same number and shape of keys.
+const QUERIES: u64 = 5_000_000;
+/// Keys of one batch of probes.
 const TOGETHER: usize = 1 << 12;
 
-/// What is built of the hashes.
+/// Structure that is built from the hashes.
 #[derive(Clone, Copy)]
-enum Making {
+enum Structure {
     Kind(FilterKind, Probing),
     Fuse(FuseArity, u32),
 }
 
 struct Contestant {
     name: &'static str,
-    making: Making,
+    structure: Structure,
     /// Bits for each key at this rate, as published: `reference/filters.md` has them for 1 %, and
-    /// of fuse filters what a bit of fingerprint takes. `None` where nobody else has such a filter.
+    /// for fuse filters the bits for each bit of fingerprint. `None` for a filter without a
+    /// publication.
     bits: Option<f64>,
 }
 
 const fn of_kind(name: &'static str, kind: FilterKind, bits: f64) -> Contestant {
-    Contestant { name, making: Making::Kind(kind, Probing::Enhanced), bits: Some(bits) }
+    Contestant { name, structure: Structure::Kind(kind, Probing::Enhanced), bits: Some(bits) }
 }
 
 const fn fuse(name: &'static str, arity: FuseArity, bits: u32, factor: f64) -> Contestant {
-    Contestant { name, making: Making::Fuse(arity, bits), bits: Some(bits as f64 * factor) }
+    Contestant { name, structure: Structure::Fuse(arity, bits), bits: Some(bits as f64 * factor) }
 }
 
 const CONTESTANTS: [Contestant; 12] = [
@@ -46,18 +48,18 @@ const CONTESTANTS: [Contestant; 12] = [
     of_kind("standard", FilterKind::Standard, 9.59),
     Contestant {
         name: "standard, multiplied",
-        making: Making::Kind(FilterKind::Standard, Probing::Multiplied),
+        structure: Structure::Kind(FilterKind::Standard, Probing::Multiplied),
         bits: Some(9.59),
     },
     Contestant {
         name: "standard, LevelDB's probing",
-        making: Making::Kind(FilterKind::Standard, Probing::LevelDb),
+        structure: Structure::Kind(FilterKind::Standard, Probing::LevelDb),
         bits: Some(9.59),
     },
     of_kind("split-block", FilterKind::SplitBlock, 10.53),
     Contestant {
         name: "counting",
-        making: Making::Kind(FilterKind::Counting, Probing::Multiplied),
+        structure: Structure::Kind(FilterKind::Counting, Probing::Multiplied),
         bits: Some(4.0 * 9.59),
     },
     of_kind("ribbon", FilterKind::Ribbon, 7.31),
@@ -69,8 +71,8 @@ const CONTESTANTS: [Contestant; 12] = [
 
 impl Contestant {
     fn build(&self, hashes: &[u64]) -> Vec<u8> {
-        match self.making {
-            Making::Kind(kind, probing) => {
+        match self.structure {
+            Structure::Kind(kind, probing) => {
                 let probing =
                     if kind == FilterKind::Standard { probing } else { Probing::default() };
                 let size = FilterSize::Rate(RATE);
@@ -79,7 +81,7 @@ impl Contestant {
                     hashes,
                 )
             }
-            Making::Fuse(arity, bits) => {
+            Structure::Fuse(arity, bits) => {
                 let builder = FuseBuilder::from_hashes(bits, hashes.to_vec()).with_arity(arity);
                 builder.finish().expect("it peels")
             }
@@ -89,9 +91,9 @@ impl Contestant {
     /// The filter, which is of this kind and has been promised the rate.
     fn view<'a>(&self, bytes: &'a [u8], keys: u64) -> FilterView<'a> {
         let view = FilterView::parse_known(bytes).expect("it was built just now");
-        let (kind, rate) = match self.making {
-            Making::Kind(kind, _) => (kind, RATE),
-            Making::Fuse(_, bits) => (FilterKind::BinaryFuse, (-f64::from(bits)).exp2()),
+        let (kind, rate) = match self.structure {
+            Structure::Kind(kind, _) => (kind, RATE),
+            Structure::Fuse(_, bits) => (FilterKind::BinaryFuse, (-f64::from(bits)).exp2()),
         };
         assert_eq!((view.kind(), view.keys()), (Some(kind), keys));
         let designed = view.designed_rate();
@@ -101,11 +103,11 @@ impl Contestant {
 
     /// LevelDB's probing lets more through than theory, see [`Probing::LevelDb`].
     fn is_leveldb(&self) -> bool {
-        matches!(self.making, Making::Kind(_, Probing::LevelDb))
+        matches!(self.structure, Structure::Kind(_, Probing::LevelDb))
     }
 
-    /// Whether no filter of the kind has the rate with so many keys: LevelDB's hash has 32 bits,
-    /// which two of that many keys have in common too often. Such options are refused.
+    /// Whether no filter of the kind has the rate with this number of keys: LevelDB's hash has 32
+    /// bits, and keys collide too often. Such options are refused.
     fn is_out_of_reach(&self, keys: u64) -> bool {
         let is = self.is_leveldb() && keys as f64 / 2f64.powi(32) > RATE;
         if is {
@@ -119,8 +121,8 @@ impl Contestant {
     }
 
     fn compare(&self, shape: &str, sum: &Sum) {
-        let Sum { keys, filters, bytes, asked, passed, expected } = *sum;
-        let (designed, measured) = (expected / asked as f64, passed as f64 / asked as f64);
+        let Sum { keys, filters, bytes, queries, passed, expected } = *sum;
+        let (designed, measured) = (expected / queries as f64, passed as f64 / queries as f64);
         let off = (measured / designed - 1.0) * 100.0;
         let bits = 8.0 * bytes as f64 / (keys * filters) as f64;
         println!(
@@ -131,8 +133,8 @@ impl Contestant {
         if self.is_leveldb() {
             assert!((0.95..2.2).contains(&(measured / designed)), "{measured} of {designed}");
         } else {
-            let most = (expected * 0.05).max(3.0 * expected.sqrt() + 1.0);
-            assert!(error <= most, "{}: {passed} passed of {expected:.1}", self.name);
+            let error_max = (expected * 0.05).max(3.0 * expected.sqrt() + 1.0);
+            assert!(error <= error_max, "{}: {passed} passed of {expected:.1}", self.name);
         }
         // Small fuse filters take more, as every implementation's do.
         if let Some(published) = self.bits.filter(|_| keys >= 1_000_000) {
@@ -141,15 +143,15 @@ impl Contestant {
     }
 }
 
-/// What was measured of filters of as many keys of a shape.
+/// Measured totals of filters of the same number and shape of keys.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     keys: u64,
     filters: u64,
     bytes: usize,
-    asked: u64,
+    queries: u64,
     passed: u64,
-    /// How many should have passed.
+    /// Expected number of passing keys.
     expected: f64,
 }
 
@@ -171,8 +173,8 @@ fn every_kind_up_to_a_hundred_million_keys() {
     let [integers, random, prefix, uuid, _] = SHAPES;
     println!("| keys | shape | kind | designed rate | measured | off by | bits per key |");
     println!("|---|---|---|---|---|---|---|");
-    // Theory speaks of the average over all hashes, from which a single small filter is further
-    // away than what is asked of it would tell.
+    // Theory gives the average over all hashes. A single small filter deviates more from it than
+    // the tolerance permits.
     for (keys, filters) in [(10_000u64, 100u8), (1_000_000, 1), (100_000_000, 1)] {
         for (shape, make) in [sequential, integers, random, prefix, uuid] {
             let mut sums =
@@ -181,7 +183,7 @@ fn every_kind_up_to_a_hundred_million_keys() {
                 let secret = HashSecret::from_seed([filter; 16]);
                 let hash = |number| hash_key(&secret, &make(number));
                 let hashes: Vec<u64> = (0..keys).map(hash).collect();
-                let absent = keys..keys + ASKED / u64::from(filters);
+                let absent = keys..keys + QUERIES / u64::from(filters);
                 let absent: Vec<u64> = absent.map(hash).collect();
                 for (contestant, sum) in CONTESTANTS.iter().zip(&mut sums) {
                     if contestant.is_out_of_reach(keys) {
@@ -199,7 +201,7 @@ fn every_kind_up_to_a_hundred_million_keys() {
                     let bound = if contestant.is_leveldb() { 3.0 } else { 1.5 } * expected;
                     assert!(passed as f64 <= bound + 6.0 * expected.sqrt() + 6.0, "one is bad");
                     sum.passed += passed;
-                    sum.asked += absent.len() as u64;
+                    sum.queries += absent.len() as u64;
                     sum.expected += expected;
                     sum.bytes += bytes.len();
                 }

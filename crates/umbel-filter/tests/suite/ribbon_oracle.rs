@@ -1,7 +1,7 @@
 //! The oracle of ribbon filters: a reader written once more from `docs/formats/filter-ribbon.md`,
 //! bit by bit.
 
-use crate::naive_fuse::number;
+use crate::fuse_oracle::number;
 
 const C: [u64; 4] =
     [0x9e3779b97f4a7c15, 0xbb67ae8584caa73b, 0xa54ff53a5f1d36f1, 0x9b05688c2b3e6c1f];

@@ -1,8 +1,6 @@
-//! Engines that every build has.
-
-pub mod umbel;
+//! Built-in engines.
 
 use crate::engine::Engine;
 
 /// The engines of a build without rivals.
-pub const OURS: [Engine; 1] = [umbel::ENGINE];
+pub const BUILT_IN: [Engine; 1] = [crate::engine::umbel_engine::ENGINE];

@@ -1,48 +1,51 @@
-//! What every engine must be able to do to take part, and how its answers are counted.
+//! Interface of an engine, its settings, and the digest of its answers.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whatever an engine complains of.
-pub type Failure = Box<dyn Error + Send + Sync>;
-/// The result of anything that may fail.
-pub type Result<T> = std::result::Result<T, Failure>;
+pub mod built_in;
+pub mod umbel_engine;
 
-/// What was read: how many values, and a checksum over every byte of them.
+/// Error of any engine.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+/// The result of anything that may fail.
+pub type Result<T> = std::result::Result<T, BoxError>;
+
+/// Digest of the values that were read: their number, and a checksum over every byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// How many values were found.
+pub struct ReadDigest {
+    /// Number of values that were found.
     pub found: u64,
     /// A checksum that does not depend on the order.
-    pub sum: u64,
+    pub checksum: u64,
 }
 
-impl Tally {
-    /// Takes in what another reader read.
-    pub fn merge(&mut self, other: Tally) {
+impl ReadDigest {
+    /// Adds the digest of another reader.
+    pub fn merge(&mut self, other: ReadDigest) {
         self.found += other.found;
-        self.sum = self.sum.wrapping_add(other.sum);
+        self.checksum = self.checksum.wrapping_add(other.checksum);
     }
 
-    /// Counts a value. Reads every byte of it, as whoever asked for it would.
+    /// Counts a value. Reads every byte of it, as a caller would.
     #[inline]
-    pub fn value(&mut self, value: &[u8]) {
+    pub fn add_value(&mut self, value: &[u8]) {
         self.found += 1;
-        self.sum = self.sum.wrapping_add(digest(value));
+        self.checksum = self.checksum.wrapping_add(checksum_bytes(value));
     }
 
     /// Counts an entry of a scan.
     #[inline]
-    pub fn entry(&mut self, key: &[u8], value: &[u8]) {
-        self.sum = self.sum.wrapping_add(digest(key).rotate_left(1));
-        self.value(value);
+    pub fn add_entry(&mut self, key: &[u8], value: &[u8]) {
+        self.checksum = self.checksum.wrapping_add(checksum_bytes(key).rotate_left(1));
+        self.add_value(value);
     }
 }
 
-/// The sum of the bytes in words of eight: cheap, and no byte is left unread.
+/// Returns the sum of the bytes in words of eight: cheap, and it reads every byte.
 #[inline]
-fn digest(bytes: &[u8]) -> u64 {
+fn checksum_bytes(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let sum = words
         .iter()
@@ -52,24 +55,24 @@ fn digest(bytes: &[u8]) -> u64 {
     sum.wrapping_add(u64::from_le_bytes(last))
 }
 
-/// A write: a key with its new value, or without one where it is deleted.
+/// A write: a key with its new value, or without a value for a delete.
 pub type Write<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// Writes, lent one by one.
-pub trait Source {
-    /// The next write.
+/// Source of writes, which are lent one by one.
+pub trait WriteSource {
+    /// Returns the next write.
     fn next(&mut self) -> Option<Write<'_>>;
 }
 
-/// How many writes make a batch: as many as db_bench's `fillbatch` takes.
+/// Number of writes in a batch: as many as db_bench's `fillbatch` takes.
 pub const BATCH_ENTRIES: usize = 1000;
 
-/// Hands the next writes of a source to `add`, as many as make a batch. Returns how many.
+/// Passes the writes of the next batch to `add`. Returns their number.
 ///
 /// # Errors
 /// Those of `add`.
 pub fn take_batch(
-    source: &mut dyn Source,
+    source: &mut dyn WriteSource,
     mut add: impl FnMut(Write<'_>) -> Result<()>,
 ) -> Result<usize> {
     for taken in 0..BATCH_ENTRIES {
@@ -79,27 +82,29 @@ pub fn take_batch(
     Ok(BATCH_ENTRIES)
 }
 
-/// What is the same for all engines.
+/// Settings that are the same for all engines.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Bytes of the cache of an engine that has one.
     pub cache_bytes: u64,
-    /// Bits per key of the filters of an engine that [can be told](Tunes::bloom_bits); -1 and 0
-    /// mean none.
+    /// Bits per key of the filters of an engine that [accepts them](TunableSettings::bloom_bits);
+    /// -1 and 0 mean none.
     pub bloom_bits: i32,
-    /// How many of these bits a key sets, where the engine [can be told](Tunes::probes).
+    /// Number of these bits that a key sets, where the engine [accepts
+    /// it](TunableSettings::probes).
     pub probes: Option<u8>,
-    /// Bytes of a memtable, where the engine [can be told](Tunes::memtable_bytes).
+    /// Bytes of a memtable, where the engine [accepts it](TunableSettings::memtable_bytes).
     pub memtable_bytes: u64,
-    /// How filters are spread over the levels, where the engine [can be told](Tunes::spread).
+    /// Distribution of filter bits over the levels, where the engine [accepts
+    /// it](TunableSettings::spread).
     pub spread: FilterSpread,
-    /// Whether tables are compacted, where the engine can be told how filters are spread.
+    /// Whether tables are compacted, where the engine can be configured how filters are spread.
     pub compacts: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
             cache_bytes: 1 << 30,
             bloom_bits: 10,
             probes: None,
@@ -110,25 +115,25 @@ impl Default for Settings {
     }
 }
 
-/// Who decides how many bits of filters each level has.
+/// Source of the filter bits of each level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterSpread {
-    /// The engine, by what reads ask.
+    /// The engine's advisor, by the probes of reads.
     Advised,
-    /// Nobody: the same at every level, and all are kept.
+    /// The same at every level, and all filters stay in memory.
     Uniform,
     /// These bits for each level, level 0 first.
     Levels([i32; 7]),
 }
 
-/// Which settings besides the cache an engine can be told.
+/// Settings besides the cache that an engine accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tunes {
+pub struct TunableSettings {
     /// Bits per key.
     pub bloom_bits: bool,
-    /// The most bits per key that its filters have: told more, it takes this many and says nothing.
+    /// Maximum number of bits per key of its filters: a larger setting is silently reduced to it.
     pub bloom_bits_max: Option<i32>,
-    /// How many of them a key sets.
+    /// Number of bits that a key sets.
     pub probes: bool,
     /// The size of memtables.
     pub memtable_bytes: bool,
@@ -136,28 +141,28 @@ pub struct Tunes {
     pub spread: bool,
 }
 
-/// What a store has counted since it was opened, as far as its engine counts.
+/// Counters of a store since its open; `None` for those that the engine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counters {
     /// Flushes and compactions done.
     pub background_jobs: Option<u64>,
     /// Blocks that reads had to load.
     pub blocks_loaded: Option<u64>,
-    /// How often a filter was asked.
+    /// Number of probes of a filter.
     pub filter_probes: Option<u64>,
-    /// How often one said no.
+    /// Number of negative probes.
     pub filter_negatives: Option<u64>,
-    /// How often one said maybe for a key that was not there.
+    /// Number of false positives.
     pub filter_false_positives: Option<u64>,
-    /// How often a table was searched in vain, for want of a filter or by a filter's mistake.
+    /// Number of searches of a table without a hit, without a filter or after a false positive.
     pub false_reads: Option<u64>,
     /// Bytes of filters in memory.
     pub filter_bytes: Option<u64>,
     /// Bytes written to tables and the log for each byte of keys and values.
     pub write_amplification: Option<f64>,
-    /// Tables, or sorted runs, that there are.
+    /// Number of tables or sorted runs.
     pub tables: Option<u64>,
-    /// A checksum over names and lengths of the files, of an engine that counts no jobs.
+    /// A checksum over names and lengths of the files, of an engine without a job counter.
     pub files: Option<u64>,
 }
 
@@ -168,67 +173,67 @@ impl Counters {
     }
 }
 
-/// An engine that can be asked to take part.
+/// An engine that can take part.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine {
     /// Its name on the command line and in the tables.
     pub name: &'static str,
-    /// Why it cannot take part in this build.
-    pub missing: Option<&'static str>,
-    /// Its settings in words, made of what it is opened with.
+    /// Reason why it cannot take part in this build.
+    pub missing_reason: Option<&'static str>,
+    /// Returns its settings in words, from the options of its open.
     pub settings: fn() -> String,
-    /// Where its makers or users recommend them.
+    /// Sources in which its makers or users recommend the settings.
     pub recommended: &'static [&'static str],
-    /// Which settings it can be told.
-    pub tunes: Tunes,
-    /// Whether several keys can be asked for at once; otherwise they are asked for one by one.
+    /// Settings that it accepts.
+    pub tunes: TunableSettings,
+    /// Whether it can look up several keys in one call; otherwise they are looked up one by one.
     pub multi_get: bool,
     /// Whether a cursor can be kept and moved by the next seek.
-    pub kept_cursor: bool,
+    pub reuses_cursor: bool,
     /// Whether it is a log-structured merge tree.
     pub lsm: bool,
-    /// The ways in which it can be read, its usual one first.
-    pub ways: &'static [&'static str],
-    /// The way that sees what was written after the reader was made.
-    pub fresh_way: usize,
+    /// Names of its read paths, the default one first.
+    pub read_paths: &'static [&'static str],
+    /// Index of the read path that sees writes made after the reader was created.
+    pub fresh_read_path: usize,
     /// Opens or creates a store in a folder that exists.
-    pub open: fn(&Path, &Settings) -> Result<Box<dyn Store>>,
+    pub open: fn(&Path, &EngineSettings) -> Result<Box<dyn Store>>,
 }
 
 /// An open store.
 pub trait Store: Sync {
-    /// The version of the engine, as it says itself.
+    /// Returns the version that the engine reports.
     fn version(&self) -> String;
 
-    /// Does every write, one by one, where they survive the death of the process at least.
-    fn write_all(&self, source: &mut dyn Source) -> Result<()>;
+    /// Applies every write, one by one, at least buffered.
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()>;
 
-    /// Does every write in batches of [`BATCH_ENTRIES`], each of which is there as a whole or not
-    /// at all: by itself for an engine that gathers writes in any case.
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    /// Applies every write in atomic batches of [`BATCH_ENTRIES`]; an engine that always gathers
+    /// writes uses its own batches.
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         self.write_all(source)
     }
 
-    /// Puts an entry where it survives power loss.
+    /// Puts an entry durably against power loss.
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Writes memtables out.
+    /// Flushes the memtables.
     fn flush(&self) -> Result<()>;
 
-    /// Waits until there is nothing left to do in the background. Returns how much of that time
-    /// was spent only to see that nothing happens any more.
+    /// Waits until the background work is done. Returns the part of the time that only confirmed
+    /// that the store is idle.
     fn wait(&self) -> Result<Duration>;
 
     /// Compacts everything into one level.
     fn compact(&self) -> Result<()>;
 
-    /// Holds a snapshot of the present state, or lets go of it.
+    /// Takes a snapshot of the current state, or releases it.
     fn hold_snapshot(&self, hold: bool) -> Result<()>;
 
-    /// A reader, in one of the engine's ways.
+    /// Returns a reader of one of the engine's read paths.
     fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>>;
 
-    /// What it has counted.
+    /// Returns its counters.
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -240,24 +245,28 @@ pub trait Store: Sync {
 /// Reads from an open store.
 pub trait Reader {
     /// Looks up a key.
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()>;
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()>;
 
     /// Looks up several keys.
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         keys.iter().try_for_each(|key| self.get(key, tally))
     }
 
-    /// Reads this many entries from the first key not less than `key` on, with an iterator made for
-    /// it.
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()>;
+    /// Reads `entries` entries from the first key not less than `key`, with a new iterator.
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()>;
 
-    /// The same with a cursor that is kept from call to call, where the engine has one.
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    /// As [`Reader::seek`], with a cursor that is reused between calls, if the engine has one.
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         self.seek(key, entries, tally)
     }
 
     /// Reads every entry in key order.
-    fn scan(&mut self, tally: &mut Tally) -> Result<()>;
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()>;
 }
 
 #[cfg(test)]
@@ -265,13 +274,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_counts() {
+    fn each_byte_changes_the_checksum() {
         let bytes: Vec<u8> = (0..100).collect();
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert_ne!(digest(&changed), digest(&bytes), "byte {at}");
+            assert_ne!(checksum_bytes(&changed), checksum_bytes(&bytes), "byte {at}");
         }
-        assert_ne!(digest(&bytes[..99]), digest(&bytes));
+        assert_ne!(checksum_bytes(&bytes[..99]), checksum_bytes(&bytes));
     }
 }

@@ -1,8 +1,9 @@
-//! Umbel.
+//! Umbel as an engine of the lab.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{
     Batch, Compression, CompressionPlan, Db, DbCursor, Durability, FilterKind, Keyspace,
@@ -10,17 +11,17 @@ use umbel::{
 };
 
 use crate::engine::{
-    Counters, Engine, FilterSpread, Reader, Result, Settings, Source, Store, Tally, Tunes,
-    take_batch,
+    Counters, Engine, EngineSettings, FilterSpread, ReadDigest, Reader, Result, Store,
+    TunableSettings, WriteSource, take_batch,
 };
 
-/// The entry of Umbel in a list of engines.
+/// Entry of Umbel in a list of engines.
 pub const ENGINE: Engine = Engine {
     name: "umbel",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[],
-    tunes: Tunes {
+    tunes: TunableSettings {
         bloom_bits: true,
         bloom_bits_max: None,
         probes: true,
@@ -28,19 +29,19 @@ pub const ENGINE: Engine = Engine {
         spread: true,
     },
     multi_get: true,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: true,
-    ways: &["lent", "copied"],
-    fresh_way: 0,
+    read_paths: &["lent", "copied"],
+    fresh_read_path: 0,
     open,
 };
 
-/// As many tables in level 0 as may be asked for: they stay there.
+/// Limit of tables in level 0, so high that they stay there.
 const LEVEL0_TABLES_MAX: usize = 1000;
 
-/// What [`open`] opens it with where the run says nothing else, in words.
+/// Returns the default options of [`open`] in words.
 fn in_words() -> String {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     let (options, keyspace) = (options(&settings), keyspace_options(&settings));
     let KeyspaceOptions { memtable_bytes, block_bytes, bloom_bits, table_bytes, .. } = keyspace;
     let compression = match keyspace.compression {
@@ -62,26 +63,27 @@ fn in_words() -> String {
     )
 }
 
-struct Umbel {
+struct UmbelStore {
     db: Db,
     keyspace: Keyspace,
     snapshot: Mutex<Option<Snapshot>>,
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let db = Db::open(folder, options(settings))?;
     let keyspace = db.keyspace("default", keyspace_options(settings))?;
-    Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))
+    Ok(Box::new(UmbelStore { db, keyspace, snapshot: Mutex::new(None) }))
 }
 
-fn options(settings: &Settings) -> Options {
-    // One budget for everything: what the others are given for their caches alone.
+fn options(settings: &EngineSettings) -> Options {
+    // One budget for everything, as large as the caches of the other engines.
     Options { memory_bytes: Some(settings.cache_bytes), ..Options::default() }
 }
 
-fn keyspace_options(settings: &Settings) -> KeyspaceOptions {
+fn keyspace_options(settings: &EngineSettings) -> KeyspaceOptions {
     let filter = |bits_per_key| {
-        // The textbook's filter, where the number of probes is told: that of lines has its own.
+        // A configured number of probes needs the standard filter; the blocked filter has a fixed
+        // number.
         let kind = settings.probes.map_or(FilterKind::Blocked512, |_| FilterKind::Standard);
         LevelFilter { kind, bits_per_key, probes: settings.probes }
     };
@@ -101,12 +103,12 @@ fn keyspace_options(settings: &Settings) -> KeyspaceOptions {
     }
 }
 
-impl Store for Umbel {
+impl Store for UmbelStore {
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").to_string()
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some((key, value)) = source.next() {
             match value {
                 Some(value) => self.keyspace.put(key, value)?,
@@ -116,7 +118,7 @@ impl Store for Umbel {
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         let (keyspace, mut batch) = (&self.keyspace, self.db.batch());
         let mut fill = |batch: &mut Batch| {
             take_batch(source, |(key, value)| {
@@ -154,15 +156,15 @@ impl Store for Umbel {
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
         let snapshot = hold.then(|| self.db.snapshot());
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        *self.snapshot.lock().ignore_poison() = snapshot;
         Ok(())
     }
 
     fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
         if way == 0 {
-            return Ok(Box::new(Lent { keyspace: &self.keyspace, cursor: None }));
+            return Ok(Box::new(LendingReader { keyspace: &self.keyspace, cursor: None }));
         }
-        Ok(Box::new(Copied { keyspace: &self.keyspace }))
+        Ok(Box::new(CopyingReader { keyspace: &self.keyspace }))
     }
 
     fn counters(&self) -> Counters {
@@ -175,7 +177,7 @@ impl Store for Umbel {
     }
 }
 
-/// What a store of Umbel has counted.
+/// Returns the counters of a store of Umbel.
 pub fn counters(db: &Db) -> Counters {
     let stats = db.stats();
     let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
@@ -193,44 +195,49 @@ pub fn counters(db: &Db) -> Counters {
     }
 }
 
-struct Lent<'a> {
+struct LendingReader<'a> {
     keyspace: &'a Keyspace,
     cursor: Option<DbCursor>,
 }
 
-fn count(cursor: &mut DbCursor, entries: usize, tally: &mut Tally) -> Result<()> {
+fn count(cursor: &mut DbCursor, entries: usize, tally: &mut ReadDigest) -> Result<()> {
     for _ in 0..entries {
         if !cursor.valid() {
             break;
         }
-        tally.entry(cursor.key(), cursor.value()?);
+        tally.add_entry(cursor.key(), cursor.value()?);
         cursor.next()?;
     }
     Ok(())
 }
 
-impl Reader for Lent<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
-        self.keyspace.get_with(key, |value| tally.value(value))?;
+impl Reader for LendingReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
+        self.keyspace.get_with(key, |value| tally.add_value(value))?;
         Ok(())
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         self.keyspace.multi_get_with(keys, |_, value| {
             if let Some(value) = value {
-                tally.value(value);
+                tally.add_value(value);
             }
         })?;
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         cursor.seek(key)?;
         count(&mut cursor, entries, tally)
     }
 
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => none.insert(self.keyspace.cursor::<&[u8]>(..)?),
@@ -239,44 +246,44 @@ impl Reader for Lent<'_> {
         count(cursor, entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         cursor.seek_to_first()?;
         count(&mut cursor, usize::MAX, tally)
     }
 }
 
-struct Copied<'a> {
+struct CopyingReader<'a> {
     keyspace: &'a Keyspace,
 }
 
-impl Reader for Copied<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for CopyingReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         if let Some(value) = self.keyspace.get(key)? {
-            tally.value(&value);
+            tally.add_value(&value);
         }
         Ok(())
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         for value in self.keyspace.multi_get(keys)?.iter().flatten() {
-            tally.value(value);
+            tally.add_value(value);
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.keyspace.range(key..).take(entries) {
             let (key, value) = entry?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.keyspace.iter() {
             let (key, value) = entry?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Where experiments take place: the world, the scale, the engines and the keys.
+//! Environment of experiments: the world, the scale, the engines and the keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,125 +6,132 @@ use std::time::Duration;
 
 use umbel_env::Env;
 
-use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
+use crate::engine::{Counters, Engine, EngineSettings, ReadDigest, Result, Store};
+use crate::measure::sanity_checks::{self, ClockReading, Conditions, Expectations};
 use crate::measure::{Sample, Stopwatch, measure_with, others_while_waiting};
-use crate::outcome::{Cost, Scale};
-use crate::recorder::Evidence;
-use crate::sanity::{self, Circumstances, Expects, Moment};
-use crate::user_data::UserData;
+use crate::results::outcome::{Cost, Scale};
+use crate::results::sample_recorder::MeasurementEvidence;
+use crate::workload::user_data::UserData;
 
-/// How long an engine that counts nothing is looked at, to see whether its threads rest.
-const LOOK: Duration = Duration::from_millis(100);
-/// The share of that which they may work.
-const RESTING_SHARE: u32 = 20;
-/// How often it is looked at most, before its reads are marked.
-const LOOKS_MAX: u32 = 600;
+/// Length of an idle check of an engine without counters.
+const IDLE_CHECK_TIME: Duration = Duration::from_millis(100);
+/// Largest share of that time that its threads may work.
+const IDLE_SHARE_MAX: u32 = 20;
+/// Number of idle checks before the reads are flagged.
+const IDLE_CHECKS_MAX: u32 = 600;
 
-/// What every experiment of a run shares.
+/// State that all experiments of a run share.
 #[derive(Debug, Clone, Copy)]
-pub struct Lab<'a> {
+pub struct LabContext<'a> {
     /// The world.
     pub env: &'a Env,
-    /// How much is measured.
+    /// Scale of the measurement.
     pub scale: Scale,
-    /// The engines that were asked for, at least one.
+    /// The chosen engines, at least one.
     pub engines: &'a [Engine],
     /// The folder in which stores are made.
     pub stores: &'a Path,
-    /// The user's own keys and queries, where some were given.
+    /// The user's own keys and queries, if given.
     pub data: Option<&'a Arc<UserData>>,
 }
 
-/// The world and the folder for stores, to keep.
+/// The world and the folder for stores, as owned values.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct MeasureContext {
     /// The world.
     pub env: Env,
     stores: PathBuf,
 }
 
-impl Place {
-    /// An empty folder of this name for a store, which is removed when the value is dropped.
+impl MeasureContext {
+    /// Creates an empty folder of this name for a store; it is removed when the value is dropped.
     ///
     /// # Errors
     /// What the operating system refused.
-    pub fn folder(&self, name: &str) -> Result<Folder> {
-        Folder::new(&self.stores, name)
+    pub fn folder(&self, name: &str) -> Result<TemporaryDirectory> {
+        TemporaryDirectory::new(&self.stores, name)
     }
 
-    /// Does some work on a store, and says what it took and what speaks against that.
+    /// Runs some work on a store and returns its cost, with the reasons not to trust it.
     ///
     /// # Errors
     /// Those of the work.
     pub fn timed(
         &self,
-        expects: Expects,
+        expects: Expectations,
         store: &dyn Store,
         operations: u64,
-        work: impl FnOnce() -> Result<Tally>,
-    ) -> Result<Timed> {
+        work: impl FnOnce() -> Result<ReadDigest>,
+    ) -> Result<Measurement> {
         self.timed_with(expects, store, operations, |_| work())
     }
 
-    /// As [`Place::timed`] for work that stops the clock while it makes what it works with.
+    /// As [`MeasureContext::timed`] for work that stops the clock while it prepares its input.
     ///
     /// # Errors
     /// Those of the work.
     pub fn timed_with(
         &self,
-        expects: Expects,
+        expects: Expectations,
         store: &dyn Store,
         operations: u64,
-        work: impl FnOnce(&Stopwatch) -> Result<Tally>,
-    ) -> Result<Timed> {
-        self.watched(expects, &|| store.counters(), operations, work)
+        work: impl FnOnce(&Stopwatch) -> Result<ReadDigest>,
+    ) -> Result<Measurement> {
+        self.timed_with_counters(expects, &|| store.counters(), operations, work)
     }
 
-    /// Flushes a store, waits until it has nothing to do in the background, and does what else is
-    /// to be done then. The time that was spent only to see that nothing happens is not in the
-    /// sample. An engine that counts no jobs is believed once its threads rest; one whose threads
-    /// do not is marked.
+    /// Flushes a store, waits until its background work is done, and then runs `last`. The time
+    /// that only confirmed idleness is not in the sample. An engine without a job counter counts as
+    /// idle once its threads rest; one whose threads do not rest is flagged.
     ///
     /// # Errors
     /// Those of the store and of `last`.
-    pub fn settled(&self, store: &dyn Store, last: impl FnOnce() -> Result<()>) -> Result<Timed> {
+    pub fn settle_store(
+        &self,
+        store: &dyn Store,
+        last: impl FnOnce() -> Result<()>,
+    ) -> Result<Measurement> {
         let (mut watched, mut rests) = (Duration::ZERO, true);
-        let mut settled = self.timed(Expects::WRITES, store, 1, || {
+        let mut settled = self.timed(Expectations::WRITES, store, 1, || {
             store.flush()?;
             watched = store.wait()?;
             if store.counters().background_jobs.is_none() {
-                rests = (0..LOOKS_MAX).any(|_| others_while_waiting(LOOK) < LOOK / RESTING_SHARE);
-                watched += LOOK;
+                rests = (0..IDLE_CHECKS_MAX).any(|_| {
+                    others_while_waiting(IDLE_CHECK_TIME) < IDLE_CHECK_TIME / IDLE_SHARE_MAX
+                });
+                watched += IDLE_CHECK_TIME;
             }
             last()?;
-            Ok(Tally::default())
+            Ok(ReadDigest::default())
         })?;
         if !rests {
-            let seconds = (LOOK * LOOKS_MAX).as_secs();
-            settled.flags.push(format!("its threads were at work {seconds} s after all was done"));
+            let seconds = (IDLE_CHECK_TIME * IDLE_CHECKS_MAX).as_secs();
+            let text = format!("its threads still worked {seconds} s after the last operation");
+            settled.flags.push(text);
         }
         let wall_ns = &mut settled.sample.wall_ns;
         *wall_ns = wall_ns.saturating_sub(watched.as_nanos() as u64);
         Ok(settled)
     }
 
-    /// As [`Place::timed`] for what is no [`Store`]: `counters` says what it has counted.
+    /// As [`MeasureContext::timed`] for a value that is no [`Store`]; `counters` returns its
+    /// counters.
     ///
     /// # Errors
     /// Those of the work.
-    pub fn watched(
+    pub fn timed_with_counters(
         &self,
-        expects: Expects,
+        expects: Expectations,
         counters: &dyn Fn() -> Counters,
         operations: u64,
-        work: impl FnOnce(&Stopwatch) -> Result<Tally>,
-    ) -> Result<Timed> {
+        work: impl FnOnce(&Stopwatch) -> Result<ReadDigest>,
+    ) -> Result<Measurement> {
         let before = counters();
-        let start = Moment::now(&*self.env.clock);
+        let start = ClockReading::now(&*self.env.clock);
         let sample = measure_with(operations, work)?;
-        let moments = [start, Moment::now(&*self.env.clock)];
+        let moments = [start, ClockReading::now(&*self.env.clock)];
         let after = counters();
-        let seen = Circumstances {
+        let seen = Conditions {
             moments,
             counters: [before, after],
             operations,
@@ -132,58 +139,58 @@ impl Place {
             thread: Duration::from_nanos(sample.thread_ns),
             others: Duration::from_nanos(sample.process_ns.saturating_sub(sample.thread_ns)),
         };
-        Ok(Timed { sample, before, after, flags: sanity::flags(expects, &seen) })
+        Ok(Measurement { sample, before, after, flags: sanity_checks::flags(expects, &seen) })
     }
 }
 
-/// What some work took.
+/// Measurement of some work.
 #[derive(Debug, Clone)]
-pub struct Timed {
+pub struct Measurement {
     /// The times.
     pub sample: Sample,
-    /// What the store had counted before.
+    /// Counters of the store before the work.
     pub before: Counters,
-    /// What it had counted after it.
+    /// Counters of the store after the work.
     pub after: Counters,
-    /// What speaks against the times.
+    /// Reasons not to trust the times.
     pub flags: Vec<String>,
 }
 
-impl Timed {
-    /// How much a counter grew, for each operation; `None` where the engine does not count it.
+impl Measurement {
+    /// Returns the growth of a counter for each operation; `None` if the engine does not count it.
     pub fn per_operation(&self, counter: fn(&Counters) -> Option<u64>) -> Option<f64> {
         let grown = counter(&self.after)?.saturating_sub(counter(&self.before)?);
         Some(grown as f64 / self.sample.operations.max(1) as f64)
     }
 
-    /// What the work took.
+    /// Returns the cost of the work.
     pub fn cost(&self) -> Cost {
         let Sample { operations, wall_ns, thread_ns, process_ns, .. } = self.sample;
         Cost { operations, wall_ns, thread_ns, process_ns }
     }
 
-    /// This and what came next as one, counted in operations of this one.
-    pub fn and_then(self, next: Timed) -> Timed {
+    /// Combines this and the next measurement into one, counted in operations of this one.
+    pub fn and_then(self, next: Measurement) -> Measurement {
         let flags = [self.flags, next.flags].concat();
-        Timed { sample: self.sample.and_then(next.sample), after: next.after, flags, ..self }
+        Measurement { sample: self.sample.and_then(next.sample), after: next.after, flags, ..self }
     }
 }
 
-impl From<&Timed> for Evidence {
-    fn from(timed: &Timed) -> Evidence {
-        Evidence { flags: timed.flags.clone(), cost: Some(timed.cost()) }
+impl From<&Measurement> for MeasurementEvidence {
+    fn from(timed: &Measurement) -> MeasurementEvidence {
+        MeasurementEvidence { flags: timed.flags.clone(), cost: Some(timed.cost()) }
     }
 }
 
-impl Lab<'_> {
-    /// The world and the folder for stores, to keep.
-    pub fn place(&self) -> Place {
-        Place { env: self.env.clone(), stores: self.stores.to_path_buf() }
+impl LabContext<'_> {
+    /// Returns the world and the folder for stores as owned values.
+    pub fn measure_context(&self) -> MeasureContext {
+        MeasureContext { env: self.env.clone(), stores: self.stores.to_path_buf() }
     }
 
-    /// Waits until the file system that holds stores has written everything, where that can be
-    /// asked: what it does for the removed store of whoever had his turn before is not to be waited
-    /// for in the next one's time. What it could not write is none of this run's.
+    /// Waits until the file system of the stores has written everything, if it supports that call.
+    /// Otherwise the writes for the last subject's removed store would slow the next subject.
+    /// Errors of those writes do not concern this run.
     pub fn settle(&self) {
         #[cfg(target_os = "linux")]
         if let Ok(folder) = std::fs::File::open(self.stores) {
@@ -191,25 +198,25 @@ impl Lab<'_> {
         }
     }
 
-    /// An empty folder of this name for a store, which is removed when the value is dropped.
+    /// Creates an empty folder of this name for a store; it is removed when the value is dropped.
     ///
     /// # Errors
     /// What the operating system refused.
-    pub fn folder(&self, name: &str) -> Result<Folder> {
-        Folder::new(self.stores, name)
+    pub fn folder(&self, name: &str) -> Result<TemporaryDirectory> {
+        TemporaryDirectory::new(self.stores, name)
     }
 }
 
-/// A folder of a store that is removed with what is in it.
+/// Folder of a store, removed with its contents on drop.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct TemporaryDirectory(PathBuf);
 
-impl Folder {
-    /// Makes it, empty.
+impl TemporaryDirectory {
+    /// Creates the folder, empty.
     ///
     /// # Errors
     /// What the operating system refused.
-    pub fn new(stores: &Path, name: &str) -> Result<Folder> {
+    pub fn new(stores: &Path, name: &str) -> Result<TemporaryDirectory> {
         let path = stores.join(name);
         let refused = |doing: &'static str| {
             let name = path.display().to_string();
@@ -217,32 +224,32 @@ impl Folder {
         };
         remove(&path).map_err(refused("remove"))?;
         std::fs::create_dir_all(&path).map_err(refused("create"))?;
-        Ok(Folder(path))
+        Ok(TemporaryDirectory(path))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Opens a store of an engine in it.
+    /// Opens a store of an engine in the folder.
     ///
     /// # Errors
     /// What the engine says.
-    pub fn open(&self, engine: &Engine, settings: &Settings) -> Result<Box<dyn Store>> {
+    pub fn open(&self, engine: &Engine, settings: &EngineSettings) -> Result<Box<dyn Store>> {
         let named = |error| format!("{}: {error}", engine.name);
         (engine.open)(&self.0, settings).map_err(|error| named(error).into())
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // What is left is removed when the next run begins.
+        // The next run removes leftovers.
         let _ = remove(&self.0);
     }
 }
 
-/// Removes a folder with what is in it, where it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),

@@ -1,9 +1,11 @@
-//! What an experiment is: a question, what is measured, and what the articles found.
+//! Definition of an experiment: question, figures, and the published results.
 
-use crate::engine::{Engine, Result, Tunes};
-use crate::lab::Lab;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
+use crate::engine::{Engine, Result, TunableSettings};
+use crate::experiment::lab_context::LabContext;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+
+pub mod lab_context;
 
 /// An experiment, as a table of facts and three functions.
 #[derive(Clone, Copy)]
@@ -12,75 +14,76 @@ pub struct Experiment {
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// What it asks, as a question.
-    pub asks: &'static str,
-    /// What one would expect, and where that comes from.
+    /// Its question.
+    pub question: &'static str,
+    /// Its expected result, and where the expectation comes from.
     pub hypothesis: &'static str,
-    /// Whose question it is.
-    pub source: Source,
-    /// What the points of a series differ in.
+    /// Source of the question.
+    pub source: ArticleSource,
+    /// Property in which the points of a series differ.
     pub axis: &'static str,
-    /// What is measured.
+    /// Figures that are measured.
     pub figures: &'static [Figure],
-    /// What others found.
-    pub seeds: &'static [Seed],
-    /// How it is run.
-    pub how: How,
-    /// Who is measured.
-    pub subjects: fn(&Lab<'_>) -> Result<Subjects>,
-    /// What the figures mean, a paragraph each.
+    /// Published results of others.
+    pub seeds: &'static [PublishedSeries],
+    /// Setup of the measurement.
+    pub options: ExperimentOptions,
+    /// Subjects that are measured.
+    pub subjects: fn(&LabContext<'_>) -> Result<Subjects>,
+    /// Returns the interpretation of the figures, one paragraph each.
     pub meaning: fn(&Outcome) -> Vec<String>,
 }
 
-/// How an experiment is run, which those of one article share.
+/// Setup of an experiment, shared by the experiments of one article.
 #[derive(Clone, Copy)]
-pub struct How {
-    /// How it is measured, in words: the sizes of this scale.
+pub struct ExperimentOptions {
+    /// Returns the sizes of this scale in words.
     pub settings: fn(Scale) -> Vec<(String, String)>,
-    /// What it needs at this scale.
-    pub needs: fn(Scale) -> Needs,
-    /// How often everybody is measured.
+    /// Returns the disk and memory that it needs at this scale.
+    pub needs: fn(Scale) -> ResourceNeeds,
+    /// Number of measurements of each subject.
     pub rounds: fn(Scale) -> u32,
     /// Whether several engines can be measured in one run.
     pub several_engines: bool,
-    /// Whether the first subject is measured once for nothing before the rounds.
+    /// Whether the first subject is measured once, uncounted, before the rounds.
     pub warms_up: bool,
     /// Whether it can be run with the user's own keys and queries.
     pub takes_data: bool,
-    /// Why an engine that can be told no more than that cannot be measured; `None` where it can.
-    pub wants: fn(&Tunes) -> Option<&'static str>,
+    /// Returns the reason why an engine with these tunable settings cannot be measured; `None` if
+    /// it can.
+    pub unsupported: fn(&TunableSettings) -> Option<&'static str>,
 }
 
-/// Where a question comes from.
+/// Source of a question.
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct ArticleSource {
     /// The article or system.
     pub name: &'static str,
-    /// Which part of it.
+    /// Part of it.
     pub part: &'static str,
 }
 
-/// Something to measure.
+/// Figure to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// Its name.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Better direction.
     pub better: Better,
-    /// Whether it is worth a plot of its own.
+    /// Whether it has a plot of its own.
     pub plot: bool,
 }
 
 /// A series that an article published.
 #[derive(Debug, Clone, Copy)]
-pub struct Seed {
-    /// What it is called beside ours.
+pub struct PublishedSeries {
+    /// Name of the series beside ours.
     pub series: &'static str,
-    /// Which of our series stands beside it.
+    /// Our series that it is compared with.
     pub beside: &'static str,
-    /// Which figure.
+    /// Name of the figure.
     pub figure: &'static str,
     /// Its unit in the article.
     pub unit: &'static str,
@@ -88,26 +91,28 @@ pub struct Seed {
     pub points: &'static [(&'static str, f64)],
 }
 
-/// What an experiment takes.
+/// Resources that an experiment needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
+pub struct ResourceNeeds {
     /// Bytes on the disk.
     pub disk_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
 }
 
-/// Settings in words, as results keep them.
-pub fn named<const COUNT: usize>(said: [(&str, String); COUNT]) -> Vec<(String, String)> {
-    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+/// Returns settings in words as owned strings, as results keep them.
+pub fn owned_settings<const COUNT: usize>(
+    settings: [(&str, String); COUNT],
+) -> Vec<(String, String)> {
+    settings.map(|(name, value)| (name.to_string(), value)).to_vec()
 }
 
-/// Everybody who is measured, in the order of each round.
+/// All measured subjects, in the order of the list.
 pub type Subjects = Vec<Box<dyn Subject>>;
 
-/// Somebody who is measured once in each round.
+/// A subject that is measured once in each round.
 pub trait Subject {
-    /// What it is called in the progress line.
+    /// Returns its name in the progress line.
     fn name(&self) -> String;
 
     /// Measures once.
@@ -117,10 +122,10 @@ pub trait Subject {
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()>;
 }
 
-/// The experiment of this name, or the name that comes nearest.
+/// Finds the experiment of this name.
 ///
 /// # Errors
-/// A sentence that says what there is.
+/// A sentence that names the nearest experiment.
 pub fn find(
     name: &str,
     all: &[&'static Experiment],
@@ -136,13 +141,15 @@ pub fn find(
     Err(format!("there is no experiment `{name}`{hint} (`umbel lab list` names all)"))
 }
 
-/// The engine of this name.
+/// Finds the engine of this name.
 ///
 /// # Errors
-/// A sentence that says which there are.
+/// A sentence that names the available engines.
 pub fn engine_named(name: &str, engines: &[Engine]) -> std::result::Result<Engine, String> {
     match engines.iter().find(|engine| engine.name == name) {
-        Some(Engine { missing: Some(why), .. }) => Err(format!("`{name}` is not here: {why}")),
+        Some(Engine { missing_reason: Some(why), .. }) => {
+            Err(format!("`{name}` is not here: {why}"))
+        }
         Some(engine) => Ok(*engine),
         None => {
             let known: Vec<&str> = engines.iter().map(|engine| engine.name).collect();

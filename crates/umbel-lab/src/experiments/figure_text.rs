@@ -1,10 +1,10 @@
 //! Sentences about figures.
 
-use crate::number::{ratio, short};
-use crate::outcome::{Outcome, Spread};
+use crate::number_text::{ratio, short};
+use crate::results::outcome::{Outcome, Spread};
 
-/// A figure with its unit, or that there is none.
-pub fn figure(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
+/// Returns a figure with its unit, or a text for a missing one.
+pub fn figure_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
     let unit = outcome.figures.iter().find(|note| note.name == figure);
     let unit = unit.map_or("", |note| note.unit.as_str());
     match outcome.spread(series, x, figure) {
@@ -13,14 +13,20 @@ pub fn figure(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String 
     }
 }
 
-/// The number of a figure alone, where the sentence says the unit.
-pub fn number(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
+/// Returns the number of a figure alone, for a sentence that has the unit.
+pub fn number_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
     let spread = outcome.spread(series, x, figure);
     spread.map_or_else(|| "no sound figure".to_string(), |spread| short(spread.median))
 }
 
-/// How the figure at `x` stands to that at `base`: `equal within the spread`, or `0.62 of it`.
-pub fn beside(outcome: &Outcome, series: &str, x: &str, base: &str, figure: &str) -> String {
+/// Compares the figure at `x` with that at `base`: `equal within the spread`, or `0.62 of it`.
+pub fn comparison_text(
+    outcome: &Outcome,
+    series: &str,
+    x: &str,
+    base: &str,
+    figure: &str,
+) -> String {
     let of = |place| outcome.spread(series, place, figure);
     match of(x).zip(of(base)) {
         Some((there, here)) if there.equals(&here) => "equal within the spread".to_string(),
@@ -29,8 +35,9 @@ pub fn beside(outcome: &Outcome, series: &str, x: &str, base: &str, figure: &str
     }
 }
 
-/// The place of a series where a figure is least, and all places that cannot be told from it.
-pub fn least(outcome: &Outcome, series: &str, figure: &str) -> Option<(String, Vec<String>)> {
+/// Returns the place of a series with the least figure, and all places that are statistically equal
+/// to it.
+pub fn smallest(outcome: &Outcome, series: &str, figure: &str) -> Option<(String, Vec<String>)> {
     let at = |x: &str| outcome.spread(series, x, figure);
     let places = outcome.places().into_iter().filter_map(|x| Some((x, at(x)?)));
     let places: Vec<(&str, Spread)> = places.collect();
@@ -39,11 +46,11 @@ pub fn least(outcome: &Outcome, series: &str, figure: &str) -> Option<(String, V
     Some(((*best).to_string(), alike.map(|(x, _)| (*x).to_string()).collect()))
 }
 
-/// `10 (5, 30 cannot be told from it)`.
-pub fn least_in_words(outcome: &Outcome, series: &str, figure: &str) -> String {
-    match least(outcome, series, figure) {
+/// Returns for example `10 (5, 30 equal within the spread)`.
+pub fn smallest_text(outcome: &Outcome, series: &str, figure: &str) -> String {
+    match smallest(outcome, series, figure) {
         None => "nowhere that is sound".to_string(),
         Some((best, alike)) if alike.is_empty() => best,
-        Some((best, alike)) => format!("{best} ({} cannot be told from it)", alike.join(", ")),
+        Some((best, alike)) => format!("{best} ({} equal within the spread)", alike.join(", ")),
     }
 }

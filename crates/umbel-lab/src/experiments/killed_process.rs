@@ -1,5 +1,5 @@
-//! A process that fills an event store and is killed, as `kill -9` does it, when an open will have
-//! the most to do.
+//! A child process that fills an event store and is killed, as by `kill -9`, when the next open has
+//! the most work.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,37 +13,37 @@ use umbel_events::{Store, StoreOptions};
 use crate::engine::Result;
 use crate::lab_error::LabError;
 use crate::measure::pause;
-use crate::recorder::Recorder;
-use crate::streams::NewStreams;
+use crate::results::sample_recorder::Recorder;
+use crate::workload::stream_batch::StreamBatch;
 
-/// Streams that are created between two looks at how far the index is behind.
-const STEP: u64 = 2_000;
-/// From this part of the streams on it is learned how far it ever is behind.
-const LEARNS_FROM: f64 = 0.5;
-/// As far as this part of that is far enough, once all streams are there.
-const FAR: f64 = 0.97;
-/// How many more streams than asked for are created in wait for that moment.
-const MORE_MOST: f64 = 0.2;
-/// How often the child is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Streams created between two measurements of the index's lag.
+const STREAMS_PER_STEP: u64 = 2_000;
+/// Share of the streams after which the largest lag is recorded.
+const LAG_LEARNING_FROM: f64 = 0.5;
+/// Share of the largest lag at which the process is killed, once all streams exist.
+const LAG_TARGET: f64 = 0.97;
+/// Share of additional streams that are created until that lag is reached.
+const EXTRA_STREAMS_MAX: f64 = 0.2;
+/// Polling interval of the child process.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How far a store was when its process was killed.
+/// Progress of a store when its process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Killed {
-    /// Streams whose first event was acknowledged: those with the first numbers.
+pub struct KilledStore {
+    /// Number of streams whose first event was acknowledged: those with the lowest numbers.
     pub streams: u64,
-    /// Bytes of the log that the index did not hold durably.
+    /// Bytes of the log that were not yet durable in the index.
     pub behind_bytes: u64,
-    /// The most that these had been before.
+    /// Largest earlier value of `behind_bytes`.
     pub behind_bytes_max: u64,
 }
 
-/// Creates at least so many streams in a folder, writes how far it came to `output` and kills its
-/// own process just before the index is flushed, which is when most of the log has to be read
+/// Creates at least this many streams in a folder and writes its progress to `output`. Then it
+/// kills its own process just before a flush of the index, when the open must read most of the log
 /// again.
 ///
 /// # Errors
-/// What the store says, or that somebody asked to stop. It never returns otherwise.
+/// An error of the store, or a stop by the operator. It never returns otherwise.
 pub fn fill_and_die(
     folder: &Path,
     streams: u64,
@@ -56,45 +56,44 @@ pub fn fill_and_die(
     let Some(killed) = killed else {
         return Err(LabError::Stopped("stopped while streams were created".to_string()));
     };
-    let Killed { streams, behind_bytes, behind_bytes_max } = killed;
+    let KilledStore { streams, behind_bytes, behind_bytes_max } = killed;
     writeln!(output, "{streams} {behind_bytes} {behind_bytes_max}")
         .and_then(|()| output.flush())
         .map_err(|error| failed(&error))?;
     kill_process(getpid(), Signal::KILL).map_err(|error| failed(&error))
 }
 
-/// Creates streams until the index is as far behind as it ever gets. `None`: somebody asked to
-/// stop.
-fn fill(store: &Store, streams: u64, stop: &AtomicBool) -> Result<Option<Killed>> {
-    let (mut made, mut done, mut most) = (NewStreams::default(), 0, 0);
-    let learns_from = (streams as f64 * LEARNS_FROM) as u64;
-    let last = streams + (streams as f64 * MORE_MOST) as u64;
+/// Creates streams until the index's lag is near its maximum. `None`: the operator stopped the run.
+fn fill(store: &Store, streams: u64, stop: &AtomicBool) -> Result<Option<KilledStore>> {
+    let (mut made, mut done, mut lag_bytes_max) = (StreamBatch::default(), 0, 0);
+    let learns_from = (streams as f64 * LAG_LEARNING_FROM) as u64;
+    let last = streams + (streams as f64 * EXTRA_STREAMS_MAX) as u64;
     loop {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        made.make(done..done + STEP);
+        made.make(done..done + STREAMS_PER_STEP);
         made.append(store)?;
-        done += STEP;
+        done += STREAMS_PER_STEP;
         if done < learns_from {
             continue;
         }
         let stats = store.stats()?;
         let behind = stats.position.saturating_sub(stats.indexed_through);
-        let is_far = behind as f64 >= most as f64 * FAR;
+        let is_far = behind as f64 >= lag_bytes_max as f64 * LAG_TARGET;
         if done >= last || (done >= streams && is_far) {
-            let behind_bytes_max = most.max(behind);
-            return Ok(Some(Killed { streams: done, behind_bytes: behind, behind_bytes_max }));
+            let behind_bytes_max = lag_bytes_max.max(behind);
+            return Ok(Some(KilledStore { streams: done, behind_bytes: behind, behind_bytes_max }));
         }
-        most = most.max(behind);
+        lag_bytes_max = lag_bytes_max.max(behind);
     }
 }
 
 /// Runs [`fill_and_die`] in a process of its own and waits for its end.
 ///
 /// # Errors
-/// That it ended in another way, or that somebody asked to stop.
-pub fn filled_by_killed(folder: &Path, streams: u64, recorder: &Recorder<'_>) -> Result<Killed> {
+/// Another end of the child, or a stop by the operator.
+pub fn fill_and_kill(folder: &Path, streams: u64, recorder: &Recorder<'_>) -> Result<KilledStore> {
     let mut child = Command::new(program()?)
         .args(["lab", "fill-and-die"])
         .arg(folder)
@@ -104,42 +103,42 @@ pub fn filled_by_killed(folder: &Path, streams: u64, recorder: &Recorder<'_>) ->
         .spawn()?;
     let waited = wait(&mut child, recorder);
     if waited.is_err() {
-        // It may have ended meanwhile.
+        // It may have ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
     waited?;
     let ended = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     if std::os::unix::process::ExitStatusExt::signal(&ended.status) != Some(9) {
-        recorder.go_on()?;
+        recorder.check_stop()?;
         return Err(format!(
-            "the process that was to be killed ended with {} and said `{}`",
+            "the process that was to be killed ended with {} and printed `{}`",
             ended.status,
-            said.trim()
+            text.trim()
         )
         .into());
     }
-    parse(&said).ok_or_else(|| format!("the killed process said `{}`", said.trim()).into())
+    parse(&text).ok_or_else(|| format!("the killed process printed `{}`", text.trim()).into())
 }
 
-/// This very program: it knows how to fill a store.
+/// Returns the path of this program, which has the command that fills a store.
 fn program() -> Result<PathBuf> {
     Ok(std::env::current_exe()?)
 }
 
 fn wait(child: &mut Child, recorder: &Recorder<'_>) -> Result<()> {
     while child.try_wait()?.is_none() {
-        recorder.go_on()?;
-        pause(LOOK_INTERVAL);
+        recorder.check_stop()?;
+        pause(POLL_INTERVAL);
     }
     Ok(())
 }
 
-fn parse(said: &str) -> Option<Killed> {
-    let mut numbers = said.split_whitespace().map(|word| word.parse::<u64>().ok());
+fn parse(text: &str) -> Option<KilledStore> {
+    let mut numbers = text.split_whitespace().map(|word| word.parse::<u64>().ok());
     let mut next = || numbers.next().flatten();
-    Some(Killed { streams: next()?, behind_bytes: next()?, behind_bytes_max: next()? })
+    Some(KilledStore { streams: next()?, behind_bytes: next()?, behind_bytes_max: next()? })
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_killed_when_the_index_is_far_behind() {
+    fn child_is_killed_while_the_index_lags() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(folder.path().join("s"), StoreOptions::default()).expect("opened");
         let never = AtomicBool::new(false);
@@ -163,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_child_says_is_read() {
-        let killed = Killed { streams: 5, behind_bytes: 6, behind_bytes_max: 7 };
+    fn child_output_is_parsed() {
+        let killed = KilledStore { streams: 5, behind_bytes: 6, behind_bytes_max: 7 };
         assert_eq!(parse("5 6 7\n"), Some(killed));
         assert_eq!(parse("running 0 tests"), None);
         assert_eq!(parse("5 6"), None);

@@ -1,97 +1,98 @@
-//! The stream existence filter of EventStoreDB as its makers published it, made anew from the
-//! facts, to be measured beside ours.
+//! The stream existence filter of EventStoreDB, reimplemented from its published description, as a
+//! comparison.
 //!
-//! One array of bits over which six probes of a name are spread; lines of 64 bytes of which the
-//! last 4 are a checksum of the first 60; pages of 8 KiB that changed are written in place, and a
-//! checkpoint after them; at an open everything is read and each line is verified. What it costs to
-//! hash a name is left out: whoever asks brings both hashes. So are the memory barrier of each
-//! question and the wait of five seconds before each checkpoint.
+//! It is one array of bits over which six probes of a name are spread. Lines have 64 bytes, of
+//! which the last 4 are a checksum of the first 60. Changed pages of 8 KiB are written in place,
+//! then a checkpoint. An open reads everything and verifies each line. The cost of hashing a name
+//! is left out: the caller passes both hashes. So are the memory barrier of each probe and the wait
+//! of five seconds before each checkpoint.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::Result;
-use crate::keys::mix;
 use crate::measure::pause;
+use crate::workload::keys::mix;
 
 const LINE_WORDS: usize = 16;
 const PROBES: u64 = 6;
 /// Bytes that are written together.
 const PAGE_BYTES: usize = 8 << 10;
 const PAGE_WORDS: usize = PAGE_BYTES / 4;
-/// The share of damaged lines from which on it is made anew.
+/// Share of damaged lines above which the filter is rebuilt.
 const DAMAGED_SHARE_MAX: f64 = 0.05;
-/// Between two batches of pages of a flush that goes on beside other work.
+/// Pause between two batches of pages of a background flush.
 const THROTTLE: Duration = Duration::from_millis(128);
-/// A flush of all pages that waits after each batch takes about so long.
+/// Duration of a flush of all pages with a pause after each batch, about.
 const WHOLE_FLUSH_MS: usize = 60_000;
 /// Files of the filter in its folder.
-const BITS: &str = "streamExistenceFilter.dat";
-const CHECKPOINT: &str = "streamExistenceFilter.chk";
+const BITS_FILE: &str = "streamExistenceFilter.dat";
+const CHECKPOINT_FILE: &str = "streamExistenceFilter.chk";
 
 /// The two hashes of a name.
 #[derive(Debug, Clone, Copy)]
-pub struct Hashes {
+pub struct NameHashes {
     first: u64,
     second: u64,
 }
 
-impl Hashes {
-    /// Two hashes out of one.
+impl NameHashes {
+    /// Derives two hashes from one.
     #[inline]
-    pub fn of(hash: u64) -> Hashes {
-        Hashes { first: hash, second: mix(!hash) }
+    pub fn of(hash: u64) -> NameHashes {
+        NameHashes { first: hash, second: mix(!hash) }
     }
 }
 
 /// The filter in memory.
-pub struct Published {
+pub struct PublishedFilter {
     words: Vec<AtomicU32>,
     bits: u64,
     changed: Vec<AtomicBool>,
     adding: Mutex<()>,
 }
 
-/// What was found at an open.
-pub struct Opened {
+/// Result of an open.
+pub struct OpenedFilter {
     /// The filter.
-    pub filter: Published,
-    /// Lines that were damaged and let everything through now.
+    pub filter: PublishedFilter,
+    /// Number of damaged lines, which now pass every name.
     pub damaged_lines: u64,
 }
 
-/// The word and the bit in it at which a bit of the filter lies.
+/// Returns the word of a bit and the bit's position in it.
 #[inline]
-fn place(bit: u64) -> (usize, u32) {
+fn bit_position(bit: u64) -> (usize, u32) {
     let byte = bit / 8;
     let at = byte + byte / 60 * 4 + 64;
     ((at / 4) as usize, 1 << (at % 4 * 8 + bit % 8))
 }
 
-/// How many lines are read at a time.
+/// Number of lines that are read at a time.
 const READ_LINES: usize = 16 << 10;
 
-/// Bytes of the file, and of memory, of a filter that is `bytes` large by its setting.
+/// Returns the bytes of the file, and of memory, of a filter with `bytes` as its setting.
 pub fn file_bytes(bytes: u64) -> u64 {
     let end = bytes + bytes / 60 * 4 + 64;
     end / 64 * 64 + 64
 }
 
-impl Published {
-    /// An empty one, `bytes` large by its setting: made for as many names.
-    pub fn new(bytes: u64) -> Published {
+impl PublishedFilter {
+    /// Creates an empty filter with `bytes` as its setting.
+    pub fn new(bytes: u64) -> PublishedFilter {
         let words = (file_bytes(bytes) / 4) as usize;
         let zeros = vec![0u32; words];
-        // As ours does, so that the layouts are compared and not the pages they lie on.
-        umbel_arena::wish_for_huge_pages(&zeros);
-        Published {
+        // As in ours, so that the layouts are compared and not the page sizes.
+        umbel_arena::advise_huge_pages(&zeros);
+        PublishedFilter {
             words: zeros.into_iter().map(AtomicU32::new).collect(),
             bits: bytes * 8,
             changed: (0..words.div_ceil(PAGE_WORDS)).map(|_| AtomicBool::new(false)).collect(),
@@ -100,46 +101,48 @@ impl Published {
     }
 
     #[inline]
-    fn places(&self, hashes: Hashes) -> impl Iterator<Item = (usize, u32)> + use<> {
+    fn bit_positions(&self, hashes: NameHashes) -> impl Iterator<Item = (usize, u32)> + use<> {
         let bits = self.bits;
         (1..=PROBES).map(move |probe| {
             let hash = hashes.first.wrapping_add(probe.wrapping_mul(hashes.second));
-            place((hash & i64::MAX as u64) % bits)
+            bit_position((hash & i64::MAX as u64) % bits)
         })
     }
 
     /// Whether a name may have been added.
     #[inline]
-    pub fn may_contain(&self, hashes: Hashes) -> bool {
-        self.places(hashes).all(|(word, bit)| self.words[word].load(Ordering::Relaxed) & bit != 0)
+    pub fn may_contain(&self, hashes: NameHashes) -> bool {
+        self.bit_positions(hashes)
+            .all(|(word, bit)| self.words[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Adds a name. The checksum of a line is made anew for each bit that was not set.
-    pub fn insert(&self, hashes: Hashes) {
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        for (word, bit) in self.places(hashes) {
+    /// Adds a name and recomputes the checksum of a line for each newly set bit.
+    pub fn insert(&self, hashes: NameHashes) {
+        let _adding = self.adding.lock().ignore_poison();
+        for (word, bit) in self.bit_positions(hashes) {
             let old = self.words[word].load(Ordering::Relaxed);
             if old & bit == 0 {
                 self.words[word].store(old | bit, Ordering::Release);
-                self.seal(word / LINE_WORDS);
+                self.update_checksum(word / LINE_WORDS);
                 self.changed[word / PAGE_WORDS].store(true, Ordering::Release);
             }
         }
     }
 
-    /// Adds many names to a filter that nobody asks or flushes before [`Published::seal_all`].
-    pub fn fill(&self, names: impl Iterator<Item = Hashes>) {
+    /// Adds many names to a filter that no thread probes or flushes before
+    /// [`PublishedFilter::update_all_checksums`].
+    pub fn fill(&self, names: impl Iterator<Item = NameHashes>) {
         for hashes in names {
-            for (word, bit) in self.places(hashes) {
+            for (word, bit) in self.bit_positions(hashes) {
                 let old = self.words[word].load(Ordering::Relaxed);
                 self.words[word].store(old | bit, Ordering::Relaxed);
             }
         }
     }
 
-    /// Makes the checksum of every line, and takes every page for changed.
-    pub fn seal_all(&self) {
-        (1..self.words.len() / LINE_WORDS).for_each(|line| self.seal(line));
+    /// Computes the checksum of every line and marks every page as changed.
+    pub fn update_all_checksums(&self) {
+        (1..self.words.len() / LINE_WORDS).for_each(|line| self.update_checksum(line));
         self.changed.iter().for_each(|page| page.store(true, Ordering::Release));
     }
 
@@ -147,25 +150,28 @@ impl Published {
         &self.words[line * LINE_WORDS..(line + 1) * LINE_WORDS]
     }
 
-    fn seal(&self, line: usize) {
+    fn update_checksum(&self, line: usize) {
         let words = self.line(line);
         words[LINE_WORDS - 1].store(checksum(words), Ordering::Release);
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub fn bytes(&self) -> u64 {
         self.words.len() as u64 * 4
     }
 
-    /// Writes the pages that changed in place, then the checkpoint. Marks are taken away before
-    /// pages are written, as the published one does. `waits` is asked after each batch of pages
-    /// whether to wait a little, so as not to be in the way of others. Gives how many pages it was.
+    /// Writes the changed pages in place, then the checkpoint. The change marks are cleared before
+    /// the pages are written, as in the published filter. After each batch of pages, `waits`
+    /// decides whether to pause for other work. Returns the number of pages.
     ///
     /// # Errors
     /// What the operating system refused.
     pub fn flush(&self, folder: &Path, position: u64, waits: &dyn Fn() -> bool) -> Result<u64> {
-        let file =
-            OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(BITS))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join(BITS_FILE))?;
         file.set_len(self.bytes())?;
         let pages = self.changed.len();
         let taken: Vec<usize> =
@@ -190,24 +196,24 @@ impl Published {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(folder.join(CHECKPOINT))?;
+            .open(folder.join(CHECKPOINT_FILE))?;
         checkpoint.write_all_at(&position.to_le_bytes(), 0)?;
         checkpoint.sync_all()?;
         Ok(taken.len() as u64)
     }
 
-    /// Reads all of it and verifies each line. A line that is damaged is tried with each of its
-    /// bits taken away, then set to all ones.
+    /// Reads the whole filter and verifies each line. A damaged line is tried with each of its bits
+    /// cleared, then set to all ones.
     ///
     /// # Errors
-    /// What the operating system refused, or that more than a twentieth of the lines is damaged.
-    pub fn open(folder: &Path, bytes: u64) -> Result<Opened> {
+    /// An error of the operating system, or that more than a twentieth of the lines is damaged.
+    pub fn open(folder: &Path, bytes: u64) -> Result<OpenedFilter> {
         let mut position = [0; 8];
-        File::open(folder.join(CHECKPOINT))?.read_exact(&mut position)?;
-        let mut file = File::open(folder.join(BITS))?;
-        let filter = Published::new(bytes);
+        File::open(folder.join(CHECKPOINT_FILE))?.read_exact(&mut position)?;
+        let mut file = File::open(folder.join(BITS_FILE))?;
+        let filter = PublishedFilter::new(bytes);
         if file.metadata()?.len() != filter.bytes() {
-            return Err("the file has another length than the filter".into());
+            return Err("the file's length differs from the filter's".into());
         }
         let mut damaged_lines = 0;
         let mut buffer = vec![0; READ_LINES * LINE_WORDS * 4];
@@ -230,10 +236,10 @@ impl Published {
         if damaged_lines as f64 > lines as f64 * DAMAGED_SHARE_MAX {
             return Err("more than a twentieth of the lines is damaged".into());
         }
-        Ok(Opened { filter, damaged_lines })
+        Ok(OpenedFilter { filter, damaged_lines })
     }
 
-    /// Whether a line is what was written, but for a bit that its checksum does not know yet.
+    /// Whether a line is intact, except for one bit that its checksum does not include yet.
     fn verify(&self, line: usize) -> bool {
         let words = self.line(line);
         let stored = words[LINE_WORDS - 1].load(Ordering::Relaxed);
@@ -247,7 +253,7 @@ impl Published {
                 let fits = stored == checksum(words);
                 word.store(whole, Ordering::Relaxed);
                 if fits {
-                    self.seal(line);
+                    self.update_checksum(line);
                     return true;
                 }
             }
@@ -257,7 +263,7 @@ impl Published {
     }
 }
 
-/// The checksum of the bits of a line; that of an empty one is 0.
+/// Returns the checksum of the bits of a line; that of an empty one is 0.
 fn checksum(words: &[AtomicU32]) -> u32 {
     let mut bytes = [0; (LINE_WORDS - 1) * 4];
     let mut any = 0;
@@ -273,15 +279,15 @@ fn checksum(words: &[AtomicU32]) -> u32 {
 mod tests {
     use super::*;
 
-    fn name(number: u64) -> Hashes {
-        Hashes::of(mix(number))
+    fn name(number: u64) -> NameHashes {
+        NameHashes::of(mix(number))
     }
 
     #[test]
-    fn it_has_the_size_the_rate_and_the_flush_of_the_published_one() {
+    fn filter_matches_the_published_size_rate_and_flush() {
         assert_eq!(file_bytes(256_000_000), 273_066_752);
         let bytes = 300_000;
-        let filter = Published::new(bytes);
+        let filter = PublishedFilter::new(bytes);
         (0..bytes).for_each(|number| filter.insert(name(number)));
         assert!((0..bytes).all(|number| filter.may_contain(name(number))));
         let passed = (0..200_000).filter(|n| filter.may_contain(name(1 << 40 | n))).count();
@@ -294,32 +300,32 @@ mod tests {
     }
 
     #[test]
-    fn an_open_finds_every_name_and_what_was_damaged() {
+    fn reopen_finds_every_name_and_the_damage() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (filter, filled) = (Published::new(100_000), Published::new(100_000));
+        let (filter, filled) = (PublishedFilter::new(100_000), PublishedFilter::new(100_000));
         (0..50_000).for_each(|number| filter.insert(name(number)));
         filled.fill((0..50_000).map(name));
-        filled.seal_all();
-        let words = |filter: &Published| -> Vec<u32> {
+        filled.update_all_checksums();
+        let words = |filter: &PublishedFilter| -> Vec<u32> {
             filter.words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };
         assert_eq!(words(&filter), words(&filled), "filled at once or one by one");
         filter.flush(folder.path(), 7, &|| false).expect("flushed");
-        let opened = Published::open(folder.path(), 100_000).expect("opened");
+        let opened = PublishedFilter::open(folder.path(), 100_000).expect("opened");
         assert_eq!((words(&opened.filter), opened.damaged_lines), (words(&filter), 0));
 
-        let path = folder.path().join(BITS);
+        let path = folder.path().join(BITS_FILE);
         let mut bytes = std::fs::read(&path).expect("read");
         bytes[64 * 5..64 * 5 + 20].fill(0x5a);
-        // A bit that was set while its checksum was not yet: one bit is tried.
+        // A bit that was set before its checksum was written: the open tries one bit.
         let unset = (64 * 9..64 * 10).find(|at| bytes[*at] & 1 == 0).expect("a bit");
         bytes[unset] |= 1;
         std::fs::write(&path, &bytes).expect("written");
-        let opened = Published::open(folder.path(), 100_000).expect("opened");
+        let opened = PublishedFilter::open(folder.path(), 100_000).expect("opened");
         assert_eq!(opened.damaged_lines, 1);
         assert!((0..50_000).all(|number| opened.filter.may_contain(name(number))));
         bytes[64..].fill(0x5a);
         std::fs::write(&path, &bytes).expect("written");
-        assert!(Published::open(folder.path(), 100_000).is_err());
+        assert!(PublishedFilter::open(folder.path(), 100_000).is_err());
     }
 }

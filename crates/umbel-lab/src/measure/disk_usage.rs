@@ -1,4 +1,4 @@
-//! What the stores' files take, and what reached the device.
+//! Disk space of the stores' files, and bytes written to the device.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::Result;
 
-/// Every file below a folder with its length and what it takes on disk, in bytes, in order.
+/// Returns every file below a folder with its length and its disk space, in bytes, in order.
 pub fn listing(folder: &Path) -> Result<Vec<(PathBuf, u64, u64)>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
-            // A file may be deleted between the listing and the look at it.
+            // A file may be deleted after the listing.
             let Ok(metadata) = path.symlink_metadata() else { continue };
             if metadata.is_dir() {
                 folders.push(path);
@@ -26,7 +26,7 @@ pub fn listing(folder: &Path) -> Result<Vec<(PathBuf, u64, u64)>> {
     Ok(files)
 }
 
-/// A checksum over the names and lengths of every file below a folder.
+/// Returns a checksum over the names and lengths of every file below a folder.
 pub fn fingerprint(folder: &Path) -> Result<u64> {
     let mut text = String::new();
     for (path, length, _) in listing(folder)? {
@@ -35,12 +35,12 @@ pub fn fingerprint(folder: &Path) -> Result<u64> {
     Ok(xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 
-/// What the files below a folder take on disk.
+/// Returns the disk space of the files below a folder.
 pub fn bytes(folder: &Path) -> Result<u64> {
     Ok(listing(folder)?.iter().map(|(_, _, taken)| taken).sum())
 }
 
-/// Syncs every file below a folder, whatever its engine has synced already.
+/// Syncs every file below a folder, even if the engine has synced it.
 pub fn sync_all(folder: &Path) -> Result<()> {
     for (path, _, _) in listing(folder)? {
         match File::open(&path) {
@@ -52,7 +52,7 @@ pub fn sync_all(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the device under a folder has been given so far, by whomever.
+/// Returns the bytes written to the device of a folder so far, by all processes.
 pub fn device_written_bytes(folder: &Path) -> Option<u64> {
     let device = std::fs::metadata(folder).ok()?.dev();
     // The C library's major and minor numbers of a device.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_files_in_folders_below() {
+    fn files_in_subfolders_are_counted() {
         let folder = std::env::temp_dir().join(format!("umbel-rivals-disk-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("below")).unwrap();
         std::fs::write(folder.join("below/file"), [1; 5000]).unwrap();

@@ -1,15 +1,15 @@
-//! How long single calls took.
+//! Times of single calls.
 
-/// The spread of the times of single calls, in nanoseconds.
+/// Distribution of the times of single calls, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Half of the calls took no longer.
+    /// Median.
     pub p50_ns: u64,
-    /// Of a hundred calls 99.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// Of ten thousand calls 9,999.
+    /// 99.99th percentile.
     pub p9999_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
@@ -20,21 +20,21 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Room for this many, so that none is made while it is measured.
-    pub fn with_room(calls: u64) -> Latencies {
-        // Written once, so that the pages are there.
+    /// Creates it with capacity for `calls`, so that the measurement allocates nothing.
+    pub fn with_capacity(calls: u64) -> Latencies {
+        // Written once, so that the pages are mapped.
         let mut times_ns = vec![1; calls as usize];
         times_ns.clear();
         Latencies { times_ns }
     }
 
-    /// Keeps the time of a call; beyond four seconds it counts as four.
+    /// Adds the time of a call; more than four seconds count as four.
     #[inline]
     pub fn add(&mut self, time_ns: u64) {
         self.times_ns.push(u32::try_from(time_ns).unwrap_or(u32::MAX));
     }
 
-    /// What they come to.
+    /// Returns the distribution of the times.
     pub fn spread(mut self) -> Latency {
         self.times_ns.sort_unstable();
         let last = self.times_ns.len().saturating_sub(1);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn ranks_are_exact() {
-        let mut latencies = Latencies::with_room(10_000);
+        let mut latencies = Latencies::with_capacity(10_000);
         (1..=10_000).rev().for_each(|time| latencies.add(time));
         let expected = Latency { p50_ns: 5000, p99_ns: 9900, p9999_ns: 9999, max_ns: 10_000 };
         assert_eq!(latencies.spread(), expected);

@@ -1,4 +1,4 @@
-//! Where and when a run took place.
+//! Machine and date of a run.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,15 +6,15 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure depends on besides the engines.
+/// Facts besides the engines that influence a figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// The date in UTC, `2026-11-21`.
     pub date: String,
-    /// The processor, as it calls itself.
+    /// The processor's own name.
     pub processor: String,
-    /// How many threads it runs at once.
+    /// Number of hardware threads.
     pub threads: usize,
     /// The memory in mebibytes.
     pub memory_mib: Option<u64>,
@@ -24,14 +24,14 @@ pub struct Machine {
     pub file_system: String,
     /// The commit of the source folder, and whether there were changes on top.
     pub commit: String,
-    /// XXH3-64 of the program that measured: two with the same commit may have been built of
-    /// different sources.
+    /// XXH3-64 of the measuring program: two with the same commit may be built from different
+    /// sources.
     pub binary: String,
 }
 
 impl Machine {
-    /// Looks at the machine; `stores` is where the stores lie.
-    pub fn look(stores: &Path) -> Machine {
+    /// Detects the machine; `stores` is the folder of the stores.
+    pub fn detect(stores: &Path) -> Machine {
         let unknown = || "unknown".to_string();
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, head: &str| {
@@ -45,7 +45,7 @@ impl Machine {
             processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
             threads: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory.and_then(kibibytes).map(|kib| kib / 1024),
-            kernel: said_by(Command::new("uname").arg("-sr")).unwrap_or_else(unknown),
+            kernel: command_output(Command::new("uname").arg("-sr")).unwrap_or_else(unknown),
             file_system: file_system(stores).unwrap_or_else(unknown),
             commit: commit().unwrap_or_else(unknown),
             binary: binary().unwrap_or_else(unknown),
@@ -54,21 +54,21 @@ impl Machine {
 }
 
 impl Machine {
-    /// Whether figures of the two, measured on whatever day, belong together.
+    /// Whether figures of both machines are comparable, whatever the date.
     pub fn is_same(&self, other: &Machine) -> bool {
         let dateless = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };
         dateless(self) == dateless(other)
     }
 }
 
-/// The machine's load in the last 1, 5 and 15 minutes.
+/// Returns the machine's load average over 1, 5 and 15 minutes.
 pub fn loads() -> Option<[f64; 3]> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let mut words = text.split(' ').map(str::parse);
     Some([words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?])
 }
 
-fn said_by(command: &mut Command) -> Option<String> {
+fn command_output(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     if !output.status.success() {
         return None;
@@ -83,14 +83,14 @@ fn binary() -> Option<String> {
 
 fn commit() -> Option<String> {
     let git = |words: &[&str]| {
-        said_by(Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words))
+        command_output(Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words))
     };
     let commit = git(&["rev-parse", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--", ".."])?;
     Some(if changed.is_empty() { commit } else { format!("{commit} with changes on top") })
 }
 
-/// The type of the file system that is mounted closest above a folder.
+/// Returns the type of the file system that contains a folder.
 fn file_system(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
@@ -108,7 +108,7 @@ fn today() -> String {
     date(since.as_secs() / 86_400)
 }
 
-/// A moment in UTC, `2026-11-22T17:05:00Z`.
+/// Formats a moment in UTC, `2026-11-22T17:05:00Z`.
 pub fn utc(wall_micros: u64) -> String {
     let seconds = wall_micros / 1_000_000;
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -120,7 +120,7 @@ fn date(days: u64) -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The date of a day counted from 1970-01-01 on, in the Gregorian calendar.
+/// Returns the date of a day, counted from 1970-01-01, in the Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years begin in March here, so that the leap day is the last of its year.
     let shifted = days + 719_468;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_the_calendar() {
+    fn dates_follow_the_calendar() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(20_778), (2026, 11, 21));

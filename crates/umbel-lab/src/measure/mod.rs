@@ -5,30 +5,36 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::{Result, Tally};
-use crate::latency::Latency;
+use crate::engine::{ReadDigest, Result};
+use crate::measure::latency::Latency;
 
-/// What a repetition took.
+pub mod disk_usage;
+pub mod latency;
+pub mod machine;
+pub mod page_cache;
+pub mod sanity_checks;
+
+/// Cost of a repetition.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// How many operations it was.
+    /// Number of operations.
     pub operations: u64,
-    /// Time on the clock on the wall.
+    /// Wall time.
     pub wall_ns: u64,
-    /// Processor time of the thread that asked.
+    /// Processor time of the calling thread.
     pub thread_ns: u64,
     /// Processor time of all threads, those of other open stores included.
     pub process_ns: u64,
-    /// Bytes given to the file system, by the kernel's count of pages made dirty.
+    /// Bytes written to the file system, by the kernel's count of dirtied pages.
     pub written_bytes: Option<u64>,
-    /// Bytes given to the device meanwhile, by whomever, where that was asked.
+    /// Bytes written to the device meanwhile by all processes, if that was measured.
     pub device_bytes: Option<u64>,
-    /// How long single calls took, where each was timed.
+    /// Times of single calls, if each was timed.
     pub latency: Option<Latency>,
-    /// Writes a second by the writer beside, where there was one.
+    /// Writes per second of the concurrent writer, if there was one.
     pub writes_per_second: Option<f64>,
-    /// What was read.
-    pub tally: Tally,
+    /// Digest of what was read.
+    pub tally: ReadDigest,
 }
 
 impl Sample {
@@ -37,7 +43,7 @@ impl Sample {
         self.wall_ns as f64 / self.operations.max(1) as f64
     }
 
-    /// This piece of work and then the next as one, counted in operations of this one.
+    /// Combines this sample and the next into one, counted in operations of this one.
     pub fn and_then(self, next: Sample) -> Sample {
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
         Sample {
@@ -50,59 +56,59 @@ impl Sample {
         }
     }
 
-    /// Operations a second, by the clock on the wall.
+    /// Operations per second of wall time.
     pub fn rate(&self) -> f64 {
         1e9 / self.wall().max(f64::MIN_POSITIVE)
     }
 
-    /// Processor time of one operation in the thread that asked.
+    /// Processor time of one operation in the calling thread.
     pub fn thread(&self) -> f64 {
         self.thread_ns as f64 / self.operations.max(1) as f64
     }
 }
 
-/// The present moment.
+/// Returns the present moment.
 #[expect(clippy::disallowed_methods, reason = "the harness measures the real clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits.
-#[expect(clippy::disallowed_methods, reason = "engines that cannot be asked are watched")]
+/// Sleeps.
+#[expect(clippy::disallowed_methods, reason = "engines without counters are observed")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The clocks of a piece of work, which it can stop while it makes what it works with.
+/// The clocks of some work, which can stop them while it prepares its input.
 #[derive(Debug, Default)]
 pub struct Stopwatch {
-    /// What was left out, in nanoseconds: time on the wall, and of the processor.
-    left_out_ns: Cell<(u64, u64)>,
+    /// Excluded time in nanoseconds: wall time and processor time.
+    excluded_ns: Cell<(u64, u64)>,
 }
 
 impl Stopwatch {
-    /// Does what is not to be measured, in the thread that is measured. Other threads go on
-    /// meanwhile, and what they take of the processor stays in the account.
+    /// Runs work that is not measured, in the measured thread. Other threads continue, and their
+    /// processor time stays in the sample.
     pub fn untimed<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = now();
         let thread = processor_ns(ClockId::ThreadCPUTime);
         let made = work();
-        let (wall_ns, thread_ns) = self.left_out_ns.get();
+        let (wall_ns, thread_ns) = self.excluded_ns.get();
         let thread_ns = thread_ns + processor_ns(ClockId::ThreadCPUTime) - thread;
-        self.left_out_ns.set((wall_ns + start.elapsed().as_nanos() as u64, thread_ns));
+        self.excluded_ns.set((wall_ns + start.elapsed().as_nanos() as u64, thread_ns));
         made
     }
 }
 
-/// Does some work and says what it took.
-pub fn measure(operations: u64, work: impl FnOnce() -> Result<Tally>) -> Result<Sample> {
+/// Runs some work and returns its cost.
+pub fn measure(operations: u64, work: impl FnOnce() -> Result<ReadDigest>) -> Result<Sample> {
     measure_with(operations, |_| work())
 }
 
-/// Does some work and says what it took but for what it did [untimed](Stopwatch::untimed).
+/// Runs some work and returns its cost, without its [untimed](Stopwatch::untimed) parts.
 pub fn measure_with(
     operations: u64,
-    work: impl FnOnce(&Stopwatch) -> Result<Tally>,
+    work: impl FnOnce(&Stopwatch) -> Result<ReadDigest>,
 ) -> Result<Sample> {
     let watch = Stopwatch::default();
     let written = written_bytes();
@@ -113,7 +119,7 @@ pub fn measure_with(
     let wall_ns = start.elapsed().as_nanos() as u64;
     let thread_ns = processor_ns(ClockId::ThreadCPUTime) - thread;
     let process_ns = processor_ns(ClockId::ProcessCPUTime) - process;
-    let (untimed_wall_ns, untimed_thread_ns) = watch.left_out_ns.get();
+    let (untimed_wall_ns, untimed_thread_ns) = watch.excluded_ns.get();
     Ok(Sample {
         operations,
         wall_ns: wall_ns.saturating_sub(untimed_wall_ns),
@@ -125,7 +131,7 @@ pub fn measure_with(
     })
 }
 
-/// Waits, and says what other threads of this program took of the processor meanwhile.
+/// Sleeps, and returns the processor time of the program's other threads meanwhile.
 pub fn others_while_waiting(time: Duration) -> Duration {
     let others = || {
         processor_ns(ClockId::ProcessCPUTime).saturating_sub(processor_ns(ClockId::ThreadCPUTime))
@@ -140,7 +146,7 @@ fn processor_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What the kernel says this process has written so far.
+/// Returns the kernel's count of bytes that this process has written so far.
 fn written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
@@ -159,24 +165,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_untimed_is_in_no_time() {
+    fn untimed_work_is_excluded_from_the_time() {
         let (work, left_out) = (Duration::from_millis(20), Duration::from_millis(200));
         let sample = measure_with(1, |watch| {
             spin(work / 2);
             watch.untimed(|| spin(left_out));
             spin(work / 2);
             watch.untimed(|| spin(left_out));
-            Ok(Tally::default())
+            Ok(ReadDigest::default())
         })
         .expect("a sample");
         let within =
             |ns: u64| u128::from(ns) >= work.as_nanos() && u128::from(ns) < left_out.as_nanos();
         assert!(within(sample.wall_ns), "{sample:?}");
-        // Who shares the processor gets less of it, so that only the upper end is sure.
+        // A thread that shares its processor gets less of it, so that only the upper bound holds.
         assert!(u128::from(sample.thread_ns) < left_out.as_nanos(), "{sample:?}");
         let timed = measure(1, || {
             spin(left_out);
-            Ok(Tally::default())
+            Ok(ReadDigest::default())
         });
         assert!(u128::from(timed.expect("a sample").wall_ns) >= left_out.as_nanos());
     }

@@ -1,18 +1,18 @@
-//! Files out of the kernel's page cache, so that an open reads them from their device.
+//! Evicts files from the kernel's page cache, so that an open reads them from the device.
 
 use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::disk::{listing, sync_all};
 use crate::engine::Result;
+use crate::measure::disk_usage::{listing, sync_all};
 
-/// Syncs every file below a folder and asks the kernel to forget what it holds of them.
+/// Syncs every file below a folder and has the kernel evict its pages.
 ///
 /// # Errors
 /// What the operating system refused.
-pub fn forget(folder: &Path) -> Result<()> {
+pub fn evict(folder: &Path) -> Result<()> {
     sync_all(folder)?;
     for (path, _, _) in listing(folder)? {
         fadvise(&File::open(&path)?, 0, None, Advice::DontNeed)?;
@@ -20,18 +20,18 @@ pub fn forget(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that this process had read from devices so far; `None` where the kernel does not say.
+/// Returns the bytes that this process has read from devices; `None` if the kernel has no count.
 pub fn read_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Does some work and says why it does not count as one with a cold cache: nothing was read from a
-/// device.
+/// Runs some work with a cold cache. Returns a flag if nothing was read from a device, since the
+/// cache was not cold then.
 ///
 /// # Errors
 /// Those of the work.
-pub fn cold<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<String>)> {
+pub fn run_cold<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<String>)> {
     let before = read_bytes();
     let done = work()?;
     let read = read_bytes().zip(before).map(|(after, before)| after - before);

@@ -1,4 +1,4 @@
-//! What speaks against a measurement: it is marked with it and never counted.
+//! Sanity checks of a measurement: a failed check flags it, and flagged measurements never count.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use umbel_env::Clock;
 
 use crate::engine::Counters;
 
-/// How far the clock on the wall may drift from the one that never jumps, at least.
+/// Largest drift of the wall clock from the monotonic clock.
 const DRIFT: Duration = Duration::from_millis(20);
-/// The share of loaded blocks among the reads of a warm cache.
+/// Largest share of loaded blocks among the reads of a warm cache.
 const COLD_SHARE: f64 = 0.001;
-/// The share of its time that a thread must have had the processor.
+/// Smallest share of its time that a thread must have had the processor.
 const BUSY_SHARE: f64 = 0.75;
-/// The share of a processor that other threads of the program may have beside reads.
+/// Largest share of a processor that other threads of the program may have during reads.
 const OTHERS_SHARE: f64 = 0.25;
-/// Below this the kernel's account of processor time is too coarse to say anything.
+/// Duration below which the kernel's processor times are too coarse for a check.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// What a measurement must be to count.
+/// Conditions that a measurement must meet to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expects {
-    /// Everything that is read lies in the cache.
+pub struct Expectations {
+    /// All blocks that it reads are in the cache.
     pub warm: bool,
     /// Nothing is flushed or compacted meanwhile.
     pub settled: bool,
@@ -28,39 +28,39 @@ pub struct Expects {
     pub busy: bool,
 }
 
-impl Expects {
+impl Expectations {
     /// Reads from memory.
-    pub const READS: Expects = Expects { warm: true, settled: true, busy: true };
+    pub const READS: Expectations = Expectations { warm: true, settled: true, busy: true };
     /// Reads from a device.
-    pub const COLD_READS: Expects = Expects { warm: false, settled: true, busy: false };
+    pub const COLD_READS: Expectations = Expectations { warm: false, settled: true, busy: false };
     /// Anything, as long as the clock is right.
-    pub const WRITES: Expects = Expects { warm: false, settled: false, busy: false };
+    pub const WRITES: Expectations = Expectations { warm: false, settled: false, busy: false };
 }
 
-/// The clocks, read together.
+/// Readings of the two clocks at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
+pub struct ClockReading {
     steady: Duration,
     wall_micros: u64,
 }
 
-impl Moment {
-    /// Reads them.
-    pub fn now(clock: &dyn Clock) -> Moment {
-        Moment { steady: clock.now(), wall_micros: clock.wall_micros() }
+impl ClockReading {
+    /// Reads both clocks.
+    pub fn now(clock: &dyn Clock) -> ClockReading {
+        ClockReading { steady: clock.now(), wall_micros: clock.wall_micros() }
     }
 }
 
-/// What is known about a measurement besides its result.
+/// Observations about a measurement besides its result.
 #[derive(Debug, Clone, Copy)]
-pub struct Circumstances {
-    /// When it began and ended.
-    pub moments: [Moment; 2],
-    /// What the store had counted before and after.
+pub struct Conditions {
+    /// Clocks at its beginning and end.
+    pub moments: [ClockReading; 2],
+    /// Counters of the store before and after.
     pub counters: [Counters; 2],
-    /// How many operations it was.
+    /// Number of operations.
     pub operations: u64,
-    /// How long the work took, without what was made meanwhile.
+    /// Duration of the work, without the untimed parts.
     pub worked: Duration,
     /// Processor time of the thread.
     pub thread: Duration,
@@ -68,8 +68,8 @@ pub struct Circumstances {
     pub others: Duration,
 }
 
-/// What speaks against a measurement, a sentence for each reason.
-pub fn flags(expects: Expects, seen: &Circumstances) -> Vec<String> {
+/// Returns the reasons not to trust a measurement, one sentence each.
+pub fn flags(expects: Expectations, seen: &Conditions) -> Vec<String> {
     let mut flags = Vec::new();
     let [start, end] = seen.moments;
     let steady = end.steady.saturating_sub(start.steady);
@@ -111,17 +111,17 @@ pub fn flags(expects: Expects, seen: &Circumstances) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn moment(micros: u64, wall_micros: u64) -> Moment {
-        Moment { steady: Duration::from_micros(micros), wall_micros }
+    fn moment(micros: u64, wall_micros: u64) -> ClockReading {
+        ClockReading { steady: Duration::from_micros(micros), wall_micros }
     }
 
-    fn good() -> Circumstances {
+    fn good() -> Conditions {
         let counted = Counters {
             blocks_loaded: Some(1_000),
             background_jobs: Some(3),
             ..Counters::default()
         };
-        Circumstances {
+        Conditions {
             moments: [moment(0, 5_000_000), moment(100_000, 5_100_300)],
             counters: [counted; 2],
             operations: 100_000,
@@ -132,65 +132,65 @@ mod tests {
     }
 
     #[test]
-    fn nothing_speaks_against_a_quiet_measurement() {
-        assert_eq!(flags(Expects::READS, &good()), Vec::<String>::new());
+    fn quiet_measurement_is_not_flagged() {
+        assert_eq!(flags(Expectations::READS, &good()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_clock_that_jumps_is_seen_in_both_directions() {
+    fn clock_jump_is_flagged_in_both_directions() {
         for wall in [6_100_000, 4_000_000] {
             let mut seen = good();
             seen.moments[1].wall_micros = wall;
-            let flags = flags(Expects::WRITES, &seen);
+            let flags = flags(Expectations::WRITES, &seen);
             assert!(flags.len() == 1 && flags[0].contains("clock jumped"), "{flags:?}");
         }
     }
 
     #[test]
-    fn a_cold_cache_speaks_against_warm_reads_only() {
+    fn cold_cache_flags_warm_reads_only() {
         let mut seen = good();
         seen.counters[1].blocks_loaded = Some(2_000);
-        assert!(flags(Expects::READS, &seen)[0].contains("1000 blocks"));
-        assert!(flags(Expects::COLD_READS, &seen).is_empty());
+        assert!(flags(Expectations::READS, &seen)[0].contains("1000 blocks"));
+        assert!(flags(Expectations::COLD_READS, &seen).is_empty());
         seen.counters[1].blocks_loaded = Some(1_050);
-        assert!(flags(Expects::READS, &seen).is_empty());
+        assert!(flags(Expectations::READS, &seen).is_empty());
     }
 
     #[test]
-    fn work_in_the_background_speaks_against_reads_only() {
+    fn background_work_flags_reads_only() {
         let mut seen = good();
         seen.counters[1].background_jobs = Some(4);
-        assert!(flags(Expects::READS, &seen)[0].contains("1 flushes or compactions"));
-        assert!(flags(Expects::WRITES, &seen).is_empty());
+        assert!(flags(Expectations::READS, &seen)[0].contains("1 flushes or compactions"));
+        assert!(flags(Expectations::WRITES, &seen).is_empty());
     }
 
     #[test]
-    fn a_thread_that_had_to_wait_is_seen() {
-        let seen = Circumstances { thread: Duration::from_millis(60), ..good() };
-        assert!(flags(Expects::READS, &seen)[0].contains("60 %"));
-        assert!(flags(Expects::COLD_READS, &seen).is_empty());
+    fn descheduled_thread_is_flagged() {
+        let seen = Conditions { thread: Duration::from_millis(60), ..good() };
+        assert!(flags(Expectations::READS, &seen)[0].contains("60 %"));
+        assert!(flags(Expectations::COLD_READS, &seen).is_empty());
     }
 
     #[test]
-    fn keys_made_meanwhile_are_no_time_that_the_thread_waited() {
+    fn key_generation_time_is_not_wait_time() {
         let (worked, thread) = (Duration::from_millis(50), Duration::from_millis(49));
-        let seen = Circumstances { worked, thread, ..good() };
-        assert!(flags(Expects::READS, &seen).is_empty());
+        let seen = Conditions { worked, thread, ..good() };
+        assert!(flags(Expectations::READS, &seen).is_empty());
     }
 
-    /// The story: sled, SurrealKV, LMDB and redb count no jobs, so that a merge in one of their
-    /// threads went on beside reads and nobody saw it.
+    /// Story: sled, SurrealKV, LMDB and redb count no jobs, so a merge in one of their threads
+    /// during reads went unnoticed.
     #[test]
-    fn an_engine_that_counts_nothing_is_watched_by_its_files_and_its_threads() {
+    fn engine_without_counters_is_judged_by_files_and_threads() {
         let uncounted = |files| Counters { files: Some(files), ..Counters::default() };
-        let seen = Circumstances { counters: [uncounted(1), uncounted(2)], ..good() };
-        assert!(flags(Expects::READS, &seen)[0].contains("files of the store changed"));
-        assert!(flags(Expects::WRITES, &seen).is_empty());
+        let seen = Conditions { counters: [uncounted(1), uncounted(2)], ..good() };
+        assert!(flags(Expectations::READS, &seen)[0].contains("files of the store changed"));
+        assert!(flags(Expectations::WRITES, &seen).is_empty());
         let counters = [uncounted(1); 2];
-        assert!(flags(Expects::READS, &Circumstances { counters, ..good() }).is_empty());
+        assert!(flags(Expectations::READS, &Conditions { counters, ..good() }).is_empty());
         let others = Duration::from_millis(40);
-        let seen = Circumstances { counters, others, ..good() };
-        assert!(flags(Expects::READS, &seen)[0].contains("40 % of a processor"));
-        assert!(flags(Expects::WRITES, &seen).is_empty());
+        let seen = Conditions { counters, others, ..good() };
+        assert!(flags(Expectations::READS, &seen)[0].contains("40 % of a processor"));
+        assert!(flags(Expectations::WRITES, &seen).is_empty());
     }
 }

@@ -1,61 +1,61 @@
-//! Two results of one experiment beside each other.
+//! Comparison of two results of one experiment.
 
 use serde_json::{Value, json};
 
 use crate::lab_error::LabError;
-use crate::number::{ratio, short};
-use crate::outcome::{Better, Outcome, Spread};
-use crate::terminal::aligned;
+use crate::number_text::{ratio, short};
+use crate::report::terminal_table::align_columns;
+use crate::results::outcome::{Better, Outcome, Spread};
 
-/// What is said of a figure.
+/// Verdict on a figure in both results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The two cannot be told apart.
+pub enum DiffVerdict {
+    /// The two cannot be distinguished.
     Equal,
     /// The second is better.
     Better,
     /// The second is worse.
     Worse,
-    /// The two differ, and neither way is better.
+    /// The two differ, and neither direction is better.
     Different,
-    /// One of them was measured once, so that nobody knows its spread.
+    /// One of them was measured once, so that its spread is unknown.
     Once,
     /// One of them has no repetition that counts.
     NotSound,
 }
 
-impl Verdict {
-    /// The word for it.
+impl DiffVerdict {
+    /// Returns its word.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Equal => "equal",
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Different => "different",
-            Verdict::Once => "once",
-            Verdict::NotSound => "not sound",
+            DiffVerdict::Equal => "equal",
+            DiffVerdict::Better => "better",
+            DiffVerdict::Worse => "worse",
+            DiffVerdict::Different => "different",
+            DiffVerdict::Once => "once",
+            DiffVerdict::NotSound => "not sound",
         }
     }
 }
 
 /// A figure in both results.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct FigureDiff {
     /// The series and the place.
-    pub at: (String, String),
+    pub point: (String, String),
     /// The name of the figure.
     pub figure: String,
     /// Both spreads.
     pub spreads: [Option<Spread>; 2],
-    /// What that means.
-    pub verdict: Verdict,
+    /// Verdict on them.
+    pub verdict: DiffVerdict,
 }
 
-/// Every point that both have.
+/// Compares every point that both have.
 ///
 /// # Errors
 /// [`LabError::Usage`] where they are of two experiments or scales, or share no point.
-pub fn rows(a: &Outcome, b: &Outcome) -> Result<Vec<Row>, LabError> {
+pub fn figure_diffs(a: &Outcome, b: &Outcome) -> Result<Vec<FigureDiff>, LabError> {
     if a.experiment != b.experiment {
         return Err(LabError::Usage(format!(
             "the first is of `{}` and the second of `{}`; compare two of one experiment",
@@ -75,8 +75,8 @@ pub fn rows(a: &Outcome, b: &Outcome) -> Result<Vec<Row>, LabError> {
         let figure = a.figures.iter().find(|figure| figure.name == point.figure);
         let better = figure.map_or(Better::Neither, |figure| figure.better);
         let spreads = [point.spread(), other.spread()];
-        rows.push(Row {
-            at: (point.series.clone(), point.x.clone()),
+        rows.push(FigureDiff {
+            point: (point.series.clone(), point.x.clone()),
             figure: point.figure.clone(),
             spreads,
             verdict: verdict(spreads, better),
@@ -88,46 +88,47 @@ pub fn rows(a: &Outcome, b: &Outcome) -> Result<Vec<Row>, LabError> {
     Ok(rows)
 }
 
-fn verdict(spreads: [Option<Spread>; 2], better: Better) -> Verdict {
-    let [Some(a), Some(b)] = spreads else { return Verdict::NotSound };
+fn verdict(spreads: [Option<Spread>; 2], better: Better) -> DiffVerdict {
+    let [Some(a), Some(b)] = spreads else { return DiffVerdict::NotSound };
     if a.equals(&b) {
-        return Verdict::Equal;
+        return DiffVerdict::Equal;
     }
     if a.count.min(b.count) < 2 {
-        return Verdict::Once;
+        return DiffVerdict::Once;
     }
     match (better, b.median < a.median) {
-        (Better::Neither, _) => Verdict::Different,
-        (Better::Lower, true) | (Better::Higher, false) => Verdict::Better,
-        (Better::Lower, false) | (Better::Higher, true) => Verdict::Worse,
+        (Better::Neither, _) => DiffVerdict::Different,
+        (Better::Lower, true) | (Better::Higher, false) => DiffVerdict::Better,
+        (Better::Lower, false) | (Better::Higher, true) => DiffVerdict::Worse,
     }
 }
 
-/// The comparison as a table, and what the two were measured with where that differs.
-pub fn text(a: &Outcome, b: &Outcome, rows: &[Row]) -> String {
+/// Formats the comparison as a table, with the conditions in which the two differ.
+pub fn text(a: &Outcome, b: &Outcome, rows: &[FigureDiff]) -> String {
     let mut text = format!("{}, --scale {}\n", a.experiment, a.scale.name());
-    let mut said = |what: &str, a: &str, b: &str| {
+    let mut note_difference = |what: &str, a: &str, b: &str| {
         if a != b {
             text.push_str(&format!("{what}: {a} | {b}\n"));
         }
     };
-    said("begun", &a.started, &b.started);
-    said("commit", &a.machine.commit, &b.machine.commit);
-    said("processor", &a.machine.processor, &b.machine.processor);
-    said("kernel", &a.machine.kernel, &b.machine.kernel);
-    said("file system", &a.machine.file_system, &b.machine.file_system);
-    said("binary", &a.machine.binary, &b.machine.binary);
+    note_difference("begun", &a.started, &b.started);
+    note_difference("commit", &a.machine.commit, &b.machine.commit);
+    note_difference("processor", &a.machine.processor, &b.machine.processor);
+    note_difference("kernel", &a.machine.kernel, &b.machine.kernel);
+    note_difference("file system", &a.machine.file_system, &b.machine.file_system);
+    note_difference("binary", &a.machine.binary, &b.machine.binary);
     let settings = |outcome: &Outcome| {
         let named = |(name, value): &(String, String)| format!("{name}: {value}");
         outcome.settings.iter().map(named).collect::<Vec<_>>().join("; ")
     };
-    said("settings", &settings(a), &settings(b));
+    note_difference("settings", &settings(a), &settings(b));
     let engines = |outcome: &Outcome| {
-        let named =
-            |engine: &crate::outcome::EngineNote| format!("{} {}", engine.name, engine.version);
+        let named = |engine: &crate::results::outcome::EngineNote| {
+            format!("{} {}", engine.name, engine.version)
+        };
         outcome.engines.iter().map(named).collect::<Vec<_>>().join(", ")
     };
-    said("engines", &engines(a), &engines(b));
+    note_difference("engines", &engines(a), &engines(b));
     let shown = |spread: Option<Spread>| {
         spread.map_or_else(
             || "–".to_string(),
@@ -142,8 +143,8 @@ pub fn text(a: &Outcome, b: &Outcome, rows: &[Row]) -> String {
         let [first, second] = row.spreads;
         let share = first.zip(second).map_or_else(String::new, |(a, b)| ratio(b.median, a.median));
         table.push(vec![
-            row.at.0.clone(),
-            row.at.1.clone(),
+            row.point.0.clone(),
+            row.point.1.clone(),
             row.figure.clone(),
             shown(first),
             shown(second),
@@ -152,31 +153,31 @@ pub fn text(a: &Outcome, b: &Outcome, rows: &[Row]) -> String {
         ]);
     }
     text.push('\n');
-    text.push_str(&aligned(&table));
+    text.push_str(&align_columns(&table));
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     text.push_str(&format!(
         "\n{} figures: {} equal within their spread, {} better, {} worse, {} different, {} that \
          were measured once and differ, {} not sound\n",
         rows.len(),
-        count(Verdict::Equal),
-        count(Verdict::Better),
-        count(Verdict::Worse),
-        count(Verdict::Different),
-        count(Verdict::Once),
-        count(Verdict::NotSound)
+        count(DiffVerdict::Equal),
+        count(DiffVerdict::Better),
+        count(DiffVerdict::Worse),
+        count(DiffVerdict::Different),
+        count(DiffVerdict::Once),
+        count(DiffVerdict::NotSound)
     ));
     text
 }
 
-/// The comparison for a program.
-pub fn json(a: &Outcome, rows: &[Row]) -> Value {
+/// Formats the comparison as JSON.
+pub fn json(a: &Outcome, rows: &[FigureDiff]) -> Value {
     let spread = |spread: Option<Spread>| {
         spread.map(|s| json!({ "median": s.median, "low": s.low, "high": s.high }))
     };
-    let row = |row: &Row| {
+    let row = |row: &FigureDiff| {
         json!({
-            "series": row.at.0,
-            "x": row.at.1,
+            "series": row.point.0,
+            "x": row.point.1,
             "figure": row.figure,
             "first": spread(row.spreads[0]),
             "second": spread(row.spreads[1]),
@@ -191,25 +192,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_follow_which_way_is_better() {
+    fn verdict_follows_the_better_direction() {
         let of = |value: f64| Spread::of(vec![value, value]);
         let says = |a, b, better| verdict([of(a), of(b)], better);
-        assert_eq!(says(1.0, 2.0, Better::Lower), Verdict::Worse);
-        assert_eq!(says(1.0, 2.0, Better::Higher), Verdict::Better);
-        assert_eq!(says(2.0, 1.0, Better::Lower), Verdict::Better);
-        assert_eq!(says(2.0, 1.0, Better::Neither), Verdict::Different);
-        assert_eq!(says(1.0, 1.01, Better::Lower), Verdict::Equal);
-        assert_eq!(verdict([of(1.0), None], Better::Lower), Verdict::NotSound);
+        assert_eq!(says(1.0, 2.0, Better::Lower), DiffVerdict::Worse);
+        assert_eq!(says(1.0, 2.0, Better::Higher), DiffVerdict::Better);
+        assert_eq!(says(2.0, 1.0, Better::Lower), DiffVerdict::Better);
+        assert_eq!(says(2.0, 1.0, Better::Neither), DiffVerdict::Different);
+        assert_eq!(says(1.0, 1.01, Better::Lower), DiffVerdict::Equal);
+        assert_eq!(verdict([of(1.0), None], Better::Lower), DiffVerdict::NotSound);
     }
 
-    /// A hundred million keys are measured once at full scale. Two such runs were called better and
-    /// worse, by ends that were the same number.
+    /// Story: a hundred million keys are measured once at full scale. Two such runs were called
+    /// better and worse, by intervals of one number.
     #[test]
-    fn what_was_measured_once_has_no_spread_to_differ_by() {
+    fn single_repetition_has_no_verdict() {
         let (once, twice) = (Spread::of(vec![1.0]), Spread::of(vec![2.0, 2.1]));
-        assert_eq!(verdict([once, twice], Better::Lower), Verdict::Once);
-        assert_eq!(verdict([twice, once], Better::Neither), Verdict::Once);
-        assert_eq!(verdict([once, Spread::of(vec![1.01])], Better::Lower), Verdict::Equal);
-        assert_eq!(verdict([once, None], Better::Lower), Verdict::NotSound);
+        assert_eq!(verdict([once, twice], Better::Lower), DiffVerdict::Once);
+        assert_eq!(verdict([twice, once], Better::Neither), DiffVerdict::Once);
+        assert_eq!(verdict([once, Spread::of(vec![1.01])], Better::Lower), DiffVerdict::Equal);
+        assert_eq!(verdict([once, None], Better::Lower), DiffVerdict::NotSound);
     }
 }

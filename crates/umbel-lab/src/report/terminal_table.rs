@@ -1,18 +1,18 @@
 //! A result as a table for the terminal.
 
 use crate::experiment::Experiment;
-use crate::number::{ratio, short};
-use crate::outcome::{Outcome, Spread};
+use crate::number_text::{ratio, short};
+use crate::results::outcome::{Outcome, Spread};
 
-/// The whole of what is printed about an experiment.
+/// Returns the terminal output about an experiment.
 pub fn text(experiment: &Experiment, outcome: &Outcome) -> String {
-    let mut text = format!("{}: {}\n\n", outcome.experiment, experiment.asks);
+    let mut text = format!("{}: {}\n\n", outcome.experiment, experiment.question);
     text.push_str(&table(outcome));
     for paragraph in (experiment.meaning)(outcome) {
         text.push('\n');
-        text.push_str(&folded(&paragraph, 96));
+        text.push_str(&fold_text(&paragraph, 96));
     }
-    let (flagged, all) = (outcome.flagged(), repetitions(outcome));
+    let (flagged, all) = (outcome.flagged_count(), repetitions(outcome));
     if flagged > 0 {
         text.push_str(&format!(
             "\n{flagged} of {all} repetitions count for nothing; the report says why\n"
@@ -25,8 +25,9 @@ fn repetitions(outcome: &Outcome) -> usize {
     outcome.points.iter().map(|point| point.repetitions.len()).sum()
 }
 
-/// A row for each place of each series, a column for each figure: the median, the least and the
-/// greatest; and the ratio to the first place of the series, `=` where they cannot be told apart.
+/// Returns a row for each place of each series and a column for each figure. A cell has the median,
+/// the least and the greatest, and the ratio to the first place of the series, or `=` if both are
+/// equal.
 fn table(outcome: &Outcome) -> String {
     let several = outcome.series().len() > 1;
     let mut head = vec![outcome.axis.clone()];
@@ -49,12 +50,15 @@ fn table(outcome: &Outcome) -> String {
             row.extend(outcome.figures.iter().map(|figure| {
                 let base = outcome.spread(series, first, &figure.name);
                 let point = outcome.point(series, x, &figure.name);
-                cell(point.map(crate::outcome::Point::spread), base.filter(|_| *x != first))
+                cell(
+                    point.map(crate::results::outcome::Point::spread),
+                    base.filter(|_| *x != first),
+                )
             }));
             rows.push(row);
         }
     }
-    aligned(&rows)
+    align_columns(&rows)
 }
 
 fn cell(spread: Option<Option<Spread>>, base: Option<Spread>) -> String {
@@ -74,10 +78,10 @@ fn cell(spread: Option<Option<Spread>>, base: Option<Spread>) -> String {
     format!("{}{range}{beside}", short(spread.median))
 }
 
-/// Columns with two spaces between them.
-pub fn aligned(rows: &[Vec<String>]) -> String {
+/// Aligns columns with two spaces between them.
+pub fn align_columns(rows: &[Vec<String>]) -> String {
     let plain = |cell: &String| -> String {
-        // A result may come from anywhere.
+        // A result may come from an untrusted source.
         let shown = |letter: char| match letter {
             letter if letter.is_control() => letter.escape_default().collect(),
             letter => vec![letter],
@@ -100,8 +104,8 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A paragraph in lines of at most `width` characters.
-fn folded(paragraph: &str, width: usize) -> String {
+/// Folds a paragraph into lines of at most `width` characters.
+fn fold_text(paragraph: &str, width: usize) -> String {
     let (mut text, mut length) = (String::new(), 0);
     for word in paragraph.split_whitespace() {
         let letters = word.chars().count();

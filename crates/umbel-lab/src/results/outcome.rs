@@ -1,36 +1,36 @@
-//! What a run of an experiment found: the content of a result file.
+//! Outcome of a run of an experiment: the content of a result file.
 //!
-//! FORMAT: `docs/formats/lab-result.md` describes the JSON that these types become.
+//! FORMAT: `docs/formats/lab-result.md` describes the JSON of these types.
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
+use crate::measure::machine::Machine;
 
-/// The version of the format of result files.
+/// Version of the format of result files.
 pub const VERSION: u32 = 2;
-/// The oldest version that is read: it has no costs and no order.
+/// Oldest version that is read: it has no costs and no order.
 pub const VERSION_OLDEST: u32 = 1;
-/// Figures that differ by less than this share of the smaller one are never called different: no
-/// machine is quieter than that from one run to the next.
+/// Figures whose medians differ by less than this share of the smaller one count as equal: no
+/// machine has less noise between two runs.
 pub const NOISE_FLOOR: f64 = 0.03;
-/// From so many repetitions on the chance that two that are the same are called different is small:
-/// of four each, one in 35.
-pub const ENOUGH: usize = 4;
-/// The share where one has fewer.
-pub const FEW_FLOOR: f64 = 0.1;
+/// Number of repetitions from which two equal subjects are rarely called different: of four each,
+/// one in 35.
+pub const INTERVAL_COUNT_MIN: usize = 4;
+/// Noise floor for fewer repetitions.
+pub const NOISE_FLOOR_FEW: f64 = 0.1;
 
-/// How much is measured.
+/// Scale of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// All experiments within minutes: enough to see directions.
     Small,
-    /// As large as the articles had it, or larger.
+    /// As large as in the articles, or larger.
     Full,
 }
 
 impl Scale {
-    /// One of two values.
+    /// Returns one of two values.
     pub fn choose<T>(self, small: T, full: T) -> T {
         match self {
             Scale::Small => small,
@@ -38,13 +38,13 @@ impl Scale {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         self.choose("small", "full")
     }
 }
 
-/// Which way is better.
+/// Better direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -52,11 +52,11 @@ pub enum Better {
     Lower,
     /// More.
     Higher,
-    /// Neither: it only explains other figures.
+    /// Neither: the figure only explains other figures.
     Neither,
 }
 
-/// What was measured at each point.
+/// Figure that was measured at each point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureNote {
@@ -64,31 +64,31 @@ pub struct FigureNote {
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// Which way is better.
+    /// Better direction.
     pub better: Better,
 }
 
-/// What the work took in which something was measured: what was made meanwhile is in none of it.
+/// Cost of the work in which a value was measured, without its untimed parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// How many operations it was.
+    /// Number of operations.
     pub operations: u64,
-    /// Nanoseconds on the wall.
+    /// Wall time in nanoseconds.
     pub wall_ns: u64,
-    /// Nanoseconds of a processor, user and system, of the thread that asked.
+    /// Processor time of the calling thread, user and system, in nanoseconds.
     pub thread_ns: u64,
     /// The same of all threads of the program.
     pub process_ns: u64,
 }
 
-/// In which order subjects were measured.
+/// Order in which subjects were measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// Who was measured in each round.
+    /// Subjects that were measured in each round.
     pub subjects: Vec<String>,
-    /// For each round, their places in the list above in the order in which they had their turns.
+    /// For each round, the indexes of the subjects above, in the order of their turns.
     pub rounds: Vec<Vec<usize>>,
 }
 
@@ -96,13 +96,13 @@ pub struct Order {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repetition {
-    /// Which round it belongs to, from 0.
+    /// Its round, from 0.
     pub round: u32,
-    /// What was measured, in the figure's unit.
+    /// Measured value, in the figure's unit.
     pub value: f64,
-    /// Why it counts for nothing, a sentence for each reason; empty where it counts.
+    /// Reasons why it does not count, a sentence each; empty if it counts.
     pub flags: Vec<String>,
-    /// What the work took that the value was measured in, where it was measured in some.
+    /// Cost of the work, if the value was measured in timed work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
@@ -111,9 +111,9 @@ pub struct Repetition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Which line of the plot it is on, such as an engine, a hash or a setting.
+    /// Its line of the plot, such as an engine, a hash or a setting.
     pub series: String,
-    /// Where on that line, such as a number of bits.
+    /// Its place on that line, such as a number of bits.
     pub x: String,
     /// The name of the figure.
     pub figure: String,
@@ -121,7 +121,7 @@ pub struct Point {
     pub repetitions: Vec<Repetition>,
 }
 
-/// The middle and the ends of the repetitions that count.
+/// Median and ends of the counted repetitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -130,15 +130,15 @@ pub struct Spread {
     pub low: f64,
     /// The greatest.
     pub high: f64,
-    /// How many there are.
+    /// Their number.
     pub count: usize,
-    /// Between these the median of many more would lie, with some 94 % or more certainty: order
-    /// statistics, the least and the greatest where there are few.
+    /// Confidence interval of the median, of some 94 % or more: order statistics, the least and the
+    /// greatest for few values.
     pub interval: (f64, f64),
 }
 
 impl Spread {
-    /// Of these values; `None` where there are none.
+    /// Creates the spread of these values; `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (low, high, count) = (*values.first()?, *values.last()?, values.len());
@@ -148,35 +148,35 @@ impl Spread {
         Some(Spread { median: f64::midpoint(below, above), low, high, count, interval })
     }
 
-    /// Everything divided by a number above 0.
+    /// Divides everything by a number above 0.
     pub fn divided_by(&self, whole: f64) -> Spread {
         let [median, low, high] = [self.median, self.low, self.high].map(|value| value / whole);
         let interval = (self.interval.0 / whole, self.interval.1 / whole);
         Spread { median, low, high, interval, ..*self }
     }
 
-    /// A value that stands alone.
+    /// Creates the spread of a single value.
     pub fn single(value: f64) -> Spread {
         let interval = (value, value);
         Spread { median: value, low: value, high: value, count: 1, interval }
     }
 
-    /// Whether the two cannot be told apart: the intervals of their medians meet, or the medians
-    /// differ by less than [`NOISE_FLOOR`], or [`FEW_FLOOR`] where one has few repetitions.
+    /// Whether the two are statistically equal: the intervals of their medians meet, or the medians
+    /// differ by less than [`NOISE_FLOOR`], or [`NOISE_FLOOR_FEW`] if one has few repetitions.
     pub fn equals(&self, other: &Spread) -> bool {
         let (a, b) = (self.median.abs(), other.median.abs());
         let meet = self.interval.0 <= other.interval.1 && other.interval.0 <= self.interval.1;
-        let is_few = self.count.min(other.count) < ENOUGH;
-        let floor = if is_few { FEW_FLOOR } else { NOISE_FLOOR };
+        let is_few = self.count.min(other.count) < INTERVAL_COUNT_MIN;
+        let floor = if is_few { NOISE_FLOOR_FEW } else { NOISE_FLOOR };
         meet || (self.median - other.median).abs() <= a.min(b) * floor
     }
 }
 
-/// How many of so many sorted values may be left out at each end so that the others hold the median
-/// with a certainty of 93.75 %, that of the ends of five: the sign test.
+/// Returns the number of sorted values to leave out at each end, so that the others contain the
+/// median with a confidence of 93.75 %, that of the ends of five: the sign test.
 fn outside_of_interval(count: usize) -> usize {
     let mut outside = 0;
-    // The chance that no more than `outside` of them lie on one side of the median, twice.
+    // Twice the probability that at most `outside` of them are on one side of the median.
     let (mut chance, mut term) = (0.0, 2.0f64.powi(1 - count.min(1000) as i32));
     while outside < count / 2 {
         chance += term;
@@ -190,36 +190,36 @@ fn outside_of_interval(count: usize) -> usize {
 }
 
 impl Point {
-    /// The spread of the repetitions that count; `None` where none does.
+    /// Returns the spread of the counted repetitions; `None` if none counts.
     pub fn spread(&self) -> Option<Spread> {
         let counting = self.repetitions.iter().filter(|repetition| repetition.flags.is_empty());
         Spread::of(counting.map(|repetition| repetition.value).collect())
     }
 
-    /// How many repetitions count for nothing.
-    pub fn flagged(&self) -> usize {
+    /// Returns the number of repetitions that do not count.
+    pub fn flagged_count(&self) -> usize {
         self.repetitions.iter().filter(|repetition| !repetition.flags.is_empty()).count()
     }
 }
 
-/// Who was measured.
+/// Engine that took part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineNote {
     /// Its name.
     pub name: String,
-    /// Its version, as it says itself.
+    /// The version that the engine reports.
     pub version: String,
     /// Its settings, in words.
     pub settings: String,
-    /// Where its makers or users recommend these settings.
+    /// Sources in which its makers or users recommend these settings.
     pub recommended: Vec<String>,
-    /// The most bits per key that its filters have, whatever more they are told.
+    /// Maximum number of bits per key of its filters, whatever the setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bloom_bits_max: Option<i32>,
 }
 
-/// What a run of one experiment found.
+/// Outcome of a run of one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
@@ -227,55 +227,54 @@ pub struct Outcome {
     pub umbel_lab: u32,
     /// The experiment.
     pub experiment: String,
-    /// How much was measured.
+    /// Scale of the measurement.
     pub scale: Scale,
     /// The engines that took part.
     pub engines: Vec<EngineNote>,
-    /// Where it was measured.
+    /// The machine.
     pub machine: Machine,
-    /// When it began, `2026-11-22T17:05:00Z`.
+    /// Start time, `2026-11-22T17:05:00Z`.
     pub started: String,
-    /// How long it took, in seconds.
+    /// Time that it took, in seconds.
     pub seconds: f64,
-    /// How many rounds were asked for; there are more where repetitions did not count.
+    /// Requested number of rounds; there are more if repetitions did not count.
     pub rounds: u32,
-    /// Who had his turn when; `None` in results of version 1, in which it was the same order in
-    /// every round.
+    /// Order of the turns; `None` in results of version 1, which had the same order in every round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// What was the same for all points, as names and values.
+    /// Settings that are the same for all points, as names and values.
     pub settings: Vec<(String, String)>,
-    /// What the points differ in along a series, such as `bits per key`.
+    /// Property in which the points of a series differ, such as `bits per key`.
     pub axis: String,
-    /// What was measured.
+    /// The figures.
     pub figures: Vec<FigureNote>,
-    /// The points, in the order in which they were first reached.
+    /// The points, in the order in which they were first measured.
     pub points: Vec<Point>,
 }
 
 impl Outcome {
-    /// The point of these names.
+    /// Returns the point with these names.
     pub fn point(&self, series: &str, x: &str, figure: &str) -> Option<&Point> {
         let is_it = |p: &&Point| p.series == series && p.x == x && p.figure == figure;
         self.points.iter().find(is_it)
     }
 
-    /// The spread at the point of these names.
+    /// Returns the spread at the point with these names.
     pub fn spread(&self, series: &str, x: &str, figure: &str) -> Option<Spread> {
         self.point(series, x, figure)?.spread()
     }
 
-    /// The series, in the order in which they were first reached.
+    /// Returns the series, in the order in which they were first measured.
     pub fn series(&self) -> Vec<&str> {
         distinct(self.points.iter().map(|point| point.series.as_str()))
     }
 
-    /// The places along the series, in the order in which they were first reached.
+    /// Returns the places along the series, in the order in which they were first measured.
     pub fn places(&self) -> Vec<&str> {
         distinct(self.points.iter().map(|point| point.x.as_str()))
     }
 
-    /// Takes a repetition in.
+    /// Adds a repetition.
     pub fn add(&mut self, series: &str, x: &str, figure: &str, repetition: Repetition) {
         let is_it = |p: &&mut Point| p.series == series && p.x == x && p.figure == figure;
         match self.points.iter_mut().find(is_it) {
@@ -289,9 +288,9 @@ impl Outcome {
         }
     }
 
-    /// How many repetitions count for nothing.
-    pub fn flagged(&self) -> usize {
-        self.points.iter().map(Point::flagged).sum()
+    /// Returns the number of repetitions that do not count.
+    pub fn flagged_count(&self) -> usize {
+        self.points.iter().map(Point::flagged_count).sum()
     }
 }
 
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(point.spread(), of(&[3.0]));
         point.repetitions.push(repetition(5.0, ""));
         assert_eq!(point.spread(), of(&[3.0, 5.0]));
-        assert_eq!(point.flagged(), 1);
+        assert_eq!(point.flagged_count(), 1);
         point.repetitions.retain(|repetition| !repetition.flags.is_empty());
         assert_eq!(point.spread(), None);
     }
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_leave_out_what_the_sign_test_allows() {
+    fn intervals_follow_the_sign_test() {
         let outside: Vec<usize> = [1, 2, 4, 5, 6, 7, 8, 9, 12, 20].map(outside_of_interval).into();
         assert_eq!(outside, [0, 0, 0, 0, 0, 0, 0, 1, 2, 5]);
     }

@@ -1,4 +1,4 @@
-//! Result files: written whole or not at all, and never believed when they were changed.
+//! Result files: written atomically, and rejected if they were changed.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use umbel_env::{Access, Env, File};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::lab_error::LabError;
-use crate::outcome::{Outcome, VERSION, VERSION_OLDEST};
+use crate::results::outcome::{Outcome, VERSION, VERSION_OLDEST};
 
-/// The longest result file that is read.
+/// Largest result file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The whole of a file.
+/// Content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResultFile {
@@ -23,7 +23,7 @@ struct ResultFile {
     result: Outcome,
 }
 
-/// Only the version, to tell a later format from a damaged file.
+/// The version alone, to distinguish a newer format from a damaged file.
 #[derive(Deserialize)]
 struct OnlyVersion {
     result: VersionOf,
@@ -34,12 +34,12 @@ struct VersionOf {
     umbel_lab: u32,
 }
 
-/// The file of an experiment's result in a folder.
+/// Returns the path of an experiment's result in a folder.
 pub fn path_of(out: &Path, experiment: &str) -> PathBuf {
     out.join(format!("{experiment}.json"))
 }
 
-/// Writes a result into its file, which is either the old one or the new one at any moment.
+/// Writes a result to its file, which holds either the old or the new result at any moment.
 ///
 /// # Errors
 /// [`LabError::System`].
@@ -47,10 +47,10 @@ pub fn save(env: &Env, path: &Path, outcome: &Outcome) -> Result<(), LabError> {
     write_whole(env, path, text_of(outcome)?.as_bytes())
 }
 
-/// The text of the file of a result.
+/// Returns the text of a result's file.
 ///
 /// # Errors
-/// [`LabError::Failed`] where the result has a number that JSON cannot say.
+/// [`LabError::Failed`] for a result with a number that JSON cannot represent.
 pub fn text_of(outcome: &Outcome) -> Result<String, LabError> {
     let compact = serde_json::to_string(outcome).map_err(LabError::bug)?;
     let checksum = format!("{:016x}", xxh3_64(compact.as_bytes()));
@@ -58,11 +58,10 @@ pub fn text_of(outcome: &Outcome) -> Result<String, LabError> {
     Ok(serde_json::to_string_pretty(&file).map_err(LabError::bug)? + "\n")
 }
 
-/// Makes a file that everybody may read whom the user's mask does not keep out, as results are for
-/// others too, and opens it.
+/// Creates and opens a file that others may read as the umask allows, because results are shared.
 ///
 /// # Errors
-/// What the operating system refused; a file of that name is no exception.
+/// An error of the operating system; an existing file is no error.
 pub fn create(env: &Env, path: &Path) -> umbel_base::Result<Arc<dyn File>> {
     let refused = |error| umbel_base::Error::io("create", path, error);
     let mut options = std::fs::OpenOptions::new();
@@ -70,10 +69,10 @@ pub fn create(env: &Env, path: &Path) -> umbel_base::Result<Arc<dyn File>> {
     env.files.open(path, Access::ReadWrite)
 }
 
-/// Writes a file whole: beside it first, then in its place.
+/// Writes a file atomically: a temporary file first, then a rename.
 ///
 /// # Errors
-/// [`LabError::Usage`] where the path is empty, otherwise [`LabError::System`].
+/// [`LabError::Usage`] for an empty path, otherwise [`LabError::System`].
 pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError> {
     LabError::check_path("the file", path)?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -82,7 +81,7 @@ pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError>
     let beside = folder.join(format!(".{name}.new"));
     let write = || {
         if env.files.exists(&beside)? {
-            // Of a run that was killed while it wrote.
+            // Left by a run that was killed during the write.
             env.files.remove_file(&beside)?;
         }
         let file = create(env, &beside)?;
@@ -92,7 +91,7 @@ pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError>
         env.files.sync_dir(folder)
     };
     write().map_err(|error| {
-        // Half of it is no use to anybody; where even this fails the next run replaces it.
+        // An incomplete file is useless; if this fails too, the next run replaces it.
         let _ = env.files.remove_file(&beside);
         LabError::System(format!("could not write {}: {error}", path.display()))
     })
@@ -101,8 +100,8 @@ pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError>
 /// Reads a result file.
 ///
 /// # Errors
-/// [`LabError::Usage`] where it is something else, [`LabError::Damaged`] where it was changed,
-/// [`LabError::System`] where it cannot be read.
+/// [`LabError::Usage`] for another kind of file, [`LabError::Damaged`] for a changed one,
+/// [`LabError::System`] for an unreadable one.
 pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
     LabError::check_path("the result file", path)?;
     let name = path.display();
@@ -120,7 +119,7 @@ pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
     parse(&name.to_string(), &text)
 }
 
-/// The result in the text of a file called `name`.
+/// Parses the text of a result file called `name`.
 ///
 /// # Errors
 /// As [`load`].
@@ -130,7 +129,7 @@ pub fn parse(name: &str, text: &[u8]) -> Result<Outcome, LabError> {
     {
         return Err(LabError::Usage(format!(
             "{name} has format {umbel_lab}, but this umbel reads formats {VERSION_OLDEST} to \
-             {VERSION}; take the umbel that wrote it, or measure again"
+             {VERSION}; use the umbel that wrote it, or measure again"
         )));
     }
     let file: ResultFile =
@@ -146,7 +145,7 @@ pub fn parse(name: &str, text: &[u8]) -> Result<Outcome, LabError> {
     let compact = serde_json::to_string(&file.result).map_err(LabError::bug)?;
     if format!("{:016x}", xxh3_64(compact.as_bytes())) != file.checksum {
         return Err(LabError::Damaged(format!(
-            "{name} is not what was written: its checksum is another; measure again"
+            "{name} was changed: its checksum does not match; measure again"
         )));
     }
     Ok(file.result)

@@ -1,8 +1,8 @@
-//! Takes what a subject measures in one round, with what speaks against it.
+//! Records the measurements of a subject in one round, with the reasons not to trust them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::outcome::{Cost, Repetition};
+use crate::results::outcome::{Cost, Repetition};
 
 /// A figure at a point, measured once.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,26 +13,26 @@ pub struct Record {
     pub x: String,
     /// The name of the figure.
     pub figure: String,
-    /// The value, and the reasons for which it does not count.
+    /// The value, with the reasons why it does not count.
     pub repetition: Repetition,
 }
 
-/// What is known of a value besides it.
+/// Evidence about a value.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Evidence {
-    /// What speaks against it.
+pub struct MeasurementEvidence {
+    /// Reasons not to trust it.
     pub flags: Vec<String>,
-    /// What the work took that it was measured in.
+    /// Cost of the work in which it was measured.
     pub cost: Option<Cost>,
 }
 
-impl From<Vec<String>> for Evidence {
-    fn from(flags: Vec<String>) -> Evidence {
-        Evidence { flags, cost: None }
+impl From<Vec<String>> for MeasurementEvidence {
+    fn from(flags: Vec<String>) -> MeasurementEvidence {
+        MeasurementEvidence { flags, cost: None }
     }
 }
 
-/// Takes what a subject measures in one round.
+/// Recorder of the measurements of a subject in one round.
 pub struct Recorder<'a> {
     round: u32,
     records: Vec<Record>,
@@ -40,57 +40,58 @@ pub struct Recorder<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Somebody asked the run to stop.
+/// The operator stopped the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped;
+pub struct StopRequested;
 
-impl std::fmt::Display for Stopped {
+impl std::fmt::Display for StopRequested {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("stopped")
     }
 }
 
-impl std::error::Error for Stopped {}
+impl std::error::Error for StopRequested {}
 
 impl<'a> Recorder<'a> {
-    /// For a round. `say` is told what is done next; `stop` becomes true when somebody asks to.
+    /// Creates the recorder of a round. `say` receives the current activity; `stop` becomes true
+    /// when the operator stops the run.
     pub fn new(round: u32, say: &'a dyn Fn(&str), stop: &'a AtomicBool) -> Recorder<'a> {
         Recorder { round, records: Vec::new(), say, stop }
     }
 
-    /// Which round it is, from 0.
+    /// Returns the round, from 0.
     pub fn round(&self) -> u32 {
         self.round
     }
 
-    /// Says what is done next, and learns whether to go on.
+    /// Reports the next activity and checks for a stop.
     ///
     /// # Errors
-    /// [`Stopped`] where somebody asked for that; hand it on.
-    pub fn next(&self, doing: &str) -> Result<(), Stopped> {
+    /// [`StopRequested`] if the operator stopped the run; propagate it.
+    pub fn next(&self, doing: &str) -> Result<(), StopRequested> {
         (self.say)(doing);
-        self.go_on()
+        self.check_stop()
     }
 
-    /// Whether to go on, for work that takes long: one load.
+    /// Checks for a stop, for long work: one atomic load.
     ///
     /// # Errors
-    /// [`Stopped`] where somebody asked for that; hand it on.
+    /// [`StopRequested`] if the operator stopped the run; propagate it.
     #[inline]
-    pub fn go_on(&self) -> Result<(), Stopped> {
-        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+    pub fn check_stop(&self) -> Result<(), StopRequested> {
+        if self.stop.load(Ordering::Relaxed) { Err(StopRequested) } else { Ok(()) }
     }
 
-    /// Takes a figure at a point, with what speaks against it and what it took.
+    /// Records a figure at a point, with the reasons not to trust it and its cost.
     pub fn record(
         &mut self,
         series: &str,
         x: &str,
         figure: &str,
         value: f64,
-        evidence: impl Into<Evidence>,
+        evidence: impl Into<MeasurementEvidence>,
     ) {
-        let Evidence { mut flags, cost } = evidence.into();
+        let MeasurementEvidence { mut flags, cost } = evidence.into();
         if !value.is_finite() {
             flags.push(format!("{value} is no measurement"));
         }
@@ -103,7 +104,7 @@ impl<'a> Recorder<'a> {
         });
     }
 
-    /// What was taken.
+    /// Returns the records.
     pub fn into_records(self) -> Vec<Record> {
         self.records
     }

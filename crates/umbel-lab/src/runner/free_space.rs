@@ -1,30 +1,30 @@
-//! Whether there is enough disk and memory, asked before anything is begun.
+//! Checks for enough disk and memory before a run.
 
 use std::path::Path;
 
-use crate::experiment::Needs;
-use crate::lab::Lab;
+use crate::experiment::ResourceNeeds;
+use crate::experiment::lab_context::LabContext;
 use crate::lab_error::LabError;
 
-/// Refuses work that needs more than there is.
+/// Fails if the work needs more than is available.
 ///
 /// # Errors
 /// [`LabError::System`] with both figures.
-pub fn check(what: &str, needs: Needs, lab: &Lab<'_>) -> Result<(), LabError> {
+pub fn check(what: &str, needs: ResourceNeeds, lab: &LabContext<'_>) -> Result<(), LabError> {
     let memory = available_memory().or(lab.env.resources.memory_bytes());
-    judge(what, needs, free_disk(lab.stores), memory, lab.stores)
+    check_needs(what, needs, free_disk(lab.stores), memory, lab.stores)
 }
 
-fn judge(
+fn check_needs(
     what: &str,
-    needs: Needs,
+    needs: ResourceNeeds,
     disk: Option<u64>,
     memory: Option<u64>,
     stores: &Path,
 ) -> Result<(), LabError> {
     if let Some(free) = disk.filter(|free| *free < needs.disk_bytes) {
         return Err(LabError::System(format!(
-            "{what} needs {} on the disk of {}, which has {} free; name another place with \
+            "{what} needs {} on the disk of {}, which has {} free; choose another folder with \
              --stores DIR, or measure less with --scale small",
             gibibytes(needs.disk_bytes),
             stores.display(),
@@ -33,7 +33,7 @@ fn judge(
     }
     if let Some(free) = memory.filter(|free| *free < needs.memory_bytes) {
         return Err(LabError::System(format!(
-            "{what} needs {} of memory, and {} can be had; end other programs, or measure less \
+            "{what} needs {} of memory, and {} is available; end other programs, or measure less \
              with --scale small",
             gibibytes(needs.memory_bytes),
             gibibytes(free)
@@ -54,7 +54,7 @@ fn free_disk(folder: &Path) -> Option<u64> {
     Some(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
-/// What the kernel says can be had without swapping.
+/// Returns the kernel's estimate of memory that is available without swapping.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_is_said_with_figures() {
-        let needs = Needs { disk_bytes: 3 << 30, memory_bytes: 600 << 20 };
-        let judge = |disk, memory| judge("cold", needs, disk, memory, Path::new("/s"));
+    fn too_little_space_is_reported_with_figures() {
+        let needs = ResourceNeeds { disk_bytes: 3 << 30, memory_bytes: 600 << 20 };
+        let judge = |disk, memory| check_needs("cold", needs, disk, memory, Path::new("/s"));
         assert_eq!(judge(Some(3 << 30), Some(600 << 20)), Ok(()));
         assert_eq!(judge(None, None), Ok(()));
         let error = judge(Some(1 << 30), None).expect_err("too little").to_string();

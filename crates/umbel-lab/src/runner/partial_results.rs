@@ -1,4 +1,4 @@
-//! What runs that were stopped have found so far: the rounds in which everybody had a turn.
+//! Results of stopped runs: the rounds in which every subject was measured.
 
 use std::path::Path;
 
@@ -6,29 +6,30 @@ use umbel_env::{Access, Env};
 
 use crate::experiment::Experiment;
 use crate::experiments::ALL;
-use crate::journal::{self, Entry, Parsed};
 use crate::lab_error::LabError;
-use crate::{results, run};
+use crate::results::journal::{self, JournalEntry, ParsedJournal};
+use crate::results::result_file;
+use crate::runner::run_experiment;
 
-/// Makes a result of the whole rounds of each run that was stopped in this folder and has none.
-/// The repetitions stay, so that `--resume` goes on with them. Returns a sentence for each run.
+/// Makes a result from the complete rounds of each stopped run without a result in this folder. The
+/// repetitions stay for `--resume`. Returns a sentence for each run.
 ///
 /// # Errors
-/// [`LabError::Damaged`] where what a run left is not what it wrote, [`LabError::System`].
+/// [`LabError::Damaged`] for a damaged journal, [`LabError::System`].
 pub fn save_whole_rounds(env: &Env, out: &Path) -> Result<Vec<String>, LabError> {
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for experiment in ALL {
         let (left, result) =
-            (journal::path_of(out, experiment.name), results::path_of(out, experiment.name));
+            (journal::path_of(out, experiment.name), result_file::path_of(out, experiment.name));
         let exists = |path: &Path| {
             let exists = env.files.exists(path);
             exists.map_err(|error| LabError::System(format!("{}: {error}", path.display())))
         };
         if exists(&left)? && !exists(&result)? {
-            said.push(save_one(env, experiment, &left, &result)?);
+            paragraphs.push(save_one(env, experiment, &left, &result)?);
         }
     }
-    Ok(said)
+    Ok(paragraphs)
 }
 
 fn save_one(
@@ -42,27 +43,27 @@ fn save_one(
     let mut text = vec![0; file.len().map_err(refused)? as usize];
     file.read_exact_at(&mut text, 0).map_err(refused)?;
     let parsed = journal::parse(left, &text)?;
-    let Some(Parsed { mut heading, mut entries, rejected, .. }) = parsed else {
+    let Some(ParsedJournal { mut heading, mut entries, rejected, .. }) = parsed else {
         return Ok(format!("{}: nothing was measured yet", experiment.name));
     };
-    let asked = heading.rounds;
-    heading.rounds = whole_rounds(&entries, heading.subjects.len());
+    let requested = heading.rounds;
+    heading.rounds = complete_rounds(&entries, heading.subjects.len());
     if heading.rounds == 0 {
-        return Ok(format!("{}: nobody's first round is whole yet", experiment.name));
+        return Ok(format!("{}: the first round is not complete yet", experiment.name));
     }
     entries.retain(|entry| entry.round < heading.rounds);
     let rounds = heading.rounds;
-    results::save(env, result, &run::outcome_of(experiment, heading, &entries))?;
+    result_file::save(env, result, &run_experiment::outcome_of(experiment, heading, &entries))?;
     let rejected: String = rejected.iter().map(|line| format!("\n{line}")).collect();
     Ok(format!(
-        "{}: {rounds} whole rounds of a run that was stopped; {asked} were asked for, and more \
+        "{}: {rounds} complete rounds of a stopped run; {requested} were requested, and more \
          where too few repetitions count{rejected}",
         experiment.name
     ))
 }
 
-/// How many rounds from the first on have an entry of each of so many subjects.
-fn whole_rounds(entries: &[Entry], subjects: usize) -> u32 {
+/// Returns the number of rounds, from the first, that have an entry of each subject.
+fn complete_rounds(entries: &[JournalEntry], subjects: usize) -> u32 {
     let of_round = |round: u32| entries.iter().filter(|entry| entry.round == round).count();
     (0..).take_while(|&round| subjects > 0 && of_round(round) == subjects).count() as u32
 }
@@ -71,19 +72,19 @@ fn whole_rounds(entries: &[Entry], subjects: usize) -> u32 {
 mod tests {
     use super::*;
 
-    fn entry(subject: usize, round: u32) -> Entry {
-        Entry { subject, round, seconds: 1.0, records: Vec::new() }
+    fn entry(subject: usize, round: u32) -> JournalEntry {
+        JournalEntry { subject, round, seconds: 1.0, records: Vec::new() }
     }
 
     #[test]
-    fn a_round_is_whole_once_everybody_had_a_turn() {
-        assert_eq!(whole_rounds(&[], 2), 0);
-        assert_eq!(whole_rounds(&[], 0), 0);
-        assert_eq!(whole_rounds(&[entry(0, 0)], 2), 0);
-        assert_eq!(whole_rounds(&[entry(0, 0), entry(1, 0), entry(1, 1)], 2), 1);
-        // Without the second, the third is not counted.
+    fn a_round_counts_once_each_subject_had_a_turn() {
+        assert_eq!(complete_rounds(&[], 2), 0);
+        assert_eq!(complete_rounds(&[], 0), 0);
+        assert_eq!(complete_rounds(&[entry(0, 0)], 2), 0);
+        assert_eq!(complete_rounds(&[entry(0, 0), entry(1, 0), entry(1, 1)], 2), 1);
+        // Without the second round, the third does not count.
         let gap = [entry(0, 0), entry(1, 0), entry(1, 1), entry(0, 2), entry(1, 2)];
-        assert_eq!(whole_rounds(&gap, 2), 1);
-        assert_eq!(whole_rounds(&[entry(1, 1), entry(0, 1), entry(1, 0), entry(0, 0)], 2), 2);
+        assert_eq!(complete_rounds(&gap, 2), 1);
+        assert_eq!(complete_rounds(&[entry(1, 1), entry(0, 1), entry(1, 0), entry(0, 0)], 2), 2);
     }
 }

@@ -1,5 +1,5 @@
 //! Progress on standard error, with the time left: a bar on a terminal, a line now and then for
-//! whoever keeps a log.
+//! a log file.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use umbel_env::Clock;
 
-/// Between two lines of a log.
+/// Interval between two lines of a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far a run is.
+/// Progress of a run.
 pub struct Progress {
     clock: Arc<dyn Clock>,
     bar: Option<ProgressBar>,
@@ -20,12 +20,12 @@ pub struct Progress {
     began: Duration,
     done: u64,
     total: u64,
-    /// When the last line was written, and the last thing said.
-    said: RefCell<(Duration, String)>,
+    /// Time of the last line, and the last message.
+    last_line: RefCell<(Duration, String)>,
 }
 
 impl Progress {
-    /// Nothing yet.
+    /// Creates the display.
     pub fn new(clock: &Arc<dyn Clock>) -> Progress {
         Progress {
             clock: Arc::clone(clock),
@@ -34,11 +34,11 @@ impl Progress {
             began: Duration::ZERO,
             done: 0,
             total: 0,
-            said: RefCell::default(),
+            last_line: RefCell::default(),
         }
     }
 
-    /// An experiment of so many repetitions begins.
+    /// Begins an experiment with this number of repetitions.
     pub fn begin(&mut self, experiment: &str, total: u64) {
         self.finish();
         self.experiment = experiment.to_string();
@@ -55,35 +55,35 @@ impl Progress {
         }
     }
 
-    /// What is done at this moment.
-    pub fn say(&self, doing: &str) {
+    /// Sets the current activity.
+    pub fn set_message(&self, doing: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(doing.to_string());
             return;
         }
         let now = self.clock.now();
-        let mut said = self.said.borrow_mut();
-        if now.saturating_sub(said.0) < LINE_INTERVAL && !said.1.is_empty() {
+        let mut last_line = self.last_line.borrow_mut();
+        if now.saturating_sub(last_line.0) < LINE_INTERVAL && !last_line.1.is_empty() {
             return;
         }
-        *said = (now, doing.to_string());
+        *last_line = (now, doing.to_string());
         let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
         let Progress { experiment, done, total, .. } = self;
         let _ = writeln!(std::io::stderr(), "{experiment}: {done} of {total}{left}: {doing}");
     }
 
-    /// A line that stays.
+    /// Writes a permanent line.
     pub fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => {
-                // Nobody listening there is no reason to stop.
+                // A closed standard error does not stop the run.
                 let _ = writeln!(std::io::stderr(), "{text}");
             }
         }
     }
 
-    /// So many repetitions more than was thought.
+    /// Adds repetitions that were not planned.
     pub fn add(&mut self, more: u64) {
         self.total += more;
         if let Some(bar) = &self.bar {
@@ -91,7 +91,7 @@ impl Progress {
         }
     }
 
-    /// A repetition is done.
+    /// Counts a finished repetition.
     pub fn step(&mut self) {
         self.done += 1;
         if let Some(bar) = &self.bar {
@@ -99,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// The time that is left, by what the repetitions so far took.
+    /// Returns the remaining time, estimated from the repetitions so far.
     fn left(&self) -> Option<String> {
         let elapsed = self.clock.now().saturating_sub(self.began).as_secs_f64();
         let left = self.total.saturating_sub(self.done) as f64;
@@ -109,7 +109,7 @@ impl Progress {
         })
     }
 
-    /// The experiment is over.
+    /// Ends the experiment.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -1,18 +1,19 @@
-//! In which order everybody is measured in a round.
+//! Order of the subjects in a round.
 
-/// Who has a turn in a round, one after the other: each round begins with another one, and who
-/// comes directly behind whom changes too. Who comes first finds another machine than who comes
-/// behind a large fill, and who always followed the same one would always find what that one left.
+/// Returns the order of the turns in a round: each round begins with another subject, and the
+/// successor of each subject changes too. The first subject finds another state of the machine than
+/// one after a large fill. A subject that always followed the same one would always find its
+/// leftovers.
 ///
-/// In as many rounds as there are subjects everybody follows everybody else equally often if their
-/// number is even; if it is odd, in twice as many; in fewer rounds not quite. After E. J. Williams,
+/// In as many rounds as subjects, each subject follows each other equally often if their number is
+/// even; if it is odd, in twice as many; in fewer rounds approximately. After E. J. Williams,
 /// "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
-pub(crate) fn turns(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn round_order(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
     let begin = round as usize;
     let begins_upwards = subjects.is_multiple_of(2) || round.is_multiple_of(2);
     (0..subjects).map(move |turn| {
-        // 0, 1, n - 1, 2, n - 2, …: of an even number all steps are different, of an odd one with
-        // those of the same downwards.
+        // 0, 1, n - 1, 2, n - 2, …: of an even number all steps are different, of an odd one
+        // together with those of the reverse.
         let distance = turn.div_ceil(2);
         let is_upwards = turn.is_multiple_of(2) != begins_upwards;
         (begin + if is_upwards { distance } else { subjects - distance }) % subjects
@@ -23,19 +24,19 @@ pub(crate) fn turns(subjects: usize, round: u32) -> impl Iterator<Item = usize> 
 mod tests {
     use super::*;
 
-    /// The story: in every round the growing filter came directly behind the series that syncs, and
-    /// its first span was slower than everybody else's.
+    /// Story: in every round the growing filter came directly after the synced series, and its
+    /// first span was slower than all others.
     #[test]
-    fn everybody_follows_everybody_equally_often() {
+    fn each_subject_follows_each_other_equally_often() {
         for subjects in 1..=8 {
             let rounds = if subjects % 2 == 0 { subjects } else { 2 * subjects };
             let mut begun = vec![0; subjects];
             let mut followed = vec![vec![0; subjects]; subjects];
             for round in 0..rounds {
-                let order: Vec<usize> = turns(subjects, round as u32).collect();
+                let order: Vec<usize> = round_order(subjects, round as u32).collect();
                 let mut sorted = order.clone();
                 sorted.sort_unstable();
-                assert_eq!(sorted, (0..subjects).collect::<Vec<_>>(), "everybody has one turn");
+                assert_eq!(sorted, (0..subjects).collect::<Vec<_>>(), "each subject has one turn");
                 begun[order[0]] += 1;
                 for pair in order.windows(2) {
                     followed[pair[0]][pair[1]] += 1;

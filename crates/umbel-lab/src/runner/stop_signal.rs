@@ -1,9 +1,9 @@
-//! Ctrl-C: the first one asks a run to stop where nothing is lost, the second ends the process.
+//! Ctrl-C: the first one stops the run without a loss, the second ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What becomes true when somebody asks to stop.
+/// Returns a flag that becomes true when the operator stops the run.
 pub fn listen() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
@@ -12,7 +12,7 @@ pub fn listen() -> Arc<AtomicBool> {
         use signal_hook::flag::{register, register_conditional_default};
 
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // Where it cannot be listened to, it ends the process, and repetitions are kept.
+            // Without a handler the signal ends the process, and the repetitions are kept.
             let _ = register_conditional_default(signal, Arc::clone(&stop));
             let _ = register(signal, Arc::clone(&stop));
         }

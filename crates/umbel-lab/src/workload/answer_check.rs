@@ -1,23 +1,23 @@
-//! What those who are asked the same answer: one who answers something else stops the run.
+//! Comparison of the subjects' answers to the same lookups: a different answer stops the run.
 //!
-//! INVARIANT: who is asked the same, in whatever order, finds as many values, and the sum over
-//! every byte of them is the same.
+//! INVARIANT: subjects with the same lookups, in any order, find as many values, with the same
+//! checksum over every byte.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::engine::{Result, Tally};
+use crate::engine::{ReadDigest, Result};
 
-/// What is asked: of which keys and values, what, and in which round.
-type Question = (String, &'static str, u32);
+/// Identity of a set of lookups: keys and values, figure, and round.
+type QuestionKey = (String, &'static str, u32);
 
-/// What the first of those who were asked answered, shared by all subjects of an experiment.
+/// Answers of the first subject, shared by all subjects of an experiment.
 #[derive(Debug, Clone, Default)]
-pub struct Answers(Rc<RefCell<BTreeMap<Question, (String, Tally)>>>);
+pub struct AnswerCheck(Rc<RefCell<BTreeMap<QuestionKey, (String, ReadDigest)>>>);
 
-impl Answers {
-    /// Compares what `who` answered with what was answered first to the same question: `keys` names
+impl AnswerCheck {
+    /// Compares the answers of `subject` with the first answers to the same lookups: `keys` names
     /// the keys and values in the store, `what` the figure.
     ///
     /// # Errors
@@ -27,20 +27,20 @@ impl Answers {
         keys: &str,
         what: &'static str,
         round: u32,
-        who: &str,
-        tally: Tally,
+        subject: &str,
+        tally: ReadDigest,
     ) -> Result<()> {
         let mut answers = self.0.borrow_mut();
         let question = (keys.to_string(), what, round);
-        let (name, first) = answers.entry(question).or_insert_with(|| (who.to_string(), tally));
+        let (name, first) = answers.entry(question).or_insert_with(|| (subject.to_string(), tally));
         if *first == tally {
             return Ok(());
         }
         Err(format!(
-            "{who} and {name} answer {what} differently: {} values and {} were found, with \
+            "{subject} and {name} answer {what} differently: {} values and {} were found, with \
              checksums {:x} and {:x}; at least one of them is wrong, and no figure of this run \
              counts",
-            tally.found, first.found, tally.sum, first.sum
+            tally.found, first.found, tally.checksum, first.checksum
         )
         .into())
     }
@@ -51,11 +51,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_other_byte_is_another_answer_to_the_same_question_only() {
-        let answers = Answers::default();
+    fn changed_byte_differs_only_for_the_same_question() {
+        let answers = AnswerCheck::default();
         let tally = |value: &[u8]| {
-            let mut tally = Tally::default();
-            tally.value(value);
+            let mut tally = ReadDigest::default();
+            tally.add_value(value);
             tally
         };
         answers.check("1 M", "reads", 0, "a", tally(b"abc")).expect("the first");

@@ -1,126 +1,126 @@
-//! Keys and values, made from numbers when they are needed: a table of them would take the cache
-//! misses that are to be measured.
+//! Keys and values, computed from numbers when they are needed: a table of keys would cause cache
+//! misses that distort the measurement.
 //!
-//! INVARIANT: a key's *name* is a number; keys are in the order of their names. The names of
-//! present and absent keys are disjoint and lie between each other.
+//! INVARIANT: a key's *name* is a number, and keys are in the order of their names. The names of
+//! present and absent keys are disjoint and interleaved.
 
 use std::fmt;
 
-/// What keys look like.
+/// Shape of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum KeyShape {
     /// Bytes that look random.
     Random,
-    /// Decimal numbers with leading zeros, every other one of which is there.
+    /// Decimal numbers with leading zeros, every other one present.
     Decimal,
     /// Paths of files, a thousand to a folder.
     Path,
-    /// Addresses of pages: some hosts, each with sections and numbered pages.
+    /// URLs of pages: some hosts, each with sections and numbered pages.
     Url,
     /// Names of streams: a category and a number, `customer-0000001234`, as event stores use them.
     CategoryId,
 }
 
-/// The hosts of [`Shape::Url`], ascending.
+/// The hosts of [`KeyShape::Url`], ascending.
 const HOSTS: [&str; 4] =
     ["docs.example.org", "en.example.com", "shop.example.com", "www.example.net"];
-/// The categories of [`Shape::CategoryId`], ascending.
+/// The categories of [`KeyShape::CategoryId`], ascending.
 const CATEGORIES: [&str; 5] = ["account", "basket", "customer", "order", "shipment"];
 
-impl Shape {
-    /// The shape of this name.
-    pub fn parse(name: &str) -> Option<Shape> {
+impl KeyShape {
+    /// Returns the shape with this name.
+    pub fn parse(name: &str) -> Option<KeyShape> {
         match name {
-            "random" => Some(Shape::Random),
-            "decimal" => Some(Shape::Decimal),
-            "path" => Some(Shape::Path),
-            "url" => Some(Shape::Url),
-            "category-id" => Some(Shape::CategoryId),
+            "random" => Some(KeyShape::Random),
+            "decimal" => Some(KeyShape::Decimal),
+            "path" => Some(KeyShape::Path),
+            "url" => Some(KeyShape::Url),
+            "category-id" => Some(KeyShape::CategoryId),
             _ => None,
         }
     }
 
     /// Every shape.
-    pub const ALL: [Shape; 5] =
-        [Shape::Random, Shape::Decimal, Shape::Path, Shape::Url, Shape::CategoryId];
+    pub const ALL: [KeyShape; 5] =
+        [KeyShape::Random, KeyShape::Decimal, KeyShape::Path, KeyShape::Url, KeyShape::CategoryId];
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for KeyShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Shape::Random => "random",
-            Shape::Decimal => "decimal",
-            Shape::Path => "path",
-            Shape::Url => "url",
-            Shape::CategoryId => "category-id",
+            KeyShape::Random => "random",
+            KeyShape::Decimal => "decimal",
+            KeyShape::Path => "path",
+            KeyShape::Url => "url",
+            KeyShape::CategoryId => "category-id",
         })
     }
 }
 
 /// The keys of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Keys {
-    shape: Shape,
+pub struct KeySet {
+    shape: KeyShape,
     key_bytes: usize,
     value_bytes: usize,
     num: u64,
 }
 
-/// Where the numbers of absent keys start that are mixed into random names.
+/// First number of the absent keys among random names.
 const ABSENT: u64 = 1 << 48;
 
-impl Keys {
-    /// `num` keys of this shape.
+impl KeySet {
+    /// Creates a set of `num` keys of this shape.
     ///
     /// # Errors
-    /// A sentence, where that many keys of that length do not exist.
+    /// A sentence, if that many keys of that length do not exist.
     pub fn new(
-        shape: Shape,
+        shape: KeyShape,
         num: u64,
         key_bytes: usize,
         value_bytes: usize,
-    ) -> Result<Keys, String> {
+    ) -> Result<KeySet, String> {
         let digits = (2 * num).to_string().len();
         let least = match shape {
-            Shape::Random => 8,
-            Shape::Decimal => digits,
-            Shape::Path | Shape::Url | Shape::CategoryId => 0,
+            KeyShape::Random => 8,
+            KeyShape::Decimal => digits,
+            KeyShape::Path | KeyShape::Url | KeyShape::CategoryId => 0,
         };
         if key_bytes < least || key_bytes > 511 {
             return Err(format!("--key is {key_bytes}, but must be {least} to 511 for {num} keys"));
         }
-        Ok(Keys { shape, key_bytes, value_bytes, num })
+        Ok(KeySet { shape, key_bytes, value_bytes, num })
     }
 
-    /// How many keys are there.
+    /// Number of keys.
     pub fn num(&self) -> u64 {
         self.num
     }
 
-    /// The name of a key that is there.
+    /// Returns the name of a present key.
     #[inline]
     pub fn present(&self, index: u64) -> u64 {
         match self.shape {
-            Shape::Random => mix(index),
+            KeyShape::Random => mix(index),
             _ => 2 * index,
         }
     }
 
-    /// The name of a key that is not there.
+    /// Returns the name of an absent key.
     #[inline]
     pub fn absent(&self, index: u64) -> u64 {
         match self.shape {
-            Shape::Random => mix(ABSENT + index),
+            KeyShape::Random => mix(ABSENT + index),
             _ => 2 * index + 1,
         }
     }
 
-    /// The name of a key that was never written, for writing on: behind all others where keys are
-    /// in order, anywhere where they are random.
+    /// Returns the name of a key that was never written, for further writes: after all others for
+    /// ordered keys, anywhere for random ones.
     #[inline]
-    pub fn further(&self, index: u64) -> u64 {
+    pub fn new_name(&self, index: u64) -> u64 {
         match self.shape {
-            Shape::Random => mix(2 * ABSENT + index),
+            KeyShape::Random => mix(2 * ABSENT + index),
             _ => 2 * (self.num + index),
         }
     }
@@ -130,39 +130,42 @@ impl Keys {
     pub fn key(&self, name: u64, out: &mut Vec<u8>) {
         out.clear();
         match self.shape {
-            Shape::Random => {
+            KeyShape::Random => {
                 out.extend_from_slice(&name.to_be_bytes());
-                stream(!name, self.key_bytes - 8, out);
+                push_random_bytes(!name, self.key_bytes - 8, out);
             }
-            Shape::Decimal => decimal(name, self.key_bytes, out),
-            Shape::Path => {
+            KeyShape::Decimal => push_decimal(name, self.key_bytes, out),
+            KeyShape::Path => {
                 out.extend_from_slice(b"var/lib/archive/");
-                decimal(name / 1_000_000, 5, out);
+                push_decimal(name / 1_000_000, 5, out);
                 out.push(b'/');
-                decimal(name / 1000 % 1000, 3, out);
+                push_decimal(name / 1000 % 1000, 3, out);
                 out.extend_from_slice(b"/document-");
-                decimal(name % 1000, 3, out);
+                push_decimal(name % 1000, 3, out);
                 out.extend_from_slice(b".txt");
             }
-            Shape::Url => {
+            KeyShape::Url => {
                 out.extend_from_slice(b"https://");
-                out.extend_from_slice(HOSTS[self.part(name, HOSTS.len())].as_bytes());
+                out.extend_from_slice(HOSTS[self.partition_of(name, HOSTS.len())].as_bytes());
                 out.extend_from_slice(b"/articles/");
-                decimal(name / 10_000, 6, out);
+                push_decimal(name / 10_000, 6, out);
                 out.extend_from_slice(b"/index.html?page=");
-                decimal(name % 10_000, 4, out);
+                push_decimal(name % 10_000, 4, out);
             }
-            Shape::CategoryId => {
-                out.extend_from_slice(CATEGORIES[self.part(name, CATEGORIES.len())].as_bytes());
+            KeyShape::CategoryId => {
+                out.extend_from_slice(
+                    CATEGORIES[self.partition_of(name, CATEGORIES.len())].as_bytes(),
+                );
                 out.push(b'-');
-                decimal(name, 10, out);
+                push_decimal(name, 10, out);
             }
         }
     }
 
-    /// Which of `parts` equal stretches of all names this one lies in; behind them, the last.
+    /// Returns the index of the partition of all names that contains this one; later names are in
+    /// the last.
     #[inline]
-    fn part(&self, name: u64, parts: usize) -> usize {
+    fn partition_of(&self, name: u64, parts: usize) -> usize {
         let part_names = (2 * self.num).div_ceil(parts as u64).max(1);
         ((name / part_names) as usize).min(parts - 1)
     }
@@ -171,13 +174,13 @@ impl Keys {
     #[inline]
     pub fn value(&self, name: u64, out: &mut Vec<u8>) {
         out.clear();
-        stream(name, self.value_bytes, out);
+        push_random_bytes(name, self.value_bytes, out);
     }
 
-    /// The names of all keys that are there, in an order without order.
+    /// Returns the names of all present keys, in pseudo-random order.
     pub fn shuffled(&self) -> Vec<u64> {
         let mut names: Vec<u64> = (0..self.num).map(|index| self.present(index)).collect();
-        if self.shape != Shape::Random {
+        if self.shape != KeyShape::Random {
             let mut random = Random::new(7);
             for last in (1..names.len()).rev() {
                 names.swap(last, random.below(last as u64 + 1) as usize);
@@ -186,7 +189,7 @@ impl Keys {
         names
     }
 
-    /// The names of all keys that are there, in key order.
+    /// Returns the names of all present keys, in key order.
     pub fn sorted(&self) -> Vec<u64> {
         let mut names: Vec<u64> = (0..self.num).map(|index| self.present(index)).collect();
         names.sort_unstable();
@@ -195,7 +198,7 @@ impl Keys {
 }
 
 /// Appends a number with leading zeros.
-pub(crate) fn decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
+pub(crate) fn push_decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + digits, b'0');
     for place in out[start..].iter_mut().rev() {
@@ -204,8 +207,8 @@ pub(crate) fn decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends bytes that look random, the same for the same seed.
-pub(crate) fn stream(seed: u64, bytes: usize, out: &mut Vec<u8>) {
+/// Appends pseudo-random bytes of a seed.
+pub(crate) fn push_random_bytes(seed: u64, bytes: usize, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     let mut state = seed;
     while out.len() < end {
@@ -216,7 +219,7 @@ pub(crate) fn stream(seed: u64, bytes: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A bijection of the 64-bit numbers, so that different numbers stay different.
+/// A bijection of the 64-bit numbers, which keeps different numbers different.
 #[inline]
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -225,19 +228,19 @@ pub fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Random numbers that are the same for every engine.
+/// Pseudo-random numbers that are the same for every engine.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random { state: mix(seed) }
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -252,13 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_distinct_and_in_the_order_of_their_names() {
-        for shape in Shape::ALL {
-            assert_eq!(Shape::parse(&shape.to_string()), Some(shape));
-            let keys = Keys::new(shape, 1000, 16, 10).unwrap();
+    fn keys_are_distinct_and_in_name_order() {
+        for shape in KeyShape::ALL {
+            assert_eq!(KeyShape::parse(&shape.to_string()), Some(shape));
+            let keys = KeySet::new(shape, 1000, 16, 10).unwrap();
             let mut names = keys.sorted();
             names.extend((0..1000).map(|index| keys.absent(index)));
-            names.extend((0..1000).map(|index| keys.further(index)));
+            names.extend((0..1000).map(|index| keys.new_name(index)));
             names.sort_unstable();
             let written: Vec<Vec<u8>> = names
                 .iter()
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn too_short_keys_are_refused() {
-        assert!(Keys::new(Shape::Random, 10, 7, 1).is_err());
-        assert!(Keys::new(Shape::Decimal, 1_000_000, 6, 1).is_err());
+        assert!(KeySet::new(KeyShape::Random, 10, 7, 1).is_err());
+        assert!(KeySet::new(KeyShape::Decimal, 1_000_000, 6, 1).is_err());
     }
 }

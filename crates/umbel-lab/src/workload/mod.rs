@@ -1,80 +1,86 @@
-//! What is put into a store and what is asked of it: as LevelDB's db_bench does it, or the user's
-//! own.
+//! Contents of a store and lookups in it: as in LevelDB's db_bench, or the user's own.
 
 use std::sync::Arc;
 
-use crate::ahead::{Ahead, each_key};
-use crate::engine::{Reader, Result, Source, Store, Tally, Write};
-use crate::keys::{Random, decimal, stream};
+use crate::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
 use crate::measure::Stopwatch;
-use crate::recorder::{Recorder, Stopped};
-use crate::user_data::UserData;
+use crate::results::sample_recorder::{Recorder, StopRequested};
+use crate::workload::keys::{Random, push_decimal, push_random_bytes};
+use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
+use crate::workload::user_data::UserData;
+
+pub mod answer_check;
+pub mod keys;
+pub mod prepared_writes;
+pub mod stream_batch;
+pub mod user_data;
+pub mod ycsb;
+pub mod zipfian;
 
 /// Digits of db_bench's keys.
 const DIGITS: usize = 16;
-/// Operations between two looks at whether to stop: some milliseconds, where values are long more.
-const PER_LOOK: u64 = 256;
+/// Operations between two checks for a stop: some milliseconds, more with long values.
+const OPERATIONS_PER_STOP_CHECK: u64 = 256;
 
 /// Keys and values.
 #[derive(Debug, Clone)]
 pub enum Workload {
-    /// Numbers below `num` of 16 digits, drawn with replacement, as db_bench's `fillrandom` and
-    /// `readrandom` do: some two thirds of them are there.
+    /// Numbers below `num` of 16 digits, drawn with replacement, as in db_bench's `fillrandom` and
+    /// `readrandom`: about two thirds of them are present.
     DbBench {
-        /// How many are put, and below which they are drawn.
+        /// Number of puts, and the bound of the numbers.
         num: u64,
-        /// How many are asked for in a measurement.
+        /// Number of lookups in a measurement.
         reads: u64,
         /// Bytes of a value.
         value_bytes: usize,
     },
-    /// What the user gave, in the order of the file, asked for `reads` times and at least once
-    /// through.
-    Own {
+    /// The user's data, in the order of the file, with `reads` lookups and at least one pass.
+    UserData {
         /// The keys and queries.
         data: Arc<UserData>,
-        /// How many are asked for in a measurement.
+        /// Number of lookups in a measurement.
         reads: u64,
     },
 }
 
 impl Workload {
-    /// How many writes fill a store.
-    pub fn puts(&self) -> u64 {
+    /// Number of writes that fill a store.
+    pub fn put_count(&self) -> u64 {
         match self {
             Workload::DbBench { num, .. } => *num,
-            Workload::Own { data, .. } => data.puts.len() as u64,
+            Workload::UserData { data, .. } => data.puts.len() as u64,
         }
     }
 
-    /// How many keys are asked for in a measurement.
-    pub fn reads(&self) -> u64 {
+    /// Returns the number of lookups in a measurement.
+    pub fn read_count(&self) -> u64 {
         match self {
             Workload::DbBench { reads, .. } => *reads,
-            Workload::Own { data, reads } => (*reads).max(data.gets.len() as u64),
+            Workload::UserData { data, reads } => (*reads).max(data.gets.len() as u64),
         }
     }
 
-    /// What it is called among those of one experiment.
+    /// Returns its name among the workloads of one experiment.
     pub fn name(&self) -> String {
         match self {
             Workload::DbBench { num, value_bytes, .. } => format!("{num} of {value_bytes} bytes"),
-            Workload::Own { .. } => "the user's".to_string(),
+            Workload::UserData { .. } => "the user's".to_string(),
         }
     }
 
     /// Puts everything.
     ///
     /// # Errors
-    /// Those of the store, or that the run was stopped.
+    /// An error of the store, or a stop of the run.
     pub fn fill(
         &self,
         store: &dyn Store,
         watch: &Stopwatch,
         recorder: &Recorder<'_>,
-    ) -> Result<Tally> {
+    ) -> Result<ReadDigest> {
         recorder.next("filling")?;
-        let mut writes = Writes {
+        let mut writes = WorkloadWrites {
             workload: self,
             recorder,
             stopped: None,
@@ -83,22 +89,22 @@ impl Workload {
             key: Vec::new(),
             value: Vec::new(),
         };
-        store.write_all(&mut Ahead::new(&mut writes, watch))?;
+        store.write_all(&mut PreparedWrites::new(&mut writes, watch))?;
         match writes.stopped {
             Some(stopped) => Err(stopped.into()),
-            None => Ok(Tally::default()),
+            None => Ok(ReadDigest::default()),
         }
     }
 
-    /// The keys that are asked for, one after the other without an end.
+    /// Returns the keys to look up, in an endless sequence.
     pub fn queries(&self, seed: u64) -> Queries<'_> {
         Queries { workload: self, missing: false, random: Random::new(2_000 + seed), at: 0 }
     }
 
-    /// Keys that are not there; `None` where the user asks for none.
+    /// Returns absent keys; `None` if the user's data looks up none.
     pub fn missing(&self, seed: u64) -> Option<Queries<'_>> {
         match self {
-            Workload::Own { data, .. } if data.missing.is_empty() => None,
+            Workload::UserData { data, .. } if data.missing.is_empty() => None,
             _ => Some(Queries {
                 workload: self,
                 missing: true,
@@ -108,41 +114,41 @@ impl Workload {
         }
     }
 
-    /// Reads everything once: a scan, and as many gets as a measurement has. Says what the scan
-    /// found.
+    /// Reads everything once: a scan, and as many gets as a measurement has. Returns the digest of
+    /// the scan.
     ///
     /// # Errors
-    /// Those of the store.
-    pub fn warm_up(&self, reader: &mut dyn Reader, recorder: &Recorder<'_>) -> Result<Tally> {
+    /// An error of the store.
+    pub fn warm_up(&self, reader: &mut dyn Reader, recorder: &Recorder<'_>) -> Result<ReadDigest> {
         recorder.next("warming up")?;
-        let mut tally = Tally::default();
+        let mut tally = ReadDigest::default();
         reader.scan(&mut tally)?;
-        get(reader, self.queries(0), self.reads(), &Stopwatch::default(), recorder)?;
+        get(reader, self.queries(0), self.read_count(), &Stopwatch::default(), recorder)?;
         Ok(tally)
     }
 }
 
-/// Gets of so many keys, which are made while the clock is stopped.
+/// Looks up the given number of keys, which are made while the clock is stopped.
 ///
 /// # Errors
-/// Those of the store, or that the run was stopped.
+/// An error of the store, or a stop of the run.
 pub fn get(
     reader: &mut dyn Reader,
     mut queries: Queries<'_>,
     count: u64,
     watch: &Stopwatch,
     recorder: &Recorder<'_>,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
+) -> Result<ReadDigest> {
+    let mut tally = ReadDigest::default();
     let make = |key: &mut Vec<u8>| {
         queries.next(key);
-        Ok(recorder.go_on()?)
+        Ok(recorder.check_stop()?)
     };
-    each_key(watch, count, make, |key| reader.get(key, &mut tally))?;
+    for_each_key(watch, count, make, |key| reader.get(key, &mut tally))?;
     Ok(tally)
 }
 
-/// Keys to ask for.
+/// Sequence of keys to look up.
 #[derive(Debug, Clone)]
 pub struct Queries<'a> {
     workload: &'a Workload,
@@ -152,19 +158,19 @@ pub struct Queries<'a> {
 }
 
 impl Queries<'_> {
-    /// Writes the next one.
+    /// Writes the next key.
     #[inline]
     pub fn next(&mut self, key: &mut Vec<u8>) {
         key.clear();
         match self.workload {
             Workload::DbBench { num, .. } => {
-                decimal(self.random.below(*num), DIGITS, key);
+                push_decimal(self.random.below(*num), DIGITS, key);
                 if self.missing {
-                    // As db_bench's `readmissing`: a key without its last byte is none.
+                    // As in db_bench's `readmissing`: a key without its last byte is absent.
                     key.pop();
                 }
             }
-            Workload::Own { data, .. } => {
+            Workload::UserData { data, .. } => {
                 let queries = if self.missing { &data.missing } else { &data.gets };
                 key.extend_from_slice(&queries[self.at]);
                 self.at = (self.at + 1) % queries.len();
@@ -174,23 +180,23 @@ impl Queries<'_> {
 }
 
 /// The writes that fill a store.
-struct Writes<'a> {
+struct WorkloadWrites<'a> {
     workload: &'a Workload,
     recorder: &'a Recorder<'a>,
-    stopped: Option<Stopped>,
+    stopped: Option<StopRequested>,
     random: Random,
     at: u64,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Source for Writes<'_> {
+impl WriteSource for WorkloadWrites<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
-        if self.at == self.workload.puts() {
+        if self.at == self.workload.put_count() {
             return None;
         }
-        if self.at.is_multiple_of(PER_LOOK)
-            && let Err(stopped) = self.recorder.go_on()
+        if self.at.is_multiple_of(OPERATIONS_PER_STOP_CHECK)
+            && let Err(stopped) = self.recorder.check_stop()
         {
             self.stopped = Some(stopped);
             return None;
@@ -199,13 +205,13 @@ impl Source for Writes<'_> {
         self.value.clear();
         match self.workload {
             Workload::DbBench { num, value_bytes, .. } => {
-                decimal(self.random.below(*num), DIGITS, &mut self.key);
-                stream(self.at, *value_bytes, &mut self.value);
+                push_decimal(self.random.below(*num), DIGITS, &mut self.key);
+                push_random_bytes(self.at, *value_bytes, &mut self.value);
             }
-            Workload::Own { data, .. } => {
+            Workload::UserData { data, .. } => {
                 let put = &data.puts[self.at as usize];
                 self.key.extend_from_slice(&put.key);
-                stream(self.at, put.value_bytes, &mut self.value);
+                push_random_bytes(self.at, put.value_bytes, &mut self.value);
             }
         }
         self.at += 1;

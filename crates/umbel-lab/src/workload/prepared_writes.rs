@@ -1,32 +1,31 @@
-//! Keys and values that are made before the clock goes: in batches, each while the clock is
-//! stopped.
+//! Keys and values that are made in batches while the clock is stopped.
 //!
-//! A batch is small enough to stay in the processor's own cache, and large enough that reading the
-//! clocks around it takes less than a nanosecond for each operation.
+//! A batch is small enough for the processor's cache, and so large that reading the clocks takes
+//! less than a nanosecond for each operation.
 
-use crate::engine::{Result, Source, Write};
+use crate::engine::{Result, Write, WriteSource};
 use crate::measure::Stopwatch;
 
-/// Entries of a batch at most.
+/// Maximum number of entries in a batch.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes of a batch from which on nothing is added to it.
+/// Number of bytes at which a batch is full.
 const BYTES_MAX: usize = 256 << 10;
 
-/// A key, and a value where there is one, by where they end in the bytes of their batch.
+/// A key and an optional value, as end offsets in the bytes of their batch.
 #[derive(Debug, Clone, Copy)]
-struct Ends {
+struct EntryEnds {
     key: usize,
     value: Option<usize>,
 }
 
-/// Entries one behind the other.
+/// Consecutive entries.
 #[derive(Debug, Default)]
-struct Batch {
+struct PreparedBatch {
     bytes: Vec<u8>,
-    entries: Vec<Ends>,
+    entries: Vec<EntryEnds>,
 }
 
-impl Batch {
+impl PreparedBatch {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -43,29 +42,36 @@ impl Batch {
             self.bytes.extend_from_slice(value);
             self.bytes.len()
         });
-        self.entries.push(Ends { key, value });
+        self.entries.push(EntryEnds { key, value });
     }
 }
 
 /// The writes of a source, made in batches while the clock is stopped.
-pub struct Ahead<'a> {
-    source: &'a mut dyn Source,
+pub struct PreparedWrites<'a> {
+    source: &'a mut dyn WriteSource,
     watch: &'a Stopwatch,
-    batch: Batch,
-    /// The next entry of the batch, and where it begins.
+    batch: PreparedBatch,
+    /// Index of the next entry of the batch, and its start.
     at: usize,
     start: usize,
-    ended: bool,
+    is_exhausted: bool,
 }
 
-impl<'a> Ahead<'a> {
-    /// Of a source, by the clock that goes while its writes are taken.
-    pub fn new(source: &'a mut dyn Source, watch: &'a Stopwatch) -> Ahead<'a> {
-        Ahead { source, watch, batch: Batch::default(), at: 0, start: 0, ended: false }
+impl<'a> PreparedWrites<'a> {
+    /// Prepares the writes of a source; `watch` is the clock of the measurement.
+    pub fn new(source: &'a mut dyn WriteSource, watch: &'a Stopwatch) -> PreparedWrites<'a> {
+        PreparedWrites {
+            source,
+            watch,
+            batch: PreparedBatch::default(),
+            at: 0,
+            start: 0,
+            is_exhausted: false,
+        }
     }
 
     fn refill(&mut self) {
-        let Ahead { source, watch, batch, at, start, ended } = self;
+        let PreparedWrites { source, watch, batch, at, start, is_exhausted: ended } = self;
         (*at, *start) = (0, 0);
         watch.untimed(|| {
             batch.clear();
@@ -79,10 +85,10 @@ impl<'a> Ahead<'a> {
     }
 }
 
-impl Source for Ahead<'_> {
+impl WriteSource for PreparedWrites<'_> {
     #[inline]
     fn next(&mut self) -> Option<Write<'_>> {
-        if self.at == self.batch.entries.len() && !self.ended {
+        if self.at == self.batch.entries.len() && !self.is_exhausted {
             self.refill();
         }
         let ends = *self.batch.entries.get(self.at)?;
@@ -94,17 +100,18 @@ impl Source for Ahead<'_> {
     }
 }
 
-/// Makes so many keys in batches while the clock is stopped, and asks for each while it goes.
+/// Makes the given number of keys in batches while the clock is stopped, and calls `ask` for each
+/// while it runs.
 ///
 /// # Errors
 /// Those of `make` and `ask`.
-pub fn each_key(
+pub fn for_each_key(
     watch: &Stopwatch,
     count: u64,
     mut make: impl FnMut(&mut Vec<u8>) -> Result<()>,
     mut ask: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let (mut batch, mut key, mut left) = (Batch::default(), Vec::new(), count);
+    let (mut batch, mut key, mut left) = (PreparedBatch::default(), Vec::new(), count);
     while left > 0 {
         watch.untimed(|| {
             batch.clear();
@@ -128,7 +135,7 @@ pub fn each_key(
 mod tests {
     use super::*;
 
-    /// Numbers as keys; every third one deletes, and values grow long enough to end a batch.
+    /// Numbers as keys; every third one is a delete, and values grow until they fill a batch.
     struct Numbers {
         next: u64,
         key: Vec<u8>,
@@ -137,7 +144,7 @@ mod tests {
 
     const COUNT: u64 = 20_000;
 
-    impl Source for Numbers {
+    impl WriteSource for Numbers {
         fn next(&mut self) -> Option<Write<'_>> {
             if self.next == COUNT {
                 return None;
@@ -154,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_source_made_ahead_is_the_same_source() {
+    fn prepared_source_equals_the_original() {
         let (mut source, watch) = (numbers(), Stopwatch::default());
-        let mut ahead = Ahead::new(&mut source, &watch);
+        let mut ahead = PreparedWrites::new(&mut source, &watch);
         let mut plain = numbers();
         let mut count = 0;
         while let Some(expected) = plain.next() {
@@ -169,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_asked_for_once_and_in_order() {
-        let (mut made, mut asked) = (0u64, 0u64);
+    fn every_key_is_requested_once_and_in_order() {
+        let (mut made, mut requested) = (0u64, 0u64);
         let make = |key: &mut Vec<u8>| {
             *key = made.to_be_bytes().to_vec();
             made += 1;
             Ok(())
         };
         let ask = |key: &[u8]| {
-            assert_eq!(key, asked.to_be_bytes());
-            asked += 1;
+            assert_eq!(key, requested.to_be_bytes());
+            requested += 1;
             Ok(())
         };
-        each_key(&Stopwatch::default(), 10_000, make, ask).expect("done");
-        assert_eq!((made, asked), (10_000, 10_000));
+        for_each_key(&Stopwatch::default(), 10_000, make, ask).expect("done");
+        assert_eq!((made, requested), (10_000, 10_000));
     }
 }

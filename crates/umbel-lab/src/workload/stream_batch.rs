@@ -1,36 +1,36 @@
-//! New streams with their first events, made in batches before the clock is started.
+//! New streams with their first events, made in batches while the clock is stopped.
 
-use umbel_events::{EventId, Expected, NewEvent, Store};
+use umbel_events::{EventId, ExpectedVersion, NewEvent, Store};
 
 use crate::engine::Result;
-use crate::keys::{decimal, mix, stream};
+use crate::workload::keys::{mix, push_decimal, push_random_bytes};
 
 /// Bytes of the first event of a stream.
 pub const EVENT_BYTES: usize = 100;
 /// `customer-` and twenty digits.
 const NAME_BYTES: usize = 29;
-/// Where the numbers of streams begin that nobody creates.
-const ABSENT: u64 = 1 << 48;
-/// Events begin at different places of this many bytes.
+/// First number of the streams that no writer creates.
+const ABSENT_FROM: u64 = 1 << 48;
+/// Size of the pool of bytes from which events take their data.
 const POOL_BYTES: usize = 1 << 16;
 
-/// A batch of streams that are new.
-pub struct NewStreams {
+/// A batch of new streams.
+pub struct StreamBatch {
     names: String,
     ids: Vec<EventId>,
     first: u64,
     pool: Vec<u8>,
 }
 
-impl Default for NewStreams {
-    fn default() -> NewStreams {
+impl Default for StreamBatch {
+    fn default() -> StreamBatch {
         let mut pool = Vec::new();
-        stream(1, POOL_BYTES + EVENT_BYTES, &mut pool);
-        NewStreams { names: String::new(), ids: Vec::new(), first: 0, pool }
+        push_random_bytes(1, POOL_BYTES + EVENT_BYTES, &mut pool);
+        StreamBatch { names: String::new(), ids: Vec::new(), first: 0, pool }
     }
 }
 
-impl NewStreams {
+impl StreamBatch {
     /// Makes the batch of the streams with these numbers, in place of the last one.
     pub fn make(&mut self, numbers: std::ops::Range<u64>) {
         self.names.clear();
@@ -47,39 +47,39 @@ impl NewStreams {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of streams.
     pub fn count(&self) -> usize {
         self.ids.len()
     }
 
-    /// The name of one of them, counted in this batch.
+    /// Returns the name of a stream, by its index in the batch.
     #[inline]
     pub fn name(&self, at: usize) -> &str {
         &self.names[at * NAME_BYTES..(at + 1) * NAME_BYTES]
     }
 
-    /// The bytes of its first event.
+    /// Returns the data of its first event.
     #[inline]
     pub fn data(&self, at: usize) -> &[u8] {
         let start = (self.first as usize + at) * 64 % POOL_BYTES;
         &self.pool[start..start + EVENT_BYTES]
     }
 
-    /// Its first event.
+    /// Returns its first event.
     #[inline]
     pub fn event(&self, at: usize) -> NewEvent<'_> {
         NewEvent::binary(self.ids[at], "created", self.data(at))
     }
 
-    /// Appends the first event of each, one by one. Nothing is expected of the stream, so that the
-    /// window of ids is asked as well.
+    /// Appends the first event of each stream, one by one. There is no expected revision, so that
+    /// the window of ids is probed as well.
     ///
     /// # Errors
-    /// What the store says, or that a stream was there.
+    /// An error of the store, or that a stream existed.
     pub fn append(&self, store: &Store) -> Result<()> {
         for at in 0..self.count() {
-            let done = store.append(self.name(at), Expected::Any, &[self.event(at)])?;
-            if done.first != Some(0) || done.was_there {
+            let done = store.append(self.name(at), ExpectedVersion::Any, &[self.event(at)])?;
+            if done.first != Some(0) || done.is_retry {
                 return Err(format!("{} is new and was found", self.name(at)).into());
             }
         }
@@ -87,18 +87,19 @@ impl NewStreams {
     }
 }
 
-/// Names of streams that are never created.
-pub fn absent(numbers: std::ops::Range<u64>) -> NewStreams {
-    let mut made = NewStreams::default();
-    made.make(ABSENT + numbers.start..ABSENT + numbers.end);
+/// Returns names of streams that are never created.
+pub fn absent(numbers: std::ops::Range<u64>) -> StreamBatch {
+    let mut made = StreamBatch::default();
+    made.make(ABSENT_FROM + numbers.start..ABSENT_FROM + numbers.end);
     made
 }
 
-/// The name of a stream; numbers are strewn, so that streams are new everywhere among the old.
+/// Writes the name of a stream; numbers are scattered, so that new streams are spread among the
+/// old.
 fn name_of(number: u64, name: &mut Vec<u8>) {
     name.clear();
     name.extend_from_slice(b"customer-");
-    decimal(mix(number), 20, name);
+    push_decimal(mix(number), 20, name);
 }
 
 #[cfg(test)]
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_and_ids_are_all_different() {
-        let mut made = NewStreams::default();
+        let mut made = StreamBatch::default();
         let (mut names, mut ids) = (HashSet::new(), HashSet::new());
         for part in 0..4 {
             made.make(part * 1_000..(part + 1) * 1_000);

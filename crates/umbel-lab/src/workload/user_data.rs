@@ -1,9 +1,9 @@
 //! `--data FILE`: the user's own keys and queries.
 //!
 //! FORMAT: a text file of lines. `put KEY` or `put KEY BYTES` puts a value of that many bytes (100
-//! where none is said); `get KEY` asks for a key. All puts are done before the first get. Words are
-//! separated by one tab; a key is all bytes between its tabs or the line's end. Empty lines and
-//! lines that begin with `#` say nothing.
+//! by default); `get KEY` looks up a key. All puts come before the first get. Words are separated
+//! by one tab; a key is all bytes between its tabs or the line's end. Empty lines and lines that
+//! begin with `#` are ignored.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,9 +11,9 @@ use std::path::Path;
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use umbel_env::{Access, Env, check_path};
 
-/// Bytes of a value of which nothing is said.
+/// Default number of bytes of a value.
 const VALUE_BYTES: usize = 100;
-/// The longest file that is read.
+/// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// A key that is put, and the bytes of its value.
@@ -28,15 +28,15 @@ pub struct Put {
 /// The user's own keys and queries, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserData {
-    /// What the file is called.
+    /// Name of the file.
     pub name: String,
     /// XXH3-64 of its bytes.
     pub digest: u64,
-    /// What is put.
+    /// The puts.
     pub puts: Vec<Put>,
-    /// What is asked for.
+    /// Keys to look up.
     pub gets: Vec<Vec<u8>>,
-    /// What is asked for and was never put.
+    /// Keys to look up that were never put.
     pub missing: Vec<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ impl UserData {
     /// Reads a file.
     ///
     /// # Errors
-    /// A sentence that names the file and, where one is wrong, the line.
+    /// A sentence that names the file and, for a wrong line, the line.
     pub fn read(env: &Env, path: &Path) -> Result<UserData, String> {
         check_path("the data", path).map_err(|error| error.to_string())?;
         let name = path.display().to_string();
@@ -59,7 +59,7 @@ impl UserData {
         UserData::parse(&name, &text)
     }
 
-    /// Takes lines apart.
+    /// Parses the lines.
     ///
     /// # Errors
     /// A sentence that names the line.
@@ -76,7 +76,7 @@ impl UserData {
             let (puts, gets) = (data.puts.len(), data.gets.len());
             return Err(format!(
                 "{name} has {puts} lines with `put` and {gets} with `get`, but must have at least \
-                 one of each: `put<tab>KEY` says what is there, `get<tab>KEY` what is asked for"
+                 one of each: `put<tab>KEY` puts a key, `get<tab>KEY` looks one up"
             ));
         }
         let there: HashSet<&[u8]> = data.puts.iter().map(|put| put.key.as_slice()).collect();
@@ -85,7 +85,7 @@ impl UserData {
         Ok(data)
     }
 
-    /// Bytes of all keys and values that are put.
+    /// Returns the bytes of all keys and values that are put.
     pub fn bytes(&self) -> u64 {
         self.puts.iter().map(|put| (put.key.len() + put.value_bytes) as u64).sum()
     }
@@ -105,10 +105,10 @@ impl UserData {
                 self.puts.push(Put { key: key_of(key)?, value_bytes: VALUE_BYTES });
             }
             [b"put", key, bytes] => {
-                let said = String::from_utf8_lossy(bytes);
-                let value_bytes: usize = said
+                let text = String::from_utf8_lossy(bytes);
+                let value_bytes: usize = text
                     .parse()
-                    .map_err(|_| format!("`{}` is no number of bytes", said.escape_debug()))?;
+                    .map_err(|_| format!("`{}` is no number of bytes", text.escape_debug()))?;
                 if value_bytes > VALUE_BYTES_MAX {
                     return Err(format!(
                         "a value of {value_bytes} bytes, but one may have {VALUE_BYTES_MAX}"
@@ -117,10 +117,10 @@ impl UserData {
                 self.puts.push(Put { key: key_of(key)?, value_bytes });
             }
             [first, ..] => {
-                let said = String::from_utf8_lossy(&first[..first.len().min(40)]);
+                let output = String::from_utf8_lossy(&first[..first.len().min(40)]);
                 return Err(format!(
                     "`{}` is neither `put<tab>KEY`, `put<tab>KEY<tab>BYTES` nor `get<tab>KEY`",
-                    said.escape_debug()
+                    output.escape_debug()
                 ));
             }
             [] => {}

@@ -1,12 +1,12 @@
-//! The six core workloads of YCSB (Cooper et al., SoCC 2010), as reads and writes in one order that
+//! The six core workloads of YCSB (Cooper et al., SoCC 2010), as reads and writes in an order that
 //! is the same for every engine.
 
-use crate::engine::{Result, Source, Store, Tally, Write};
-use crate::keys::{Keys, Random, mix};
+use crate::engine::{ReadDigest, Result, Store, Write, WriteSource};
 use crate::measure::Stopwatch;
-use crate::zipfian;
+use crate::workload::keys::{KeySet, Random, mix};
+use crate::workload::zipfian;
 
-/// The longest scan of workload E.
+/// Largest number of entries in a scan of workload E.
 const SCAN_MAX: u64 = 100;
 
 /// A core workload.
@@ -14,21 +14,21 @@ const SCAN_MAX: u64 = 100;
 pub enum Ycsb {
     /// Half reads, half updates.
     A,
-    /// 95 reads of a hundred, 5 updates.
+    /// 95 % reads, 5 % updates.
     B,
-    /// Reads alone.
+    /// Reads only.
     C,
-    /// 95 reads of a hundred, most of what came last, and 5 inserts.
+    /// 95 % reads, mostly of the newest keys, and 5 % inserts.
     D,
-    /// 95 scans of a hundred, and 5 inserts.
+    /// 95 % scans, and 5 % inserts.
     E,
-    /// Half reads, half reads with an update of what was read.
+    /// Half reads, half read-modify-writes.
     F,
 }
 
-/// What is done next.
+/// Next operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum YcsbOperation {
     Read,
     Scan,
     Update,
@@ -37,10 +37,10 @@ enum Step {
 }
 
 impl Ycsb {
-    /// All of them.
+    /// All core workloads.
     pub const ALL: [Ycsb; 6] = [Ycsb::A, Ycsb::B, Ycsb::C, Ycsb::D, Ycsb::E, Ycsb::F];
 
-    /// Its name in results.
+    /// Returns its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Ycsb::A => "ycsb-a",
@@ -52,32 +52,32 @@ impl Ycsb {
         }
     }
 
-    fn step(self, draw: u64) -> Step {
+    fn step(self, draw: u64) -> YcsbOperation {
         match self {
-            Ycsb::A if draw < 50 => Step::Read,
-            Ycsb::A => Step::Update,
-            Ycsb::B if draw < 95 => Step::Read,
-            Ycsb::B => Step::Update,
-            Ycsb::C => Step::Read,
-            Ycsb::D if draw < 95 => Step::Read,
-            Ycsb::E if draw < 95 => Step::Scan,
-            Ycsb::D | Ycsb::E => Step::Insert,
-            Ycsb::F if draw < 50 => Step::Read,
-            Ycsb::F => Step::Modify,
+            Ycsb::A if draw < 50 => YcsbOperation::Read,
+            Ycsb::A => YcsbOperation::Update,
+            Ycsb::B if draw < 95 => YcsbOperation::Read,
+            Ycsb::B => YcsbOperation::Update,
+            Ycsb::C => YcsbOperation::Read,
+            Ycsb::D if draw < 95 => YcsbOperation::Read,
+            Ycsb::E if draw < 95 => YcsbOperation::Scan,
+            Ycsb::D | Ycsb::E => YcsbOperation::Insert,
+            Ycsb::F if draw < 50 => YcsbOperation::Read,
+            Ycsb::F => YcsbOperation::Modify,
         }
     }
 }
 
-/// Keys that are there and those that come to be: as many as `keys` has, and `more`.
+/// Present keys: those of `keys`, and `more` inserted ones.
 #[derive(Debug, Clone, Copy)]
-pub struct Records {
-    /// The keys of the beginning.
-    pub keys: Keys,
-    /// How many were inserted since.
+pub struct YcsbKeys {
+    /// The initial keys.
+    pub keys: KeySet,
+    /// Number of inserted keys.
     pub more: u64,
 }
 
-impl Records {
+impl YcsbKeys {
     fn count(&self) -> u64 {
         self.keys.num() + self.more
     }
@@ -85,37 +85,37 @@ impl Records {
     fn name(&self, index: u64) -> u64 {
         match index.checked_sub(self.keys.num()) {
             None => self.keys.present(index),
-            Some(further) => self.keys.further(further),
+            Some(further) => self.keys.new_name(further),
         }
     }
 }
 
-/// Operations that are made at once, while the clock is stopped.
+/// Number of operations that are made at once, while the clock is stopped.
 const BATCH: u64 = 1024;
 
-/// An operation with what it takes, by where that ends in the bytes of its batch.
+/// An operation with its key and value, as end offsets in the bytes of its batch.
 #[derive(Debug, Clone, Copy)]
-struct Planned {
-    step: Step,
-    /// How many entries a scan reads.
+struct PlannedOperation {
+    step: YcsbOperation,
+    /// Number of entries that a scan reads.
     entries: usize,
     key_end: usize,
     value_end: usize,
 }
 
-/// Makes operations: the same ones for every store, as no answer decides what comes next.
-struct Plan<'a> {
+/// Generates operations: the same ones for every store, because no answer influences the next.
+struct OperationStream<'a> {
     ycsb: Ycsb,
-    records: &'a mut Records,
-    /// How many records there were: which keys are hot does not change while others are inserted.
+    records: &'a mut YcsbKeys,
+    /// Number of records: inserts do not change which keys are hot.
     known: u64,
     random: Random,
     bytes: Vec<u8>,
-    planned: Vec<Planned>,
+    planned: Vec<PlannedOperation>,
     scratch: Vec<u8>,
 }
 
-impl Plan<'_> {
+impl OperationStream<'_> {
     fn next_batch(&mut self, operations: u64) {
         self.bytes.clear();
         self.planned.clear();
@@ -123,64 +123,65 @@ impl Plan<'_> {
     }
 
     fn next(&mut self) {
-        let Plan { ycsb, records, known, random, bytes, planned, scratch } = self;
+        let OperationStream { ycsb, records, known, random, bytes, planned, scratch } = self;
         let step = ycsb.step(random.below(100));
         let index = match step {
-            Step::Insert => records.count(),
+            YcsbOperation::Insert => records.count(),
             _ => draw(*ycsb, records.count(), *known, random),
         };
         records.keys.key(records.name(index), scratch);
         bytes.extend_from_slice(scratch);
         let key_end = bytes.len();
-        let entries = if step == Step::Scan { 1 + random.below(SCAN_MAX) as usize } else { 0 };
+        let entries =
+            if step == YcsbOperation::Scan { 1 + random.below(SCAN_MAX) as usize } else { 0 };
         if step.writes() {
             records.keys.value(random.below(u64::MAX), scratch);
             bytes.extend_from_slice(scratch);
-            records.more += u64::from(step == Step::Insert);
+            records.more += u64::from(step == YcsbOperation::Insert);
         }
-        planned.push(Planned { step, entries, key_end, value_end: bytes.len() });
+        planned.push(PlannedOperation { step, entries, key_end, value_end: bytes.len() });
     }
 }
 
-impl Step {
+impl YcsbOperation {
     fn writes(self) -> bool {
-        matches!(self, Step::Update | Step::Insert | Step::Modify)
+        matches!(self, YcsbOperation::Update | YcsbOperation::Insert | YcsbOperation::Modify)
     }
 }
 
-/// Does so many operations of a workload, drawn by a seed, in one of the store's ways, and says
-/// what was read. Each write is acknowledged before the next operation begins, and every read sees
-/// it: engines that gather writes commit each alone. Keys, values and draws are made while the
-/// clock is stopped.
+/// Runs the given number of operations of a workload, drawn by a seed, on one of the store's read
+/// paths, and returns the digest of the reads. Each write is acknowledged before the next
+/// operation, and every read sees it: engines that gather writes commit each alone. Keys, values
+/// and draws are made while the clock is stopped.
 ///
 /// # Errors
 /// Those of the store.
 pub fn run(
     ycsb: Ycsb,
     (store, way): (&dyn Store, usize),
-    records: &mut Records,
+    records: &mut YcsbKeys,
     (operations, seed): (u64, u64),
     watch: &Stopwatch,
-) -> Result<Tally> {
-    let (mut reader, mut tally) = (store.reader(way)?, Tally::default());
+) -> Result<ReadDigest> {
+    let (mut reader, mut tally) = (store.reader(way)?, ReadDigest::default());
     let known = records.count();
     let (random, bytes, planned, scratch) = (Random::new(seed), Vec::new(), Vec::new(), Vec::new());
-    let mut plan = Plan { ycsb, records, known, random, bytes, planned, scratch };
+    let mut plan = OperationStream { ycsb, records, known, random, bytes, planned, scratch };
     let mut left = operations;
     while left > 0 {
         watch.untimed(|| plan.next_batch(left.min(BATCH)));
         left -= left.min(BATCH);
         let mut start = 0;
-        for Planned { step, entries, key_end, value_end } in &plan.planned {
+        for PlannedOperation { step, entries, key_end, value_end } in &plan.planned {
             let key = &plan.bytes[start..*key_end];
             match step {
-                Step::Read | Step::Modify => reader.get(key, &mut tally)?,
-                Step::Scan => reader.seek(key, *entries, &mut tally)?,
-                Step::Update | Step::Insert => {}
+                YcsbOperation::Read | YcsbOperation::Modify => reader.get(key, &mut tally)?,
+                YcsbOperation::Scan => reader.seek(key, *entries, &mut tally)?,
+                YcsbOperation::Update | YcsbOperation::Insert => {}
             }
             if step.writes() {
                 let value = &plan.bytes[*key_end..*value_end];
-                store.write_all(&mut One(Some((key, Some(value)))))?;
+                store.write_all(&mut SingleWrite(Some((key, Some(value)))))?;
             }
             start = *value_end;
         }
@@ -188,21 +189,21 @@ pub fn run(
     Ok(tally)
 }
 
-/// Some keys are asked for much more often than others; those that came last, in workload D.
-/// Inserted ones are read in D alone.
+/// Draws a key: some keys are much more frequent than others, in workload D the newest. Inserted
+/// ones are read in D alone.
 fn draw(ycsb: Ycsb, count: u64, known: u64, random: &mut Random) -> u64 {
-    let most = if ycsb == Ycsb::D { count } else { known };
-    let rank = zipfian::rank(random.below(1 << 53), most).saturating_sub(1).min(most - 1);
+    let key_count = if ycsb == Ycsb::D { count } else { known };
+    let rank = zipfian::rank(random.below(1 << 53), key_count).saturating_sub(1).min(key_count - 1);
     match ycsb {
-        Ycsb::D => most - 1 - rank,
-        _ => mix(rank) % most,
+        Ycsb::D => key_count - 1 - rank,
+        _ => mix(rank) % key_count,
     }
 }
 
 /// One write.
-struct One<'a>(Option<Write<'a>>);
+struct SingleWrite<'a>(Option<Write<'a>>);
 
-impl Source for One<'_> {
+impl WriteSource for SingleWrite<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
         self.0.take()
     }
@@ -223,7 +224,13 @@ mod tests {
             (Ycsb::F, 50, 0, 0, 0, 50),
         ] {
             let count = |step| (0..100).filter(|draw| ycsb.step(*draw) == step).count();
-            let counts = [Step::Read, Step::Scan, Step::Update, Step::Insert, Step::Modify];
+            let counts = [
+                YcsbOperation::Read,
+                YcsbOperation::Scan,
+                YcsbOperation::Update,
+                YcsbOperation::Insert,
+                YcsbOperation::Modify,
+            ];
             assert_eq!(counts.map(count), [read, scan, update, insert, modify], "{ycsb:?}");
         }
     }

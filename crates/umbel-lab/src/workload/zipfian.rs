@@ -1,10 +1,11 @@
-//! Some keys asked for much more often than others.
+//! Zipfian distribution of lookups over keys.
 
 /// The skew.
 const THETA: f64 = 0.99;
 
-/// One more than the place of a key among `num`, the most frequent first, by the continuous law of
-/// this skew, for a `draw` spread evenly below 2^53. Whoever asks strews the places over the keys.
+/// Returns the place of a key among `num`, the most frequent first, plus one: by the continuous law
+/// of this skew, for a `draw` distributed uniformly below 2^53. The caller scatters the places over
+/// the keys.
 pub fn rank(draw: u64, num: u64) -> u64 {
     let share = draw as f64 / (1u64 << 53) as f64;
     let whole = (num as f64).powf(1.0 - THETA) - 1.0;
@@ -16,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_lie_among_the_keys_and_the_first_come_most() {
+    fn ranks_are_in_range_and_low_ones_most_frequent() {
         let ranks = |part: u64| rank(part << 43, 1_000_000);
         assert_eq!((ranks(0), rank((1 << 53) - 1, 1_000_000)), (1, 999_999));
         assert!((0..1024).map(ranks).is_sorted());

@@ -1,13 +1,8 @@
-//! What the lab promises: nothing half-written is taken for a result, nothing unsound is counted,
-//! and engines that disagree stop the run.
+//! Promises of the lab: no partial result counts as a result, no flagged measurement counts, and
+//! engines that disagree stop the run.
 
-#[path = "suite/doubles.rs"]
-mod doubles;
-#[path = "suite/results.rs"]
 mod results;
-#[path = "suite/resume.rs"]
 mod resume;
-#[path = "suite/run.rs"]
 mod run;
-#[path = "suite/unsound.rs"]
-mod unsound;
+mod test_engines;
+mod unsound_measurements;

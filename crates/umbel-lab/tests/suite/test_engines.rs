@@ -1,4 +1,4 @@
-//! Engines and clocks that misbehave in one way each, around the real ones.
+//! Engines and clocks with one fault each, around the real ones.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use umbel_env::{Clock, Env};
-use umbel_lab::command::{LabCommand, Surroundings, execute};
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally};
-use umbel_lab::engines::umbel::ENGINE;
+use umbel_lab::command::{LabCommand, LabEnvironment, execute};
+use umbel_lab::engine::umbel_engine::ENGINE;
+use umbel_lab::engine::{
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, WriteSource,
+};
 use umbel_lab::lab_error::LabError;
 
 /// Three keys, and two queries of which one misses.
@@ -20,8 +22,8 @@ struct Line {
     command: LabCommand,
 }
 
-/// What the lab is run with.
-pub struct Stage<'a> {
+/// Environment in which the lab runs.
+pub struct TestLab<'a> {
     pub env: Env,
     pub engines: &'a [Engine],
     pub stop: &'a AtomicBool,
@@ -29,44 +31,44 @@ pub struct Stage<'a> {
 
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
-impl Default for Stage<'_> {
-    fn default() -> Stage<'static> {
-        Stage { env: Env::system(), engines: &[ENGINE], stop: &NEVER }
+impl Default for TestLab<'_> {
+    fn default() -> TestLab<'static> {
+        TestLab { env: Env::system(), engines: &[ENGINE], stop: &NEVER }
     }
 }
 
-impl Stage<'_> {
-    /// Runs a command line, and gives what was written to standard output.
+impl TestLab<'_> {
+    /// Runs a command line and returns its standard output.
     pub fn run(&self, words: &[&str]) -> std::result::Result<String, LabError> {
         self.run_as(words, false)
     }
 
     pub fn run_as(&self, words: &[&str], json: bool) -> std::result::Result<String, LabError> {
         let line = Line::parse_from(std::iter::once("lab").chain(words.iter().copied()));
-        let Stage { env, engines, stop } = self;
-        let around = Surroundings { env, engines, stop, json };
+        let TestLab { env, engines, stop } = self;
+        let around = LabEnvironment { env, engines, stop, json };
         let mut output = Vec::new();
         execute(&line.command, &around, &mut output)?;
         Ok(String::from_utf8(output).expect("text"))
     }
 }
 
-/// A store that does what the one inside does, but where it lies.
+/// A store that wraps another, with a fault.
 struct Double {
     inside: Box<dyn Store>,
     lies: bool,
-    /// Counts a compaction each time it is asked.
+    /// Counts a compaction at each call.
     compactions: Option<AtomicU64>,
-    /// Counts loaded blocks each time it is asked.
+    /// Counts loaded blocks at each call.
     loads: Option<AtomicU64>,
 }
 
-fn double(folder: &Path, settings: &Settings) -> Result<Double> {
+fn double(folder: &Path, settings: &EngineSettings) -> Result<Double> {
     let inside = (ENGINE.open)(folder, settings)?;
     Ok(Double { inside, lies: false, compactions: None, loads: None })
 }
 
-/// An engine that finds one value too many now and then.
+/// An engine that sometimes returns one value too many.
 pub const LIAR: Engine = Engine {
     name: "liar",
     open: |folder, settings| Ok(Box::new(Double { lies: true, ..double(folder, settings)? })),
@@ -83,7 +85,7 @@ pub const RESTLESS: Engine = Engine {
     ..ENGINE
 };
 
-/// An engine that never stops compacting where six hashes are asked for, and is quiet else.
+/// An engine that never stops compacting with six hashes, and is idle otherwise.
 pub const HALF_RESTLESS: Engine = Engine {
     open: |folder, settings| match settings.probes {
         Some(6) => (RESTLESS.open)(folder, settings),
@@ -92,7 +94,7 @@ pub const HALF_RESTLESS: Engine = Engine {
     ..ENGINE
 };
 
-/// An engine whose cache forgets everything.
+/// An engine whose cache keeps nothing.
 pub const FORGETFUL: Engine = Engine {
     name: "forgetful",
     open: |folder, settings| {
@@ -107,7 +109,7 @@ impl Store for Double {
         self.inside.version()
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         self.inside.write_all(source)
     }
 
@@ -157,24 +159,24 @@ impl Store for Double {
 struct Lies<'a>(Box<dyn Reader + 'a>, u64);
 
 impl Reader for Lies<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         self.1 += 1;
         if self.1.is_multiple_of(1000) {
-            tally.value(b"there was none");
+            tally.add_value(b"there was none");
         }
         self.0.get(key, tally)
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.0.seek(key, entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.0.scan(tally)
     }
 }
 
-/// A wall clock that jumps an hour ahead each time it is read.
+/// A wall clock that jumps an hour ahead at each reading.
 #[derive(Debug)]
 pub struct Jumping(pub std::sync::Arc<dyn Clock>, pub AtomicU64);
 

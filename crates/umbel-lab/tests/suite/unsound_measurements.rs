@@ -1,4 +1,4 @@
-//! Must show: a measurement that fails its own sanity check is marked and never averaged in.
+//! INVARIANT: a measurement that fails a sanity check is flagged and never averaged.
 
 use std::fs;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::atomic::AtomicU64;
 
 use umbel_env::{Clock, Env};
 use umbel_lab::engine::Engine;
-use umbel_lab::engines::umbel::ENGINE;
-use umbel_lab::outcome::Outcome;
+use umbel_lab::engine::umbel_engine::ENGINE;
+use umbel_lab::results::outcome::Outcome;
 
-use crate::doubles::{DATA, FORGETFUL, HALF_RESTLESS, Jumping, RESTLESS, Stage};
+use crate::test_engines::{DATA, FORGETFUL, HALF_RESTLESS, Jumping, RESTLESS, TestLab};
 
-/// Runs one small experiment on an engine, and gives what was printed, found and reported.
+/// Runs one small experiment on an engine; returns the output, the outcome and the report.
 fn run(env: Env, engine: Engine) -> (String, Outcome, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     fs::write(&data, DATA).expect("written");
     let engines = [engine];
-    let stage = Stage { env, engines: &engines, ..Stage::default() };
+    let lab = TestLab { env, engines: &engines, ..TestLab::default() };
     let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
     let words = ["run", "hash-count", "--rounds", "2", "--data", data, "--out", out];
-    let text = stage.run(&words).expect("a run");
+    let text = lab.run(&words).expect("a run");
     let path = folder.path().join("hash-count.json");
-    let outcome = umbel_lab::results::load(&stage.env, &path).expect("a result");
+    let outcome = umbel_lab::results::result_file::load(&lab.env, &path).expect("a result");
     let report = fs::read_to_string(folder.path().join("report.html")).expect("a report");
     (text, outcome, report)
 }
 
-fn assert_marked(found: &(String, Outcome, String), figure: &str, reason: &str) {
+fn assert_flagged(found: &(String, Outcome, String), figure: &str, reason: &str) {
     let (text, outcome, report) = found;
     let point = outcome.point("", "6", figure).expect("it was measured");
-    // Two rounds, and two more since none of them counted.
+    // Two rounds, and two additional ones because none of them counted.
     assert_eq!(point.repetitions.len(), 4);
     let marked = |flags: &Vec<String>| flags.iter().any(|flag| flag.contains(reason));
     assert!(point.repetitions.iter().all(|one| marked(&one.flags)), "{point:?}");
@@ -40,17 +40,17 @@ fn assert_marked(found: &(String, Outcome, String), figure: &str, reason: &str) 
 }
 
 #[test]
-fn reads_beside_a_compaction_are_marked() {
+fn reads_during_a_compaction_are_flagged() {
     let found = run(Env::system(), RESTLESS);
-    assert_marked(&found, "readrandom", "flushes or compactions went on");
-    // What does not depend on it counts.
+    assert_flagged(&found, "readrandom", "flushes or compactions went on");
+    // Independent figures count.
     assert!(found.1.spread("", "6", "fillrandom").is_some());
 }
 
-/// The story: only the one that lacked sound repetitions was measured again, alone and after all
-/// others, and everybody had the same turn in every round.
+/// Story: only the subject without sound repetitions was measured again, alone and after all
+/// others, and every subject had the same turn in every round.
 #[test]
-fn added_rounds_are_of_everybody_and_each_round_begins_with_another_one() {
+fn added_rounds_measure_every_subject_in_rotated_order() {
     let (_, outcome, report) = run(Env::system(), HALF_RESTLESS);
     for x in ["6", "7"] {
         let point = outcome.point("", x, "readrandom").expect("it was measured");
@@ -65,7 +65,7 @@ fn added_rounds_are_of_everybody_and_each_round_begins_with_another_one() {
 }
 
 #[test]
-fn what_work_takes_of_the_processor_is_kept_beside_its_time() {
+fn processor_time_is_recorded_with_the_wall_time() {
     let (_, outcome, report) = run(Env::system(), ENGINE);
     for figure in ["fillrandom", "fill, settled", "readrandom", "readmissing"] {
         let point = outcome.point("", "6", figure).expect("it was measured");
@@ -77,16 +77,16 @@ fn what_work_takes_of_the_processor_is_kept_beside_its_time() {
 }
 
 #[test]
-fn reads_of_a_cold_cache_are_marked() {
+fn reads_of_a_cold_cache_are_flagged() {
     let found = run(Env::system(), FORGETFUL);
-    assert_marked(&found, "readmissing", "the cache was not warm");
+    assert_flagged(&found, "readmissing", "the cache was not warm");
 }
 
 #[test]
-fn everything_is_marked_when_the_clock_jumps() {
+fn clock_jump_flags_every_repetition() {
     let system = Env::system();
     let clock: Arc<dyn Clock> = Arc::new(Jumping(Arc::clone(&system.clock), AtomicU64::new(0)));
     let found = run(Env { clock, ..system }, ENGINE);
-    assert_marked(&found, "fillrandom", "the clock jumped by 3600");
-    assert_marked(&found, "readrandom", "the clock jumped by 3600");
+    assert_flagged(&found, "fillrandom", "the clock jumped by 3600");
+    assert_flagged(&found, "readrandom", "the clock jumped by 3600");
 }

@@ -1,4 +1,4 @@
-//! What is appended is read again, and what cannot be appended is refused in time.
+//! Appended records are read again, and invalid appends are refused in time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use umbel_base::Error;
 use umbel_env::{Access, Env};
 use umbel_log::{
-    END_RECORD_BYTES, Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Sealed,
+    END_RECORD_BYTES, ExpectedEnd, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Seal,
     record_bytes,
 };
 
-use super::disk::{Disk, Entry, LOG_ID, PATH, corruption_offset, read, read_env};
-use super::model::{self, Forge};
+use super::memory_disk::{Disk, Entry, LOG_ID, PATH, corruption_offset, read, read_env};
+use super::model_format::{self, Forge};
 
 fn options(segment_bytes: u64) -> LogOptions {
     LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, salt: 0, segment_bytes }
@@ -44,7 +44,7 @@ fn write_all(writer: &mut LogWriter, entries: &[Entry]) {
 }
 
 #[test]
-fn every_way_of_writing_gives_the_same_bytes() {
+fn every_write_mode_gives_the_same_bytes() {
     let mut images = Vec::new();
     for (maps, segment_bytes) in [(false, 0), (true, 0), (false, 4 << 20), (true, 4 << 20)] {
         let disk = Arc::new(Disk::new(maps));
@@ -53,7 +53,7 @@ fn every_way_of_writing_gives_the_same_bytes() {
         write_all(&mut writer, &entries());
         let end = writer.end();
 
-        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Open);
         let outcome = outcome.unwrap();
         assert_eq!(records, entries());
         assert_eq!((outcome.end, outcome.sealed, outcome.torn), (end, false, false));
@@ -63,7 +63,7 @@ fn every_way_of_writing_gives_the_same_bytes() {
         let sealed = writer.seal().unwrap();
         assert_eq!(sealed.len, end + END_RECORD_BYTES);
         assert_eq!(sealed.checksum, outcome.checksum);
-        for expectation in [Expectation::Open, Expectation::Sealed(sealed)] {
+        for expectation in [ExpectedEnd::Open, ExpectedEnd::Sealed(sealed)] {
             let (records, outcome) = read_env(&disk.env(), Path::new(PATH), expectation);
             let outcome = outcome.unwrap();
             assert_eq!(records, entries());
@@ -101,11 +101,11 @@ fn the_real_file_system_keeps_a_mapped_log() {
         let mut writer = LogWriter::create(&env, &path, options(segment_bytes)).unwrap();
         write_all(&mut writer, &entries());
         writer.file().sync().unwrap();
-        assert_eq!(read_env(&env, &path, Expectation::Open).0, entries());
+        assert_eq!(read_env(&env, &path, ExpectedEnd::Open).0, entries());
         let sealed = writer.seal().unwrap();
         writer.file().sync().unwrap();
         drop(writer);
-        let (records, outcome) = read_env(&env, &path, Expectation::Sealed(sealed));
+        let (records, outcome) = read_env(&env, &path, ExpectedEnd::Sealed(sealed));
         assert_eq!(records, entries());
         assert!(outcome.unwrap().sealed);
         env.files.remove_file(&path).unwrap();
@@ -116,8 +116,8 @@ fn the_real_file_system_keeps_a_mapped_log() {
 #[test]
 fn a_segment_is_filled_to_the_last_byte_and_can_still_be_sealed() {
     let disk = Arc::new(Disk::new(true));
-    let room = record_bytes(100) + record_bytes(8);
-    let mut writer = create(&disk, HEADER_BYTES + room + END_RECORD_BYTES + 5);
+    let records = record_bytes(100) + record_bytes(8);
+    let mut writer = create(&disk, HEADER_BYTES + records + END_RECORD_BYTES + 5);
     writer.append(1, &[&[1; 100]]).unwrap();
     assert!(writer.fits(8) && !writer.fits(9));
     let before = disk.bytes();
@@ -127,12 +127,12 @@ fn a_segment_is_filled_to_the_last_byte_and_can_still_be_sealed() {
     writer.append(2, &[&[2; 8]]).unwrap();
     assert!(!writer.fits(0));
     let sealed = writer.seal().unwrap();
-    let (records, _) = read_env(&disk.env(), Path::new(PATH), Expectation::Sealed(sealed));
+    let (records, _) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Sealed(sealed));
     assert_eq!(records, [(1, vec![1; 100]), (2, vec![2; 8])]);
 }
 
 #[test]
-fn wrong_requests_are_refused_and_harm_nothing() {
+fn invalid_requests_are_refused_without_effect() {
     let disk = Arc::new(Disk::new(false));
     let error = LogWriter::create(&disk.env(), Path::new(PATH), options(111)).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -166,20 +166,20 @@ fn a_failed_write_is_final() {
             assert!(matches!(error, Error::ReadOnly(_)), "{error}");
         }
         assert_eq!(writer.end(), end);
-        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Open);
         assert_eq!(records, [(1, b"one".to_vec())]);
         assert_eq!(outcome.unwrap().end, end);
     }
 }
 
 #[test]
-fn a_full_disk_shows_when_the_segment_is_made() {
+fn full_disk_fails_segment_creation() {
     let mut disk = Disk::new(true);
-    disk.room = Some(1 << 20);
+    disk.len_max = Some(1 << 20);
     let disk = Arc::new(disk);
     let error = LogWriter::create(&disk.env(), Path::new(PATH), options(2 << 20)).unwrap_err();
-    assert!(matches!(error, Error::Full { .. }), "{error}");
-    assert!(!disk.env().files.exists(Path::new(PATH)).unwrap(), "nothing is left behind");
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert!(!disk.env().files.exists(Path::new(PATH)).unwrap(), "no file is left");
     let mut writer = create(&disk, 1 << 20);
     while writer.fits(999) {
         writer.append(1, &[&[1; 999]]).unwrap();
@@ -188,12 +188,12 @@ fn a_full_disk_shows_when_the_segment_is_made() {
 }
 
 #[test]
-fn a_file_that_was_torn_when_it_was_made_is_an_empty_log() {
-    let header = model::header(1, 1, LOG_ID);
+fn torn_creation_is_an_empty_log() {
+    let header = model_format::header(1, 1, LOG_ID);
     let mut images = vec![vec![], vec![0; 63], vec![0; 4096], header[..63].to_vec()];
     images.push([&header[..32], &[0; 500][..]].concat());
     for image in images {
-        let (records, outcome) = read(&image, Expectation::Open);
+        let (records, outcome) = read(&image, ExpectedEnd::Open);
         let outcome = outcome.unwrap();
         assert!(records.is_empty());
         assert_eq!((outcome.end, outcome.torn, outcome.sealed), (0, true, false));
@@ -201,13 +201,13 @@ fn a_file_that_was_torn_when_it_was_made_is_an_empty_log() {
 }
 
 #[test]
-fn a_sealed_log_that_is_missing_or_another_is_named() {
+fn missing_or_exchanged_sealed_log_is_named() {
     let disk = Arc::new(Disk::new(false));
-    let sealed = Sealed { len: 112, checksum: 3 };
-    let (_, missing) = read_env(&disk.env(), Path::new(PATH), Expectation::Sealed(sealed));
+    let sealed = Seal { len: 112, checksum: 3 };
+    let (_, missing) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Sealed(sealed));
     let text = missing.unwrap_err().to_string();
     assert!(text.contains(PATH) && text.contains("missing"), "{text}");
-    let (_, missing) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+    let (_, missing) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Open);
     assert!(missing.unwrap_err().is_missing_file());
 
     // The same log, sealed by an earlier incarnation with one record less, and with another one.
@@ -220,14 +220,14 @@ fn a_sealed_log_that_is_missing_or_another_is_named() {
     other.seal(2, 0);
     now.add(2, 0, b"second");
     let sealed = now.seal(2, 0);
-    assert!(read(&now.bytes, Expectation::Sealed(sealed)).1.is_ok());
+    assert!(read(&now.bytes, ExpectedEnd::Sealed(sealed)).1.is_ok());
     for copy in [&old, &other] {
-        assert!(read(&copy.bytes, Expectation::Open).1.unwrap().sealed);
-        let error = read(&copy.bytes, Expectation::Sealed(sealed)).1.unwrap_err();
+        assert!(read(&copy.bytes, ExpectedEnd::Open).1.unwrap().sealed);
+        let error = read(&copy.bytes, ExpectedEnd::Sealed(sealed)).1.unwrap_err();
         assert!(error.to_string().contains("older copy"), "{error}");
     }
     old.bytes.resize(4096, 0);
-    let error = read(&old.bytes, Expectation::Sealed(sealed)).1.unwrap_err();
+    let error = read(&old.bytes, ExpectedEnd::Sealed(sealed)).1.unwrap_err();
     assert_eq!(corruption_offset(&error), 104);
 }
 
@@ -235,7 +235,7 @@ fn a_sealed_log_that_is_missing_or_another_is_named() {
 fn another_log_or_a_newer_format_is_not_read() {
     let open = |kind, log_id, bytes: &[u8]| {
         let env = Disk::with_bytes(bytes).env();
-        LogReader::open(&env, Path::new(PATH), kind, log_id, Expectation::Open).map(|_| ())
+        LogReader::open(&env, Path::new(PATH), kind, log_id, ExpectedEnd::Open).map(|_| ())
     };
     let log = Forge::new(LOG_ID).bytes;
     open(LogKind::WriteAhead, LOG_ID, &log).unwrap();
@@ -243,14 +243,14 @@ fn another_log_or_a_newer_format_is_not_read() {
         let error = open(kind, log_id, &log).unwrap_err();
         assert_eq!(corruption_offset(&error), 0);
     }
-    let error = open(LogKind::WriteAhead, LOG_ID, &model::header(2, 1, LOG_ID)).unwrap_err();
+    let error = open(LogKind::WriteAhead, LOG_ID, &model_format::header(2, 1, LOG_ID)).unwrap_err();
     assert!(matches!(&error, Error::Invalid(text) if text.contains("newer Umbel")), "{error}");
-    let error = open(LogKind::WriteAhead, LOG_ID, &model::header(0, 1, LOG_ID)).unwrap_err();
+    let error = open(LogKind::WriteAhead, LOG_ID, &model_format::header(0, 1, LOG_ID)).unwrap_err();
     assert_eq!(corruption_offset(&error), 8);
 }
 
 #[test]
-fn records_no_writer_would_write_are_corruption() {
+fn impossible_records_are_corruption() {
     let mut forge = Forge::new(LOG_ID);
     forge.add(5, 0, b"five");
     let second = forge.bytes.len() as u64;
@@ -258,35 +258,35 @@ fn records_no_writer_would_write_are_corruption() {
     let cases: [Damage; 4] = [
         |forge| forge.add(4, 0, b"four"),
         |forge| forge.add(6, 1 << 20, b"a mark from the future"),
-        |forge| forge.put(6, 0, model::END, b"too short"),
-        |forge| forge.put(6, 0, model::END, &[7; 16]),
+        |forge| forge.put(6, 0, model_format::END, b"too short"),
+        |forge| forge.put(6, 0, model_format::END, &[7; 16]),
     ];
     for damage in cases {
         let mut forge = forge.clone();
         damage(&mut forge);
-        let (records, end) = read(&forge.bytes, Expectation::Open);
+        let (records, end) = read(&forge.bytes, ExpectedEnd::Open);
         assert_eq!(records, [(5, b"five".to_vec())]);
         assert_eq!(corruption_offset(&end.unwrap_err()), second);
     }
     forge.seal(5, 0);
-    let behind = forge.bytes.len() as u64;
-    forge.add(6, 0, b"behind the end");
-    let (records, end) = read(&forge.bytes, Expectation::Open);
+    let extra_at = forge.bytes.len() as u64;
+    forge.add(6, 0, b"beyond the end");
+    let (records, end) = read(&forge.bytes, ExpectedEnd::Open);
     assert_eq!(records.len(), 1);
-    assert_eq!(corruption_offset(&end.unwrap_err()), behind);
+    assert_eq!(corruption_offset(&end.unwrap_err()), extra_at);
 }
 
-/// A writer of another process ended the log, and gave back the room that it had not used, between
-/// a reader's look at the length and its read: the reader said that the file was damaged.
+/// Story: a writer of another process ended the log and cut off its unused space, between
+/// a reader's check of the length and its read. The reader reported damage.
 #[test]
-fn a_log_that_is_cut_to_its_end_while_it_is_read_is_whole() {
+fn truncation_to_the_end_during_a_read_is_harmless() {
     let disk = Arc::new(Disk::new(true));
     let mut writer = create(&disk, 1 << 20);
     let entries: Vec<Entry> = (0..9).map(|number| (number, vec![number as u8; 500])).collect();
     write_all(&mut writer, &entries);
     let (env, path) = (disk.env(), Path::new(PATH));
     let kind = LogKind::WriteAhead;
-    let mut reader = LogReader::open(&env, path, kind, LOG_ID, Expectation::Open).unwrap();
+    let mut reader = LogReader::open(&env, path, kind, LOG_ID, ExpectedEnd::Open).unwrap();
     env.files.open(path, Access::ReadWrite).unwrap().set_len(writer.end()).unwrap();
     let mut found = Vec::new();
     while let Some(record) = reader.next().unwrap() {

@@ -1,18 +1,18 @@
-//! Power fails at every call of a log's life, and any part of what was not synced survives.
+//! Power fails at every call of a log's life, and any part of the unsynced bytes survives.
 
 use std::path::Path;
 
 use umbel_base::Result;
 use umbel_env::{Access, Env};
-use umbel_log::{Expectation, LogKind, LogOptions, LogWriter, Sealed, relabel};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_log::{ExpectedEnd, LogKind, LogOptions, LogWriter, Seal, write_recycled_header};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::disk::{Entry, LOG_ID, read_env};
+use super::memory_disk::{Entry, LOG_ID, read_env};
 
 const FOLDER: &str = "/store";
 const LOG: &str = "/store/000007.log";
 
-/// How the log is written, and what is wrong with its user on purpose.
+/// Write mode of the log, and the fault planted in its user.
 #[derive(Debug, Clone, Copy, Default)]
 struct Scenario {
     segment_bytes: u64,
@@ -21,21 +21,21 @@ struct Scenario {
     holds: bool,
     /// Whether the file held an earlier log.
     reuses: bool,
-    /// Whether the writer is told after each record that it was synced.
+    /// Whether the writer marks each record as synced although it is not.
     lying_marks: bool,
 }
 
-/// What the log's user knows when its world ends.
+/// Knowledge of the log's user at the crash.
 #[derive(Debug, Default)]
-struct Life {
+struct UserState {
     /// Every record it began to append.
     entries: Vec<Entry>,
-    /// How many of them a sync covered.
+    /// Number of records that a sync covered.
     synced: usize,
     /// Whether the log's name is durable.
     named: bool,
-    /// What the log was sealed with, once that was synced.
-    sealed: Option<Sealed>,
+    /// Seal of the log, once it was synced.
+    sealed: Option<Seal>,
 }
 
 const PLAIN: Scenario = Scenario {
@@ -64,7 +64,7 @@ impl Scenario {
     }
 
     /// Lives until the log is sealed, or something fails.
-    fn live(&self, env: &Env, life: &mut Life) -> Result<()> {
+    fn live(&self, env: &Env, life: &mut UserState) -> Result<()> {
         let folder = Path::new(FOLDER);
         env.files.create_dir_all(folder)?;
         env.files.sync_dir(Path::new("/"))?;
@@ -74,7 +74,7 @@ impl Scenario {
         let mut writer = match (self.reuses, self.holds) {
             (true, _) => reuse(env, options)?,
             (false, false) => LogWriter::create(env, Path::new(LOG), options)?,
-            (false, true) => LogWriter::create_held(env, Path::new(LOG), options)?,
+            (false, true) => LogWriter::create_deferred(env, Path::new(LOG), options)?,
         };
         env.files.sync_dir(folder)?;
         life.named = true;
@@ -92,7 +92,7 @@ impl Scenario {
                 life.synced = life.entries.len();
             } else {
                 // So that not all that one sync covers is one write.
-                writer.progress().write_out()?;
+                writer.progress().write_pending()?;
             }
         }
         let sealed = writer.seal()?;
@@ -103,8 +103,8 @@ impl Scenario {
     }
 }
 
-/// A log of which nothing is needed any more, whose records stand where those of the next one are
-/// going to, and that one in its file.
+/// An obsolete log, whose records are at the offsets of the next one's
+/// records, and the next log in its file.
 fn reuse(env: &Env, options: LogOptions) -> Result<LogWriter> {
     let earlier = Path::new("/store/000006.log");
     let before = LogOptions { log_id: options.log_id - 1, ..options };
@@ -117,17 +117,17 @@ fn reuse(env: &Env, options: LogOptions) -> Result<LogWriter> {
     writer.file().sync()?;
     drop(writer);
     let file = env.files.open(earlier, Access::ReadWrite)?;
-    relabel(&*file, options)?;
+    write_recycled_header(&*file, options)?;
     file.sync()?;
     env.files.rename(earlier, Path::new(LOG))?;
     env.files.sync_dir(Path::new(FOLDER))?;
     LogWriter::reuse(env, Path::new(LOG), options)
 }
 
-/// What is wrong with what recovery finds, if anything.
-fn judge(sim: &Sim, life: &Life) -> std::result::Result<(), String> {
+/// Violation that recovery shows, if any.
+fn judge(sim: &Sim, life: &UserState) -> std::result::Result<(), String> {
     let env = sim.env();
-    let expectation = life.sealed.map_or(Expectation::Open, Expectation::Sealed);
+    let expectation = life.sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
     let (records, end) = read_env(&env, Path::new(LOG), expectation);
     match end {
         Err(error) if error.is_missing_file() && !life.named => return Ok(()),
@@ -156,18 +156,18 @@ fn policies(sim: &Sim) -> Vec<Survival> {
     policies
 }
 
-/// Crashes at every call and returns the first thing that recovery does wrong, with the number of
-/// images that were looked at.
+/// Crashes at every call. Returns the first violation in a recovery, and the number of
+/// checked images.
 fn crash_everywhere(scenario: Scenario, ignore: Option<&str>) -> (u64, Option<String>) {
-    let whole = scenario.sim(1);
-    scenario.live(&whole.env(), &mut Life::default()).expect("nothing fails yet");
+    let original = scenario.sim(1);
+    scenario.live(&original.env(), &mut UserState::default()).expect("nothing fails yet");
     let mut images = 0;
-    for call in whole.changing_calls() {
-        for when in [When::Before, When::After] {
+    for call in original.changing_calls() {
+        for when in [CrashSide::Before, CrashSide::After] {
             let sim = scenario.sim(1);
             ignore.iter().for_each(|pattern| sim.ignore_calls(pattern));
             sim.crash_at(call, when);
-            let mut life = Life::default();
+            let mut life = UserState::default();
             scenario.live(&sim.env(), &mut life).expect_err("the power fails");
             let mut looked_at: Vec<_> = policies(&sim)
                 .iter()
@@ -197,10 +197,10 @@ fn a_crash_at_any_call_keeps_what_was_synced() {
 }
 
 #[test]
-fn a_sealed_log_survives_power_loss_whole() {
+fn sealed_log_survives_power_loss() {
     for scenario in SCENARIOS {
         let sim = scenario.sim(2);
-        let mut life = Life::default();
+        let mut life = UserState::default();
         scenario.live(&sim.env(), &mut life).unwrap();
         assert!(life.sealed.is_some());
         for (seed, policy) in policies(&sim).iter().enumerate() {
@@ -212,12 +212,12 @@ fn a_sealed_log_survives_power_loss_whole() {
 #[test]
 fn a_killed_process_loses_nothing_it_appended() {
     for scenario in SCENARIOS.into_iter().filter(|scenario| !scenario.holds) {
-        let whole = scenario.sim(3);
-        scenario.live(&whole.env(), &mut Life::default()).unwrap();
-        for call in whole.changing_calls() {
+        let original = scenario.sim(3);
+        scenario.live(&original.env(), &mut UserState::default()).unwrap();
+        for call in original.changing_calls() {
             let sim = scenario.sim(3);
-            sim.crash_at(call, When::Before);
-            let mut life = Life::default();
+            sim.crash_at(call, CrashSide::Before);
+            let mut life = UserState::default();
             scenario.live(&sim.env(), &mut life).unwrap_err();
             // All but the record whose append was interrupted were acknowledged.
             life.synced = life.synced.max(life.entries.len().saturating_sub(1));
@@ -229,14 +229,14 @@ fn a_killed_process_loses_nothing_it_appended() {
 #[test]
 fn a_failing_call_loses_nothing_that_was_acknowledged() {
     for scenario in SCENARIOS {
-        let whole = scenario.sim(4);
-        scenario.live(&whole.env(), &mut Life::default()).unwrap();
+        let original = scenario.sim(4);
+        scenario.live(&original.env(), &mut UserState::default()).unwrap();
         let mut fired = 0;
-        for call in 1..=whole.calls() {
+        for call in 1..=original.calls() {
             for kind in [FaultKind::Eio, FaultKind::Enospc] {
                 let sim = scenario.sim(4);
                 sim.fail_at(call, Fault { kind, sticky: false });
-                let mut life = Life::default();
+                let mut life = UserState::default();
                 let end = scenario.live(&sim.env(), &mut life);
                 assert_eq!(end.is_err(), sim.faults_fired() > 0, "an error is never swallowed");
                 fired += sim.faults_fired();
@@ -252,39 +252,39 @@ fn a_failing_call_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn a_full_disk_is_met_when_the_segment_is_made() {
+fn full_disk_is_met_at_segment_creation() {
     let scenario = SCENARIOS[1];
     let sim = scenario.sim(5);
     sim.set_capacity(64 << 10);
-    let error = scenario.live(&sim.env(), &mut Life::default()).unwrap_err();
-    assert!(matches!(error, umbel_base::Error::Full { .. }), "{error}");
+    let error = scenario.live(&sim.env(), &mut UserState::default()).unwrap_err();
+    assert!(matches!(error, umbel_base::Error::DiskFull { .. }), "{error}");
     assert!(!sim.env().files.exists(Path::new(LOG)).unwrap());
     // With just enough room for the segment, nothing fails until the log is sealed.
     let sim = scenario.sim(5);
     sim.set_capacity(96 << 10);
-    scenario.live(&sim.env(), &mut Life::default()).unwrap();
+    scenario.live(&sim.env(), &mut UserState::default()).unwrap();
 }
 
 #[test]
 fn a_read_that_fails_is_not_the_end_of_the_log() {
     let scenario = SCENARIOS[0];
     let sim = scenario.sim(6);
-    scenario.live(&sim.env(), &mut Life::default()).unwrap();
+    scenario.live(&sim.env(), &mut UserState::default()).unwrap();
     let image = sim.kill_image();
     let path = Path::new(LOG);
-    assert_eq!(read_env(&image.env(), path, Expectation::Open).0.len(), LENGTHS.len());
+    assert_eq!(read_env(&image.env(), path, ExpectedEnd::Open).0.len(), LENGTHS.len());
     let calls = image.calls();
     for call in 1..=calls {
         let image = sim.kill_image();
         image.fail_at(call, Fault { kind: FaultKind::Eio, sticky: false });
-        let (_, end) = read_env(&image.env(), path, Expectation::Open);
+        let (_, end) = read_env(&image.env(), path, ExpectedEnd::Open);
         assert!(matches!(end, Err(umbel_base::Error::Io { .. })), "call {call} of {calls}");
     }
 }
 
 /// The tests above can fail: users with planted bugs are caught.
 #[test]
-fn canaries_are_caught() {
+fn planted_faults_are_detected() {
     for scenario in SCENARIOS {
         for pattern in ["sync *.log", "sync_dir"] {
             let (images, wrong) = crash_everywhere(scenario, Some(pattern));

@@ -1,4 +1,4 @@
-//! The worked example of `docs/formats/log.md` is what the code writes.
+//! The code writes the worked example of `docs/formats/log.md`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use umbel_log::{LogKind, LogOptions, LogWriter};
 
-use super::disk::{Disk, PATH};
+use super::memory_disk::{Disk, PATH};
 
 const PAGE: &str = include_str!("../../../../docs/formats/log.md");
 
@@ -30,7 +30,7 @@ fn dump(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_worked_example_is_real() {
+fn the_page_shows_the_bytes() {
     let disk = Arc::new(Disk::new(false));
     let options = LogOptions { kind: LogKind::WriteAhead, log_id: 7, salt: 0, segment_bytes: 0 };
     let mut writer = LogWriter::create(&disk.env(), Path::new(PATH), options).unwrap();

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
+    Access, DirectoryEntry, DirectoryLocation, Env, File, FileIdentity, FileSystem, Lock, Mapping,
+    Pin,
 };
-use umbel_log::{Expectation, LogKind, LogReader, Outcome};
+use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome};
 
 /// The log every test reads and writes, unless it says otherwise.
 pub const PATH: &str = "000007.log";
@@ -27,9 +28,9 @@ pub struct Disk {
     files: Mutex<BTreeMap<PathBuf, Arc<MemoryFile>>>,
     /// Whether files can be mapped.
     pub maps: bool,
-    /// How long a file may be made by preallocating.
-    pub room: Option<u64>,
-    /// How many writes succeed before one fails; negative for all of them.
+    /// Maximum length of a file by preallocation.
+    pub len_max: Option<u64>,
+    /// Number of writes that succeed before one fails; negative for all of them.
     pub writes_left: Arc<AtomicI64>,
     written_end: Arc<AtomicU64>,
 }
@@ -53,7 +54,7 @@ impl Disk {
         self.files.lock().unwrap().insert(PATH.into(), Arc::new(file));
     }
 
-    /// The end of what was written farthest behind.
+    /// Highest end of all writes.
     pub fn written_end(&self) -> u64 {
         self.written_end.load(Ordering::Relaxed)
     }
@@ -71,19 +72,23 @@ impl Disk {
             path: path.to_path_buf(),
             bytes: Arc::default(),
             maps: self.maps,
-            room: self.room,
+            len_max: self.len_max,
             writes_left: Arc::clone(&self.writes_left),
             written_end: Arc::clone(&self.written_end),
         }
     }
 }
 
-/// What reading `bytes` as the log of the tests gives: the records handed out, then the end.
-pub fn read(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Result<Outcome>) {
+/// Result of reading `bytes` as the log of the tests: the records, then the end.
+pub fn read(bytes: &[u8], expectation: ExpectedEnd) -> (Vec<Entry>, Result<ReadOutcome>) {
     read_env(&Disk::with_bytes(bytes).env(), Path::new(PATH), expectation)
 }
 
-pub fn read_env(env: &Env, path: &Path, expectation: Expectation) -> (Vec<Entry>, Result<Outcome>) {
+pub fn read_env(
+    env: &Env,
+    path: &Path,
+    expectation: ExpectedEnd,
+) -> (Vec<Entry>, Result<ReadOutcome>) {
     let mut records = Vec::new();
     let opened = LogReader::open(env, path, LogKind::WriteAhead, LOG_ID, expectation);
     let mut reader = match opened {
@@ -118,7 +123,7 @@ struct MemoryFile {
     path: PathBuf,
     bytes: Arc<Mutex<Vec<u8>>>,
     maps: bool,
-    room: Option<u64>,
+    len_max: Option<u64>,
     writes_left: Arc<AtomicI64>,
     written_end: Arc<AtomicU64>,
 }
@@ -168,7 +173,7 @@ impl File for MemoryFile {
         Ok(())
     }
     fn preallocate(&self, len: u64) -> Result<()> {
-        if self.room.is_some_and(|room| len > room) {
+        if self.len_max.is_some_and(|len_max| len > len_max) {
             let source = io::Error::from(io::ErrorKind::StorageFull);
             return Err(Error::io("preallocate", &self.path, source));
         }
@@ -246,11 +251,11 @@ impl FileSystem for Disk {
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_path_buf())
     }
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         Err(unused(path))
     }
-    fn place(&self) -> Result<DirectoryPlace> {
-        Ok(DirectoryPlace::Unchanged)
+    fn directory_location(&self) -> Result<DirectoryLocation> {
+        Ok(DirectoryLocation::Unchanged)
     }
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         Err(unused(path))

@@ -1,17 +1,17 @@
-//! The format a second time, written from `docs/formats/log.md` alone: slow, plain, and sharing
-//! nothing with the crate but the checksum function. The tests forge logs with it, and compare what
-//! the crate's reader says with what this one says.
+//! A second implementation of the format, written from `docs/formats/log.md` alone. It is slow and
+//! plain, and shares only the checksum function with the crate. The tests forge logs with it, and
+//! compare its results with those of the crate's reader.
 
 use umbel_base::checksum::checksum;
-use umbel_log::{Expectation, Sealed};
+use umbel_log::{ExpectedEnd, Seal};
 
-use super::disk::{Entry, LOG_ID};
+use super::memory_disk::{Entry, LOG_ID};
 
 pub const HEADER: usize = 64;
 pub const DATA: u8 = 1;
 pub const END: u8 = 2;
 
-/// How a log ends according to the model.
+/// End of a log according to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Fine { end: u64, sealed: bool, torn: bool },
@@ -54,7 +54,7 @@ pub fn record(
     bytes
 }
 
-/// A log that grows as records are put behind it.
+/// A log that grows by appended records.
 #[derive(Debug, Clone)]
 pub struct Forge {
     pub bytes: Vec<u8>,
@@ -83,12 +83,12 @@ impl Forge {
         self.bytes.extend(record);
     }
 
-    pub fn seal(&mut self, sequence: u64, durable: u64) -> Sealed {
+    pub fn seal(&mut self, sequence: u64, durable: u64) -> Seal {
         let mut payload = self.records.to_le_bytes().to_vec();
         payload.extend(self.running.to_le_bytes());
         let sum = self.running;
         self.put(sequence, durable, END, &payload);
-        Sealed { len: self.bytes.len() as u64, checksum: sum }
+        Seal { len: self.bytes.len() as u64, checksum: sum }
     }
 }
 
@@ -131,7 +131,7 @@ fn seen(bytes: &[u8], offset: usize) -> Option<Seen> {
     })
 }
 
-/// Whether a valid record with at least this durable mark stands at or behind `start`.
+/// Whether a valid record with at least this durable mark is at or after `start`.
 fn later(bytes: &[u8], start: usize, durable_min: usize) -> bool {
     (start..bytes.len()).step_by(8).any(|offset| {
         seen(bytes, offset).is_some_and(|it| it.durable >= durable_min && it.durable <= offset)
@@ -139,11 +139,11 @@ fn later(bytes: &[u8], start: usize, durable_min: usize) -> bool {
 }
 
 /// Reads a whole log the plain way.
-pub fn read(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Verdict) {
+pub fn read(bytes: &[u8], expectation: ExpectedEnd) -> (Vec<Entry>, Verdict) {
     let mut records = Vec::new();
     let sealed = match expectation {
-        Expectation::Open => None,
-        Expectation::Sealed(sealed) => Some(sealed),
+        ExpectedEnd::Open => None,
+        ExpectedEnd::Sealed(sealed) => Some(sealed),
     };
     let bytes = match sealed {
         Some(sealed) if (bytes.len() as u64) < sealed.len => return (records, Verdict::Corruption),
@@ -181,7 +181,7 @@ pub fn read(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Verdict) {
             let stated = it.payload.len() == 16
                 && number(&it.payload, 0, 8) == records.len() as u64
                 && number(&it.payload, 8, 8) == running;
-            let here = Sealed { len: it.end as u64, checksum: running };
+            let here = Seal { len: it.end as u64, checksum: running };
             if !stated || sealed.is_some_and(|sealed| sealed != here) || later(bytes, it.end, 0) {
                 return (records, Verdict::Corruption);
             }

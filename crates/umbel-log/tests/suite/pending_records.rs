@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use umbel_base::Error;
 use umbel_env::Access;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogWriter};
+use umbel_log::{ExpectedEnd, HEADER_BYTES, LogKind, LogOptions, LogWriter};
 use umbel_sim::{Fault, FaultKind, Sim};
 
-use super::disk::{Disk, LOG_ID, PATH, read_env};
+use super::memory_disk::{Disk, LOG_ID, PATH, read_env};
 
 const SEGMENT_BYTES: u64 = 3 << 20;
 
@@ -18,11 +18,11 @@ fn options(segment_bytes: u64) -> LogOptions {
 }
 
 fn held(disk: &Arc<Disk>) -> LogWriter {
-    LogWriter::create_held(&disk.env(), Path::new(PATH), options(SEGMENT_BYTES)).unwrap()
+    LogWriter::create_deferred(&disk.env(), Path::new(PATH), options(SEGMENT_BYTES)).unwrap()
 }
 
 fn records(disk: &Arc<Disk>) -> usize {
-    let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+    let (records, outcome) = read_env(&disk.env(), Path::new(PATH), ExpectedEnd::Open);
     outcome.unwrap();
     records.len()
 }
@@ -35,9 +35,9 @@ fn records_reach_the_file_when_they_are_synced_or_written_out() {
     assert_eq!((progress.written(), progress.durable()), (HEADER_BYTES, 0));
     let first = writer.append(1, &[b"first"]).unwrap().end;
     assert_eq!((progress.end(), progress.written(), records(&disk)), (first, HEADER_BYTES, 0));
-    progress.write_out().unwrap();
+    progress.write_pending().unwrap();
     assert_eq!((progress.written(), progress.durable(), records(&disk)), (first, 0, 1));
-    progress.write_out().unwrap();
+    progress.write_pending().unwrap();
     let long = vec![7; 100_000];
     writer.append(2, &[&long]).unwrap();
     let third = writer.append(3, &[b"third"]).unwrap().end;
@@ -59,7 +59,7 @@ fn records_reach_the_file_when_they_are_synced_or_written_out() {
 }
 
 #[test]
-fn a_failed_write_is_final_and_nothing_is_called_durable() {
+fn failed_write_is_final_and_acknowledges_nothing() {
     let disk = Arc::new(Disk::new(true));
     let mut writer = held(&disk);
     let progress = Arc::clone(writer.progress());
@@ -69,23 +69,23 @@ fn a_failed_write_is_final_and_nothing_is_called_durable() {
     disk.writes_left.store(0, Ordering::Relaxed);
     assert!(matches!(progress.sync(), Err(Error::Io { .. })));
     disk.writes_left.store(-1, Ordering::Relaxed);
-    // What of it reached the file is not known, so nothing is written behind it.
+    // It is unknown how much of it reached the file, so nothing is written after it.
     writer.append(3, &[b"third"]).unwrap();
     for _ in 0..2 {
-        assert!(matches!(progress.write_out(), Err(Error::ReadOnly(_))));
+        assert!(matches!(progress.write_pending(), Err(Error::ReadOnly(_))));
         assert!(matches!(progress.sync(), Err(Error::ReadOnly(_))));
     }
     assert_eq!((progress.written(), progress.durable(), records(&disk)), (first, first, 1));
 }
 
-/// The system tells of a write-back that failed once; the next sync succeeds without these bytes.
+/// The system reports a failed write-back once; the next sync succeeds without these bytes.
 #[test]
 fn a_failed_sync_is_final() {
     for holds in [false, true] {
         let sim = Sim::new(1);
         let (env, path) = (sim.env(), Path::new("/7.log"));
         let mut writer = match holds {
-            true => LogWriter::create_held(&env, path, options(SEGMENT_BYTES)).unwrap(),
+            true => LogWriter::create_deferred(&env, path, options(SEGMENT_BYTES)).unwrap(),
             false => LogWriter::create(&env, path, options(SEGMENT_BYTES)).unwrap(),
         };
         let progress = Arc::clone(writer.progress());
@@ -101,13 +101,13 @@ fn a_failed_sync_is_final() {
 }
 
 #[test]
-fn a_segment_is_filled_ahead_where_it_may_be_written_over() {
+fn preallocated_segment_is_zero_filled_ahead() {
     for (maps, has_filler) in [(true, false), (true, true), (false, false)] {
         let disk = Arc::new(Disk::new(maps));
         let mut writer = held(&disk);
         let progress = Arc::clone(writer.progress());
         let (mut end, mut count) = (0, 0);
-        let mut behind = Vec::new();
+        let mut distances = Vec::new();
         while writer.fits(60_000) {
             end = writer.append(1, &[&[7; 60_000]]).unwrap().end;
             if has_filler {
@@ -115,19 +115,21 @@ fn a_segment_is_filled_ahead_where_it_may_be_written_over() {
                 assert!(!progress.wants_fill());
             }
             progress.sync().unwrap();
-            behind.push(disk.written_end() - end);
+            distances.push(disk.written_end() - end);
             count += 1;
         }
         writer.seal().unwrap();
         progress.sync().unwrap();
         assert!(end > SEGMENT_BYTES - 70_000 && disk.bytes().len() as u64 == SEGMENT_BYTES);
         assert_eq!(records(&disk), count);
-        behind.truncate(count - 10);
-        let least = *behind.iter().min().unwrap();
+        distances.truncate(count - 10);
+        let least = *distances.iter().min().unwrap();
         match (maps, has_filler) {
-            (true, true) => assert!(least >= 400_000, "{behind:?}"),
-            (true, false) => assert!(behind.iter().any(|behind| *behind > 400_000), "{behind:?}"),
-            _ => assert!(behind.iter().all(|behind| *behind < 4096), "{behind:?}"),
+            (true, true) => assert!(least >= 400_000, "{distances:?}"),
+            (true, false) => {
+                assert!(distances.iter().any(|distance| *distance > 400_000), "{distances:?}");
+            }
+            _ => assert!(distances.iter().all(|distance| *distance < 4096), "{distances:?}"),
         }
     }
 }
@@ -135,12 +137,12 @@ fn a_segment_is_filled_ahead_where_it_may_be_written_over() {
 /// Past the page cache, through it where the file system refuses, and through it from some write
 /// on: the same file.
 #[test]
-fn records_are_the_same_however_they_are_written() {
+fn every_write_mode_gives_the_same_records() {
     let mut files = Vec::new();
     for refused_from in [0, 5, usize::MAX] {
         let sim = Sim::new(1);
         let (env, path) = (sim.env(), Path::new("/7.log"));
-        let mut writer = LogWriter::create_held(&env, path, options(SEGMENT_BYTES)).unwrap();
+        let mut writer = LogWriter::create_deferred(&env, path, options(SEGMENT_BYTES)).unwrap();
         let progress = Arc::clone(writer.progress());
         let mut ends = vec![HEADER_BYTES];
         for (index, len) in
@@ -151,7 +153,7 @@ fn records_are_the_same_however_they_are_written() {
             }
             ends.push(writer.append(index as u64, &[&vec![index as u8 + 1; *len]]).unwrap().end);
             progress.sync().unwrap();
-            // What was written last need not be read from the file.
+            // The newest records need not be read from the file.
             let mut read = vec![0; (ends[index + 1] - ends[index]) as usize];
             let is_recent = progress.read_recent(&mut read, ends[index]);
             assert_eq!(is_recent, index < refused_from && *len < 1 << 20);
@@ -162,14 +164,14 @@ fn records_are_the_same_however_they_are_written() {
             }
         }
         let mut far = [0; 8];
-        assert!(!progress.read_recent(&mut far, progress.written() - 4), "behind the end");
+        assert!(!progress.read_recent(&mut far, progress.written() - 4), "after the end");
         let is_recent = progress.read_recent(&mut far, HEADER_BYTES);
         assert_eq!(is_recent, refused_from == 5, "too old, but where nothing came later");
         writer.seal().unwrap();
         progress.sync().unwrap();
         let mut bytes = vec![0; SEGMENT_BYTES as usize];
         env.files.open(path, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
-        let (found, outcome) = read_env(&env, path, Expectation::Open);
+        let (found, outcome) = read_env(&env, path, ExpectedEnd::Open);
         assert!(outcome.unwrap().sealed && found.len() == 10);
         files.push(bytes);
     }
@@ -177,7 +179,7 @@ fn records_are_the_same_however_they_are_written() {
 }
 
 #[test]
-fn whoever_syncs_beside_the_one_who_appends_covers_whole_records() {
+fn sync_beside_an_appender_covers_whole_records() {
     let disk = Arc::new(Disk::new(true));
     let mut writer = held(&disk);
     let progress = Arc::clone(writer.progress());
@@ -198,9 +200,9 @@ fn whoever_syncs_beside_the_one_who_appends_covers_whole_records() {
 }
 
 #[test]
-fn a_log_that_holds_needs_a_segment() {
+fn buffering_needs_a_preallocated_segment() {
     let disk = Arc::new(Disk::new(true));
-    let refused = LogWriter::create_held(&disk.env(), Path::new(PATH), options(0)).unwrap_err();
+    let refused = LogWriter::create_deferred(&disk.env(), Path::new(PATH), options(0)).unwrap_err();
     assert!(refused.to_string().contains("length of a segment"), "{refused}");
     assert!(!disk.env().files.exists(Path::new(PATH)).unwrap());
 }

@@ -1,16 +1,16 @@
-//! A log in the file of an earlier one: what is left of that is never taken for its own.
+//! A log in the file of an earlier one: the old records are never taken for its own.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use umbel_env::Access;
 use umbel_log::{
-    Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Outcome, record_bytes,
-    relabel,
+    ExpectedEnd, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, ReadOutcome,
+    record_bytes, write_recycled_header,
 };
 
-use super::disk::{Disk, Entry, LOG_ID, PATH};
-use super::model;
+use super::memory_disk::{Disk, Entry, LOG_ID, PATH};
+use super::model_format;
 
 const NEXT: &str = "000008.log";
 const SALT: u64 = 0x1234_5678_9abc_def0;
@@ -31,13 +31,13 @@ fn reused(disk: &Arc<Disk>, payload: &[u8], next: LogOptions) -> LogWriter {
     }
     writer.seal().unwrap();
     let file = env.files.open(Path::new(PATH), Access::ReadWrite).unwrap();
-    relabel(&*file, next).unwrap();
+    write_recycled_header(&*file, next).unwrap();
     env.files.rename(Path::new(PATH), Path::new(NEXT)).unwrap();
     LogWriter::reuse(&env, Path::new(NEXT), next).unwrap()
 }
 
-fn read(disk: &Arc<Disk>, next: LogOptions, salt: Option<u64>) -> (Vec<Entry>, Outcome) {
-    let (kind, id, open) = (LogKind::WriteAhead, next.log_id, Expectation::Open);
+fn read(disk: &Arc<Disk>, next: LogOptions, salt: Option<u64>) -> (Vec<Entry>, ReadOutcome) {
+    let (kind, id, open) = (LogKind::WriteAhead, next.log_id, ExpectedEnd::Open);
     let env = disk.env();
     let opened = LogReader::open_bound(&env, Path::new(NEXT), kind, id, salt, open);
     let mut reader = opened.unwrap();
@@ -49,7 +49,7 @@ fn read(disk: &Arc<Disk>, next: LogOptions, salt: Option<u64>) -> (Vec<Entry>, O
 }
 
 #[test]
-fn what_an_earlier_log_left_is_a_torn_tail() {
+fn records_of_an_earlier_log_are_a_torn_tail() {
     for (salt, payload) in [(0, &[7; 100][..]), (SALT, b""), (SALT, &[0; 5000])] {
         let disk = Arc::new(Disk::new(true));
         let next = options(LOG_ID + 1, salt);
@@ -74,15 +74,15 @@ fn what_an_earlier_log_left_is_a_torn_tail() {
     }
 }
 
-/// Who can choose payloads and guess the next id and the place puts the image of a record of the
-/// next log where that log is going to end.
+/// An attacker that chooses payloads, and guesses the next id and the place, writes the image of a
+/// record of the next log where that log is going to end.
 #[test]
-fn a_record_forged_in_an_earlier_payload_is_not_one_of_the_next_log() {
+fn forged_record_in_an_old_payload_is_refused() {
     let (first, next_id) = (record_bytes(8), LOG_ID + 1);
     let offset = HEADER_BYTES + first;
     // Behind the header of the record that carries it.
     let before = (first - 32) as usize;
-    let forged = model::record(next_id, offset, 99, 0, model::DATA, b"forged!!");
+    let forged = model_format::record(next_id, offset, 99, 0, model_format::DATA, b"forged!!");
     let payload = [&vec![0; before][..], &forged].concat();
     for (salt, taken) in [(0, true), (SALT, false)] {
         let disk = Arc::new(Disk::new(true));
@@ -95,12 +95,12 @@ fn a_record_forged_in_an_earlier_payload_is_not_one_of_the_next_log() {
     }
 }
 
-/// Payloads full of headers that fit the next log made its search for durable records give up, so
-/// that a store whose process was killed did not open.
+/// Story: payloads full of headers that fit the next log stopped its search for durable records.
+/// A store whose process was killed did not open.
 #[test]
-fn payloads_full_of_baits_for_the_next_log_are_not_searched() {
+fn baits_for_the_next_log_are_not_searched() {
     let next_id = LOG_ID + 1;
-    let mut bait = model::record(next_id, 0, 99, 112 / 8, model::DATA, b"");
+    let mut bait = model_format::record(next_id, 0, 99, 112 / 8, model_format::DATA, b"");
     bait[8..12].copy_from_slice(&2000u32.to_le_bytes());
     let payload = bait.repeat(480);
     for (salt, gives_up) in [(0, true), (SALT, false)] {
@@ -108,7 +108,7 @@ fn payloads_full_of_baits_for_the_next_log_are_not_searched() {
         let next = options(next_id, salt);
         let mut writer = reused(&disk, &payload, next);
         writer.append(50, &[b"eight by"]).unwrap();
-        let (kind, open) = (LogKind::WriteAhead, Expectation::Open);
+        let (kind, open) = (LogKind::WriteAhead, ExpectedEnd::Open);
         let env = disk.env();
         let opened = LogReader::open_bound(&env, Path::new(NEXT), kind, next_id, Some(salt), open);
         let mut reader = opened.unwrap();
@@ -118,14 +118,14 @@ fn payloads_full_of_baits_for_the_next_log_are_not_searched() {
 }
 
 #[test]
-fn a_log_with_another_salt_is_in_the_wrong_place() {
+fn log_with_another_salt_is_misplaced() {
     let disk = Arc::new(Disk::new(true));
     let next = options(LOG_ID + 1, SALT);
     let mut writer = reused(&disk, &[1; 40], next);
     writer.append(50, &[b"fifty"]).unwrap();
-    assert_eq!(read(&disk, next, None).0.len(), 1, "who does not know the salt believes it");
+    assert_eq!(read(&disk, next, None).0.len(), 1, "without the salt it is accepted");
     for salt in [0, SALT + 1] {
-        let (kind, open) = (LogKind::WriteAhead, Expectation::Open);
+        let (kind, open) = (LogKind::WriteAhead, ExpectedEnd::Open);
         let env = disk.env();
         let opened = LogReader::open_bound(&env, NEXT.as_ref(), kind, LOG_ID + 1, Some(salt), open);
         assert!(opened.unwrap_err().to_string().contains("wrong place"));
@@ -134,7 +134,7 @@ fn a_log_with_another_salt_is_in_the_wrong_place() {
 
 /// A damaged header of a salted log must not look like a log that was torn when it was made.
 #[test]
-fn damage_to_any_byte_of_the_header_is_seen_by_who_knows_the_salt() {
+fn known_salt_detects_damage_to_any_header_byte() {
     let disk = Arc::new(Disk::new(true));
     let next = options(LOG_ID + 1, SALT);
     let mut writer = reused(&disk, &[1; 40], next);
@@ -145,7 +145,7 @@ fn damage_to_any_byte_of_the_header_is_seen_by_who_knows_the_salt() {
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
-        let (kind, open) = (LogKind::WriteAhead, Expectation::Open);
+        let (kind, open) = (LogKind::WriteAhead, ExpectedEnd::Open);
         let env = disk.env();
         let read = LogReader::open_bound(&env, NEXT.as_ref(), kind, LOG_ID + 1, Some(SALT), open);
         assert!(read.is_err(), "byte {at}");

@@ -1,9 +1,9 @@
-//! What a power cut leaves of a mapped segment: any subset of the sectors that were not synced.
+//! A power cut leaves any subset of the unsynced sectors of a mapped segment.
 
-use umbel_log::Expectation;
+use umbel_log::ExpectedEnd;
 
-use super::disk::{Entry, LOG_ID, read};
-use super::model::Forge;
+use super::memory_disk::{Entry, LOG_ID, read};
+use super::model_format::Forge;
 
 const SECTOR: usize = 512;
 const SEGMENT: usize = 16 * SECTOR;
@@ -18,7 +18,7 @@ struct Segment {
     entries: Vec<Entry>,
 }
 
-/// `old` is what the segment held before.
+/// `old` is the previous content of the segment.
 fn segment(old: &[u8]) -> Segment {
     let over = |forge: &Forge| [&forge.bytes[..], &old[forge.bytes.len()..]].concat();
     let mut forge = Forge::new(LOG_ID);
@@ -37,7 +37,7 @@ fn segment(old: &[u8]) -> Segment {
         add(&mut forge, first_sync);
     }
     let (synced, synced_len) = (over(&forge), forge.bytes.len());
-    // Half of what follows was written while the second sync ran, and does not carry its mark.
+    // Half of the following records were written during the second sync, and do not carry its mark.
     for mark in [first_sync, first_sync, synced_len, synced_len, synced_len, synced_len] {
         add(&mut forge, mark);
     }
@@ -46,8 +46,8 @@ fn segment(old: &[u8]) -> Segment {
     Segment { synced, last, synced_len, synced_records: 6, entries }
 }
 
-/// Zeros, bytes of no meaning, the records of another log at the same offsets, and those of a log
-/// that only the high half of its id tells from this one.
+/// Zeros, random bytes, records of another log at the same offsets, and records of a log
+/// whose id differs only in its high half.
 fn old_contents() -> Vec<Vec<u8>> {
     let other = |log_id| {
         let mut forge = Forge::new(log_id);
@@ -64,7 +64,7 @@ fn old_contents() -> Vec<Vec<u8>> {
 }
 
 fn check(segment: &Segment, image: &[u8]) -> usize {
-    let (records, end) = read(image, Expectation::Open);
+    let (records, end) = read(image, ExpectedEnd::Open);
     end.expect("a power cut is not corruption");
     assert!(records.len() >= segment.synced_records, "synced records are there");
     assert!(segment.entries.starts_with(&records), "a prefix of what was written");
@@ -115,7 +115,7 @@ fn a_tear_at_any_aligned_offset_leaves_a_prefix() {
 #[test]
 fn a_process_that_dies_inside_a_copy_leaves_no_half_record() {
     let segment = segment(&vec![0; SEGMENT]);
-    let mut whole = 0;
+    let mut intact = 0;
     for at in 64..SEGMENT {
         let image = [&segment.last[..at], &segment.synced[at.max(segment.synced_len)..]].concat();
         let mut image = image;
@@ -123,13 +123,13 @@ fn a_process_that_dies_inside_a_copy_leaves_no_half_record() {
         if at < segment.synced_len {
             image[at..].fill(0);
         }
-        let (records, end) = read(&image, Expectation::Open);
+        let (records, end) = read(&image, ExpectedEnd::Open);
         end.unwrap();
         assert!(segment.entries.starts_with(&records));
-        assert!(records.len() >= whole, "more bytes never give fewer records");
-        whole = records.len();
+        assert!(records.len() >= intact, "more bytes never give fewer records");
+        intact = records.len();
     }
-    assert_eq!(whole, segment.entries.len());
+    assert_eq!(intact, segment.entries.len());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_segment_used_again_never_gives_old_records() {
             }
             let len = forge.bytes.len();
             let image = [&forge.bytes[..], &old[len..]].concat();
-            let (found, end) = read(&image, Expectation::Open);
+            let (found, end) = read(&image, ExpectedEnd::Open);
             assert_eq!(found.len(), records as usize);
             assert_eq!(end.unwrap().end, len as u64);
         }

@@ -1,25 +1,25 @@
 //! A node of the tree, and how readers read it while the writer may be changing it.
 //!
-//! A node holds up to [`WIDTH`] entries in internal order, as pointers into the arena, and beside
-//! each the **head** of its key: the eight bytes behind the node's prefix, big-endian, so that
+//! A node holds up to [`WIDTH`] entries in internal order, as pointers into the arena. Beside
+//! each is the **head** of its key: the eight bytes after the node's prefix, big-endian, so that
 //! heads compare as keys do. An inner node has one child more than it has entries; entry `i` is the
 //! first entry of the subtree under child `i + 1`. Every node covers the entries from its low fence
-//! (included) to its high fence (not included); fences are entries themselves. Entries are never
-//! removed, hence the entry behind a leaf's last one **is** its high fence.
+//! (included) to its high fence (not included). Fences are entries themselves. Entries are never
+//! removed, so the entry after a leaf's last one **is** its high fence.
 //!
-//! Heads leave out what all keys of a node share, see [`Prefix`]: what both fences share costs
-//! nothing, some more bytes are compared to a copy in the node.
+//! Heads omit the common bytes of all keys of a node, see [`NodePrefix`]: the common prefix of both
+//! fences costs nothing, and some more bytes are compared to a copy in the node.
 //!
 //! Protocol. One writer at a time; every field that can change is an atomic.
 //! - The writer makes `version` odd, then a release fence, then its stores, then makes `version`
-//!   even again with a release store ([`change::Change`]).
-//! - A reader loads an even `version` with acquire, then what it needs, then an acquire fence, then
-//!   `version` again. If it is the same, all it read belongs together: had one load seen a store
+//!   even again with a release store ([`node_writer::NodeWriteGuard`]).
+//! - A reader loads an even `version` with acquire, then the data, then an acquire fence, then
+//!   `version` again. If it is the same, all data is consistent. Had one load seen a store
 //!   of a later change, the fences would make that change's odd version visible to the last load.
-//!   If not, what was read is thrown away. So a torn read is a retry and never undefined behaviour.
+//!   If not, the data is discarded. So a torn read is a retry and never undefined behaviour.
 //! - Pointers are stored with release and loaded with acquire, because readers follow them before
-//!   they have validated. Whatever pointer a torn read finds, it was stored whole, and what it
-//!   points to was written before and lives as long as the tree.
+//!   they have validated. A torn read still finds pointers that were stored whole. Their
+//!   targets were written before and live as long as the tree.
 //! - From parent to child: the child's version is read first, then the parent is validated. A
 //!   split first enters the right half in the parent, then cuts the left one; in between both
 //!   ways lead to the same entries. A reader that sees the child without its right half therefore
@@ -28,10 +28,10 @@
 //! INVARIANT: whatever is stored in a node (entries, fences, children) lives in arenas that are
 //! dropped only together with the node itself.
 
-mod change;
+mod node_writer;
 
-use crate::arena::Arena;
-use crate::entry::{Entry, Header, Target, prefetch};
+use crate::bump_arena::BumpArena;
+use crate::entry::{Entry, EntryHeader, SeekKey, prefetch};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, WIDTH, fence, pause};
 use std::alloc::Layout;
 use std::array;
@@ -47,19 +47,19 @@ pub(crate) struct Node {
     /// Odd while the writer changes the node; never the same twice.
     version: AtomicU64,
     /// A packed [`Shape`].
-    shape: AtomicU64,
+    layout: AtomicU64,
     /// The entry before which no entry of this node stands; never changes. None: leftmost.
-    low: Option<NonNull<Header>>,
+    low: Option<NonNull<EntryHeader>>,
     /// The entry before which all entries of this node stand. Null: rightmost.
-    high: AtomicPtr<Header>,
+    high: AtomicPtr<EntryHeader>,
     /// Never changes. None: a leaf.
     children: Option<NonNull<Children>>,
     /// The bridged bytes of the prefix, the upper half first.
     bridge: [AtomicU64; 2],
-    /// How many nodes lie below on the way to an entry; zero for a leaf. Never changes.
+    /// Number of nodes that lie below on the way to an entry; zero for a leaf. Never changes.
     level: u64,
     heads: [AtomicU64; WIDTH],
-    entries: [AtomicPtr<Header>; WIDTH],
+    entries: [AtomicPtr<EntryHeader>; WIDTH],
 }
 
 // SAFETY: what changes is atomic; the pointers lead to nodes, for which the same holds, and to
@@ -68,17 +68,17 @@ unsafe impl Send for Node {}
 // SAFETY: as above.
 unsafe impl Sync for Node {}
 
-/// What is known of the keys in a node without looking at each, and hence what its heads are.
+/// Common prefix of the keys in a node, from which its heads follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Prefix {
-    /// Bytes that all keys in the node share, and behind which heads begin.
+struct NodePrefix {
+    /// Bytes that all keys in the node share, and after which heads begin.
     len: usize,
-    /// How many of these bytes stand in the node to be compared with a key that is looked for.
+    /// Number of these bytes that the node stores, to be compared with a searched key.
     bridged: usize,
     kind: PrefixKind,
 }
 
-/// Who guarantees the prefix.
+/// Guarantor of the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrefixKind {
     /// Both fences have it up to the bridged bytes, and so does every key that is looked for in
@@ -91,36 +91,36 @@ enum PrefixKind {
     OneKey = 2,
 }
 
-/// Most bytes between what the fences share and where heads begin that are kept in the node.
+/// Maximum number of bytes kept in the node between the common prefix of the fences and the heads.
 const BRIDGE_BYTES: usize = 16;
 
-/// So many entries with equal heads are fetched before they are compared.
+/// This number of entries with equal heads are fetched before they are compared.
 const FETCHED_MAX: usize = 16;
 
 /// Number of entries and prefix of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct NodeLayout {
     count: usize,
-    prefix: Prefix,
+    prefix: NodePrefix,
 }
 
-impl Shape {
-    const EMPTY: Shape = Shape { count: 0, prefix: Prefix::NONE };
+impl NodeLayout {
+    const EMPTY: NodeLayout = NodeLayout { count: 0, prefix: NodePrefix::NONE };
 
     fn pack(self) -> u64 {
-        let Prefix { len, bridged, kind } = self.prefix;
+        let NodePrefix { len, bridged, kind } = self.prefix;
         (len as u64) << 32 | (bridged as u64) << 24 | (kind as u64) << 16 | self.count as u64
     }
 
     #[inline]
-    fn unpack(packed: u64) -> Shape {
+    fn unpack(packed: u64) -> NodeLayout {
         let kind = match packed >> 16 & 3 {
             0 => PrefixKind::Fences,
             1 => PrefixKind::Entries,
             _ => PrefixKind::OneKey,
         };
         let (len, bridged) = ((packed >> 32) as usize, (packed >> 24 & 0xff) as usize);
-        Shape { count: (packed & 0xffff) as usize, prefix: Prefix { len, bridged, kind } }
+        NodeLayout { count: (packed & 0xffff) as usize, prefix: NodePrefix { len, bridged, kind } }
     }
 }
 
@@ -135,12 +135,12 @@ fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     padded
 }
 
-impl Prefix {
-    const NONE: Prefix = Prefix { len: 0, bridged: 0, kind: PrefixKind::Fences };
+impl NodePrefix {
+    const NONE: NodePrefix = NodePrefix { len: 0, bridged: 0, kind: PrefixKind::Fences };
 
     /// The head of a position whose key has this prefix.
     #[inline]
-    fn head(self, target: Target<'_>) -> u64 {
+    fn head(self, target: SeekKey<'_>) -> u64 {
         if self.kind == PrefixKind::OneKey {
             return !target.sequence;
         }
@@ -156,8 +156,8 @@ impl Prefix {
         all & u128::MAX.checked_shl(8 * below).unwrap_or(0)
     }
 
-    /// Where `key` stands to the entries, whose bridged bytes are `bridge`: `Equal` if it has the
-    /// prefix too.
+    /// Order of `key` relative to the entries, whose bridged bytes are `bridge`: `Equal` if it has
+    /// the prefix too.
     #[inline]
     fn cmp_bridge(self, key: &[u8], bridge: u128) -> cmp::Ordering {
         // A key that ends inside the bridge was filled up with zeros, and is less all the same.
@@ -165,8 +165,8 @@ impl Prefix {
         self.bridge(key).cmp(&bridge).then(at_end)
     }
 
-    /// Where `key` stands to the entries, of which `sample` is one; `Equal` if it has the prefix
-    /// too. `None` where `sample` is too short, which only a torn read can see.
+    /// Order of `key` relative to the entries, of which `sample` is one; `Equal` if it has the
+    /// prefix too. `None` where `sample` is too short, which only a torn read can see.
     #[inline]
     fn cmp_sample(self, key: &[u8], sample: &[u8]) -> Option<cmp::Ordering> {
         let prefix = sample.get(..self.len)?;
@@ -179,7 +179,7 @@ impl Prefix {
     }
 }
 
-/// Which entries [`Reading::rank`] counts.
+/// Entries that [`NodeReader::rank`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// Those before the target.
@@ -188,33 +188,33 @@ pub(crate) enum Bound {
     UpTo,
 }
 
-/// A look at a node in one version. What its methods return means something only if
-/// [`Reading::is_valid`] says so afterwards.
+/// A view of a node in one version. Results of its methods are valid only if
+/// [`NodeReader::is_valid`] says so afterwards.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct NodeReader<'a> {
     node: &'a Node,
     version: u64,
-    shape: Shape,
+    shape: NodeLayout,
 }
 
 impl Node {
     /// Puts an empty node into the arena.
     pub(crate) fn allocate(
-        arena: &mut Arena,
+        arena: &mut BumpArena,
         low: Option<Entry<'_>>,
         high: Option<Entry<'_>>,
         level: u64,
     ) -> NonNull<Node> {
         let children = (level > 0).then(|| {
             let piece = arena.allocate(Layout::new::<Children>()).cast::<Children>();
-            // SAFETY: the piece is ours and has the layout of what is written.
+            // SAFETY: the piece is ours and has the layout of the written type.
             unsafe { piece.write(array::from_fn(|_| AtomicPtr::new(null_mut()))) };
             piece
         });
         let piece = arena.allocate(Layout::new::<Node>()).cast::<Node>();
         let node = Node {
             version: AtomicU64::new(0),
-            shape: AtomicU64::new(Shape::EMPTY.pack()),
+            layout: AtomicU64::new(NodeLayout::EMPTY.pack()),
             low: low.map(Entry::as_raw),
             high: AtomicPtr::new(high.map_or(null_mut(), |high| high.as_raw().as_ptr())),
             children,
@@ -223,14 +223,14 @@ impl Node {
             heads: array::from_fn(|_| AtomicU64::new(0)),
             entries: array::from_fn(|_| AtomicPtr::new(null_mut())),
         };
-        // SAFETY: the piece is ours and has the layout of what is written.
+        // SAFETY: the piece is ours and has the layout of the written type.
         unsafe { piece.write(node) };
         piece
     }
 
-    /// Asks the processor to fetch what a search of this child will look at, all at once: the
-    /// header and every line of heads; of a leaf, which is seldom in the cache, also where the
-    /// entries are.
+    /// Prefetches the memory that a search of this child reads, all at once: the
+    /// header and every line of heads. For a leaf, which is seldom cached, also the slots of
+    /// the entries.
     #[inline]
     pub(crate) fn prefetch_child(&self, child: &Node) {
         let heads = 1 + WIDTH / 8;
@@ -246,13 +246,13 @@ impl Node {
 
     /// Begins to read, once the writer is not changing this node.
     #[inline]
-    pub(crate) fn read(&self) -> Reading<'_> {
+    pub(crate) fn read(&self) -> NodeReader<'_> {
         let mut tries = 0;
         loop {
             let version = self.version.load(Ordering::Acquire);
             if version & 1 == 0 {
-                let shape = Shape::unpack(self.shape.load(Ordering::Relaxed));
-                return Reading { node: self, version, shape };
+                let shape = NodeLayout::unpack(self.layout.load(Ordering::Relaxed));
+                return NodeReader { node: self, version, shape };
             }
             pause(tries);
             tries = tries.saturating_add(1);
@@ -268,14 +268,14 @@ impl Node {
 
 /// The entry behind a pointer out of a node.
 #[inline]
-fn entry_in<'a>(slot: &'a AtomicPtr<Header>) -> Option<Entry<'a>> {
+fn entry_in<'a>(slot: &'a AtomicPtr<EntryHeader>) -> Option<Entry<'a>> {
     let header = NonNull::new(slot.load(Ordering::Acquire))?;
     // SAFETY: a pointer that is not null was stored with release after its entry was written, and
     // the entry lives as long as the node whose slot this is.
     Some(unsafe { Entry::from_raw(header) })
 }
 
-impl<'a> Reading<'a> {
+impl<'a> NodeReader<'a> {
     /// Whether the node is still as it was when this reading began, so that all that was read
     /// since then belongs together.
     #[inline]
@@ -296,13 +296,13 @@ impl<'a> Reading<'a> {
         self.node.prefetch_child(child);
     }
 
-    /// How many entries the node has.
+    /// Number of entries the node has.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.shape.count
     }
 
-    /// The entry at `index`; none behind the last, or where the read is torn.
+    /// The entry at `index`; none after the last, or where the read is torn.
     #[inline]
     pub(crate) fn entry(&self, index: usize) -> Option<Entry<'a>> {
         if index >= self.shape.count {
@@ -311,7 +311,7 @@ impl<'a> Reading<'a> {
         entry_in(&self.node.entries[index % WIDTH])
     }
 
-    /// The entry at `index`, or, behind the last, the high fence: the entry that follows.
+    /// The entry at `index`, or, after the last, the high fence: the entry that follows.
     #[inline]
     pub(crate) fn entry_or_high(&self, index: usize) -> Option<Entry<'a>> {
         if index < self.shape.count { self.entry(index) } else { entry_in(&self.node.high) }
@@ -326,12 +326,12 @@ impl<'a> Reading<'a> {
         unsafe { child.as_ref() }
     }
 
-    /// How many entries stand before `target` (or at it). `None` only where the read is torn.
+    /// Number of entries that stand before `target` (or at it). `None` only where the read is torn.
     ///
     /// REQUIRES: the target lies between the fences, ends included.
     #[inline]
-    pub(crate) fn rank(&self, target: Target<'_>, bound: Bound) -> Option<usize> {
-        let Shape { count, prefix } = self.shape;
+    pub(crate) fn rank(&self, target: SeekKey<'_>, bound: Bound) -> Option<usize> {
+        let NodeLayout { count, prefix } = self.shape;
         match self.cmp_prefix(target.key)? {
             cmp::Ordering::Less => return Some(0),
             cmp::Ordering::Greater => return Some(count),
@@ -354,7 +354,7 @@ impl<'a> Reading<'a> {
                 (low..high).filter_map(|at| self.entry(at)).for_each(|e| e.prefetch_at(prefix.len));
             }
             let middle = low + (high - low) / 2;
-            match self.entry(middle)?.cmp_behind(prefix.len, target) {
+            match self.entry(middle)?.cmp_suffix(prefix.len, target) {
                 cmp::Ordering::Less => low = middle + 1,
                 cmp::Ordering::Equal if bound == Bound::UpTo => low = middle + 1,
                 _ => high = middle,
@@ -363,8 +363,8 @@ impl<'a> Reading<'a> {
         Some(low)
     }
 
-    /// Where `key` stands to all entries by the node's prefix: `Equal` if it has it too. `None`
-    /// only where the read is torn.
+    /// Order of `key` relative to all entries by the node's prefix: `Equal` if it has it too.
+    /// `None` only where the read is torn.
     #[inline]
     fn cmp_prefix(&self, key: &[u8]) -> Option<cmp::Ordering> {
         let prefix = self.shape.prefix;
@@ -385,7 +385,7 @@ impl<'a> Reading<'a> {
         self.node.heads[index % WIDTH].load(Ordering::Relaxed)
     }
 
-    /// How many heads are less than `head`: a binary search without a branch to mispredict.
+    /// Number of heads that are less than `head`: a binary search without a branch to mispredict.
     #[inline]
     fn heads_below(&self, head: u64) -> usize {
         let mut size = self.shape.count;

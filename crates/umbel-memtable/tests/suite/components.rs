@@ -1,4 +1,4 @@
-//! What stands around the tree: filter, range tombstones, accounting, large entries.
+//! Components around the tree: filter, range tombstones, accounting, large entries.
 
 use std::sync::Arc;
 use umbel_base::ValueKind;
@@ -56,11 +56,11 @@ fn large_entries_and_empty_ones() {
 }
 
 #[test]
-fn bytes_stay_near_what_is_held() {
+fn bytes_stay_near_the_entries_size() {
     let memtable = memtable(10);
-    let mut random = crate::keys::Random(1);
+    let mut random = crate::test_keys::Random(1);
     for sequence in 0..50_000u64 {
-        let key = crate::keys::key(crate::keys::Shape::Random, random.next());
+        let key = crate::test_keys::key(crate::test_keys::Shape::Random, random.next());
         memtable.insert(&key, sequence, ValueKind::Put, &[1; 100], sequence);
     }
     let each = memtable.bytes() / 50_000;

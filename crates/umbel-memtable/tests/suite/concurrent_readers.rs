@@ -1,6 +1,6 @@
-//! Readers and cursors beside one writer: everything published is found, and the order holds.
+//! Readers and cursors concurrent with one writer: every published entry is found in order.
 
-use crate::keys::{Random, Shape, key};
+use crate::test_keys::{Random, Shape, key};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::{Cursor, ValueKind, cmp_internal};
@@ -20,7 +20,7 @@ fn value_of(sequence: u64) -> [u8; 8] {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
 }
 
-/// Asks for what was published, whichever shape and moment.
+/// Reads published keys of any shape at any moment.
 fn read(memtable: &Memtable, published: &AtomicU64, shape: Shape, seed: u64) {
     let mut random = Random(seed);
     loop {

@@ -1,21 +1,15 @@
-//! The memtable from outside: against a model, beside a writer, its filter and its tombstones.
+//! Tests of the memtable from outside: model, concurrent writer, filter and tombstones.
 #![cfg(not(loom))]
 
 #[cfg(test)]
-#[path = "suite/beside_a_writer.rs"]
-mod beside_a_writer;
+mod components;
 #[cfg(test)]
-#[path = "suite/keys.rs"]
-mod keys;
+mod concurrent_readers;
 #[cfg(test)]
-#[path = "suite/memory.rs"]
-mod memory;
+mod memory_usage;
 #[cfg(test)]
-#[path = "suite/model.rs"]
 mod model;
 #[cfg(test)]
-#[path = "suite/parts.rs"]
-mod parts;
+mod range_tombstones;
 #[cfg(test)]
-#[path = "suite/ranges.rs"]
-mod ranges;
+mod test_keys;

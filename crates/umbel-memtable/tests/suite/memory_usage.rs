@@ -1,6 +1,6 @@
-//! What memtables cost: next to nothing while they are empty, and what they say they cost.
+//! Memory of memtables: next to nothing while they are empty, and otherwise as they report.
 
-use crate::keys::{Random, Shape, key};
+use crate::test_keys::{Random, Shape, key};
 use umbel_base::ValueKind;
 use umbel_memtable::{Memtable, MemtableOptions};
 
@@ -26,7 +26,7 @@ fn small_memtables_take_little() {
 }
 
 #[test]
-fn memory_taken_is_near_what_is_filled() {
+fn allocated_memory_is_near_the_used_memory() {
     let memtable = memtable();
     let mut entries = 0;
     for more in [1, 100, 1_000, 10_000, 40_000] {

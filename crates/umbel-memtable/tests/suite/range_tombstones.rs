@@ -1,6 +1,6 @@
-//! Range tombstones one by one and cut, asked while they come.
+//! Range tombstones single and cut, read while they are added.
 
-use crate::keys::Random;
+use crate::test_keys::Random;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::{FragmentedTombstones, RangeTombstone};
@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn covering_is_what_all_tombstones_say(
+    fn covering_tombstone_equals_a_linear_search(
         ranges in prop::collection::vec((0u8..30, 0u8..30), 1..120),
         cut_at in 0usize..120,
         ask_each in 1usize..40,
@@ -45,7 +45,7 @@ proptest! {
 }
 
 #[test]
-fn readers_beside_range_deletes_see_what_was_published() {
+fn readers_see_published_range_deletes() {
     const DELETES: u64 = 2_000;
     let (memtable, published) = (memtable(), AtomicU64::new(0));
     let start = |number: u64| (Random(number).below(5_000) as u16).to_be_bytes();

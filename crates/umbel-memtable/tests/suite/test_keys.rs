@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// What keys look like.
+/// Shapes of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Sixteen random bytes.

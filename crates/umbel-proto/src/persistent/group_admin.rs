@@ -1,29 +1,29 @@
-//! Deleting groups, asking what they do, sending again what they parked.
+//! Requests to delete, describe and list groups, and to replay parked events.
 
 use crate::shared::StreamIdentifier;
 
-/// Asks to delete a group.
+/// Request to delete a group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteReq {
-    /// Which.
+    /// Group to delete.
     #[prost(message, optional, tag = "1")]
     pub options: Option<DeleteOptions>,
 }
 
-/// Which group to delete.
+/// Selection of the group to delete.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteOptions {
-    /// What it is of.
-    #[prost(oneof = "DeletedStream", tags = "1, 3")]
-    pub stream_option: Option<DeletedStream>,
-    /// Its name.
+    /// Source of the group.
+    #[prost(oneof = "DeleteStreamOption", tags = "1, 3")]
+    pub stream_option: Option<DeleteStreamOption>,
+    /// Name of the group.
     #[prost(string, tag = "2")]
     pub group_name: String,
 }
 
-/// What the group is of that is deleted.
+/// Source of the group to delete.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
-pub enum DeletedStream {
+pub enum DeleteStreamOption {
     /// A stream.
     #[prost(message, tag = "1")]
     Stream(StreamIdentifier),
@@ -32,28 +32,28 @@ pub enum DeletedStream {
     All(()),
 }
 
-/// Asks what a group does.
+/// Request for the state of a group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetInfoReq {
-    /// Which.
+    /// Requested group.
     #[prost(message, optional, tag = "1")]
     pub options: Option<GetInfoOptions>,
 }
 
-/// Which group is asked for.
+/// Selection of the requested group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetInfoOptions {
-    /// What it is of.
-    #[prost(oneof = "ListedStream", tags = "1, 2")]
-    pub stream_option: Option<ListedStream>,
-    /// Its name.
+    /// Source of the group.
+    #[prost(oneof = "GetInfoStreamOption", tags = "1, 2")]
+    pub stream_option: Option<GetInfoStreamOption>,
+    /// Name of the group.
     #[prost(string, tag = "3")]
     pub group_name: String,
 }
 
-/// What the groups are of that are asked for.
+/// Source of a group.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
-pub enum ListedStream {
+pub enum GetInfoStreamOption {
     /// A stream.
     #[prost(message, tag = "1")]
     Stream(StreamIdentifier),
@@ -62,39 +62,39 @@ pub enum ListedStream {
     All(()),
 }
 
-/// What a group does.
+/// State of the requested group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetInfoResp {
-    /// What it does.
+    /// State.
     #[prost(message, optional, tag = "1")]
     pub subscription_info: Option<SubscriptionInfo>,
 }
 
-/// Asks to send again what is parked.
+/// Request to replay parked events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReplayParkedReq {
-    /// Of which group, how much.
+    /// Group and number of events.
     #[prost(message, optional, tag = "1")]
     pub options: Option<ReplayParkedOptions>,
 }
 
-/// Of which group, how much is sent again.
+/// Selection of the group and of the events to replay.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReplayParkedOptions {
-    /// The group's name.
+    /// Name of the group.
     #[prost(string, tag = "1")]
     pub group_name: String,
-    /// What it is of.
-    #[prost(oneof = "ReplayedStream", tags = "2, 3")]
-    pub stream_option: Option<ReplayedStream>,
-    /// How much.
+    /// Source of the group.
+    #[prost(oneof = "ReplayStreamOption", tags = "2, 3")]
+    pub stream_option: Option<ReplayStreamOption>,
+    /// End of the replay.
     #[prost(oneof = "StopAt", tags = "4, 5")]
     pub stop_at_option: Option<StopAt>,
 }
 
-/// What the group is of whose events are sent again.
+/// Source of the group whose events are replayed.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
-pub enum ReplayedStream {
+pub enum ReplayStreamOption {
     /// A stream.
     #[prost(message, tag = "2")]
     Stream(StreamIdentifier),
@@ -103,188 +103,188 @@ pub enum ReplayedStream {
     All(()),
 }
 
-/// How much is sent again.
+/// End of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum StopAt {
-    /// What comes before this revision of the stream of parked events.
+    /// Only events before this revision of the parked stream.
     #[prost(int64, tag = "4")]
     Revision(i64),
-    /// All there is.
+    /// All parked events.
     #[prost(message, tag = "5")]
     NoLimit(()),
 }
 
-/// Asks which groups there are.
+/// Request for the list of groups.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListReq {
-    /// Which ones.
+    /// Requested groups.
     #[prost(message, optional, tag = "1")]
     pub options: Option<ListOptions>,
 }
 
-/// Which groups are asked for.
+/// Selection of the requested groups.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListOptions {
-    /// Which ones.
+    /// Scope of the list.
     #[prost(oneof = "ListOption", tags = "1, 2")]
     pub list_option: Option<ListOption>,
 }
 
-/// Which groups are asked for.
+/// Scope of a list of groups.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum ListOption {
-    /// Every one.
+    /// All groups.
     #[prost(message, tag = "1")]
     AllSubscriptions(()),
-    /// Those of one stream, or of all events.
+    /// Groups of one stream, or of all events.
     #[prost(message, tag = "2")]
     ForStream(ListStream),
 }
 
-/// Whose groups are asked for.
+/// Source of the requested groups.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListStream {
-    /// A stream's, or those of all events.
-    #[prost(oneof = "ListedStream", tags = "1, 2")]
-    pub stream_option: Option<ListedStream>,
+    /// Stream or all events.
+    #[prost(oneof = "GetInfoStreamOption", tags = "1, 2")]
+    pub stream_option: Option<GetInfoStreamOption>,
 }
 
-/// The groups there are.
+/// List of groups.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListResp {
-    /// Each.
+    /// State of each group.
     #[prost(message, repeated, tag = "1")]
     pub subscriptions: Vec<SubscriptionInfo>,
 }
 
-/// What a group does.
+/// State of a group.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SubscriptionInfo {
-    /// What it is of.
+    /// Source of the group: stream name or `$all`.
     #[prost(string, tag = "1")]
     pub event_source: String,
-    /// Its name.
+    /// Name of the group.
     #[prost(string, tag = "2")]
     pub group_name: String,
-    /// `Live`, or what else it is at.
+    /// `Live`, or another state.
     #[prost(string, tag = "3")]
     pub status: String,
-    /// Its consumers.
+    /// Connected consumers.
     #[prost(message, repeated, tag = "4")]
     pub connections: Vec<ConnectionInfo>,
-    /// Events that were done in a second.
+    /// Events processed per second, on average.
     #[prost(int32, tag = "5")]
     pub average_per_second: i32,
-    /// Events that were sent.
+    /// Number of events sent to consumers.
     #[prost(int64, tag = "6")]
     pub total_items: i64,
-    /// Events that were sent since that was last asked.
+    /// Number of events sent since the last request.
     #[prost(int64, tag = "7")]
     pub count_since_last_measurement: i64,
-    /// Up to where all is done, as it is kept.
+    /// Position of the stored checkpoint.
     #[prost(string, tag = "8")]
     pub last_checkpointed_event_position: String,
-    /// The last event that was read.
+    /// Position of the last event read.
     #[prost(string, tag = "9")]
     pub last_known_event_position: String,
-    /// Whether links are answered with what they point to.
+    /// Whether the server resolves links.
     #[prost(bool, tag = "10")]
     pub resolve_link_tos: bool,
-    /// Where it began.
+    /// Start of the subscription.
     #[prost(string, tag = "11")]
     pub start_from: String,
-    /// When an event that was sent is sent again.
+    /// Time in milliseconds after which an unacknowledged event is retried.
     #[prost(int32, tag = "12")]
     pub message_timeout_milliseconds: i32,
-    /// Whether more is measured.
+    /// Whether the server measures latencies.
     #[prost(bool, tag = "13")]
     pub extra_statistics: bool,
-    /// How often an event is sent again before it is parked.
+    /// Maximum number of retries before an event is parked.
     #[prost(int32, tag = "14")]
     pub max_retry_count: i32,
-    /// How many live events are held.
+    /// Number of live events that the group buffers.
     #[prost(int32, tag = "15")]
     pub live_buffer_size: i32,
-    /// How many events are held while catching up.
+    /// Number of events that the group buffers during catch-up.
     #[prost(int32, tag = "16")]
     pub buffer_size: i32,
-    /// How many events are read at once.
+    /// Number of events per read.
     #[prost(int32, tag = "17")]
     pub read_batch_size: i32,
-    /// How long a checkpoint may wait.
+    /// Maximum delay of a checkpoint in milliseconds.
     #[prost(int32, tag = "18")]
     pub check_point_after_milliseconds: i32,
-    /// How many events make a checkpoint worth while.
+    /// Minimum number of events for a checkpoint.
     #[prost(int32, tag = "19")]
     pub min_check_point_count: i32,
-    /// How many make one at once.
+    /// Number of events that force a checkpoint.
     #[prost(int32, tag = "20")]
     pub max_check_point_count: i32,
-    /// Events that were read and not sent.
+    /// Number of buffered events.
     #[prost(int32, tag = "21")]
     pub read_buffer_count: i32,
-    /// Live ones among them.
+    /// Number of live events among them.
     #[prost(int64, tag = "22")]
     pub live_buffer_count: i64,
-    /// Events that wait to be sent again.
+    /// Number of events that wait for a retry.
     #[prost(int32, tag = "23")]
     pub retry_buffer_count: i32,
-    /// Events on the way.
+    /// Number of events in flight.
     #[prost(int32, tag = "24")]
     pub total_in_flight_messages: i32,
-    /// Events that were sent and not done.
+    /// Number of events sent and not acknowledged.
     #[prost(int32, tag = "25")]
     pub outstanding_messages_count: i32,
-    /// Who gets which event.
+    /// Consumer strategy: which consumer receives which event.
     #[prost(string, tag = "26")]
     pub named_consumer_strategy: String,
-    /// How many consumers may join.
+    /// Maximum number of consumers.
     #[prost(int32, tag = "27")]
     pub max_subscriber_count: i32,
-    /// Events that are parked.
+    /// Number of parked events.
     #[prost(int64, tag = "28")]
     pub parked_message_count: i64,
 }
 
-/// What a consumer does.
+/// State of a consumer.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ConnectionInfo {
-    /// Where it calls from.
+    /// Address of the consumer.
     #[prost(string, tag = "1")]
     pub from: String,
-    /// Who it is.
+    /// User that connected.
     #[prost(string, tag = "2")]
     pub username: String,
-    /// Events that it was sent in a second.
+    /// Events sent to the consumer per second, on average.
     #[prost(int32, tag = "3")]
     pub average_items_per_second: i32,
-    /// Events that it was sent.
+    /// Number of events sent to the consumer.
     #[prost(int64, tag = "4")]
     pub total_items: i64,
-    /// Events since that was last asked.
+    /// Number of events sent since the last request.
     #[prost(int64, tag = "5")]
     pub count_since_last_measurement: i64,
-    /// What was measured.
+    /// Measured values.
     #[prost(message, repeated, tag = "6")]
     pub observed_measurements: Vec<Measurement>,
-    /// How many more may be on the way.
+    /// Free slots for events in flight.
     #[prost(int32, tag = "7")]
     pub available_slots: i32,
-    /// How many are.
+    /// Number of events in flight.
     #[prost(int32, tag = "8")]
     pub in_flight_messages: i32,
-    /// The name that it gave itself.
+    /// Name that the client gave the connection.
     #[prost(string, tag = "9")]
     pub connection_name: String,
 }
 
-/// What was measured.
+/// One measured value.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Measurement {
-    /// Its name.
+    /// Name of the value.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
+    /// Measured value.
     #[prost(int64, tag = "2")]
     pub value: i64,
 }

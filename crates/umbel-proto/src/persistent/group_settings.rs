@@ -1,37 +1,37 @@
-//! Making and changing groups.
+//! Requests to create and update groups.
 
 use crate::shared::StreamIdentifier;
 use crate::streams::read_req::{self, FilterOptions, Position};
 
-/// Asks to make a group.
+/// Request to create a group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateReq {
-    /// Which, and how it works.
+    /// Group and its settings.
     #[prost(message, optional, tag = "1")]
     pub options: Option<CreateOptions>,
 }
 
-/// Asks to change a group. An update says nothing of filters; all else is as when it was made.
+/// Request to update a group. An update has no filter; its other fields are those of a creation.
 pub type UpdateReq = CreateReq;
 
-/// Which group, and how it works.
+/// Group and its settings.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateOptions {
-    /// The stream, as older clients say it.
+    /// Name of the stream; only older clients set this field.
     #[prost(message, optional, tag = "1")]
     pub stream_identifier: Option<StreamIdentifier>,
-    /// The group's name.
+    /// Name of the group.
     #[prost(string, tag = "2")]
     pub group_name: String,
-    /// How it works.
+    /// Settings of the group.
     #[prost(message, optional, tag = "3")]
     pub settings: Option<Settings>,
-    /// What it is of, and where it begins.
+    /// Source and start of the group.
     #[prost(oneof = "GroupOrigin", tags = "4, 5")]
     pub stream_option: Option<GroupOrigin>,
 }
 
-/// What a group is of, and where it begins.
+/// Source and start of a group.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum GroupOrigin {
     /// A stream.
@@ -42,90 +42,90 @@ pub enum GroupOrigin {
     All(GroupAllOptions),
 }
 
-/// Where among all events a group begins, and which of them it takes.
+/// Start and filter of a group of all events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GroupAllOptions {
-    /// Where it begins.
+    /// Position of the start.
     #[prost(oneof = "GroupStart", tags = "1, 2, 3")]
     pub all_option: Option<GroupStart>,
-    /// What it takes.
+    /// Filter of the events.
     #[prost(oneof = "GroupFilter", tags = "4, 5")]
     pub filter_option: Option<GroupFilter>,
 }
 
-/// Where among all events a group begins.
+/// Start of a group of all events.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum GroupStart {
-    /// Here.
+    /// At this position.
     #[prost(message, tag = "1")]
     Position(Position),
-    /// With the first.
+    /// At the first event.
     #[prost(message, tag = "2")]
     Start(()),
-    /// Behind the last there is now.
+    /// After the last existing event.
     #[prost(message, tag = "3")]
     End(()),
 }
 
-/// Which of all events a group takes.
+/// Filter of a group of all events.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum GroupFilter {
-    /// Those that pass.
+    /// Events that pass this filter.
     #[prost(message, tag = "4")]
     Filter(FilterOptions),
-    /// Every one.
+    /// All events.
     #[prost(message, tag = "5")]
     NoFilter(()),
 }
 
-/// How a group works.
+/// Settings of a group.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Settings {
-    /// Whether links are answered with what they point to.
+    /// Whether the server resolves links.
     #[prost(bool, tag = "1")]
     pub resolve_links: bool,
-    /// Where it begins, as older clients say it.
+    /// Revision at which the group starts; only older clients set this field.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// Whether more is measured.
+    /// Whether the server measures latencies.
     #[prost(bool, tag = "3")]
     pub extra_statistics: bool,
-    /// When an event that was sent is sent again.
+    /// Time after which an unacknowledged event is retried.
     #[prost(oneof = "MessageTimeout", tags = "4, 14")]
     pub message_timeout: Option<MessageTimeout>,
-    /// How often an event is sent again before it is parked.
+    /// Maximum number of retries before an event is parked.
     #[prost(int32, tag = "5")]
     pub max_retry_count: i32,
-    /// How long a checkpoint may wait.
+    /// Maximum delay of a checkpoint.
     #[prost(oneof = "CheckpointAfter", tags = "6, 15")]
     pub checkpoint_after: Option<CheckpointAfter>,
-    /// How many events make a checkpoint worth while,
+    /// Minimum number of events for a checkpoint.
     #[prost(int32, tag = "7")]
     pub min_checkpoint_count: i32,
-    /// and how many make one at once.
+    /// Number of events that force a checkpoint.
     #[prost(int32, tag = "8")]
     pub max_checkpoint_count: i32,
-    /// How many consumers may join; any number where it is 0.
+    /// Maximum number of consumers; no limit where it is 0.
     #[prost(int32, tag = "9")]
     pub max_subscriber_count: i32,
-    /// How many live events are held.
+    /// Number of live events that the group buffers.
     #[prost(int32, tag = "10")]
     pub live_buffer_size: i32,
-    /// How many events are read at once.
+    /// Number of events per read.
     #[prost(int32, tag = "11")]
     pub read_batch_size: i32,
-    /// How many events are held while catching up.
+    /// Number of events that the group buffers during catch-up.
     #[prost(int32, tag = "12")]
     pub history_buffer_size: i32,
-    /// Who gets which event, as older clients say it.
+    /// Consumer strategy: which consumer receives which event; only older clients set this field.
     #[prost(enumeration = "NamedStrategy", tag = "13")]
     pub named_consumer_strategy: i32,
-    /// Who gets which event, by its name.
+    /// Consumer strategy by name.
     #[prost(string, tag = "16")]
     pub consumer_strategy: String,
 }
 
-/// When an event that was sent is sent again.
+/// Time after which an unacknowledged event is retried.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum MessageTimeout {
     /// In units of 100 nanoseconds.
@@ -136,7 +136,7 @@ pub enum MessageTimeout {
     Millis(i32),
 }
 
-/// How long a checkpoint may wait.
+/// Maximum delay of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum CheckpointAfter {
     /// In units of 100 nanoseconds.
@@ -147,14 +147,14 @@ pub enum CheckpointAfter {
     Millis(i32),
 }
 
-/// Who gets which event.
+/// Consumer strategy: which consumer receives which event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum NamedStrategy {
-    /// One consumer as long as it has room.
+    /// Only one consumer receives events while its buffer has space.
     DispatchToSingle = 0,
-    /// Each in turn.
+    /// Consumers receive events in turn.
     RoundRobin = 1,
-    /// One consumer for each stream.
+    /// Each stream has one consumer.
     Pinned = 2,
 }

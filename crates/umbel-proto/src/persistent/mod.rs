@@ -1,71 +1,72 @@
-//! `event_store.client.persistent_subscriptions`: groups of consumers that share the events of a
-//! stream or of all, and tell which of them are done.
+//! `event_store.client.persistent_subscriptions`: consumer groups. Their consumers share the
+//! events of a stream or of all, and acknowledge processed events.
 //!
-//! What has the same fields as in reads is the same type.
+//! Messages with the same fields as in reads have the same type.
 
-mod about;
-mod create;
+mod group_admin;
+mod group_settings;
 
 use crate::shared::{StreamIdentifier, Uuid};
 use crate::streams::read_req::UuidOption;
 use crate::streams::read_resp::{EventPosition, RecordedEvent};
 
 pub use crate::streams::read_resp::SubscriptionConfirmation;
-pub use about::{
-    ConnectionInfo, DeleteOptions, DeleteReq, DeletedStream, GetInfoOptions, GetInfoReq,
-    GetInfoResp, ListOption, ListOptions, ListReq, ListResp, ListStream, ListedStream, Measurement,
-    ReplayParkedOptions, ReplayParkedReq, ReplayedStream, StopAt, SubscriptionInfo,
+pub use group_admin::{
+    ConnectionInfo, DeleteOptions, DeleteReq, DeleteStreamOption, GetInfoOptions, GetInfoReq,
+    GetInfoResp, GetInfoStreamOption, ListOption, ListOptions, ListReq, ListResp, ListStream,
+    Measurement, ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, StopAt,
+    SubscriptionInfo,
 };
-pub use create::{
+pub use group_settings::{
     CheckpointAfter, CreateOptions, CreateReq, GroupAllOptions, GroupFilter, GroupOrigin,
     GroupStart, MessageTimeout, NamedStrategy, Settings, UpdateReq,
 };
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.persistent_subscriptions.PersistentSubscriptions";
 
-/// What a consumer sends: its options once, then what became of events.
+/// Message of a consumer: its options once, then acks and nacks.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadReq {
-    /// One of the three.
-    #[prost(oneof = "Said", tags = "1, 2, 3")]
-    pub content: Option<Said>,
+    /// Content of the message.
+    #[prost(oneof = "ReadReqContent", tags = "1, 2, 3")]
+    pub content: Option<ReadReqContent>,
 }
 
-/// What a consumer says.
+/// Kinds of messages of a consumer.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Said {
-    /// Which group it joins.
+pub enum ReadReqContent {
+    /// Joins a group.
     #[prost(message, tag = "1")]
     Options(ReadOptions),
-    /// These events are done.
+    /// Acknowledges events.
     #[prost(message, tag = "2")]
     Ack(Ack),
-    /// These are not.
+    /// Reports events that the consumer did not process.
     #[prost(message, tag = "3")]
     Nack(Nack),
 }
 
-/// Which group a consumer joins.
+/// Group that a consumer joins, and its options.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadOptions {
-    /// What the group is of.
-    #[prost(oneof = "JoinedStream", tags = "1, 5")]
-    pub stream_option: Option<JoinedStream>,
-    /// The group's name.
+    /// Source of the group.
+    #[prost(oneof = "ReadStreamOption", tags = "1, 5")]
+    pub stream_option: Option<ReadStreamOption>,
+    /// Name of the group.
     #[prost(string, tag = "2")]
     pub group_name: String,
-    /// How many events may be on the way.
+    /// Maximum number of events in flight.
     #[prost(int32, tag = "3")]
     pub buffer_size: i32,
-    /// In which form identifiers are answered.
+    /// Form of the identifiers in responses.
     #[prost(message, optional, tag = "4")]
     pub uuid_option: Option<UuidOption>,
 }
 
-/// What the group is of that a consumer joins.
+/// Source of the group that a consumer joins.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
-pub enum JoinedStream {
+pub enum ReadStreamOption {
     /// A stream.
     #[prost(message, tag = "1")]
     Stream(StreamIdentifier),
@@ -74,97 +75,97 @@ pub enum JoinedStream {
     All(()),
 }
 
-/// These events are done.
+/// Ack: the consumer processed these events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Ack {
-    /// Of the subscription.
+    /// Id of the subscription.
     #[prost(bytes = "vec", tag = "1")]
     pub id: Vec<u8>,
-    /// The events; where they came through links, the links.
+    /// Ids of the events; for resolved links, ids of the links.
     #[prost(message, repeated, tag = "2")]
     pub ids: Vec<Uuid>,
 }
 
-/// These events are not done.
+/// Nack: the consumer did not process these events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Nack {
-    /// Of the subscription.
+    /// Id of the subscription.
     #[prost(bytes = "vec", tag = "1")]
     pub id: Vec<u8>,
-    /// The events; where they came through links, the links.
+    /// Ids of the events; for resolved links, ids of the links.
     #[prost(message, repeated, tag = "2")]
     pub ids: Vec<Uuid>,
-    /// What to do with them.
+    /// Action for the events.
     #[prost(enumeration = "NackAction", tag = "3")]
     pub action: i32,
-    /// Why.
+    /// Reason of the consumer.
     #[prost(string, tag = "4")]
     pub reason: String,
 }
 
-/// What to do with events that are not done.
+/// Action for events that a consumer did not process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum NackAction {
-    /// The client does not say.
+    /// The consumer chose no action.
     Unknown = 0,
-    /// Put aside.
+    /// Park the events.
     Park = 1,
-    /// Send again.
+    /// Retry the events.
     Retry = 2,
-    /// Leave out.
+    /// Skip the events.
     Skip = 3,
-    /// The consumer stops.
+    /// Stop the consumer.
     Stop = 4,
 }
 
-/// What a consumer is sent.
+/// Message to a consumer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadResp {
-    /// One of the two.
-    #[prost(oneof = "Sent", tags = "1, 2")]
-    pub content: Option<Sent>,
+    /// Content of the message.
+    #[prost(oneof = "ReadRespContent", tags = "1, 2")]
+    pub content: Option<ReadRespContent>,
 }
 
-/// What a consumer is sent.
+/// Kinds of messages to a consumer.
 #[derive(Clone, PartialEq, prost::Oneof)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every answer is an event; a box would be one more allocation for each"
 )]
-pub enum Sent {
-    /// An event.
+pub enum ReadRespContent {
+    /// An event of the subscription.
     #[prost(message, tag = "1")]
-    Event(SentEvent),
-    /// It has joined the group.
+    Event(ReadRespEvent),
+    /// The consumer joined the group.
     #[prost(message, tag = "2")]
     Confirmation(SubscriptionConfirmation),
 }
 
-/// An event for a consumer.
+/// An event in flight to a consumer.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SentEvent {
-    /// The event; not there where a link points to nothing.
+pub struct ReadRespEvent {
+    /// The event; `None` where a link points to a missing event.
     #[prost(message, optional, tag = "1")]
     pub event: Option<RecordedEvent>,
-    /// The link through which it came.
+    /// The link that led to the event.
     #[prost(message, optional, tag = "2")]
     pub link: Option<RecordedEvent>,
-    /// Where it stands among all events.
+    /// Position of the event in the event log.
     #[prost(oneof = "EventPosition", tags = "3, 4")]
     pub position: Option<EventPosition>,
-    /// How often it was sent before.
+    /// Number of earlier deliveries.
     #[prost(oneof = "RetryCount", tags = "5, 6")]
     pub count: Option<RetryCount>,
 }
 
-/// How often an event was sent before.
+/// Number of earlier deliveries of an event.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum RetryCount {
-    /// So often.
+    /// This number.
     #[prost(int32, tag = "5")]
     Times(i32),
-    /// Nobody knows.
+    /// Unknown.
     #[prost(message, tag = "6")]
     Unknown(()),
 }

@@ -1,4 +1,4 @@
-//! `event_store.client.streams`: appending, reading, subscribing, deleting.
+//! `event_store.client.streams`: appends, reads, subscriptions and deletes.
 
 mod append;
 mod batch_append;
@@ -13,5 +13,5 @@ pub use delete::{
 };
 pub use read::{ReadReq, ReadResp, read_req, read_resp};
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.streams.Streams";

@@ -1,4 +1,4 @@
-//! `kurrentdb.protocol.v2`: what newer clients call beside the services of the first protocol.
+//! `kurrentdb.protocol.v2`: services of newer clients.
 
 pub mod errors;
 pub mod streams;

@@ -1,4 +1,4 @@
-//! The definition of the key-value service, its compiled form and the messages say the same.
+//! The definition of the key-value service agrees with its compiled form and the messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use prost_types::field_descriptor_proto::Type;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use umbel_proto::kv::*;
 
-/// The variable with which the compiled form is written anew: `1`.
+/// Environment variable (`1`) with which the test writes the compiled form again.
 const WRITE: &str = "UMBEL_WRITE_DESCRIPTORS";
 
 fn folder() -> PathBuf {
@@ -30,7 +30,7 @@ fn file() -> FileDescriptorProto {
 }
 
 #[test]
-fn what_servers_tell_of_the_definition_is_the_definition() {
+fn reflected_definition_equals_the_definition() {
     let compiled = compiled();
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(folder().join("umbel/kv/v1/key_value.descriptors"), &compiled).unwrap();
@@ -38,13 +38,13 @@ fn what_servers_tell_of_the_definition_is_the_definition() {
     }
     assert!(
         compiled == DESCRIPTORS,
-        "the definition was changed: write its compiled form anew with {WRITE}=1 cargo test -p \
+        "the definition was changed: write its compiled form again with {WRITE}=1 cargo test -p \
          umbel-proto definition"
     );
 }
 
 #[test]
-fn the_service_is_called_as_in_paths() {
+fn service_name_matches_the_paths() {
     let file = file();
     let service = &file.service[0];
     assert_eq!(format!("{}.{}", file.package(), service.name()), SERVICE);
@@ -65,86 +65,91 @@ fn of_bytes(mut bytes: &[u8], fields: &mut Fields) {
     }
 }
 
-/// What is compared: the name of a message, and values of it that have all fields together.
-struct Said(BTreeMap<&'static str, Fields>);
+/// Encoded fields of each message, from values that set all fields together.
+struct MessageFields(BTreeMap<&'static str, Fields>);
 
-impl Said {
-    fn says<M: Message + Default + PartialEq + Debug>(&mut self, name: &'static str, values: &[M]) {
+impl MessageFields {
+    fn record<M: Message + Default + PartialEq + Debug>(
+        &mut self,
+        name: &'static str,
+        values: &[M],
+    ) {
         let mut fields = Fields::new();
         for value in values {
             let bytes = value.encode_to_vec();
             assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(value));
             of_bytes(&bytes, &mut fields);
         }
-        assert!(self.0.insert(name, fields).is_none(), "{name} is said twice");
+        assert!(self.0.insert(name, fields).is_none(), "{name} is recorded twice");
     }
 }
 
-/// What is compared of watches.
-fn watches(said: &mut Said) {
+/// Records the messages of a watch.
+fn watches(recorded: &mut MessageFields) {
     let bytes = || b"a".to_vec().into();
     let entry = || Entry { key: bytes(), value: bytes() };
     let range = || KeyRange { start: bytes(), end: bytes() };
     let change = |kind| Change { kind: Some(kind) };
-    let told = |event| WatchResponse { event: Some(event) };
+    let response = |event| WatchResponse { event: Some(event) };
     let watch = WatchRequest {
         keyspace: "k".to_string(),
         prefix: b"a".to_vec(),
         with_entries: true,
         keys_only: true,
     };
-    said.says("WatchRequest", &[watch]);
+    recorded.record("WatchRequest", &[watch]);
     let changes = [
         change(ChangeKind::Put(entry())),
         change(ChangeKind::Delete(bytes())),
         change(ChangeKind::DeleteRange(range())),
     ];
-    said.says("Change", &changes);
+    recorded.record("Change", &changes);
     let changes = Changes { sequence: 1, changes: changes.to_vec() };
-    said.says("Changes", std::slice::from_ref(&changes));
+    recorded.record("Changes", std::slice::from_ref(&changes));
     let entries = Entries { entries: vec![entry()] };
-    said.says("Entries", std::slice::from_ref(&entries));
-    said.says("Started", &[Started { sequence: 1 }]);
+    recorded.record("Entries", std::slice::from_ref(&entries));
+    recorded.record("Started", &[Started { sequence: 1 }]);
     let events = [
-        told(WatchEvent::Entries(entries)),
-        told(WatchEvent::Started(Started { sequence: 1 })),
-        told(WatchEvent::Changes(changes)),
+        response(WatchEvent::Entries(entries)),
+        response(WatchEvent::Started(Started { sequence: 1 })),
+        response(WatchEvent::Changes(changes)),
     ];
-    said.says("WatchResponse", &events);
+    recorded.record("WatchResponse", &events);
 }
 
-fn said() -> Said {
-    let mut said = Said(BTreeMap::new());
+fn recorded() -> MessageFields {
+    let mut recorded = MessageFields(BTreeMap::new());
     let (keyspace, key, value) = (|| "k".to_string(), || b"a".to_vec(), || b"v".to_vec());
     let bytes = || key().into();
     let entry = || Entry { key: bytes(), value: bytes() };
     let range = || KeyRange { start: bytes(), end: bytes() };
     let done = |kind| Operation { keyspace: keyspace(), kind: Some(kind) };
-    said.says("Entry", &[entry()]);
-    said.says("KeyRange", &[range()]);
-    said.says("GetRequest", &[GetRequest { keyspace: keyspace(), key: key() }]);
-    said.says("GetResponse", &[GetResponse { value: Some(bytes()) }]);
-    said.says("MultiGetRequest", &[MultiGetRequest { keyspace: keyspace(), keys: vec![key()] }]);
+    recorded.record("Entry", &[entry()]);
+    recorded.record("KeyRange", &[range()]);
+    recorded.record("GetRequest", &[GetRequest { keyspace: keyspace(), key: key() }]);
+    recorded.record("GetResponse", &[GetResponse { value: Some(bytes()) }]);
+    recorded
+        .record("MultiGetRequest", &[MultiGetRequest { keyspace: keyspace(), keys: vec![key()] }]);
     let found = FoundValue { value: Some(bytes()) };
-    said.says("FoundValue", std::slice::from_ref(&found));
-    said.says("MultiGetResponse", &[MultiGetResponse { values: vec![found], sequence: 1 }]);
+    recorded.record("FoundValue", std::slice::from_ref(&found));
+    recorded.record("MultiGetResponse", &[MultiGetResponse { values: vec![found], sequence: 1 }]);
     let put = PutRequest { keyspace: keyspace(), key: key(), value: value(), sync: true };
-    said.says("PutRequest", &[put]);
-    said.says("PutResponse", &[PutResponse { sequence: 1 }]);
-    said.says("DeleteResponse", &[DeleteResponse { sequence: 1 }]);
-    said.says("BatchResponse", &[BatchResponse { sequence: 1 }]);
+    recorded.record("PutRequest", &[put]);
+    recorded.record("PutResponse", &[PutResponse { sequence: 1 }]);
+    recorded.record("DeleteResponse", &[DeleteResponse { sequence: 1 }]);
+    recorded.record("BatchResponse", &[BatchResponse { sequence: 1 }]);
     let delete = DeleteRequest { keyspace: keyspace(), key: key(), sync: true };
-    said.says("DeleteRequest", &[delete]);
+    recorded.record("DeleteRequest", &[delete]);
     let operations = vec![
         done(OperationKind::Put(entry())),
         done(OperationKind::Delete(bytes())),
         done(OperationKind::DeleteRange(range())),
     ];
-    said.says("Operation", &operations);
+    recorded.record("Operation", &operations);
     let condition = Condition { keyspace: keyspace(), key: key(), value: Some(value()) };
-    said.says("Condition", std::slice::from_ref(&condition));
+    recorded.record("Condition", std::slice::from_ref(&condition));
     let batch = BatchRequest { operations, conditions: vec![condition], sync: true };
-    said.says("BatchRequest", &[batch]);
+    recorded.record("BatchRequest", &[batch]);
     let scan = ScanRequest {
         keyspace: keyspace(),
         prefix: key(),
@@ -154,14 +159,14 @@ fn said() -> Said {
         limit: 1,
         keys_only: true,
     };
-    said.says("ScanRequest", &[scan]);
-    said.says("ScanResponse", &[ScanResponse { entries: vec![entry()], sequence: 1 }]);
-    watches(&mut said);
-    said.says("ListKeyspacesRequest", &[()]);
-    said.says("ListKeyspacesResponse", &[ListKeyspacesResponse { names: vec![keyspace()] }]);
-    said.says("CreateKeyspaceRequest", &[CreateKeyspaceRequest { name: keyspace() }]);
-    said.says("CreateKeyspaceResponse", &[CreateKeyspaceResponse { created: true }]);
-    said
+    recorded.record("ScanRequest", &[scan]);
+    recorded.record("ScanResponse", &[ScanResponse { entries: vec![entry()], sequence: 1 }]);
+    watches(&mut recorded);
+    recorded.record("ListKeyspacesRequest", &[()]);
+    recorded.record("ListKeyspacesResponse", &[ListKeyspacesResponse { names: vec![keyspace()] }]);
+    recorded.record("CreateKeyspaceRequest", &[CreateKeyspaceRequest { name: keyspace() }]);
+    recorded.record("CreateKeyspaceResponse", &[CreateKeyspaceResponse { created: true }]);
+    recorded
 }
 
 fn wire_type(kind: Type) -> WireType {
@@ -181,5 +186,5 @@ fn the_messages_have_the_fields_of_the_definition() {
         };
         (message.name(), message.field.iter().map(field).collect())
     });
-    assert_eq!(said().0, defined.collect::<BTreeMap<&str, Fields>>());
+    assert_eq!(recorded().0, defined.collect::<BTreeMap<&str, Fields>>());
 }

@@ -1,4 +1,4 @@
-//! Every message keeps its values over the wire, under the numbers of the table of the protocol.
+//! Every message keeps its values over the wire, under the field numbers of the protocol's table.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use umbel_proto::streams::{
     batch_append_resp, read_req, read_resp,
 };
 
-use super::wire::{check, first_wire_type};
+use super::wire_reader::{check, first_wire_type};
 
 const HERE: AllStreamPosition = AllStreamPosition { commit_position: 7, prepare_position: 6 };
 const NOW: Timestamp = Timestamp { seconds: 5, nanos: 4 };
@@ -58,7 +58,7 @@ fn shared_types() {
 }
 
 #[test]
-fn a_batch_that_expected_another_revision() {
+fn batch_with_another_expected_revision() {
     use wrong_expected_version::{Current, Expected};
     let currents = [(Current::StreamRevision(0), 1), (Current::NoStream(()), 2)];
     let expectations = [
@@ -351,9 +351,9 @@ fn outcomes_carry_one_detail() {
     check(status, &[1, 2, 3]);
 }
 
-/// A type is on the wire too: these bytes were made by hand from the table.
+/// Wire types are fixed too: these bytes were made manually from the table.
 #[test]
-fn numbers_and_texts_are_written_as_the_table_says() {
+fn numbers_and_texts_match_the_table() {
     assert_eq!(first_wire_type(&stream().unwrap().encode_to_vec()), WireType::LengthDelimited);
     assert_eq!(first_wire_type(&HERE.encode_to_vec()), WireType::Varint);
     let halves = uuid::Structured { most_significant_bits: 1, least_significant_bits: -1 };

@@ -1,5 +1,5 @@
-//! The messages about several streams, projections and operations, under the numbers of the table
-//! of the protocol.
+//! Messages about several streams, projections and operations, under the field numbers of the
+//! protocol's table.
 
 use prost_types::Value;
 use prost_types::value::Kind;
@@ -8,7 +8,7 @@ use umbel_proto::operations::{
     StopScavengeReq,
 };
 use umbel_proto::projections::{
-    CreateMode, CreateOptions, CreateReq, Details, Named, NamedReq, StatisticsMode,
+    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StatisticsMode,
     StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
 };
 use umbel_proto::status::{ErrorInfo, RichStatus, detail};
@@ -24,7 +24,7 @@ use umbel_proto::v2::streams::{
     StreamStateCheck,
 };
 
-use super::wire::check;
+use super::wire_reader::check;
 
 fn name() -> String {
     "a".to_string()
@@ -96,9 +96,9 @@ fn failures() {
 
 #[test]
 fn projections() {
-    let named = || Named { name: name() };
+    let named = || ProjectionName { name: name() };
     check(named(), &[1]);
-    check(NamedReq { options: Some(named()) }, &[1]);
+    check(ProjectionReq { options: Some(named()) }, &[1]);
     let modes = [
         (CreateMode::OneTime(()), 1),
         (CreateMode::Transient(named()), 2),

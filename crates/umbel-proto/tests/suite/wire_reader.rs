@@ -1,11 +1,11 @@
-//! A message's fields as they lie in its bytes, read without the message's type.
+//! Reads the fields of an encoded message without its type.
 
 use std::fmt::Debug;
 
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-/// The numbers of the fields of an encoded message, each once, in the order of their bytes.
+/// Field numbers of an encoded message, each once, in the order of their bytes.
 pub fn numbers(mut bytes: &[u8]) -> Vec<u32> {
     let mut numbers = Vec::new();
     while !bytes.is_empty() {
@@ -18,12 +18,12 @@ pub fn numbers(mut bytes: &[u8]) -> Vec<u32> {
     numbers
 }
 
-/// How the first field of an encoded message is written.
+/// Wire type of the first field of an encoded message.
 pub fn first_wire_type(mut bytes: &[u8]) -> WireType {
     decode_key(&mut bytes).expect("a key").1
 }
 
-/// A message survives encoding, and its fields have these numbers.
+/// Checks that a message survives encoding, and has these field numbers.
 pub fn check<M: Message + Default + PartialEq + Debug>(message: M, expected: &[u32]) {
     let bytes = message.encode_to_vec();
     assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(&message));

@@ -1,5 +1,5 @@
-//! The engine that does nothing: what it takes is the harness's own. Only its synced puts do
-//! something: they are bare fsyncs, the most that any engine could do one after the other.
+//! Engine that does nothing: its times are those of the harness. Only its synced puts do work: they
+//! are bare fsyncs, an upper bound for any engine that syncs puts one after the other.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -8,43 +8,43 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use umbel_lab::engine::{Engine, EngineSettings, ReadDigest, Reader, Result, Store, WriteSource};
 
 pub const ENGINE: Engine = Engine {
     name: "none",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[],
-    tunes: super::UNTUNED,
+    tunes: super::NOT_TUNABLE,
     multi_get: true,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: false,
-    ways: &["lent"],
-    fresh_way: 0,
+    read_paths: &["lent"],
+    fresh_read_path: 0,
     open,
 };
 
 const VALUE: [u8; 100] = [1; 100];
-/// Bytes of a record of the file that is synced, and how many it has.
+/// Bytes of a record of the synced file.
 const RECORD: [u8; 128] = [2; 128];
 const RECORDS: u64 = 1 << 16;
 
-/// What it does, in words.
+/// Describes in words what the engine does.
 fn in_words() -> String {
     format!(
-        "answers every question with the same value: what it takes is the harness's own; a synced \
+        "returns the same value to every read: its times are those of the harness; a synced \
          put writes {} bytes into a file that was written before, and syncs its data",
         RECORD.len()
     )
 }
 
-struct Nothing {
+struct NullStore {
     entries: AtomicU64,
     records: AtomicU64,
     log: File,
 }
 
-fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, _: &EngineSettings) -> Result<Box<dyn Store>> {
     let path = folder.join("log");
     let written = path.exists();
     let log = File::options().write(true).create(true).truncate(false).open(path)?;
@@ -53,15 +53,15 @@ fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
         log.sync_all()?;
     }
     let (entries, records) = (AtomicU64::new(0), AtomicU64::new(0));
-    Ok(Box::new(Nothing { entries, records, log }))
+    Ok(Box::new(NullStore { entries, records, log }))
 }
 
-impl Store for Nothing {
+impl Store for NullStore {
     fn version(&self) -> String {
         "-".to_string()
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some(entry) = source.next() {
             black_box(entry);
             self.entries.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Store for Nothing {
     }
 
     fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(NoneReader { entries: self.entries.load(Ordering::Relaxed) }))
+        Ok(Box::new(NullReader { entries: self.entries.load(Ordering::Relaxed) }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -101,27 +101,27 @@ impl Store for Nothing {
     }
 }
 
-struct NoneReader {
+struct NullReader {
     entries: u64,
 }
 
-impl Reader for NoneReader {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for NullReader {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         black_box(key);
-        tally.value(black_box(&VALUE));
+        tally.add_value(black_box(&VALUE));
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         for _ in 0..entries {
-            tally.entry(black_box(key), black_box(&VALUE));
+            tally.add_entry(black_box(key), black_box(&VALUE));
         }
         Ok(())
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for _ in 0..self.entries {
-            tally.entry(black_box(&VALUE[..16]), black_box(&VALUE));
+            tally.add_entry(black_box(&VALUE[..16]), black_box(&VALUE));
         }
         Ok(())
     }

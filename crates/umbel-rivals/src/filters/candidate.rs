@@ -1,84 +1,84 @@
-//! What takes part: filters that are given hashes, and filters that are given keys.
+//! Filters that take part: some get hashes, some get keys.
 
 use std::hint::black_box;
 
 use umbel_lab::engine::Result;
 
-use crate::filters::keys::Key;
+use crate::filters::filter_keys::Key;
 
-/// How many keys are hashed before a filter is asked for all of them at once.
+/// Number of keys that are hashed before a filter is probed for all of them at once.
 const BATCH: usize = 256;
 
-/// A filter that takes a hash of 64 bits.
-pub trait OfHashes: Sized + 'static {
-    /// What the table calls it.
+/// Filter that takes a hash of 64 bits.
+pub trait HashFilter: Sized + 'static {
+    /// Name in the table.
     const NAME: &'static str;
-    /// The crate it is in.
+    /// Crate of the filter.
     const PACKAGE: &'static str;
-    /// What hashes keys for it, where keys are given.
+    /// Hash function for keys, where keys are given.
     const HASH: &'static str = "xxh3";
 
-    /// The filter of these hashes, none of which comes twice.
+    /// Builds the filter of these hashes, which are distinct.
     fn build(hashes: &[u64]) -> Result<Self>;
 
-    /// How large it is, where that can be learned.
+    /// Returns its size in bits, where known.
     fn bits(&self) -> Option<u64>;
 
-    /// What is asked; made once for many hashes.
-    type Asked<'a>;
+    /// Prepared form that is probed; made once for many hashes.
+    type Probe<'a>;
 
-    /// What is asked.
-    fn asked(&self) -> Self::Asked<'_>;
+    /// Prepares the filter for probes.
+    fn probe(&self) -> Self::Probe<'_>;
 
-    /// Whether it lets a hash through. Always part of the loop that asks, so that what the compiler
-    /// makes a call of is the crate's business alone.
-    fn contains(asked: &Self::Asked<'_>, hash: u64) -> bool;
+    /// Whether the filter passes a hash. Always inlined into the loop that probes, so that only the
+    /// crate decides what the compiler makes a call of.
+    fn contains(probe: &Self::Probe<'_>, hash: u64) -> bool;
 
-    /// Asks for all at once. Whether the filter can do that.
+    /// Probes all hashes at once. Returns whether the filter can do that.
     fn batch(&self, _hashes: &[u64], _found: &mut [bool]) -> bool {
         false
     }
 
-    /// The hash of a key.
+    /// Hashes a key.
     fn hash(key: &[u8]) -> u64 {
         xxhash_rust::xxh3::xxh3_64(key)
     }
 }
 
-/// A filter that takes keys and hashes them itself.
-pub trait OfKeys: Sized + 'static {
-    /// What the table calls it.
+/// Filter that takes keys and hashes them itself.
+pub trait KeyFilter: Sized + 'static {
+    /// Name in the table.
     const NAME: &'static str;
-    /// The crate it is in.
+    /// Crate of the filter.
     const PACKAGE: &'static str;
-    /// What it hashes keys with.
+    /// Hash function of the filter.
     const HASH: &'static str;
 
-    /// The filter of these keys, none of which comes twice.
+    /// Builds the filter of these keys, which are distinct.
     fn build(keys: &[Key]) -> Result<Self>;
 
-    /// How large it is, where that can be learned.
+    /// Returns its size in bits, where known.
     fn bits(&self) -> Option<u64>;
 
-    /// Whether it lets `key` through.
+    /// Whether the filter passes `key`.
     fn contains(&self, key: &[u8]) -> bool;
 }
 
-/// What filters are made of and asked for.
+/// Keys with which filters are built and probed.
 #[derive(Debug, Clone, Copy)]
-pub enum Items<'a> {
-    /// Hashes.
+pub enum FilterItems<'a> {
+    /// Hashes of keys.
     Hashes(&'a [u64]),
-    /// Keys, to be hashed.
+    /// Keys that the filter hashes.
     Keys(&'a [Key]),
 }
 
-impl Items<'_> {
-    /// How many there are.
+impl FilterItems<'_> {
+    /// Returns their number.
     pub fn len(&self) -> usize {
         match self {
-            Items::Hashes(hashes) => hashes.len(),
-            Items::Keys(keys) => keys.len(),
+            FilterItems::Hashes(hashes) => hashes.len(),
+            FilterItems::Keys(keys) => keys.len(),
         }
     }
 
@@ -88,150 +88,155 @@ impl Items<'_> {
     }
 }
 
-/// A filter that is built.
-pub trait Built {
-    /// How large it is, where that can be learned.
+/// Filter that is built.
+pub trait BuiltFilter {
+    /// Returns its size in bits, where known.
     fn bits(&self) -> Option<u64>;
 
-    /// How many of these it lets through, asked one by one.
-    fn count(&self, items: Items<'_>) -> u64;
+    /// Counts the items that it passes, probed one at a time.
+    fn count(&self, items: FilterItems<'_>) -> u64;
 
-    /// As `count`, but no question is known before the answer to the one before it is.
-    fn count_in_turn(&self, items: Items<'_>) -> u64;
+    /// Counts as `count` does, but no probe is known before the answer to the one before it is.
+    fn count_dependent(&self, items: FilterItems<'_>) -> u64;
 
-    /// How many it lets through, asked for all at once; `None` where it cannot do that.
-    fn batch(&self, items: Items<'_>, found: &mut [bool]) -> Option<u64>;
+    /// Counts the items that it passes, probed all at once; `None` where the filter cannot do that.
+    fn batch(&self, items: FilterItems<'_>, found: &mut [bool]) -> Option<u64>;
 }
 
-/// One that takes part.
+/// Returns the other engine that Umbel compares worst with, and the time of Umbel as a fraction of
+/// its time.
 #[derive(Debug, Clone, Copy)]
-pub struct Contestant {
-    /// What the table calls it.
+pub struct Candidate {
+    /// Name in the table.
     pub name: &'static str,
-    /// The crate it is in.
+    /// Crate of the filter.
     pub package: &'static str,
-    /// What hashes keys, where keys are given.
+    /// Hash function for keys, where keys are given.
     pub hash: &'static str,
-    /// Builds it.
-    pub build: fn(Items<'_>) -> Result<Box<dyn Built>>,
+    /// Builds the filter.
+    pub build: fn(FilterItems<'_>) -> Result<Box<dyn BuiltFilter>>,
 }
 
-impl Contestant {
-    /// A filter that takes hashes, to be given hashes.
-    pub fn of_hashes<F: OfHashes>() -> Contestant {
-        Contestant { name: F::NAME, package: F::PACKAGE, hash: "", build: build_of_hashes::<F> }
+impl Candidate {
+    /// Returns the candidate of a filter that takes hashes, and gets hashes.
+    pub fn of_hashes<F: HashFilter>() -> Candidate {
+        Candidate { name: F::NAME, package: F::PACKAGE, hash: "", build: build_of_hashes::<F> }
     }
 
-    /// A filter that takes hashes, to be given keys.
-    pub fn hashing<F: OfHashes>() -> Contestant {
-        Contestant { name: F::NAME, package: F::PACKAGE, hash: F::HASH, build: build_hashing::<F> }
+    /// Returns the candidate of a filter that takes hashes, and gets keys.
+    pub fn hashing<F: HashFilter>() -> Candidate {
+        Candidate { name: F::NAME, package: F::PACKAGE, hash: F::HASH, build: build_hashing::<F> }
     }
 
-    /// A filter that takes keys.
-    pub fn of_keys<F: OfKeys>() -> Contestant {
-        Contestant { name: F::NAME, package: F::PACKAGE, hash: F::HASH, build: build_of_keys::<F> }
+    /// Returns the candidate of a filter that takes keys.
+    pub fn of_keys<F: KeyFilter>() -> Candidate {
+        Candidate { name: F::NAME, package: F::PACKAGE, hash: F::HASH, build: build_of_keys::<F> }
     }
 }
 
-struct Hashes<F>(F);
-struct Hashing<F>(F);
-struct Keys<F>(F);
+struct BuiltFromHashes<F>(F);
+struct BuiltWithHashing<F>(F);
+struct BuiltFromKeys<F>(F);
 
-fn build_of_hashes<F: OfHashes>(items: Items<'_>) -> Result<Box<dyn Built>> {
+fn build_of_hashes<F: HashFilter>(items: FilterItems<'_>) -> Result<Box<dyn BuiltFilter>> {
     match items {
-        Items::Hashes(hashes) => Ok(Box::new(Hashes(F::build(hashes)?))),
-        Items::Keys(_) => Err("this filter takes hashes".into()),
+        FilterItems::Hashes(hashes) => Ok(Box::new(BuiltFromHashes(F::build(hashes)?))),
+        FilterItems::Keys(_) => Err("this filter takes hashes".into()),
     }
 }
 
-fn build_hashing<F: OfHashes>(items: Items<'_>) -> Result<Box<dyn Built>> {
+fn build_hashing<F: HashFilter>(items: FilterItems<'_>) -> Result<Box<dyn BuiltFilter>> {
     match items {
-        Items::Keys(keys) => {
+        FilterItems::Keys(keys) => {
             let hashes: Vec<u64> = keys.iter().map(|key| F::hash(key)).collect();
-            Ok(Box::new(Hashing(F::build(&hashes)?)))
+            Ok(Box::new(BuiltWithHashing(F::build(&hashes)?)))
         }
-        Items::Hashes(_) => Err("this filter takes keys".into()),
+        FilterItems::Hashes(_) => Err("this filter takes keys".into()),
     }
 }
 
-fn build_of_keys<F: OfKeys>(items: Items<'_>) -> Result<Box<dyn Built>> {
+fn build_of_keys<F: KeyFilter>(items: FilterItems<'_>) -> Result<Box<dyn BuiltFilter>> {
     match items {
-        Items::Keys(keys) => Ok(Box::new(Keys(F::build(keys)?))),
-        Items::Hashes(_) => Err("this filter takes keys".into()),
+        FilterItems::Keys(keys) => Ok(Box::new(BuiltFromKeys(F::build(keys)?))),
+        FilterItems::Hashes(_) => Err("this filter takes keys".into()),
     }
 }
 
-/// Asks for one after the other: where each stands depends on the answer before, so that no memory
-/// is waited for ahead but by a guess.
+/// Probes the items one after the other. The place of each item depends on the answer before it, so
+/// the processor can load ahead only by guessing.
 #[inline(always)]
-fn in_turn<T>(items: &[T], ask: impl Fn(&T) -> bool) -> u64 {
+fn count_dependent_hashes<T>(items: &[T], probe: impl Fn(&T) -> bool) -> u64 {
     let nothing = black_box(0);
     let (mut passed, mut answer) = (0, false);
     for at in 0..items.len() {
-        answer = items.get(at + (usize::from(answer) & nothing)).is_some_and(&ask);
+        answer = items.get(at + (usize::from(answer) & nothing)).is_some_and(&probe);
         passed += u64::from(answer);
     }
     passed
 }
 
-fn passed(found: &[bool]) -> u64 {
+fn count_positives(found: &[bool]) -> u64 {
     black_box(found).iter().filter(|found| **found).count() as u64
 }
 
-impl<F: OfHashes> Built for Hashes<F> {
+impl<F: HashFilter> BuiltFilter for BuiltFromHashes<F> {
     fn bits(&self) -> Option<u64> {
         self.0.bits()
     }
 
-    fn count(&self, items: Items<'_>) -> u64 {
+    fn count(&self, items: FilterItems<'_>) -> u64 {
         match items {
-            Items::Hashes(hashes) => {
-                let asked = self.0.asked();
-                hashes.iter().filter(|hash| F::contains(&asked, **hash)).count() as u64
+            FilterItems::Hashes(hashes) => {
+                let probe = self.0.probe();
+                hashes.iter().filter(|hash| F::contains(&probe, **hash)).count() as u64
             }
-            Items::Keys(_) => 0,
+            FilterItems::Keys(_) => 0,
         }
     }
 
-    fn count_in_turn(&self, items: Items<'_>) -> u64 {
-        let asked = self.0.asked();
+    fn count_dependent(&self, items: FilterItems<'_>) -> u64 {
+        let probe = self.0.probe();
         match items {
-            Items::Hashes(hashes) => in_turn(hashes, |hash| F::contains(&asked, *hash)),
-            Items::Keys(_) => 0,
+            FilterItems::Hashes(hashes) => {
+                count_dependent_hashes(hashes, |hash| F::contains(&probe, *hash))
+            }
+            FilterItems::Keys(_) => 0,
         }
     }
 
-    fn batch(&self, items: Items<'_>, found: &mut [bool]) -> Option<u64> {
-        let Items::Hashes(hashes) = items else { return None };
-        self.0.batch(hashes, found).then(|| passed(found))
+    fn batch(&self, items: FilterItems<'_>, found: &mut [bool]) -> Option<u64> {
+        let FilterItems::Hashes(hashes) = items else { return None };
+        self.0.batch(hashes, found).then(|| count_positives(found))
     }
 }
 
-impl<F: OfHashes> Built for Hashing<F> {
+impl<F: HashFilter> BuiltFilter for BuiltWithHashing<F> {
     fn bits(&self) -> Option<u64> {
         self.0.bits()
     }
 
-    fn count(&self, items: Items<'_>) -> u64 {
+    fn count(&self, items: FilterItems<'_>) -> u64 {
         match items {
-            Items::Keys(keys) => {
-                let asked = self.0.asked();
-                keys.iter().filter(|key| F::contains(&asked, F::hash(*key))).count() as u64
+            FilterItems::Keys(keys) => {
+                let probe = self.0.probe();
+                keys.iter().filter(|key| F::contains(&probe, F::hash(*key))).count() as u64
             }
-            Items::Hashes(_) => 0,
+            FilterItems::Hashes(_) => 0,
         }
     }
 
-    fn count_in_turn(&self, items: Items<'_>) -> u64 {
-        let asked = self.0.asked();
+    fn count_dependent(&self, items: FilterItems<'_>) -> u64 {
+        let probe = self.0.probe();
         match items {
-            Items::Keys(keys) => in_turn(keys, |key| F::contains(&asked, F::hash(key))),
-            Items::Hashes(_) => 0,
+            FilterItems::Keys(keys) => {
+                count_dependent_hashes(keys, |key| F::contains(&probe, F::hash(key)))
+            }
+            FilterItems::Hashes(_) => 0,
         }
     }
 
-    fn batch(&self, items: Items<'_>, found: &mut [bool]) -> Option<u64> {
-        let Items::Keys(keys) = items else { return None };
+    fn batch(&self, items: FilterItems<'_>, found: &mut [bool]) -> Option<u64> {
+        let FilterItems::Keys(keys) = items else { return None };
         let mut hashes = [0; BATCH];
         for (keys, found) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
             for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -241,30 +246,32 @@ impl<F: OfHashes> Built for Hashing<F> {
                 return None;
             }
         }
-        Some(passed(found))
+        Some(count_positives(found))
     }
 }
 
-impl<F: OfKeys> Built for Keys<F> {
+impl<F: KeyFilter> BuiltFilter for BuiltFromKeys<F> {
     fn bits(&self) -> Option<u64> {
         self.0.bits()
     }
 
-    fn count(&self, items: Items<'_>) -> u64 {
+    fn count(&self, items: FilterItems<'_>) -> u64 {
         match items {
-            Items::Keys(keys) => keys.iter().filter(|key| self.0.contains(*key)).count() as u64,
-            Items::Hashes(_) => 0,
+            FilterItems::Keys(keys) => {
+                keys.iter().filter(|key| self.0.contains(*key)).count() as u64
+            }
+            FilterItems::Hashes(_) => 0,
         }
     }
 
-    fn count_in_turn(&self, items: Items<'_>) -> u64 {
+    fn count_dependent(&self, items: FilterItems<'_>) -> u64 {
         match items {
-            Items::Keys(keys) => in_turn(keys, |key| self.0.contains(key)),
-            Items::Hashes(_) => 0,
+            FilterItems::Keys(keys) => count_dependent_hashes(keys, |key| self.0.contains(key)),
+            FilterItems::Hashes(_) => 0,
         }
     }
 
-    fn batch(&self, _items: Items<'_>, _found: &mut [bool]) -> Option<u64> {
+    fn batch(&self, _items: FilterItems<'_>, _found: &mut [bool]) -> Option<u64> {
         None
     }
 }

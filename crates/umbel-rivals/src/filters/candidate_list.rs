@@ -1,61 +1,61 @@
-//! Who takes part.
+//! List of the filters that take part.
 
-use crate::filters::contestant::Contestant;
-use crate::filters::kinds;
-use crate::filters::others::{
+use crate::filters::candidate::Candidate;
+use crate::filters::third_party::{
     Classic, Cuckoo, Fastbloom, FastbloomDefault, Fuse8, Fuse16, Growable, Quotient, Ribbon,
     ScalableCuckoo, SplitBlock, Xor,
 };
-use crate::filters::ours::{Blocked, BlockedView};
+use crate::filters::umbel_blocked::{Blocked, BlockedView};
+use crate::filters::umbel_kinds;
 
-/// Those that are given hashes.
-pub fn of_hashes() -> Vec<Contestant> {
+/// Lists the filters that get hashes.
+pub fn hash_filters() -> Vec<Candidate> {
     vec![
-        Contestant::of_hashes::<Blocked>(),
-        Contestant::of_hashes::<BlockedView>(),
-        Contestant::of_hashes::<kinds::Blocked512>(),
-        Contestant::of_hashes::<kinds::Blocked256>(),
-        Contestant::of_hashes::<kinds::Standard>(),
-        Contestant::of_hashes::<kinds::SplitBlock>(),
-        Contestant::of_hashes::<kinds::Counting>(),
-        Contestant::of_hashes::<kinds::Fuse>(),
-        Contestant::of_hashes::<kinds::Ribbon>(),
-        Contestant::of_hashes::<Fastbloom>(),
-        Contestant::of_hashes::<SplitBlock>(),
-        Contestant::of_hashes::<Fuse8>(),
-        Contestant::of_hashes::<Fuse16>(),
-        Contestant::of_hashes::<Xor>(),
-        Contestant::of_hashes::<Ribbon>(),
-        Contestant::of_hashes::<Quotient>(),
+        Candidate::of_hashes::<Blocked>(),
+        Candidate::of_hashes::<BlockedView>(),
+        Candidate::of_hashes::<umbel_kinds::Blocked512>(),
+        Candidate::of_hashes::<umbel_kinds::Blocked256>(),
+        Candidate::of_hashes::<umbel_kinds::Standard>(),
+        Candidate::of_hashes::<umbel_kinds::SplitBlock>(),
+        Candidate::of_hashes::<umbel_kinds::Counting>(),
+        Candidate::of_hashes::<umbel_kinds::Fuse>(),
+        Candidate::of_hashes::<umbel_kinds::Ribbon>(),
+        Candidate::of_hashes::<Fastbloom>(),
+        Candidate::of_hashes::<SplitBlock>(),
+        Candidate::of_hashes::<Fuse8>(),
+        Candidate::of_hashes::<Fuse16>(),
+        Candidate::of_hashes::<Xor>(),
+        Candidate::of_hashes::<Ribbon>(),
+        Candidate::of_hashes::<Quotient>(),
     ]
 }
 
-/// Those that are given keys: they hash them as their crate does, or else with xxh3.
-pub fn of_keys() -> Vec<Contestant> {
+/// Lists the filters that get keys: they hash them as their crate does, or else with xxh3.
+pub fn key_filters() -> Vec<Candidate> {
     vec![
-        Contestant::hashing::<Blocked>(),
-        Contestant::hashing::<kinds::SplitBlock>(),
-        Contestant::hashing::<kinds::Fuse>(),
-        Contestant::hashing::<kinds::Ribbon>(),
-        Contestant::of_keys::<FastbloomDefault>(),
-        Contestant::hashing::<Fastbloom>(),
-        Contestant::hashing::<SplitBlock>(),
-        Contestant::hashing::<Fuse8>(),
-        Contestant::hashing::<Ribbon>(),
-        Contestant::hashing::<Quotient>(),
-        Contestant::of_keys::<Classic>(),
-        Contestant::of_keys::<Growable>(),
-        Contestant::of_keys::<Cuckoo>(),
-        Contestant::of_keys::<ScalableCuckoo>(),
+        Candidate::hashing::<Blocked>(),
+        Candidate::hashing::<umbel_kinds::SplitBlock>(),
+        Candidate::hashing::<umbel_kinds::Fuse>(),
+        Candidate::hashing::<umbel_kinds::Ribbon>(),
+        Candidate::of_keys::<FastbloomDefault>(),
+        Candidate::hashing::<Fastbloom>(),
+        Candidate::hashing::<SplitBlock>(),
+        Candidate::hashing::<Fuse8>(),
+        Candidate::hashing::<Ribbon>(),
+        Candidate::hashing::<Quotient>(),
+        Candidate::of_keys::<Classic>(),
+        Candidate::of_keys::<Growable>(),
+        Candidate::of_keys::<Cuckoo>(),
+        Candidate::of_keys::<ScalableCuckoo>(),
     ]
 }
 
-/// The version of a crate that was compared, from the lock file.
+/// Returns the version of a crate that is compared, from the lock file.
 pub fn version(package: &str) -> &'static str {
     let lock = include_str!("../../Cargo.lock");
     let name = format!("\nname = \"{package}\"\n");
-    let behind = lock.split_once(&name).map_or("", |(_, behind)| behind);
-    let line = behind.lines().next().and_then(|line| line.strip_prefix("version = \""));
+    let rest = lock.split_once(&name).map_or("", |(_, rest)| rest);
+    let line = rest.lines().next().and_then(|line| line.strip_prefix("version = \""));
     line.map_or("?", |line| line.trim_end_matches('"'))
 }
 
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn every_crate_has_a_version() {
-        for contestant in of_hashes().iter().chain(&of_keys()) {
-            assert_ne!(version(contestant.package), "?", "{}", contestant.package);
+        for candidate in hash_filters().iter().chain(&key_filters()) {
+            assert_ne!(version(candidate.package), "?", "{}", candidate.package);
         }
     }
 }

@@ -1,52 +1,52 @@
-//! The command line of `filters`.
+//! Command line of `filters`.
 
 use std::path::PathBuf;
 
-/// What `--help` prints.
+/// Help text of `--help`.
 pub const USAGE: &str = "\
-filters [FLAGS]: the same keys and questions for the filters of several crates, in one run
+filters [FLAGS]: the same keys and probes for the filters of several crates, in one run
   --small N           keys of filters that fit the caches (default 100000; 0 leaves them out)
   --num N             keys of filters that do not (default 30000000; 0 leaves them out); each
                       million takes 50 MB, and 20 more while a filter is built
-  --rounds N          repetitions of asking (default 7)
+  --rounds N          repetitions of probing (default 7)
   --build-rounds N    repetitions of building small filters (default 5); large ones are built once
-                      unless --build-large says otherwise
+                      unless --build-large is given
   --build-large N     repetitions of building large filters (default 1)
-  --questions N       questions of a repetition to a large filter (default 2000000)
+  --questions N       probes of a repetition to a large filter (default 2000000)
   --filters A,B       only those whose names contain one of these
   --out DIR           write filters-DATE-NUM.md and .json there
-  --label TEXT        part of those names in place of NUM";
+  --label TEXT        text in those names in place of NUM";
 
-/// What was asked for.
+/// Options of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arguments {
-    /// Keys of small filters.
+pub struct FilterArguments {
+    /// Number of keys of small filters.
     pub small: u64,
-    /// Keys of large ones.
+    /// Number of keys of large filters.
     pub num: u64,
-    /// Repetitions of asking.
+    /// Repetitions of probing.
     pub rounds: u64,
     /// Repetitions of building small filters.
     pub build_rounds: u64,
     /// Repetitions of building large ones.
     pub build_large: u64,
-    /// Questions of a repetition to a large filter.
+    /// Probes of a repetition to a large filter.
     pub questions: u64,
-    /// Parts of names; none stands for all.
+    /// Parts of names of the filters to run; empty for all.
     pub filters: Vec<String>,
-    /// Where the results go.
+    /// Folder of the reports.
     pub out: Option<PathBuf>,
-    /// Part of their names.
+    /// Text in the names of the reports.
     pub label: Option<String>,
 }
 
-impl Arguments {
-    /// Reads the words of a command line.
+impl FilterArguments {
+    /// Parses the words of a command line.
     ///
     /// # Errors
     /// A sentence about the first word that is wrong.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
-        let mut arguments = Arguments {
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<FilterArguments, String> {
+        let mut arguments = FilterArguments {
             small: 100_000,
             num: 30_000_000,
             rounds: 7,
@@ -93,8 +93,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_flags_and_says_what_is_wrong() {
-        let parse = |line: &str| Arguments::parse(line.split_whitespace().map(str::to_string));
+    fn flags_are_parsed_and_wrong_ones_are_reported() {
+        let parse =
+            |line: &str| FilterArguments::parse(line.split_whitespace().map(str::to_string));
         let arguments = parse("--num 1_000 --filters bloom,xorf --rounds 3").unwrap();
         assert_eq!((arguments.num, arguments.small, arguments.rounds), (1_000, 100_000, 3));
         assert_eq!(arguments.filters, ["bloom", "xorf"]);

@@ -1,11 +1,11 @@
-//! Keys of 16 bytes without any order, and their hashes.
+//! Random keys of 16 bytes, and their hashes.
 
 use umbel_filter::{HashSecret, hash_key};
 
-/// A key.
+/// Key of 16 bytes.
 pub type Key = [u8; 16];
 
-/// The key of that number; different ones have different keys.
+/// Returns the key of a number; different numbers have different keys.
 pub fn key(number: u64) -> Key {
     // SplitMix64, which maps 64 bits one to one.
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -18,18 +18,18 @@ pub fn key(number: u64) -> Key {
     key
 }
 
-/// The keys of these numbers.
+/// Returns the keys of these numbers.
 pub fn keys(numbers: impl Iterator<Item = u64>) -> Vec<Key> {
     numbers.map(key).collect()
 }
 
-/// The hash that filters are given where hashing is not to be measured.
+/// Returns the hashes of keys, for filters whose hashing is not measured.
 pub fn hashes(keys: &[Key]) -> Vec<u64> {
     let secret = secret();
     keys.iter().map(|key| hash_key(&secret, key)).collect()
 }
 
-/// The secret of every keyed hash here.
+/// Returns the secret of every keyed hash here.
 pub fn secret() -> HashSecret {
     HashSecret::from_seed(*b"filters compared")
 }
@@ -40,7 +40,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn keys_and_hashes_are_different() {
+    fn keys_and_hashes_are_distinct() {
         let keys = keys(0..100_000);
         let hashes: HashSet<u64> = hashes(&keys).into_iter().collect();
         assert_eq!(hashes.len(), keys.len());

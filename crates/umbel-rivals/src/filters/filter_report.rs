@@ -1,40 +1,40 @@
-//! The results as Markdown and as JSON.
+//! Report of the filters as Markdown and as JSON.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use umbel_lab::machine::Machine;
+use umbel_lab::measure::machine::Machine;
 
-use crate::filters::arguments::Arguments;
-use crate::filters::list::version;
-use crate::filters::run::{Place, Row, Way};
-use crate::record::Spread;
-use crate::report::table::{NOTHING, Table, cell, maybe};
+use crate::filters::candidate_list::version;
+use crate::filters::filter_arguments::FilterArguments;
+use crate::filters::filter_run::{FilterRow, ProbeMode, SizeResults};
+use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, cell, optional_cell};
+use crate::kv::kv_results::Spread;
 
-/// What the results are of.
+/// Description of the run.
 #[derive(Debug)]
-pub struct Heading<'a> {
-    /// What was asked for.
-    pub arguments: &'a Arguments,
-    /// Where and when.
+pub struct FilterHeading<'a> {
+    /// Options of the run.
+    pub arguments: &'a FilterArguments,
+    /// Machine and date.
     pub machine: &'a Machine,
-    /// The machine's load before the run.
+    /// Load averages before the run.
     pub loads_before: Option<[f64; 3]>,
-    /// And now.
+    /// Load averages after the run.
     pub loads_after: Option<[f64; 3]>,
 }
 
 const WHAT_COUNTS: &str = "\
-Times are nanoseconds of processor time of the thread that asks, the median of the rounds with the \
-extremes; every filter is asked the same questions, by turns. Building is for each key, until the \
-filter can be asked. The rate is measured with four million absent keys. Asked in turn, \
-where a question stands depends on the answer before it: the processor looks ahead only by \
-guessing answers, as it can where a filter branches on each bit, and as it does in other columns. \
-A batch is all questions in one call, where the crate has one. Keys have 16 bytes.
+Times are nanoseconds of processor time of the probing thread: the median of the rounds and the \
+extremes. Every filter gets the same probes; the filters take turns. The build time is for each \
+key, until the filter can be probed. The false-positive rate is measured with four million absent \
+keys. In the columns `in turn` the place of a probe depends on the answer before it: the processor \
+looks ahead only by guessing answers, as it also does where a filter branches on each bit. A batch \
+is all probes in one call, where the crate has one. Keys have 16 bytes.
 ";
 
-/// The results as a page.
-pub fn markdown(heading: &Heading<'_>, places: &[Place]) -> String {
+/// Returns the report as a page of Markdown.
+pub fn markdown(heading: &FilterHeading<'_>, places: &[SizeResults]) -> String {
     let machine = heading.machine;
     let mut page = format!("# Filters, {}\n\n", machine.date);
     let _ = writeln!(
@@ -52,7 +52,7 @@ pub fn markdown(heading: &Heading<'_>, places: &[Place]) -> String {
         let _ = writeln!(page, "## {} keys, {given}\n\n{}", place.num, table(place));
         for row in &place.rows {
             if let Some(defect) = &row.defect {
-                let _ = writeln!(page, "{}: {defect}.\n", row.contestant.name);
+                let _ = writeln!(page, "{}: {defect}.\n", row.candidate.name);
             }
         }
     }
@@ -60,33 +60,33 @@ pub fn markdown(heading: &Heading<'_>, places: &[Place]) -> String {
 }
 
 fn load(loads: Option<[f64; 3]>) -> String {
-    loads.map_or(NOTHING.to_string(), |loads| format!("{:.2}", loads[0]))
+    loads.map_or(NO_VALUE.to_string(), |loads| format!("{:.2}", loads[0]))
 }
 
-fn table(place: &Place) -> String {
+fn table(place: &SizeResults) -> String {
     let mut heads = vec!["version"];
     if place.of_keys {
         heads.push("hash");
     }
     heads.extend(["bits per key", "rate %", "build"]);
-    heads.extend(Way::ALL.map(Way::name));
+    heads.extend(ProbeMode::ALL.map(ProbeMode::name));
     let mut table = Table::new("filter", heads);
     for row in &place.rows {
-        let mut cells = vec![version(row.contestant.package).to_string()];
+        let mut cells = vec![version(row.candidate.package).to_string()];
         if place.of_keys {
-            cells.push(row.contestant.hash.to_string());
+            cells.push(row.candidate.hash.to_string());
         }
-        cells.push(maybe(row.bits_per_key));
-        cells.push(row.rate.map_or(NOTHING.to_string(), |rate| format!("{:.4}", rate * 100.0)));
+        cells.push(optional_cell(row.bits_per_key));
+        cells.push(row.rate.map_or(NO_VALUE.to_string(), |rate| format!("{:.4}", rate * 100.0)));
         cells.push(cell(row.build()));
-        cells.extend(Way::ALL.map(|way| cell(row.asked(way))));
-        table.row(row.contestant.name, cells);
+        cells.extend(ProbeMode::ALL.map(|mode| cell(row.probe_time(mode))));
+        table.row(row.candidate.name, cells);
     }
     table.text()
 }
 
-/// The results for programs.
-pub fn json(heading: &Heading<'_>, places: &[Place]) -> Value {
+/// Returns the report as JSON.
+pub fn json(heading: &FilterHeading<'_>, places: &[SizeResults]) -> Value {
     let (arguments, machine) = (heading.arguments, heading.machine);
     json!({
         "date": machine.date,
@@ -107,18 +107,20 @@ pub fn json(heading: &Heading<'_>, places: &[Place]) -> Value {
     })
 }
 
-fn of_row(row: &Row) -> Value {
-    let asked: serde_json::Map<String, Value> =
-        Way::ALL.iter().map(|way| (way.name().to_string(), of_spread(row.asked(*way)))).collect();
+fn of_row(row: &FilterRow) -> Value {
+    let probe_ns: serde_json::Map<String, Value> = ProbeMode::ALL
+        .iter()
+        .map(|mode| (mode.name().to_string(), of_spread(row.probe_time(*mode))))
+        .collect();
     json!({
-        "name": row.contestant.name,
-        "crate": row.contestant.package,
-        "version": version(row.contestant.package),
-        "hash": row.contestant.hash,
+        "name": row.candidate.name,
+        "crate": row.candidate.package,
+        "version": version(row.candidate.package),
+        "hash": row.candidate.hash,
         "bits_per_key": row.bits_per_key,
         "rate": row.rate,
         "build_ns": of_spread(row.build()),
-        "asked_ns": asked,
+        "asked_ns": probe_ns,
         "defect": row.defect,
     })
 }

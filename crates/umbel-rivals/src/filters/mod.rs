@@ -1,16 +1,17 @@
-//! The other comparison: filters of `umbel-filter` beside those of other crates, in one run.
+//! Compares filters of `umbel-filter` with those of other crates, in one run.
 //!
-//! Every filter gets the same keys, or the same hashes of them, is asked the same questions in the
-//! same order, and is looked at by turns, so that what else the machine does meets all of them.
-//! Times are processor time of the thread that asks. Loops are inside each filter's own code, so
-//! that calls are inlined as in a program that knows its filter.
+//! Every filter gets the same keys, or the same hashes of them, and the same probes in the same
+//! order. The filters take turns, so that other load on the machine affects all of them. Times are
+//! processor time of the probing thread. Loops are inside each filter's own code, so that calls are
+//! inlined as in a program that knows its filter.
 
-pub mod arguments;
-pub mod contestant;
-pub mod keys;
-mod kinds;
-pub mod list;
-mod others;
-mod ours;
-pub mod report;
-pub mod run;
+mod third_party;
+mod umbel_blocked;
+mod umbel_kinds;
+
+pub mod candidate;
+pub mod candidate_list;
+pub mod filter_arguments;
+pub mod filter_keys;
+pub mod filter_report;
+pub mod filter_run;

@@ -1,5 +1,5 @@
-//! Filters of other crates, each with 10 bits for a key where that can be said, else with the rate
-//! of 1 % that a Bloom filter has with that many, else with what the crate is fixed to.
+//! Filters of other crates, with 10 bits for each key where the crate has that option. Otherwise
+//! with the rate of 1 % that a Bloom filter has with 10 bits, or with what the crate is fixed to.
 
 use std::collections::hash_map::DefaultHasher;
 
@@ -12,14 +12,14 @@ use scalable_cuckoo_filter::ScalableCuckooFilter;
 use umbel_lab::engine::Result;
 use xorf::{BinaryFuse8, BinaryFuse16, Filter as _, Xor8};
 
-use crate::filters::contestant::{OfHashes, OfKeys};
-use crate::filters::keys::Key;
-use crate::filters::ours::BITS_PER_KEY;
+use crate::filters::candidate::{HashFilter, KeyFilter};
+use crate::filters::filter_keys::Key;
+use crate::filters::umbel_blocked::BITS_PER_KEY;
 
-/// The rate asked of filters that are sized by rate.
+/// False-positive rate that is requested of filters that are sized by rate.
 const RATE: f64 = 0.01;
-/// Up to so many keys the size of a growable filter is learned by writing it out.
-const LEARNED_UP_TO: usize = 1_000_000;
+/// Upper bound on the keys for which the size of a growable filter is measured by serializing it.
+const MEASURED_SIZE_KEYS_MAX: usize = 1_000_000;
 
 fn fastbloom(keys: usize) -> BloomFilter {
     let filter = BloomFilter::with_num_bits(BITS_PER_KEY * keys).seed(&1);
@@ -28,11 +28,11 @@ fn fastbloom(keys: usize) -> BloomFilter {
 
 pub struct Fastbloom(BloomFilter);
 
-impl OfHashes for Fastbloom {
+impl HashFilter for Fastbloom {
     const NAME: &'static str = "fastbloom";
     const PACKAGE: &'static str = "fastbloom";
 
-    type Asked<'a> = &'a BloomFilter;
+    type Probe<'a> = &'a BloomFilter;
 
     fn build(hashes: &[u64]) -> Result<Fastbloom> {
         let mut filter = fastbloom(hashes.len());
@@ -44,20 +44,20 @@ impl OfHashes for Fastbloom {
         Some(self.0.num_bits() as u64)
     }
 
-    fn asked(&self) -> &BloomFilter {
+    fn probe(&self) -> &BloomFilter {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&BloomFilter, hash: u64) -> bool {
-        asked.contains_hash(hash)
+    fn contains(probe: &&BloomFilter, hash: u64) -> bool {
+        probe.contains_hash(hash)
     }
 }
 
-/// As it is without being told anything.
+/// Bloom filter of fastbloom with default settings.
 pub struct FastbloomDefault(BloomFilter);
 
-impl OfKeys for FastbloomDefault {
+impl KeyFilter for FastbloomDefault {
     const NAME: &'static str = "fastbloom, default";
     const PACKAGE: &'static str = "fastbloom";
     const HASH: &'static str = "its SipHash-1-3";
@@ -80,11 +80,11 @@ impl OfKeys for FastbloomDefault {
 
 pub struct SplitBlock(sbbf_rs_safe::Filter);
 
-impl OfHashes for SplitBlock {
+impl HashFilter for SplitBlock {
     const NAME: &'static str = "sbbf-rs-safe";
     const PACKAGE: &'static str = "sbbf-rs-safe";
 
-    type Asked<'a> = &'a sbbf_rs_safe::Filter;
+    type Probe<'a> = &'a sbbf_rs_safe::Filter;
 
     fn build(hashes: &[u64]) -> Result<SplitBlock> {
         let mut filter = sbbf_rs_safe::Filter::new(BITS_PER_KEY, hashes.len());
@@ -96,23 +96,23 @@ impl OfHashes for SplitBlock {
         Some(self.0.as_bytes().len() as u64 * 8)
     }
 
-    fn asked(&self) -> &sbbf_rs_safe::Filter {
+    fn probe(&self) -> &sbbf_rs_safe::Filter {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&sbbf_rs_safe::Filter, hash: u64) -> bool {
-        asked.contains_hash(hash)
+    fn contains(probe: &&sbbf_rs_safe::Filter, hash: u64) -> bool {
+        probe.contains_hash(hash)
     }
 }
 
 pub struct Fuse8(BinaryFuse8);
 
-impl OfHashes for Fuse8 {
+impl HashFilter for Fuse8 {
     const NAME: &'static str = "xorf `BinaryFuse8`";
     const PACKAGE: &'static str = "xorf";
 
-    type Asked<'a> = &'a BinaryFuse8;
+    type Probe<'a> = &'a BinaryFuse8;
 
     fn build(hashes: &[u64]) -> Result<Fuse8> {
         Ok(Fuse8(BinaryFuse8::try_from(hashes)?))
@@ -122,23 +122,23 @@ impl OfHashes for Fuse8 {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    fn asked(&self) -> &BinaryFuse8 {
+    fn probe(&self) -> &BinaryFuse8 {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&BinaryFuse8, hash: u64) -> bool {
-        asked.contains(&hash)
+    fn contains(probe: &&BinaryFuse8, hash: u64) -> bool {
+        probe.contains(&hash)
     }
 }
 
 pub struct Fuse16(BinaryFuse16);
 
-impl OfHashes for Fuse16 {
+impl HashFilter for Fuse16 {
     const NAME: &'static str = "xorf `BinaryFuse16`";
     const PACKAGE: &'static str = "xorf";
 
-    type Asked<'a> = &'a BinaryFuse16;
+    type Probe<'a> = &'a BinaryFuse16;
 
     fn build(hashes: &[u64]) -> Result<Fuse16> {
         Ok(Fuse16(BinaryFuse16::try_from(hashes)?))
@@ -148,23 +148,23 @@ impl OfHashes for Fuse16 {
         Some(self.0.fingerprints.len() as u64 * 16)
     }
 
-    fn asked(&self) -> &BinaryFuse16 {
+    fn probe(&self) -> &BinaryFuse16 {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&BinaryFuse16, hash: u64) -> bool {
-        asked.contains(&hash)
+    fn contains(probe: &&BinaryFuse16, hash: u64) -> bool {
+        probe.contains(&hash)
     }
 }
 
 pub struct Xor(Xor8);
 
-impl OfHashes for Xor {
+impl HashFilter for Xor {
     const NAME: &'static str = "xorf `Xor8`";
     const PACKAGE: &'static str = "xorf";
 
-    type Asked<'a> = &'a Xor8;
+    type Probe<'a> = &'a Xor8;
 
     fn build(hashes: &[u64]) -> Result<Xor> {
         Ok(Xor(Xor8::from(hashes)))
@@ -174,24 +174,24 @@ impl OfHashes for Xor {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    fn asked(&self) -> &Xor8 {
+    fn probe(&self) -> &Xor8 {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&Xor8, hash: u64) -> bool {
-        asked.contains(&hash)
+    fn contains(probe: &&Xor8, hash: u64) -> bool {
+        probe.contains(&hash)
     }
 }
 
-/// Homogeneous ribbon with seven bits for a result, built the fast way.
+/// Homogeneous ribbon with seven bits for a result, built by the fast method.
 pub struct Ribbon(RibbonFilter);
 
-impl OfHashes for Ribbon {
+impl HashFilter for Ribbon {
     const NAME: &'static str = "pleat `RibbonFilter`";
     const PACKAGE: &'static str = "pleat";
 
-    type Asked<'a> = &'a RibbonFilter;
+    type Probe<'a> = &'a RibbonFilter;
 
     fn build(hashes: &[u64]) -> Result<Ribbon> {
         Ok(Ribbon(RibbonFilter::from_keys_pleated(hashes)))
@@ -201,13 +201,13 @@ impl OfHashes for Ribbon {
         Some(self.0.size_bytes() as u64 * 8)
     }
 
-    fn asked(&self) -> &RibbonFilter {
+    fn probe(&self) -> &RibbonFilter {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&RibbonFilter, hash: u64) -> bool {
-        asked.contains(hash)
+    fn contains(probe: &&RibbonFilter, hash: u64) -> bool {
+        probe.contains(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -218,11 +218,11 @@ impl OfHashes for Ribbon {
 
 pub struct Quotient(qfilter::Filter);
 
-impl OfHashes for Quotient {
+impl HashFilter for Quotient {
     const NAME: &'static str = "qfilter";
     const PACKAGE: &'static str = "qfilter";
 
-    type Asked<'a> = &'a qfilter::Filter;
+    type Probe<'a> = &'a qfilter::Filter;
 
     fn build(hashes: &[u64]) -> Result<Quotient> {
         let failed = |error| format!("qfilter: {error:?}");
@@ -237,19 +237,19 @@ impl OfHashes for Quotient {
         Some(self.0.memory_usage() as u64 * 8)
     }
 
-    fn asked(&self) -> &qfilter::Filter {
+    fn probe(&self) -> &qfilter::Filter {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&qfilter::Filter, hash: u64) -> bool {
-        asked.contains_fingerprint(hash)
+    fn contains(probe: &&qfilter::Filter, hash: u64) -> bool {
+        probe.contains_fingerprint(hash)
     }
 }
 
 pub struct Classic(ClassicBloom<[u8]>);
 
-impl OfKeys for Classic {
+impl KeyFilter for Classic {
     const NAME: &'static str = "bloomfilter";
     const PACKAGE: &'static str = "bloomfilter";
     const HASH: &'static str = "its SipHash-1-3, twice";
@@ -273,7 +273,7 @@ impl OfKeys for Classic {
 
 pub struct Growable(GrowableBloom);
 
-impl OfKeys for Growable {
+impl KeyFilter for Growable {
     const NAME: &'static str = "growable-bloom-filter";
     const PACKAGE: &'static str = "growable-bloom-filter";
     const HASH: &'static str = "its xxh3";
@@ -285,7 +285,7 @@ impl OfKeys for Growable {
     }
 
     fn bits(&self) -> Option<u64> {
-        if self.0.len() > LEARNED_UP_TO {
+        if self.0.len() > MEASURED_SIZE_KEYS_MAX {
             return None;
         }
         buffers(&serde_json::to_value(&self.0).ok()?)
@@ -297,7 +297,7 @@ impl OfKeys for Growable {
     }
 }
 
-/// The bits of all lists of bytes: what a filter that tells nobody its size is made of.
+/// Bits of all byte lists in a serialized filter that does not report its size.
 fn buffers(value: &serde_json::Value) -> Option<u64> {
     let sum = |one: u64, other: u64| one + other;
     match value {
@@ -312,7 +312,7 @@ fn buffers(value: &serde_json::Value) -> Option<u64> {
 
 pub struct Cuckoo(CuckooFilter<DefaultHasher>);
 
-impl OfKeys for Cuckoo {
+impl KeyFilter for Cuckoo {
     const NAME: &'static str = "cuckoofilter";
     const PACKAGE: &'static str = "cuckoofilter";
     const HASH: &'static str = "its SipHash-1-3";
@@ -337,7 +337,7 @@ impl OfKeys for Cuckoo {
 
 pub struct ScalableCuckoo(ScalableCuckooFilter<[u8]>);
 
-impl OfKeys for ScalableCuckoo {
+impl KeyFilter for ScalableCuckoo {
     const NAME: &'static str = "scalable_cuckoo_filter";
     const PACKAGE: &'static str = "scalable_cuckoo_filter";
     const HASH: &'static str = "its SipHash-1-3";

@@ -1,17 +1,18 @@
-//! Filters of `umbel-filter`. A further kind is one more implementation, and a row in `list`.
+//! Blocked Bloom filters of `umbel-filter`. Another kind is one more implementation, and a row in
+//! `candidate_list`.
 
 use std::sync::LazyLock;
 
-use umbel_filter::{Bloom, BloomBuilder, BloomView, HashSecret, Parsed, hash_key};
+use umbel_filter::{Bloom, BloomBuilder, BloomView, HashSecret, ParsedBloom, hash_key};
 use umbel_lab::engine::Result;
 
-use crate::filters::contestant::OfHashes;
-use crate::filters::keys::secret;
+use crate::filters::candidate::HashFilter;
+use crate::filters::filter_keys::secret;
 
-/// Bits for each key, where a filter lets one choose.
+/// Bits for each key, where a filter has a choice.
 pub const BITS_PER_KEY: usize = 10;
 
-/// The secret of every keyed hash here.
+/// Secret of every keyed hash here.
 pub static SECRET: LazyLock<HashSecret> = LazyLock::new(secret);
 
 fn blocked(hashes: &[u64]) -> Vec<u8> {
@@ -20,15 +21,15 @@ fn blocked(hashes: &[u64]) -> Vec<u8> {
     builder.finish()
 }
 
-/// The blocked Bloom filter in memory of its own.
+/// Blocked Bloom filter that owns its memory.
 pub struct Blocked(Bloom);
 
-impl OfHashes for Blocked {
+impl HashFilter for Blocked {
     const NAME: &'static str = "umbel-filter `Bloom`";
     const PACKAGE: &'static str = "umbel-filter";
     const HASH: &'static str = "keyed";
 
-    type Asked<'a> = &'a Bloom;
+    type Probe<'a> = &'a Bloom;
 
     fn build(hashes: &[u64]) -> Result<Blocked> {
         Ok(Blocked(Bloom::decode(&blocked(hashes))?))
@@ -38,13 +39,13 @@ impl OfHashes for Blocked {
         Some(self.0.bytes() as u64 * 8)
     }
 
-    fn asked(&self) -> &Bloom {
+    fn probe(&self) -> &Bloom {
         &self.0
     }
 
     #[inline(always)]
-    fn contains(asked: &&Bloom, hash: u64) -> bool {
-        asked.may_contain(hash)
+    fn contains(probe: &&Bloom, hash: u64) -> bool {
+        probe.may_contain(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -58,15 +59,15 @@ impl OfHashes for Blocked {
     }
 }
 
-/// The same read from its encoded bytes where they lie.
+/// The same filter, read in place from its encoded bytes.
 pub struct BlockedView(Vec<u8>);
 
-impl OfHashes for BlockedView {
+impl HashFilter for BlockedView {
     const NAME: &'static str = "umbel-filter `BloomView`";
     const PACKAGE: &'static str = "umbel-filter";
     const HASH: &'static str = "keyed";
 
-    type Asked<'a> = Option<BloomView<'a>>;
+    type Probe<'a> = Option<BloomView<'a>>;
 
     fn build(hashes: &[u64]) -> Result<BlockedView> {
         Ok(BlockedView(blocked(hashes)))
@@ -76,16 +77,16 @@ impl OfHashes for BlockedView {
         Some(self.0.len() as u64 * 8)
     }
 
-    fn asked(&self) -> Option<BloomView<'_>> {
+    fn probe(&self) -> Option<BloomView<'_>> {
         match BloomView::parse(&self.0) {
-            Parsed::Bloom(view) => Some(view),
-            Parsed::Maybe | Parsed::Malformed(_) => None,
+            ParsedBloom::Bloom(view) => Some(view),
+            ParsedBloom::Maybe | ParsedBloom::Malformed(_) => None,
         }
     }
 
     #[inline(always)]
-    fn contains(asked: &Option<BloomView<'_>>, hash: u64) -> bool {
-        asked.as_ref().is_none_or(|view| view.may_contain(hash))
+    fn contains(probe: &Option<BloomView<'_>>, hash: u64) -> bool {
+        probe.as_ref().is_none_or(|view| view.may_contain(hash))
     }
 
     #[inline(always)]

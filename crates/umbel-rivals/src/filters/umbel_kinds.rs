@@ -1,4 +1,4 @@
-//! The other kinds of `umbel-filter`.
+//! Other kinds of `umbel-filter`.
 
 use umbel_filter::{
     Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView, FuseBuilder,
@@ -6,10 +6,11 @@ use umbel_filter::{
 };
 use umbel_lab::engine::Result;
 
-use crate::filters::contestant::OfHashes;
-use crate::filters::ours::{BITS_PER_KEY, SECRET};
+use crate::filters::candidate::HashFilter;
+use crate::filters::umbel_blocked::{BITS_PER_KEY, SECRET};
 
-/// The rate asked of ribbon: what a blocked filter has with 10 bits for a key.
+/// False-positive rate that is requested of ribbon: that of a blocked filter with 10 bits for a
+/// key.
 const RIBBON_RATE: f64 = 0.01;
 /// Bits of a fuse filter's fingerprints.
 const FUSE_BITS: u32 = 8;
@@ -21,18 +22,18 @@ fn build(kind: FilterKind, hashes: &[u64]) -> Result<Filter> {
     Ok(Filter::decode(&builder.finish()?)?)
 }
 
-/// A kind that `FilterBuilder` makes, owned.
+/// Implements a kind that `FilterBuilder` makes, owned.
 macro_rules! of_builder {
     ($name:ident, $kind:ident, $text:literal) => {
         #[doc = $text]
         pub struct $name(Filter);
 
-        impl OfHashes for $name {
+        impl HashFilter for $name {
             const NAME: &'static str = concat!("umbel-filter ", $text);
             const PACKAGE: &'static str = "umbel-filter";
             const HASH: &'static str = "keyed";
 
-            type Asked<'a> = FilterView<'a>;
+            type Probe<'a> = FilterView<'a>;
 
             fn build(hashes: &[u64]) -> Result<$name> {
                 build(FilterKind::$kind, hashes).map($name)
@@ -42,13 +43,13 @@ macro_rules! of_builder {
                 Some(self.0.bytes().len() as u64 * 8)
             }
 
-            fn asked(&self) -> FilterView<'_> {
+            fn probe(&self) -> FilterView<'_> {
                 self.0.view()
             }
 
             #[inline(always)]
-            fn contains(asked: &FilterView<'_>, hash: u64) -> bool {
-                asked.contains(hash)
+            fn contains(probe: &FilterView<'_>, hash: u64) -> bool {
+                probe.contains(hash)
             }
 
             fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -70,18 +71,18 @@ of_builder!(Standard, Standard, "standard");
 of_builder!(SplitBlock, SplitBlock, "split block");
 of_builder!(Counting, Counting, "counting");
 
-/// A kind with a builder and a view of its own, over bytes.
+/// Implements a kind with a builder and a view of its own, over bytes.
 macro_rules! of_bytes {
     ($name:ident, $view:ident, $text:literal, $build:expr) => {
         #[doc = $text]
         pub struct $name(Vec<u8>);
 
-        impl OfHashes for $name {
+        impl HashFilter for $name {
             const NAME: &'static str = concat!("umbel-filter ", $text);
             const PACKAGE: &'static str = "umbel-filter";
             const HASH: &'static str = "keyed";
 
-            type Asked<'a> = Option<$view<'a>>;
+            type Probe<'a> = Option<$view<'a>>;
 
             fn build(hashes: &[u64]) -> Result<$name> {
                 let build: fn(Vec<u64>) -> Result<Vec<u8>> = $build;
@@ -92,13 +93,13 @@ macro_rules! of_bytes {
                 Some(self.0.len() as u64 * 8)
             }
 
-            fn asked(&self) -> Option<$view<'_>> {
+            fn probe(&self) -> Option<$view<'_>> {
                 $view::parse(&self.0).ok()
             }
 
             #[inline(always)]
-            fn contains(asked: &Option<$view<'_>>, hash: u64) -> bool {
-                asked.as_ref().is_none_or(|view| view.contains(hash))
+            fn contains(probe: &Option<$view<'_>>, hash: u64) -> bool {
+                probe.as_ref().is_none_or(|view| view.contains(hash))
             }
 
             fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {

@@ -1,18 +1,18 @@
-//! The command line.
+//! Command line of `umbel-rivals`.
 
 use std::path::PathBuf;
 
-use umbel_lab::engine::Settings;
-use umbel_lab::keys::Shape;
+use umbel_lab::engine::EngineSettings;
+use umbel_lab::workload::keys::KeyShape;
 
-/// What `--help` prints.
+/// Help text of `--help`.
 pub const USAGE: &str = "\
 umbel-rivals lab ...: the experiments of `umbel lab`, with --engine NAME or --engine all
 umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
   --quick             1000000 random keys, few rounds: some minutes; other flags change that
   --num N             keys (default 1000000)
   --engines A,B       of umbel, lmdb, rocksdb, leveldb, pebble, fjall, redb, sled, surrealkv and
-                      none, which shows what the harness takes (default: all that are built in)
+                      none, which measures the harness alone (default: all that are built in)
   --shape A,B         of random, decimal, path, url, category-id, or all (default random)
   --rounds N          repetitions of reading, opening and synced puts (default 5)
   --fill-rounds N     repetitions of filling (default 3, 1 from 5000000 keys on)
@@ -24,83 +24,83 @@ umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
   --key N             bytes of a key (default 16; paths, addresses and streams have their own)
   --cache-mib N       cache of each engine that has one (default 2048)
   --bloom-bits N      bits per key of filters, 0 or -1 for none (default 10), and
-  --memtable-mib N    bytes of a memtable (default 128), where an engine can be told: umbel,
+  --memtable-mib N    bytes of a memtable (default 128), for engines with that option: umbel,
                       rocksdb, leveldb, pebble and fjall both, surrealkv memtables only
   --lived-in yes|no   before reading: overwrite 10 %, delete 5 %, hold a snapshot (default yes)
   --memory yes|no     fill and read once more, each engine in its own process (default yes)
   --compact           compact everything into one level before reading
-  --seconds-limit N   after so many seconds begin no further repetition
+  --seconds-limit N   begin no further repetition after this many seconds
   --stores DIR        where the stores are made (default: the folder for temporary files)
   --out DIR           write rivals-DATE-NUM.md and .json there
-  --label TEXT        part of those names in place of NUM";
+  --label TEXT        text in those names in place of NUM";
 
-/// What was asked for.
+/// Options of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arguments {
-    /// How many keys.
+pub struct KvArguments {
+    /// Number of keys.
     pub num: u64,
-    /// Names of engines; none stands for all.
+    /// Names of engines; empty for all.
     pub engines: Vec<String>,
-    /// What keys look like, one run for each.
-    pub shapes: Vec<Shape>,
+    /// Shapes of keys, with one run for each.
+    pub shapes: Vec<KeyShape>,
     /// Repetitions of reading, opening and synced puts.
     pub rounds: u64,
     /// Repetitions of filling.
     pub fill_rounds: u64,
-    /// Repetitions of reading beside a writer.
-    pub beside_rounds: u64,
+    /// Repetitions of reading next to a writer.
+    pub concurrent_rounds: u64,
     /// Point reads of a repetition.
     pub reads: u64,
-    /// Reads of a repetition beside a writer.
-    pub beside_reads: u64,
+    /// Reads of a repetition next to a writer.
+    pub concurrent_reads: u64,
     /// Synced puts of a repetition.
     pub synced: u64,
     /// Bytes of a value.
     pub value: usize,
     /// Bytes of a key.
     pub key: usize,
-    /// Mebibytes of each engine's cache.
+    /// Mebibytes of each engine's block cache.
     pub cache_mib: u64,
-    /// Bits per key of the filters of engines that can be told; 0 and less for none.
+    /// Bits per key of filters, for engines with that option; 0 and less for no filters.
     pub bloom_bits: i32,
-    /// Mebibytes of a memtable of engines that can be told.
+    /// Mebibytes of a memtable, for engines with that option.
     pub memtable_mib: u64,
-    /// Whether stores are lived in before they are read.
-    pub lived_in: bool,
+    /// Whether stores are aged by overwrites and deletes before they are read.
+    pub aged: bool,
     /// Whether memory is measured.
     pub memory: bool,
-    /// Engine and part of the work, where only its memory is to be measured, in this process.
+    /// Engine and part of the work, if this process is to measure only their memory.
     pub memory_of: Option<String>,
-    /// Whether to compact before reading.
+    /// Whether to compact before the reads.
     pub compact: bool,
-    /// After how many seconds no repetition begins.
+    /// Number of seconds after which no further repetition begins.
     pub seconds_limit: Option<u64>,
-    /// Where the stores are made.
+    /// Folder of the stores.
     pub stores: PathBuf,
-    /// Where the results go.
+    /// Folder of the reports.
     pub out: Option<PathBuf>,
-    /// Part of their names.
+    /// Text in the names of the reports.
     pub label: Option<String>,
 }
 
-impl Arguments {
-    fn usual() -> Arguments {
-        Arguments {
+impl KvArguments {
+    fn with_defaults() -> KvArguments {
+        KvArguments {
             num: 1_000_000,
             engines: Vec::new(),
-            shapes: vec![Shape::Random],
+            shapes: vec![KeyShape::Random],
             rounds: 5,
             fill_rounds: 0,
-            beside_rounds: 3,
+            concurrent_rounds: 3,
             reads: 500_000,
-            beside_reads: 0,
+            concurrent_reads: 0,
             synced: 2000,
             value: 100,
             key: 16,
             cache_mib: 2048,
-            bloom_bits: Settings::default().bloom_bits,
-            memtable_mib: Settings::default().memtable_bytes >> 20,
-            lived_in: true,
+            bloom_bits: EngineSettings::default().bloom_bits,
+            memtable_mib: EngineSettings::default().memtable_bytes >> 20,
+            aged: true,
             memory: true,
             memory_of: None,
             compact: false,
@@ -111,37 +111,38 @@ impl Arguments {
         }
     }
 
-    /// What every engine is told, as far as it can be.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    /// Returns the settings for every engine, as far as it accepts them.
+    pub fn settings(&self) -> EngineSettings {
+        EngineSettings {
             cache_bytes: self.cache_mib << 20,
             bloom_bits: self.bloom_bits,
             memtable_bytes: self.memtable_mib << 20,
-            ..Settings::default()
+            ..EngineSettings::default()
         }
     }
 
-    fn quick() -> Arguments {
-        Arguments {
+    fn with_quick_defaults() -> KvArguments {
+        KvArguments {
             rounds: 3,
             fill_rounds: 1,
-            beside_rounds: 1,
+            concurrent_rounds: 1,
             reads: 200_000,
-            beside_reads: 300_000,
+            concurrent_reads: 300_000,
             synced: 500,
             memory: false,
-            ..Arguments::usual()
+            ..KvArguments::with_defaults()
         }
     }
 
-    /// Reads the words of a command line.
+    /// Parses the words of a command line.
     ///
     /// # Errors
     /// A sentence about the first word that is wrong.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<KvArguments, String> {
         let words: Vec<String> = words.into_iter().collect();
         let quick = words.iter().any(|word| word == "--quick");
-        let mut arguments = if quick { Arguments::quick() } else { Arguments::usual() };
+        let mut arguments =
+            if quick { KvArguments::with_quick_defaults() } else { KvArguments::with_defaults() };
         let mut words = words.into_iter().filter(|word| word != "--quick");
         while let Some(flag) = words.next() {
             if flag == "--compact" {
@@ -169,9 +170,9 @@ impl Arguments {
             "--engines" => self.engines = value.split(',').map(str::to_string).collect(),
             "--rounds" => self.rounds = number()?,
             "--fill-rounds" => self.fill_rounds = number()?,
-            "--beside-rounds" => self.beside_rounds = number()?,
+            "--beside-rounds" => self.concurrent_rounds = number()?,
             "--reads" => self.reads = number()?,
-            "--beside-reads" => self.beside_reads = number()?,
+            "--beside-reads" => self.concurrent_reads = number()?,
             "--synced" => self.synced = number()?,
             "--value" => self.value = number()? as usize,
             "--key" => self.key = number()? as usize,
@@ -183,10 +184,10 @@ impl Arguments {
                     bits.map_err(|_| format!("{flag} needs a whole number, not `{value}`"))?;
             }
             "--seconds-limit" => self.seconds_limit = Some(number()?),
-            "--lived-in" => self.lived_in = yes()?,
+            "--lived-in" => self.aged = yes()?,
             "--memory" => self.memory = yes()?,
             "--memory-of" => self.memory_of = Some(value),
-            "--shape" => self.shapes = shapes(&value)?,
+            "--shape" => self.shapes = parse_shapes(&value)?,
             "--stores" => self.stores = PathBuf::from(value),
             "--out" => self.out = Some(PathBuf::from(value)),
             "--label" => self.label = Some(value),
@@ -195,7 +196,7 @@ impl Arguments {
         Ok(())
     }
 
-    fn complete(mut self) -> Result<Arguments, String> {
+    fn complete(mut self) -> Result<KvArguments, String> {
         let wrong = |name: &str, least: u64, most: u64| {
             Err(format!("{name} is out of range: it must be {least} to {most}"))
         };
@@ -217,11 +218,11 @@ impl Arguments {
         if !(-1..=100).contains(&self.bloom_bits) {
             return Err("--bloom-bits is out of range: it must be -1 to 100".to_string());
         }
-        // With fewer there may be no key to take the place of one that is deleted.
-        self.lived_in &= self.num >= 20;
+        // With fewer keys a deleted key may have no neighbor to take its place.
+        self.aged &= self.num >= 20;
         self.reads = self.reads.clamp(1, self.num);
-        if self.beside_reads == 0 {
-            self.beside_reads = 2 * self.reads;
+        if self.concurrent_reads == 0 {
+            self.concurrent_reads = 2 * self.reads;
         }
         if self.fill_rounds == 0 {
             self.fill_rounds = if self.num >= 5_000_000 { 1 } else { 3 };
@@ -230,13 +231,13 @@ impl Arguments {
     }
 }
 
-fn shapes(names: &str) -> Result<Vec<Shape>, String> {
+fn parse_shapes(names: &str) -> Result<Vec<KeyShape>, String> {
     if names == "all" {
-        return Ok(Shape::ALL.to_vec());
+        return Ok(KeyShape::ALL.to_vec());
     }
-    let known = || Shape::ALL.map(|shape| shape.to_string()).join(", ");
+    let known = || KeyShape::ALL.map(|shape| shape.to_string()).join(", ");
     let parse = |name: &str| {
-        Shape::parse(name)
+        KeyShape::parse(name)
             .ok_or_else(|| format!("--shape is all or some of {}, not `{name}`", known()))
     };
     names.split(',').map(parse).collect()
@@ -246,37 +247,38 @@ fn shapes(names: &str) -> Result<Vec<Shape>, String> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Arguments, String> {
-        Arguments::parse(line.split_whitespace().map(str::to_string))
+    fn parse(line: &str) -> Result<KvArguments, String> {
+        KvArguments::parse(line.split_whitespace().map(str::to_string))
     }
 
     #[test]
-    fn reads_flags() {
+    fn flags_are_parsed() {
         let arguments = parse("--num 10_000 --engines umbel,lmdb --shape path").unwrap();
         assert_eq!((arguments.num, arguments.reads, arguments.fill_rounds), (10_000, 10_000, 3));
         assert_eq!(arguments.engines, ["umbel", "lmdb"]);
-        assert_eq!(arguments.shapes, [Shape::Path]);
+        assert_eq!(arguments.shapes, [KeyShape::Path]);
         assert_eq!(parse("--num 10000000").unwrap().fill_rounds, 1);
-        assert_eq!(parse("--shape all").unwrap().shapes, Shape::ALL);
-        assert_eq!(parse("--shape url,random").unwrap().shapes, [Shape::Url, Shape::Random]);
-        assert!(!parse("--lived-in no").unwrap().lived_in);
-        let told = parse("--bloom-bits -1 --memtable-mib 64 --cache-mib 10").unwrap().settings();
+        assert_eq!(parse("--shape all").unwrap().shapes, KeyShape::ALL);
+        assert_eq!(parse("--shape url,random").unwrap().shapes, [KeyShape::Url, KeyShape::Random]);
+        assert!(!parse("--lived-in no").unwrap().aged);
+        let settings =
+            parse("--bloom-bits -1 --memtable-mib 64 --cache-mib 10").unwrap().settings();
         assert_eq!(
-            (told.bloom_bits, told.memtable_bytes, told.cache_bytes),
+            (settings.bloom_bits, settings.memtable_bytes, settings.cache_bytes),
             (-1, 64 << 20, 10 << 20)
         );
         assert_eq!(parse("").unwrap().settings().bloom_bits, 10);
     }
 
     #[test]
-    fn quick_is_where_other_flags_start_from() {
+    fn flags_override_quick() {
         let arguments = parse("--rounds 4 --quick --reads 1000").unwrap();
         assert_eq!((arguments.rounds, arguments.reads, arguments.synced), (4, 1000, 500));
         assert!(!arguments.memory);
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn wrong_flags_are_reported() {
         assert!(parse("--num many").unwrap_err().contains("--num needs a whole number"));
         assert!(parse("--shape round").unwrap_err().contains("--shape"));
         assert!(parse("--speed 3").unwrap_err().contains("no flag `--speed`"));

@@ -1,76 +1,76 @@
-//! What a run brings to light, and whether the engines' answers agree.
+//! Results of a run, and the check that the engines' answers agree.
 
 use std::collections::BTreeMap;
 
-use umbel_lab::engine::Tally;
+use umbel_lab::engine::ReadDigest;
 use umbel_lab::measure::Sample;
 
-use crate::memory::Memory;
-use crate::plan::Phase;
+use crate::kv::memory_peak::MemoryPeak;
+use crate::kv::phase::Phase;
 
-/// The engine whose times the others' are compared with.
+/// Engine whose times the others' are compared with.
 pub const OURS: &str = "umbel";
 
 /// One repetition of one phase by one engine.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct PhaseRecord {
     /// The engine's name.
     pub engine: &'static str,
-    /// The way in which it was read, 0 for its usual one.
-    pub way: usize,
-    /// What it did.
+    /// Index of the read path; 0 is the usual one.
+    pub read_path: usize,
+    /// Phase that was run.
     pub phase: Phase,
-    /// The repetition, from 0 on.
+    /// Number of the repetition, from 0 on.
     pub round: u64,
-    /// What it took.
+    /// Measurements of the repetition.
     pub sample: Sample,
-    /// The machine's load in the last minute, at its end.
+    /// Load average of the last minute, at its end.
     pub load: Option<f64>,
 }
 
-/// What is known of an engine besides its times.
+/// Facts about an engine besides its times.
 #[derive(Debug, Clone)]
 pub struct Participant {
-    /// Its name.
+    /// Name of the engine.
     pub name: &'static str,
-    /// Its version.
+    /// Version of the engine.
     pub version: String,
     /// Bytes on disk of the store filled at random, settled.
     pub disk_bytes: Option<u64>,
-    /// The same when it had been lived in, before it is read.
-    pub lived_in_disk_bytes: Option<u64>,
-    /// What it took of memory, in a process of its own.
-    pub memory: Option<Memory>,
-    /// Why it did not take part, or left.
-    pub absent_because: Option<String>,
+    /// Bytes on disk of the same store after aging, before it is read.
+    pub aged_disk_bytes: Option<u64>,
+    /// Peak of its memory, in a process of its own.
+    pub memory: Option<MemoryPeak>,
+    /// Reason why it did not take part, or left.
+    pub absence_reason: Option<String>,
 }
 
-/// All that was measured on keys of one shape.
+/// Measurements on keys of one shape.
 #[derive(Debug, Clone, Default)]
-pub struct Results {
+pub struct KvResults {
     /// Every repetition.
-    pub records: Vec<Record>,
-    /// Every engine that was asked for.
+    pub records: Vec<PhaseRecord>,
+    /// Every engine of the run.
     pub participants: Vec<Participant>,
-    /// Bytes of all keys and values that are filled in.
+    /// Bytes of all keys and values that are filled.
     pub user_bytes: u64,
-    /// Bytes of those that are there when the store is read.
+    /// Bytes of the keys and values that are present when the store is read.
     pub live_bytes: u64,
 }
 
-/// The middle of some figures, and the extremes.
+/// Median and extremes of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The smallest.
+    /// Smallest figure.
     pub least: f64,
-    /// The middle one.
+    /// Median.
     pub median: f64,
-    /// The largest.
+    /// Largest figure.
     pub most: f64,
 }
 
 impl Spread {
-    /// `None` of no figures.
+    /// Returns `None` for no figures.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -84,44 +84,53 @@ impl Spread {
     }
 }
 
-impl Results {
-    /// The repetitions of a phase by an engine in one way, by round.
-    pub fn of(&self, engine: &str, way: usize, phase: Phase) -> impl Iterator<Item = &Record> {
-        let ours = move |r: &&Record| r.engine == engine && r.way == way && r.phase == phase;
+impl KvResults {
+    /// Returns the repetitions of a phase by an engine over one read path, by round.
+    pub fn of(
+        &self,
+        engine: &str,
+        read_path: usize,
+        phase: Phase,
+    ) -> impl Iterator<Item = &PhaseRecord> {
+        let ours = move |r: &&PhaseRecord| {
+            r.engine == engine && r.read_path == read_path && r.phase == phase
+        };
         self.records.iter().filter(ours)
     }
 
-    /// Those of the way that counts: our usual one, the better one of another engine.
-    pub fn counting(&self, engine: &str, phase: Phase) -> impl Iterator<Item = &Record> {
-        self.of(engine, self.best_way(engine, phase), phase)
+    /// Returns the repetitions over the read path that counts.
+    pub fn counting(&self, engine: &str, phase: Phase) -> impl Iterator<Item = &PhaseRecord> {
+        self.of(engine, self.best_read_path(engine, phase), phase)
     }
 
-    /// The way that counts.
-    pub fn best_way(&self, engine: &str, phase: Phase) -> usize {
+    /// Returns the read path that counts: Umbel's usual one, the fastest one of another engine.
+    pub fn best_read_path(&self, engine: &str, phase: Phase) -> usize {
         if engine == OURS {
             return 0;
         }
-        let ways = self.records.iter().filter(|r| r.engine == engine && r.phase == phase);
-        let most = ways.map(|record| record.way).max().unwrap_or(0);
-        let time = |way: usize| {
-            let spread = Spread::of(self.of(engine, way, phase).map(|r| r.sample.wall()));
+        let records = self.records.iter().filter(|r| r.engine == engine && r.phase == phase);
+        let last = records.map(|record| record.read_path).max().unwrap_or(0);
+        let time = |read_path: usize| {
+            let spread = Spread::of(self.of(engine, read_path, phase).map(|r| r.sample.wall()));
             spread.map_or(f64::INFINITY, |spread| spread.median)
         };
-        (0..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(0)
+        (0..=last).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(0)
     }
 
-    /// What a phase took, an operation: `time` says which time.
+    /// Times of one operation of a phase; `time` selects which time.
     pub fn spread(
         &self,
         engine: &str,
-        way: usize,
+        read_path: usize,
         phase: Phase,
         time: impl Fn(&Sample) -> f64,
     ) -> Option<Spread> {
-        Spread::of(self.of(engine, way, phase).map(|record| phase.figure(time(&record.sample))))
+        Spread::of(
+            self.of(engine, read_path, phase).map(|record| phase.figure(time(&record.sample))),
+        )
     }
 
-    /// How much of another engine's time ours took: the middle of the rounds' ratios.
+    /// Umbel's time as a fraction of another engine's: the median of the rounds' ratios.
     pub fn ratio(
         &self,
         (ours, our_way): (Phase, usize),
@@ -135,21 +144,21 @@ impl Results {
         }))
     }
 
-    /// The engine's own entry.
+    /// Returns the entry of an engine.
     pub fn participant(&self, engine: &str) -> Option<&Participant> {
         self.participants.iter().find(|participant| participant.name == engine)
     }
 
-    /// Bytes written while filling at random, until settled and synced.
+    /// Returns the bytes written by a random fill, until settled and synced.
     pub fn written_bytes(&self, engine: &str) -> Option<u64> {
         self.of(engine, 0, Phase::FillRandom).next()?.sample.written_bytes
     }
 
-    /// A sentence for each question that two engines answered differently.
+    /// Returns a sentence for each phase in which two engines answered differently.
     pub fn disagreements(&self) -> Vec<String> {
-        let mut first: BTreeMap<(Phase, u64), (&str, Tally)> = BTreeMap::new();
+        let mut first: BTreeMap<(Phase, u64), (&str, ReadDigest)> = BTreeMap::new();
         let mut found = Vec::new();
-        let answers = |r: &&Record| r.engine != "none" && r.phase.has_answers();
+        let answers = |r: &&PhaseRecord| r.engine != "none" && r.phase.has_answers();
         for record in self.records.iter().filter(answers) {
             let tally = record.sample.tally;
             let (engine, expected) =
@@ -160,10 +169,10 @@ impl Results {
                     record.phase.name(),
                     record.round,
                     expected.found,
-                    expected.sum,
+                    expected.checksum,
                     record.engine,
                     tally.found,
-                    tally.sum
+                    tally.checksum
                 ));
             }
         }
@@ -175,18 +184,24 @@ impl Results {
 mod tests {
     use super::*;
 
-    fn record(engine: &'static str, way: usize, round: u64, wall_ns: u64, sum: u64) -> Record {
-        let tally = Tally { found: 1, sum };
+    fn record(
+        engine: &'static str,
+        read_path: usize,
+        round: u64,
+        wall_ns: u64,
+        sum: u64,
+    ) -> PhaseRecord {
+        let tally = ReadDigest { found: 1, checksum: sum };
         let sample = Sample { operations: 1, wall_ns, tally, ..Sample::default() };
-        Record { engine, way, phase: Phase::GetHit, round, sample, load: None }
+        PhaseRecord { engine, read_path, phase: Phase::GetHit, round, sample, load: None }
     }
 
-    fn results(records: Vec<Record>) -> Results {
-        Results { records, ..Results::default() }
+    fn results(records: Vec<PhaseRecord>) -> KvResults {
+        KvResults { records, ..KvResults::default() }
     }
 
     #[test]
-    fn compares_rounds_with_their_own_kind() {
+    fn ratio_compares_equal_rounds() {
         let results = results(vec![
             record("umbel", 0, 0, 10, 1),
             record("lmdb", 0, 0, 20, 1),
@@ -204,22 +219,22 @@ mod tests {
     }
 
     #[test]
-    fn the_better_way_of_another_counts_and_our_usual_one() {
+    fn usual_path_of_umbel_and_best_path_of_others_count() {
         let results = results(vec![
             record("umbel", 0, 0, 30, 1),
             record("umbel", 1, 0, 10, 1),
             record("lmdb", 0, 0, 60, 1),
             record("lmdb", 1, 0, 40, 1),
         ]);
-        assert_eq!(results.best_way("umbel", Phase::GetHit), 0);
-        assert_eq!(results.best_way("lmdb", Phase::GetHit), 1);
+        assert_eq!(results.best_read_path("umbel", Phase::GetHit), 0);
+        assert_eq!(results.best_read_path("lmdb", Phase::GetHit), 1);
         let hit = Phase::GetHit;
         let ratio = results.ratio((hit, 0), ("lmdb", hit), Sample::wall).unwrap();
         assert_eq!(ratio.median, 0.75);
     }
 
     #[test]
-    fn a_different_answer_is_reported() {
+    fn different_answer_is_reported() {
         let results = results(vec![record("umbel", 0, 0, 1, 1), record("lmdb", 0, 0, 1, 2)]);
         assert_eq!(results.disagreements().len(), 1);
     }

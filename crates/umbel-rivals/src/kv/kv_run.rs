@@ -1,100 +1,101 @@
-//! The run: every engine does the same, in turns.
+//! Runs the phases: every engine does the same work, in turns.
 //!
-//! Filling is done by one engine after the other. Then each store is lived in, closed and opened
-//! again, and the phases that read go round: engines A B C, A B C, A B C for each phase, so that a
-//! minute in which the machine is slow hits all of them. What writes comes last.
+//! Engines fill one after the other. Then each store is aged, closed and opened again. Phases that
+//! read alternate between the engines: A B C, A B C, A B C for each phase, so that a slow minute of
+//! the machine affects all of them. Phases that write come last.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use umbel_lab::disk;
-use umbel_lab::engine::{Engine, Result, Settings, Store};
-use umbel_lab::keys::{Keys, Shape};
-use umbel_lab::machine::loads;
+use umbel_lab::engine::{Engine, EngineSettings, Result, Store};
+use umbel_lab::measure::disk_usage;
+use umbel_lab::measure::machine::loads;
 use umbel_lab::measure::{Sample, measure, now};
+use umbel_lab::workload::keys::{KeySet, KeyShape};
 
-use crate::arguments::Arguments;
-use crate::plan::Phase;
-use crate::population::{PARTS, Population};
-use crate::record::{Participant, Record, Results};
-use crate::{beside, engines, memory, work};
+use crate::engines;
+use crate::kv::kv_arguments::KvArguments;
+use crate::kv::kv_results::{KvResults, Participant, PhaseRecord};
+use crate::kv::phase::Phase;
+use crate::kv::population::{PARTS, Population};
+use crate::kv::{memory_peak, phase_runner, read_while_writing};
 
-/// What the reads before those that count add to their seed.
+/// Added to the seed for the reads that warm up before those that count.
 const REHEARSAL: u64 = 50;
 
-/// An engine with its store.
-struct Contender {
+/// Engine with its store.
+struct EngineStore {
     engine: Engine,
     folder: PathBuf,
     store: Option<Box<dyn Store>>,
 }
 
-/// A run in progress.
-pub struct Run<'a> {
-    arguments: &'a Arguments,
+/// Run in progress.
+pub struct KvRun<'a> {
+    arguments: &'a KvArguments,
     population: Population,
-    shape: Shape,
-    settings: Settings,
+    shape: KeyShape,
+    settings: EngineSettings,
     folder: PathBuf,
     started: Instant,
-    contenders: Vec<Contender>,
-    /// What was found so far.
-    pub results: Results,
+    engine_stores: Vec<EngineStore>,
+    /// Results so far.
+    pub results: KvResults,
 }
 
-impl<'a> Run<'a> {
-    /// Prepares a run on keys of a shape, whose stores lie in `folder`, which exists and is empty.
+impl<'a> KvRun<'a> {
+    /// Prepares a run on keys of a shape. `folder`, for the stores, exists and is empty.
     ///
     /// # Errors
-    /// A sentence where there is no such engine or the keys cannot be made.
-    pub fn new(arguments: &'a Arguments, shape: Shape, folder: PathBuf) -> Result<Run<'a>> {
-        let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
-        let population = Population { keys, lived_in: arguments.lived_in };
+    /// A sentence if there is no such engine or the keys cannot be made.
+    pub fn new(arguments: &'a KvArguments, shape: KeyShape, folder: PathBuf) -> Result<KvRun<'a>> {
+        let keys = KeySet::new(shape, arguments.num, arguments.key, arguments.value)?;
+        let population = Population { keys, aged: arguments.aged };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         keys.key(keys.present(0), &mut key);
         keys.value(0, &mut value);
         let entry_bytes = (key.len() + value.len()) as u64;
-        let mut run = Run {
+        let mut run = KvRun {
             arguments,
             population,
             shape,
             settings: arguments.settings(),
             folder,
             started: now(),
-            contenders: Vec::new(),
-            results: Results {
+            engine_stores: Vec::new(),
+            results: KvResults {
                 user_bytes: keys.num() * entry_bytes,
                 live_bytes: population.live() * entry_bytes,
-                ..Results::default()
+                ..KvResults::default()
             },
         };
-        for engine in engines::chosen(&arguments.engines)? {
+        for engine in engines::find_engines(&arguments.engines)? {
             run.results.participants.push(Participant {
                 name: engine.name,
                 version: String::new(),
                 disk_bytes: None,
-                lived_in_disk_bytes: None,
+                aged_disk_bytes: None,
                 memory: None,
-                absent_because: engine.missing.map(str::to_string),
+                absence_reason: engine.missing_reason.map(str::to_string),
             });
-            if let Some(reason) = engine.missing {
+            if let Some(reason) = engine.missing_reason {
                 println!("skipped: {}: {reason}", engine.name);
                 continue;
             }
             let folder = run.folder.join(engine.name);
-            run.contenders.push(Contender { engine, folder, store: None });
+            run.engine_stores.push(EngineStore { engine, folder, store: None });
         }
         Ok(run)
     }
 
-    /// Measures what each engine takes of memory, each in a process of `program`, which is this
-    /// program. Engines whose memory cannot be measured stay in the run without that figure.
+    /// Measures the memory of each engine, each in a process of `program`, which is this program.
+    /// Engines whose memory cannot be measured stay in the run without that figure.
     pub fn memory(&mut self, program: &Path) {
         let shape = self.shape.to_string();
-        for at in 0..self.contenders.len() {
-            let name = self.contenders[at].engine.name;
+        for at in 0..self.engine_stores.len() {
+            let name = self.engine_stores[at].engine.name;
             let folder = self.folder.join(format!("{name}-memory"));
-            match memory::elsewhere(program, name, &shape, self.arguments, &folder) {
+            match memory_peak::measure_in_child(program, name, &shape, self.arguments, &folder) {
                 Ok(memory) => {
                     println!("{:>6.0} s  {name:9} memory", self.started.elapsed().as_secs_f64());
                     if let Some(participant) = self.participant(name) {
@@ -106,8 +107,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Does everything else. `save` is called when there is something worth keeping.
-    pub fn run(&mut self, mut save: impl FnMut(&Results)) {
+    /// Runs all other phases. `save` is called when there are further results.
+    pub fn run(&mut self, mut save: impl FnMut(&KvResults)) {
         let shuffled = self.population.keys.shuffled();
         let sorted = self.population.keys.sorted();
         for round in 0..self.arguments.fill_rounds {
@@ -117,20 +118,20 @@ impl<'a> Run<'a> {
             }
         }
         drop((shuffled, sorted));
-        self.turns(Run::live_in);
-        self.turns(Run::warm_up);
+        self.turns(KvRun::age_store);
+        self.turns(KvRun::warm_up);
         for phase in Phase::READS {
             self.rounds(self.arguments.rounds, |run, at, round| run.read(at, phase, round));
             save(&self.results);
         }
-        self.rounds(self.arguments.rounds, Run::reopen);
-        self.rounds(self.arguments.rounds, Run::synced);
+        self.rounds(self.arguments.rounds, KvRun::reopen);
+        self.rounds(self.arguments.rounds, KvRun::synced);
         save(&self.results);
-        self.rounds(self.arguments.beside_rounds, Run::beside);
+        self.rounds(self.arguments.concurrent_rounds, KvRun::read_while_writing);
         save(&self.results);
         self.turns(|run, at| {
-            let contender = &mut run.contenders[at];
-            contender.store.take().map_or(Ok(()), |store| store.close())
+            let engine_store = &mut run.engine_stores[at];
+            engine_store.store.take().map_or(Ok(()), |store| store.close())
         });
     }
 
@@ -147,20 +148,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets every contender have a turn; one that fails leaves the run, and the reason is kept.
+    /// Gives every engine a turn; an engine that fails leaves the run, and the reason is kept.
     fn turns(&mut self, mut turn: impl FnMut(&mut Self, usize) -> Result<()>) {
         let mut at = 0;
-        while at < self.contenders.len() {
+        while at < self.engine_stores.len() {
             match turn(self, at) {
                 Ok(()) => at += 1,
                 Err(error) => {
-                    let gone = self.contenders.remove(at);
-                    println!("{} leaves the run: {error}", gone.engine.name);
-                    // A reason may name the store; what follows it is enough.
+                    let removed = self.engine_stores.remove(at);
+                    println!("{} leaves the run: {error}", removed.engine.name);
+                    // A reason may name the store; its path is removed.
                     let place = self.folder.display().to_string();
                     let reason = error.to_string().replace(&place, "(stores)");
-                    if let Some(participant) = self.participant(gone.engine.name) {
-                        participant.absent_because = Some(reason);
+                    if let Some(participant) = self.participant(removed.engine.name) {
+                        participant.absence_reason = Some(reason);
                     }
                 }
             }
@@ -171,8 +172,8 @@ impl<'a> Run<'a> {
         self.results.participants.iter_mut().find(|participant| participant.name == name)
     }
 
-    fn keep(&mut self, at: usize, way: usize, phase: Phase, round: u64, sample: Sample) {
-        let engine = self.contenders[at].engine;
+    fn keep(&mut self, at: usize, read_path: usize, phase: Phase, round: u64, sample: Sample) {
+        let engine = self.engine_stores[at].engine;
         let load = loads().map(|loads| loads[0]);
         println!(
             "{:>6.0} s  {:9} {:16} round {round}: {:>12.1} wall, {:>10.1} thread ns each{}",
@@ -181,22 +182,33 @@ impl<'a> Run<'a> {
             phase.name(),
             sample.wall(),
             sample.thread(),
-            if way == 0 { String::new() } else { format!(", {}", engine.ways[way]) },
+            if read_path == 0 {
+                String::new()
+            } else {
+                format!(", {}", engine.read_paths[read_path])
+            },
         );
-        self.results.records.push(Record { engine: engine.name, way, phase, round, sample, load });
+        self.results.records.push(PhaseRecord {
+            engine: engine.name,
+            read_path,
+            phase,
+            round,
+            sample,
+            load,
+        });
     }
 
-    /// Fills at random and settles, then fills another store in order and settles that. Only the
-    /// first round's first store stays.
+    /// Fills in random order and settles, then fills another store in key order and settles it.
+    /// Only the first round's first store stays.
     fn fill(&mut self, at: usize, round: u64, shuffled: &[u64], sorted: &[u64]) -> Result<()> {
-        let name = self.contenders[at].engine.name;
-        let first = self.contenders[at].folder.clone();
+        let name = self.engine_stores[at].engine.name;
+        let first = self.engine_stores[at].folder.clone();
         let again = self.folder.join(format!("{name}-again"));
         let folder = if round == 0 { first } else { again.clone() };
         let random = (Phase::PutRandom, Phase::FillRandom);
         let store = self.fill_one(at, round, random, &folder, shuffled)?;
         if round == 0 {
-            let (version, disk_bytes) = (store.version(), disk::bytes(&folder)?);
+            let (version, disk_bytes) = (store.version(), disk_usage::bytes(&folder)?);
             if let Some(participant) = self.participant(name) {
                 participant.version = version;
                 participant.disk_bytes = Some(disk_bytes);
@@ -220,24 +232,25 @@ impl<'a> Run<'a> {
         names: &[u64],
     ) -> Result<Box<dyn Store>> {
         std::fs::create_dir_all(folder)?;
-        let store = (self.contenders[at].engine.open)(folder, &self.settings)?;
-        let before = disk::device_written_bytes(folder);
-        let puts = work::fill(&*store, self.population.keys, names)?;
+        let store = (self.engine_stores[at].engine.open)(folder, &self.settings)?;
+        let before = disk_usage::device_written_bytes(folder);
+        let puts = phase_runner::fill(&*store, self.population.keys, names)?;
         self.keep(at, 0, put, round, puts);
-        let mut all = puts.and_then(work::settle(&*store, folder)?);
-        let after = disk::device_written_bytes(folder);
+        let mut all = puts.and_then(phase_runner::settle(&*store, folder)?);
+        let after = disk_usage::device_written_bytes(folder);
         all.device_bytes = after.zip(before).map(|(after, before)| after - before);
         self.keep(at, 0, fill, round, all);
         Ok(store)
     }
 
-    /// Overwrites and deletes in three parts: one goes down the levels, one is there when the store
-    /// is opened again, and one comes after a snapshot was taken, which is held while it is read.
-    fn live_in(&mut self, at: usize) -> Result<()> {
-        let open = |run: &Run<'_>| {
-            (run.contenders[at].engine.open)(&run.contenders[at].folder, &run.settings)
+    /// Overwrites and deletes in three parts. The first is compacted down the levels, and the
+    /// second is present when the store is opened again. The third follows a snapshot that is held
+    /// during the reads.
+    fn age_store(&mut self, at: usize) -> Result<()> {
+        let open = |run: &KvRun<'_>| {
+            (run.engine_stores[at].engine.open)(&run.engine_stores[at].folder, &run.settings)
         };
-        let lived_in = self.population.lived_in;
+        let lived_in = self.population.aged;
         let change = |store: &dyn Store, part| match lived_in {
             true => store.write_all(&mut self.population.changes(part)),
             false => Ok(()),
@@ -260,96 +273,115 @@ impl<'a> Run<'a> {
             change(&*store, part)?;
         }
         store.wait()?;
-        let (name, bytes) =
-            (self.contenders[at].engine.name, disk::bytes(&self.contenders[at].folder)?);
-        self.contenders[at].store = Some(store);
+        let (name, bytes) = (
+            self.engine_stores[at].engine.name,
+            disk_usage::bytes(&self.engine_stores[at].folder)?,
+        );
+        self.engine_stores[at].store = Some(store);
         if let Some(participant) = self.participant(name) {
-            participant.lived_in_disk_bytes = Some(bytes);
+            participant.aged_disk_bytes = Some(bytes);
         }
         Ok(())
     }
 
     fn store(&self, at: usize) -> Result<&dyn Store> {
-        let contender = &self.contenders[at];
-        contender.store.as_deref().ok_or_else(|| "its store is not open".into())
+        let engine_store = &self.engine_stores[at];
+        engine_store.store.as_deref().ok_or_else(|| "its store is not open".into())
     }
 
     fn warm_up(&mut self, at: usize) -> Result<()> {
-        let tally = work::warm_up(self.store(at)?, self.population)?;
-        // Each key once by a get, deleted ones as their neighbours, and then what is there.
+        let tally = phase_runner::warm_up(self.store(at)?, self.population)?;
+        // Each key once by a get, with deleted ones as their neighbors, and then all present ones.
         let expected = self.population.keys.num() + self.population.live();
-        if tally.found == expected || self.contenders[at].engine.name == "none" {
+        if tally.found == expected || self.engine_stores[at].engine.name == "none" {
             return Ok(());
         }
         Err(format!("it found {} of {expected} entries while warming up", tally.found).into())
     }
 
     fn read(&mut self, at: usize, phase: Phase, round: u64) -> Result<()> {
-        // A seed of its own for each phase and round, the same for all engines.
+        // A seed for each phase and round, the same for all engines.
         let seed = 100 * (round + 1) + phase as u64;
-        let engine = self.contenders[at].engine;
-        let ways = match phase {
-            Phase::SeekKept if !engine.kept_cursor => 0,
-            // A cursor is kept in one transaction, and lends.
+        let engine = self.engine_stores[at].engine;
+        let read_paths = match phase {
+            Phase::SeekKept if !engine.reuses_cursor => 0,
+            // A kept cursor belongs to one transaction, and lends values.
             Phase::SeekKept => 1,
-            _ => engine.ways.len(),
+            _ => engine.read_paths.len(),
         };
         let reads = self.arguments.reads;
-        for way in 0..ways {
+        for read_path in 0..read_paths {
             let store = self.store(at)?;
-            // What was done before left nothing of this in the processor's caches, or, with another
-            // way, all of it. A scan fills them anew in any case.
+            // Earlier work left none of these entries in the processor's caches, or, over another
+            // read path, all of them. A scan refills the caches in any case.
             if phase != Phase::Scan {
-                work::read(store, way, self.population, phase, reads, seed + REHEARSAL)?;
+                phase_runner::read(
+                    store,
+                    read_path,
+                    self.population,
+                    phase,
+                    reads,
+                    seed + REHEARSAL,
+                )?;
             }
-            let sample = work::read(store, way, self.population, phase, reads, seed)?;
-            self.keep(at, way, phase, round, sample);
+            let sample = phase_runner::read(store, read_path, self.population, phase, reads, seed)?;
+            self.keep(at, read_path, phase, round, sample);
         }
         Ok(())
     }
 
     fn reopen(&mut self, at: usize, round: u64) -> Result<()> {
-        let (engine, settings) = (self.contenders[at].engine, self.settings);
-        if let Some(store) = self.contenders[at].store.take() {
+        let (engine, settings) = (self.engine_stores[at].engine, self.settings);
+        if let Some(store) = self.engine_stores[at].store.take() {
             store.close()?;
         }
-        let folder = self.contenders[at].folder.clone();
+        let folder = self.engine_stores[at].folder.clone();
         let mut opened = None;
         let population = self.population;
         let sample = measure(1, || {
             let store = opened.insert((engine.open)(&folder, &settings)?);
-            work::first_answer(&**store, population)
+            phase_runner::first_answer(&**store, population)
         })?;
-        self.contenders[at].store = opened;
+        self.engine_stores[at].store = opened;
         self.keep(at, 0, Phase::Open, round, sample);
         Ok(())
     }
 
     fn synced(&mut self, at: usize, round: u64) -> Result<()> {
         let (puts, keys) = (self.arguments.synced, self.population.keys);
-        let first = round * work::synced_keys(puts);
-        let one = work::synced_one(self.store(at)?, keys, first, puts)?;
+        let first = round * phase_runner::synced_keys(puts);
+        let one = phase_runner::synced_one(self.store(at)?, keys, first, puts)?;
         self.keep(at, 0, Phase::SyncedOne, round, one);
-        let eight = work::synced_eight(self.store(at)?, keys, first + puts, puts)?;
+        let eight = phase_runner::synced_eight(self.store(at)?, keys, first + puts, puts)?;
         self.keep(at, 0, Phase::SyncedEight, round, eight);
         Ok(())
     }
 
-    fn beside(&mut self, at: usize, round: u64) -> Result<()> {
-        let (reads, population) = (self.arguments.beside_reads, self.population);
-        let way = self.contenders[at].engine.fresh_way;
+    fn read_while_writing(&mut self, at: usize, round: u64) -> Result<()> {
+        let (reads, population) = (self.arguments.concurrent_reads, self.population);
+        let read_path = self.engine_stores[at].engine.fresh_read_path;
         let seed = 100 * (round + 1);
-        // Its caches are cold since it was opened again, and the writer wrote since.
-        work::warm_up(self.store(at)?, population)?;
-        let alone = beside::alone(self.store(at)?, way, population, reads, seed, None)?;
-        self.keep(at, way, Phase::ReadAlone, round, alone);
-        for (phase, rate) in
-            [(Phase::ReadBeside, None), (Phase::ReadPaced, Some(alone.rate() / 2.0))]
-        {
+        // The caches are cold after the open, and the writer wrote since.
+        phase_runner::warm_up(self.store(at)?, population)?;
+        let alone = read_while_writing::read_alone(
+            self.store(at)?,
+            read_path,
+            population,
+            reads,
+            seed,
+            None,
+        )?;
+        self.keep(at, read_path, Phase::ReadAlone, round, alone);
+        for (phase, rate) in [
+            (Phase::ReadWhileWriting, None),
+            (Phase::ReadWhileWritingPaced, Some(alone.rate() / 2.0)),
+        ] {
             let store = self.store(at)?;
-            let sample = beside::beside(store, way, population, reads, seed, rate)?;
+            let sample = read_while_writing::read_while_writing(
+                store, read_path, population, reads, seed, rate,
+            )?;
             store.wait()?;
-            self.keep(at, way, phase, round, sample);
+            self.keep(at, read_path, phase, round, sample);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What an engine takes of memory, measured in a process of its own: whatever other engines left
-//! in the allocator would count otherwise.
+//! Measures the memory of an engine in a process of its own. Otherwise memory that other engines
+//! left in the allocator would count.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,30 +7,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use umbel_lab::engine::{Engine, Result, Settings, Store};
+use umbel_lab::engine::{Engine, EngineSettings, Result, Store};
 use umbel_lab::measure::pause;
 
-use crate::arguments::Arguments;
-use crate::population::Population;
-use crate::work;
+use crate::kv::kv_arguments::KvArguments;
+use crate::kv::phase_runner;
+use crate::kv::population::Population;
 
-/// The most that was resident, less what the process had before, in bytes.
+/// Peak of resident memory, less what the process had before, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// While filling at random: memory that belongs to no file.
+pub struct MemoryPeak {
+    /// During the random fill: memory that belongs to no file.
     pub fill_own: u64,
-    /// While filling at random: with mapped pages of files, which the kernel may take back.
+    /// During the random fill: with mapped pages of files, which the kernel may reclaim.
     pub fill_all: u64,
-    /// After reopening, while everything was read: memory that belongs to no file.
+    /// After reopening, while everything is read: memory that belongs to no file.
     pub read_own: u64,
-    /// After reopening, while everything was read: with mapped pages of files.
+    /// After reopening, while everything is read: with mapped pages of files.
     pub read_all: u64,
 }
 
-/// How often the kernel is asked.
+/// Interval between two readings of the kernel's figures.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Resident bytes that belong to no file, and all.
+/// Returns the resident bytes that belong to no file, and all resident bytes.
 fn resident() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |head: &str| {
@@ -41,80 +41,83 @@ fn resident() -> (u64, u64) {
     (own, own + bytes("RssFile:") + bytes("RssShmem:"))
 }
 
-/// Does some work and says how far both figures rose above `base`.
+/// Does some work and returns how far both figures rose above `base`.
 fn peaks((own, all): (u64, u64), work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     let stop = AtomicBool::new(false);
-    let (done, most) = std::thread::scope(|scope| {
+    let (done, peak) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            let mut most = (0, 0);
+            let mut peak = (0, 0);
             while !stop.load(Ordering::Relaxed) {
                 let (own, all) = resident();
-                most = (most.0.max(own), most.1.max(all));
+                peak = (peak.0.max(own), peak.1.max(all));
                 pause(INTERVAL);
             }
             let (own, all) = resident();
-            (most.0.max(own), most.1.max(all))
+            (peak.0.max(own), peak.1.max(all))
         });
         let done = work();
         stop.store(true, Ordering::Relaxed);
         (done, watcher.join())
     });
     done?;
-    let most = most.map_err(|_| "the watcher panicked")?;
-    Ok((most.0.saturating_sub(own), most.1.saturating_sub(all)))
+    let peak = peak.map_err(|_| "the watcher panicked")?;
+    Ok((peak.0.saturating_sub(own), peak.1.saturating_sub(all)))
 }
 
-/// A part of the work, done in a process that does nothing else.
+/// Part of the work, done in a process that does nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// An empty store is filled at random, settled and closed.
+pub enum MemoryPart {
+    /// Fills an empty store at random, settles and closes it.
     Fill,
-    /// The store is opened and everything in it read twice.
+    /// Opens the store and reads everything in it twice.
     Read,
 }
 
-impl Part {
+impl MemoryPart {
     fn name(self) -> &'static str {
         match self {
-            Part::Fill => "fill",
-            Part::Read => "read",
+            MemoryPart::Fill => "fill",
+            MemoryPart::Read => "read",
         }
     }
 
-    /// The engine and the part of a word like `umbel:fill`.
-    pub fn parse(word: &str) -> Option<(&str, Part)> {
+    /// Parses the engine and the part of a word like `umbel:fill`.
+    pub fn parse(word: &str) -> Option<(&str, MemoryPart)> {
         let (engine, part) = word.split_once(':')?;
-        [Part::Fill, Part::Read].into_iter().find(|p| p.name() == part).map(|part| (engine, part))
+        [MemoryPart::Fill, MemoryPart::Read]
+            .into_iter()
+            .find(|p| p.name() == part)
+            .map(|part| (engine, part))
     }
 }
 
-/// Does a part of the work in this process, in a folder that exists. The most that was resident
-/// meanwhile, less what was before: bytes that belong to no file, and all.
-pub fn here(
+/// Does a part of the work in this process, in a folder that exists. Returns the peak of resident
+/// memory, less what was resident before: bytes that belong to no file, and all.
+pub fn measure_here(
     engine: Engine,
-    part: Part,
+    part: MemoryPart,
     population: Population,
-    settings: &Settings,
+    settings: &EngineSettings,
     at: &Path,
 ) -> Result<(u64, u64)> {
-    let names = if part == Part::Fill { population.keys.shuffled() } else { Vec::new() };
+    let names = if part == MemoryPart::Fill { population.keys.shuffled() } else { Vec::new() };
     peaks(resident(), || {
         let store: Box<dyn Store> = (engine.open)(at, settings)?;
         match part {
-            Part::Fill => {
-                work::fill(&*store, population.keys, &names)?;
-                work::settle(&*store, at)?;
+            MemoryPart::Fill => {
+                phase_runner::fill(&*store, population.keys, &names)?;
+                phase_runner::settle(&*store, at)?;
             }
-            Part::Read => {
-                work::warm_up(&*store, population)?;
+            MemoryPart::Read => {
+                phase_runner::warm_up(&*store, population)?;
             }
         }
         store.close()
     })
 }
 
-impl Memory {
-    /// For programs.
+impl MemoryPeak {
+    /// Returns the peaks as JSON.
     pub fn json(&self) -> Value {
         json!({
             "fill_own_bytes": self.fill_own,
@@ -125,42 +128,49 @@ impl Memory {
     }
 }
 
-/// Asks other processes of the same program, which keep the store in `folder`.
-pub fn elsewhere(
+/// Measures in other processes of the same program, which keep the store in `folder`.
+pub fn measure_in_child(
     program: &Path,
     engine: &str,
     shape: &str,
-    asked: &Arguments,
+    arguments: &KvArguments,
     folder: &Path,
-) -> Result<Memory> {
+) -> Result<MemoryPeak> {
     std::fs::create_dir_all(folder)?;
-    let part =
-        |part| one_part(program, &format!("{engine}:{}", Part::name(part)), shape, asked, folder);
-    let both = part(Part::Fill).and_then(|fill| Ok((fill, part(Part::Read)?)));
+    let part = |part| {
+        measure_part(
+            program,
+            &format!("{engine}:{}", MemoryPart::name(part)),
+            shape,
+            arguments,
+            folder,
+        )
+    };
+    let both = part(MemoryPart::Fill).and_then(|fill| Ok((fill, part(MemoryPart::Read)?)));
     std::fs::remove_dir_all(folder)?;
     let ((fill_own, fill_all), (read_own, read_all)) = both?;
-    Ok(Memory { fill_own, fill_all, read_own, read_all })
+    Ok(MemoryPeak { fill_own, fill_all, read_own, read_all })
 }
 
-fn one_part(
+fn measure_part(
     program: &Path,
     part: &str,
     shape: &str,
-    asked: &Arguments,
+    arguments: &KvArguments,
     folder: &Path,
 ) -> Result<(u64, u64)> {
     let mut command = Command::new(program);
     let numbers = [
-        ("--num", asked.num),
-        ("--key", asked.key as u64),
-        ("--value", asked.value as u64),
-        ("--cache-mib", asked.cache_mib),
-        ("--memtable-mib", asked.memtable_mib),
+        ("--num", arguments.num),
+        ("--key", arguments.key as u64),
+        ("--value", arguments.value as u64),
+        ("--cache-mib", arguments.cache_mib),
+        ("--memtable-mib", arguments.memtable_mib),
     ];
     for (flag, number) in numbers {
         command.arg(flag).arg(number.to_string());
     }
-    command.arg("--bloom-bits").arg(asked.bloom_bits.to_string());
+    command.arg("--bloom-bits").arg(arguments.bloom_bits.to_string());
     command.args(["--memory-of", part, "--shape", shape, "--stores"]).arg(folder);
     let output = command.output()?;
     parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
@@ -169,7 +179,7 @@ fn one_part(
     })
 }
 
-/// What [`one_part`] reads and the other process prints.
+/// Formats the line that a child prints and [`measure_in_child`] parses.
 pub fn line((own, all): (u64, u64)) -> String {
     format!("{own} {all}")
 }
@@ -184,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peak_that_is_gone_is_seen() {
+    fn past_peak_is_measured() {
         let base = resident();
         assert!(base.0 > 0 && base.1 >= base.0);
         let (own, all) = peaks(base, || {
@@ -199,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn output_of_child_is_parsed() {
         assert_eq!(parse(&line((1, 2))), Some((1, 2)));
         assert_eq!(parse("no memory"), None);
-        assert_eq!(Part::parse("umbel:read"), Some(("umbel", Part::Read)));
-        assert_eq!(Part::parse("umbel"), None);
+        assert_eq!(MemoryPart::parse("umbel:read"), Some(("umbel", MemoryPart::Read)));
+        assert_eq!(MemoryPart::parse("umbel"), None);
     }
 }

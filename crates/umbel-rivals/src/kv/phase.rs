@@ -1,52 +1,52 @@
-//! What is measured.
+//! Phases of a run.
 
-/// A piece of work.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Puts in an order without order, into an empty store, until they are acknowledged.
+    /// Puts in random order, into an empty store, until they are acknowledged.
     PutRandom,
-    /// The same until nothing is left to do in the background and every file is synced.
+    /// The same until no background work is left and every file is synced.
     FillRandom,
     /// Puts in key order, into an empty store, until they are acknowledged.
     PutSequential,
-    /// The same until nothing is left to do in the background and every file is synced.
+    /// The same until no background work is left and every file is synced.
     FillSequential,
-    /// Gets of keys that are there, all over the store.
+    /// Gets of present keys, all over the store.
     GetHit,
-    /// Gets of ten thousand keys again and again.
+    /// Gets of ten thousand keys, repeatedly.
     GetHot,
-    /// Gets of which half hit and half miss, at random.
+    /// Gets at random, half of them of present keys.
     GetHalf,
-    /// Gets of keys that are not there and lie between those that are.
+    /// Gets of absent keys that lie between present ones.
     GetMissing,
-    /// Gets of keys that are there, 32 at a time.
+    /// Gets of present keys, 32 at a time.
     MultiHit,
-    /// Gets of which half hit and half miss, 32 at a time.
+    /// Gets at random, half of them of present keys, 32 at a time.
     MultiHalf,
-    /// Gets of keys that are not there, 32 at a time.
+    /// Gets of absent keys, 32 at a time.
     MultiMissing,
-    /// A seek of a kept cursor to a key that is there, ten entries.
+    /// Seek of a kept cursor to a present key, ten entries.
     SeekKept,
-    /// A fresh cursor or iterator, a seek to a key that is there, ten entries.
+    /// New cursor or iterator, a seek to a present key, ten entries.
     SeekFresh,
-    /// Every entry in key order.
+    /// Scan of every entry in key order.
     Scan,
-    /// Opening after a clean close, up to the first answer.
+    /// Open after a clean close, up to the first answer.
     Open,
     /// Puts that survive power loss, one thread.
     SyncedOne,
-    /// The same from eight threads at once.
+    /// Puts that survive power loss, eight threads at once.
     SyncedEight,
-    /// Gets of keys that are there, each timed, while nothing else goes on.
+    /// Gets of present keys, each timed, without other load.
     ReadAlone,
-    /// The same beside a writer at full rate, as fast as they go.
-    ReadBeside,
-    /// The same beside a writer at full rate, at half the rate they had alone.
-    ReadPaced,
+    /// The same next to a writer at full rate, as fast as possible.
+    ReadWhileWriting,
+    /// The same next to a writer at full rate, at half the rate of the reads alone.
+    ReadWhileWritingPaced,
 }
 
 impl Phase {
-    /// Those that only read, in the order in which they are run.
+    /// Phases that only read, in the order in which they run.
     pub const READS: [Phase; 10] = [
         Phase::GetHit,
         Phase::GetHot,
@@ -60,7 +60,7 @@ impl Phase {
         Phase::Scan,
     ];
 
-    /// Those that write or open.
+    /// Phases that write or open.
     pub const WRITES: [Phase; 7] = [
         Phase::PutRandom,
         Phase::FillRandom,
@@ -71,10 +71,11 @@ impl Phase {
         Phase::Open,
     ];
 
-    /// Those that read beside a writer, and their measure.
-    pub const BESIDE: [Phase; 3] = [Phase::ReadAlone, Phase::ReadBeside, Phase::ReadPaced];
+    /// Phases that read next to a writer, and their baseline.
+    pub const CONCURRENT: [Phase; 3] =
+        [Phase::ReadAlone, Phase::ReadWhileWriting, Phase::ReadWhileWritingPaced];
 
-    /// Its name in the results.
+    /// Returns the name in the results.
     pub fn name(self) -> &'static str {
         match self {
             Phase::PutRandom => "put-random",
@@ -95,12 +96,12 @@ impl Phase {
             Phase::SyncedOne => "synced-1-thread",
             Phase::SyncedEight => "synced-8-threads",
             Phase::ReadAlone => "read-alone",
-            Phase::ReadBeside => "read-beside",
-            Phase::ReadPaced => "read-paced",
+            Phase::ReadWhileWriting => "read-beside",
+            Phase::ReadWhileWritingPaced => "read-paced",
         }
     }
 
-    /// The head of its column.
+    /// Returns the head of the column.
     pub fn head(self) -> &'static str {
         match self {
             Phase::PutRandom => "random puts, thousand/s",
@@ -121,12 +122,12 @@ impl Phase {
             Phase::SyncedOne => "synced, 1 thread /s",
             Phase::SyncedEight => "synced, 8 threads /s",
             Phase::ReadAlone => "alone, thousand/s",
-            Phase::ReadBeside => "beside a writer, thousand/s",
-            Phase::ReadPaced => "at half rate, thousand/s",
+            Phase::ReadWhileWriting => "beside a writer, thousand/s",
+            Phase::ReadWhileWritingPaced => "at half rate, thousand/s",
         }
     }
 
-    /// The time of one operation, as its column states it.
+    /// Converts the time of one operation to the unit of the column.
     pub fn figure(self, operation_ns: f64) -> f64 {
         match self {
             Phase::PutRandom
@@ -134,16 +135,16 @@ impl Phase {
             | Phase::PutSequential
             | Phase::FillSequential
             | Phase::ReadAlone
-            | Phase::ReadBeside
-            | Phase::ReadPaced => 1e6 / operation_ns,
+            | Phase::ReadWhileWriting
+            | Phase::ReadWhileWritingPaced => 1e6 / operation_ns,
             Phase::SyncedOne | Phase::SyncedEight => 1e9 / operation_ns,
             Phase::Open => operation_ns / 1e6,
             _ => operation_ns,
         }
     }
 
-    /// Whether its answers are the same for all engines.
+    /// Whether the answers are the same for all engines.
     pub fn has_answers(self) -> bool {
-        Phase::READS.contains(&self) || Phase::BESIDE.contains(&self) || self == Phase::Open
+        Phase::READS.contains(&self) || Phase::CONCURRENT.contains(&self) || self == Phase::Open
     }
 }

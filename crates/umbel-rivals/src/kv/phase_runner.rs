@@ -1,34 +1,34 @@
-//! The phases that fill and read, for any engine.
+//! Fills and reads the store of any engine.
 
 use std::path::Path;
 use std::time::Duration;
 
-use umbel_lab::disk;
-use umbel_lab::engine::{Reader, Result, Source, Store, Tally, Write};
-use umbel_lab::keys::{Keys, Random};
+use umbel_lab::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
+use umbel_lab::measure::disk_usage;
 use umbel_lab::measure::{Sample, measure};
+use umbel_lab::workload::keys::{KeySet, Random};
 
-use crate::plan::Phase;
-use crate::population::Population;
+use crate::kv::phase::Phase;
+use crate::kv::population::Population;
 
-/// How many keys the hot phase reads.
+/// Number of keys that the hot phase reads.
 const HOT_KEYS: u64 = 10_000;
 /// Keys of one multi_get.
 const TOGETHER: usize = 32;
 /// Entries after a seek.
 const ENTRIES: usize = 10;
-/// Threads of the phase with several.
+/// Threads of the concurrent phase.
 const THREADS: u64 = 8;
 
-/// Makes entries out of names while they are written.
+/// Source that makes entries from names while they are written.
 struct Entries<'a> {
-    keys: Keys,
+    keys: KeySet,
     names: std::slice::Iter<'a, u64>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Source for Entries<'_> {
+impl WriteSource for Entries<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
         let name = *self.names.next()?;
         self.keys.key(name, &mut self.key);
@@ -38,37 +38,37 @@ impl Source for Entries<'_> {
 }
 
 /// Fills a store with the keys of these names in this order.
-pub fn fill(store: &dyn Store, keys: Keys, names: &[u64]) -> Result<Sample> {
+pub fn fill(store: &dyn Store, keys: KeySet, names: &[u64]) -> Result<Sample> {
     let mut entries = Entries { keys, names: names.iter(), key: Vec::new(), value: Vec::new() };
     measure(names.len() as u64, || {
         store.write_all(&mut entries)?;
-        Ok(Tally::default())
+        Ok(ReadDigest::default())
     })
 }
 
-/// Waits until the store has nothing to do and all its files are synced. What was spent only to
-/// see that nothing happens is not counted.
+/// Waits until the store has no work left and all its files are synced. The time that only observed
+/// a quiet store is not counted.
 pub fn settle(store: &dyn Store, folder: &Path) -> Result<Sample> {
     let mut watched = Duration::ZERO;
     let mut sample = measure(1, || {
         store.flush()?;
         watched = store.wait()?;
-        disk::sync_all(folder)?;
-        Ok(Tally::default())
+        disk_usage::sync_all(folder)?;
+        Ok(ReadDigest::default())
     })?;
     sample.wall_ns = sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
     Ok(sample)
 }
 
-/// Reads everything twice, so that caches are warm: every key by a get, in an order without order,
-/// so that blocks do not lie in memory as they do on disk, and then by a scan.
-pub fn warm_up(store: &dyn Store, population: Population) -> Result<Tally> {
+/// Reads everything twice to warm the caches: every key by a get, then all by a scan. The gets are
+/// in random order, so that blocks do not lie in memory as they do on disk.
+pub fn warm_up(store: &dyn Store, population: Population) -> Result<ReadDigest> {
     let mut reader = store.reader(0)?;
-    let mut tally = Tally::default();
+    let mut tally = ReadDigest::default();
     let mut key = Vec::new();
     let num = population.keys.num();
     for place in 0..num {
-        // A prime above the most keys there can be, so that its steps reach each of them once.
+        // A prime above the largest number of keys, so that its steps reach each key once.
         let index = place * 1_000_000_007 % num;
         population.keys.key(population.present(index), &mut key);
         reader.get(&key, &mut tally)?;
@@ -77,16 +77,16 @@ pub fn warm_up(store: &dyn Store, population: Population) -> Result<Tally> {
     Ok(tally)
 }
 
-/// One repetition of a phase that reads; `seed` decides which keys.
+/// Runs one repetition of a phase that reads; `seed` selects the keys.
 pub fn read(
     store: &dyn Store,
-    way: usize,
+    read_path: usize,
     population: Population,
     phase: Phase,
     reads: u64,
     seed: u64,
 ) -> Result<Sample> {
-    let mut reader = store.reader(way)?;
+    let mut reader = store.reader(read_path)?;
     let reader = &mut *reader;
     let (keys, num) = (population.keys, population.keys.num());
     let hot = HOT_KEYS.min(num);
@@ -123,22 +123,22 @@ pub fn read(
             measure(seeks, || seek(reader, keys, seeks, kept, |_| hit(&mut random)))
         }
         Phase::Scan => measure(population.live(), || {
-            let mut tally = Tally::default();
+            let mut tally = ReadDigest::default();
             reader.scan(&mut tally)?;
             Ok(tally)
         }),
-        _ => Err(format!("{} does not only read", phase.name()).into()),
+        _ => Err(format!("{} is not a read phase", phase.name()).into()),
     }
 }
 
 #[inline]
 fn get(
     reader: &mut dyn Reader,
-    keys: Keys,
+    keys: KeySet,
     reads: u64,
     mut name: impl FnMut(u64) -> u64,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
+) -> Result<ReadDigest> {
+    let mut tally = ReadDigest::default();
     let mut key = Vec::new();
     for place in 0..reads {
         keys.key(name(place), &mut key);
@@ -150,11 +150,11 @@ fn get(
 #[inline]
 fn multi_get(
     reader: &mut dyn Reader,
-    keys: Keys,
+    keys: KeySet,
     batches: u64,
     mut name: impl FnMut(u64) -> u64,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
+) -> Result<ReadDigest> {
+    let mut tally = ReadDigest::default();
     let mut batch = vec![Vec::new(); TOGETHER];
     for place in 0..batches {
         for key in &mut batch {
@@ -168,17 +168,17 @@ fn multi_get(
 #[inline]
 fn seek(
     reader: &mut dyn Reader,
-    keys: Keys,
+    keys: KeySet,
     seeks: u64,
     kept: bool,
     mut name: impl FnMut(u64) -> u64,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
+) -> Result<ReadDigest> {
+    let mut tally = ReadDigest::default();
     let mut key = Vec::new();
     for place in 0..seeks {
         keys.key(name(place), &mut key);
         if kept {
-            reader.seek_kept(&key, ENTRIES, &mut tally)?;
+            reader.seek_reusing_cursor(&key, ENTRIES, &mut tally)?;
         } else {
             reader.seek(&key, ENTRIES, &mut tally)?;
         }
@@ -186,30 +186,30 @@ fn seek(
     Ok(tally)
 }
 
-/// One get, after which a store counts as open.
-pub fn first_answer(store: &dyn Store, population: Population) -> Result<Tally> {
-    let mut tally = Tally::default();
+/// Gets one key, after which a store counts as open.
+pub fn first_answer(store: &dyn Store, population: Population) -> Result<ReadDigest> {
+    let mut tally = ReadDigest::default();
     let mut key = Vec::new();
     population.keys.key(population.present(population.keys.num() / 2), &mut key);
     store.reader(0)?.get(&key, &mut tally)?;
     Ok(tally)
 }
 
-/// How many keys the synced phases of one round write.
+/// Number of keys that the synced phases of one round write.
 pub fn synced_keys(puts: u64) -> u64 {
     puts + 2 * puts.div_ceil(THREADS) * THREADS
 }
 
-/// Synced puts from one thread, of keys from `first` on.
-pub fn synced_one(store: &dyn Store, keys: Keys, first: u64, puts: u64) -> Result<Sample> {
+/// Puts keys from `first` on, synced, from one thread.
+pub fn synced_one(store: &dyn Store, keys: KeySet, first: u64, puts: u64) -> Result<Sample> {
     measure(puts, || {
         put_synced(store, keys, first, puts)?;
-        Ok(Tally::default())
+        Ok(ReadDigest::default())
     })
 }
 
-/// Twice as many synced puts from eight threads.
-pub fn synced_eight(store: &dyn Store, keys: Keys, first: u64, puts: u64) -> Result<Sample> {
+/// Puts twice as many keys, synced, from eight threads.
+pub fn synced_eight(store: &dyn Store, keys: KeySet, first: u64, puts: u64) -> Result<Sample> {
     let each = 2 * puts.div_ceil(THREADS);
     measure(each * THREADS, || {
         std::thread::scope(|scope| {
@@ -223,14 +223,14 @@ pub fn synced_eight(store: &dyn Store, keys: Keys, first: u64, puts: u64) -> Res
                 Err(_) => Err("a thread that wrote panicked".into()),
             })
         })?;
-        Ok(Tally::default())
+        Ok(ReadDigest::default())
     })
 }
 
-fn put_synced(store: &dyn Store, keys: Keys, first: u64, puts: u64) -> Result<()> {
+fn put_synced(store: &dyn Store, keys: KeySet, first: u64, puts: u64) -> Result<()> {
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for index in first..first + puts {
-        let name = keys.further(index);
+        let name = keys.new_name(index);
         keys.key(name, &mut key);
         keys.value(name, &mut value);
         store.put_synced(&key, &value)?;

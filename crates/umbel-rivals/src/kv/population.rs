@@ -1,25 +1,25 @@
-//! Which keys a store holds, and what becomes of them before it is read: the same for each engine.
+//! Keys of a store, and their changes before the reads: the same for each engine.
 //!
-//! INVARIANT: of a store that was lived in, every twentieth key is deleted and every tenth has a
-//! second value; no key is both. Keys are counted in the order of [`Keys::present`].
+//! INVARIANT: of an aged store, every twentieth key is deleted and every tenth has a second value;
+//! no key is both. Keys are counted in the order of [`KeySet::present`].
 
-use umbel_lab::engine::{Source, Write};
-use umbel_lab::keys::Keys;
+use umbel_lab::engine::{Write, WriteSource};
+use umbel_lab::workload::keys::KeySet;
 
-/// In how many parts the changes come.
+/// Number of parts of the changes.
 pub const PARTS: u64 = 3;
-/// Mixed into a name to make its second value.
+/// Mask that turns a name into that of its second value.
 const SECOND: u64 = 0x5EC0_0D00_0000_0000;
-/// A prime above the most keys there can be, so that steps of it reach each of them once.
+/// Prime above the largest number of keys, so that steps of it reach each key once.
 const STEP: u64 = 1_000_000_007;
 
-/// The keys of a store.
+/// Keys of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Population {
-    /// All that were ever put.
-    pub keys: Keys,
-    /// Whether some were changed and deleted.
-    pub lived_in: bool,
+    /// All keys that were ever put.
+    pub keys: KeySet,
+    /// Whether some keys were overwritten and deleted.
+    pub aged: bool,
 }
 
 fn deleted(index: u64) -> bool {
@@ -31,13 +31,13 @@ fn changed(index: u64) -> bool {
 }
 
 impl Population {
-    /// How many keys are there.
+    /// Returns the number of present keys.
     pub fn live(&self) -> u64 {
         let num = self.keys.num();
-        if self.lived_in { num - (num + 12) / 20 } else { num }
+        if self.aged { num - (num + 12) / 20 } else { num }
     }
 
-    /// The name of a key that is there: this one, or its neighbour where it was deleted.
+    /// Returns the name of a present key: this one, or its neighbor if it was deleted.
     #[inline]
     pub fn present(&self, index: u64) -> u64 {
         self.keys.present(self.live_index(index))
@@ -45,7 +45,7 @@ impl Population {
 
     #[inline]
     fn live_index(&self, index: u64) -> u64 {
-        if !self.lived_in || !deleted(index) {
+        if !self.aged || !deleted(index) {
             return index;
         }
         if index + 1 < self.keys.num() { index + 1 } else { index - 1 }
@@ -56,27 +56,27 @@ impl Population {
         let index = self.live_index(index);
         let name = self.keys.present(index);
         self.keys.key(name, key);
-        let second = if self.lived_in && changed(index) { SECOND } else { 0 };
+        let second = if self.aged && changed(index) { SECOND } else { 0 };
         self.keys.value(name ^ second, value);
     }
 
-    /// The changes of one part, in an order without order.
-    pub fn changes(&self, part: u64) -> Changes {
-        Changes { keys: self.keys, part, at: 0, key: Vec::new(), value: Vec::new() }
+    /// Returns the changes of one part, in random order.
+    pub fn changes(&self, part: u64) -> AgingWrites {
+        AgingWrites { keys: self.keys, part, at: 0, key: Vec::new(), value: Vec::new() }
     }
 }
 
-/// Overwrites and deletes that make a store look lived in.
+/// Source of overwrites and deletes that age a store.
 #[derive(Debug)]
-pub struct Changes {
-    keys: Keys,
+pub struct AgingWrites {
+    keys: KeySet,
     part: u64,
     at: u64,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Source for Changes {
+impl WriteSource for AgingWrites {
     fn next(&mut self) -> Option<Write<'_>> {
         while self.at < self.keys.num() {
             let index = self.at * STEP % self.keys.num();
@@ -97,14 +97,14 @@ impl Source for Changes {
 mod tests {
     use std::collections::BTreeMap;
 
-    use umbel_lab::keys::Shape;
+    use umbel_lab::workload::keys::KeyShape;
 
     use super::*;
 
     #[test]
-    fn changes_are_what_entries_say() {
-        let keys = Keys::new(Shape::Decimal, 1007, 16, 20).unwrap();
-        let population = Population { keys, lived_in: true };
+    fn changes_match_entries() {
+        let keys = KeySet::new(KeyShape::Decimal, 1007, 16, 20).unwrap();
+        let population = Population { keys, aged: true };
         let mut model = BTreeMap::new();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for index in 0..1007 {

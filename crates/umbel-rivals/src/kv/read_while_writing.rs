@@ -1,35 +1,35 @@
-//! Reading beside one writer at full rate.
+//! Reads next to one writer at full rate.
 //!
-//! The writer gives keys that are there the value they have already, in an order without order, so
-//! that what the reader finds does not depend on how fast either of them is.
+//! The writer writes present keys with the value that they already have, in random order. So the
+//! answers to the reader do not depend on how fast either of them is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use umbel_lab::engine::{Reader, Result, Source, Store, Tally, Write};
-use umbel_lab::keys::Random;
-use umbel_lab::latency::Latencies;
+use umbel_lab::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
+use umbel_lab::measure::latency::Latencies;
 use umbel_lab::measure::{Sample, measure, now, pause};
+use umbel_lab::workload::keys::Random;
 
-use crate::population::Population;
+use crate::kv::population::Population;
 
-/// How often a reader that is held back has a turn.
+/// Interval between the turns of a reader with a limited rate.
 const SLOT: Duration = Duration::from_millis(1);
 
-/// Overwrites until it is told to stop.
-struct Overwrites<'a> {
+/// Source of overwrites, until it is stopped.
+struct OverwriteSource<'a> {
     population: Population,
     random: Random,
-    stop: &'a AtomicBool,
+    is_stopped: &'a AtomicBool,
     begun: &'a AtomicBool,
     done: u64,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Source for Overwrites<'_> {
+impl WriteSource for OverwriteSource<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.is_stopped.load(Ordering::Relaxed) {
             return None;
         }
         self.done += 1;
@@ -40,30 +40,30 @@ impl Source for Overwrites<'_> {
     }
 }
 
-/// Reads this many keys that are there, each timed; at most so many a second, where that is said.
-pub fn alone(
+/// Times reads of this many present keys, at the given rate or as fast as possible.
+pub fn read_alone(
     store: &dyn Store,
-    way: usize,
+    read_path: usize,
     population: Population,
     reads: u64,
     seed: u64,
     rate: Option<f64>,
 ) -> Result<Sample> {
-    let mut reader = store.reader(way)?;
+    let mut reader = store.reader(read_path)?;
     let reader = &mut *reader;
-    let mut latencies = Latencies::with_room(reads);
+    let mut latencies = Latencies::with_capacity(reads);
     let mut random = Random::new(seed);
     let mut sample = measure(reads, || {
-        let mut tally = Tally::default();
+        let mut tally = ReadDigest::default();
         let (mut done, start) = (0, now());
         while done < reads {
             let slot = match rate {
                 None => reads,
-                // What is due by now, and no less than one, so that it goes on.
+                // Reads that are due by now, at least one, so that each turn makes progress.
                 Some(rate) => ((start.elapsed().as_secs_f64() * rate) as u64).max(done + 1),
             };
             let slot = slot.min(reads);
-            timed(reader, population, slot - done, &mut random, &mut latencies, &mut tally)?;
+            time_read(reader, population, slot - done, &mut random, &mut latencies, &mut tally)?;
             done = slot;
             if rate.is_some() && done < reads {
                 pause(SLOT);
@@ -75,13 +75,13 @@ pub fn alone(
     Ok(sample)
 }
 
-fn timed(
+fn time_read(
     reader: &mut dyn Reader,
     population: Population,
     reads: u64,
     random: &mut Random,
     latencies: &mut Latencies,
-    tally: &mut Tally,
+    tally: &mut ReadDigest,
 ) -> Result<()> {
     let mut key = Vec::new();
     for _ in 0..reads {
@@ -94,10 +94,10 @@ fn timed(
     Ok(())
 }
 
-/// The same beside a writer. It begins first, and has stopped when this returns.
-pub fn beside(
+/// Does the same next to a writer, which begins first and has stopped on return.
+pub fn read_while_writing(
     store: &dyn Store,
-    way: usize,
+    read_path: usize,
     population: Population,
     reads: u64,
     seed: u64,
@@ -108,16 +108,23 @@ pub fn beside(
         let writer = scope.spawn(|| {
             let (random, start) = (Random::new(!seed), now());
             let (key, value) = (Vec::new(), Vec::new());
-            let mut source =
-                Overwrites { population, random, stop: &stop, begun: &begun, done: 0, key, value };
+            let mut source = OverwriteSource {
+                population,
+                random,
+                is_stopped: &stop,
+                begun: &begun,
+                done: 0,
+                key,
+                value,
+            };
             let written = store.write_all(&mut source);
             written.map(|()| source.done as f64 / start.elapsed().as_secs_f64())
         });
-        // A short phase was over before the writer had begun.
+        // A short phase could be over before the writer has begun.
         while !begun.load(Ordering::Relaxed) && !writer.is_finished() {
             pause(SLOT);
         }
-        let read = alone(store, way, population, reads, seed, rate);
+        let read = read_alone(store, read_path, population, reads, seed, rate);
         stop.store(true, Ordering::Relaxed);
         let rate = writer.join().map_err(|_| "the writer panicked")??;
         read.map(|sample| Sample { writes_per_second: Some(rate), ..sample })

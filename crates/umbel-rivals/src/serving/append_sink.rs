@@ -1,4 +1,5 @@
-//! What the bare server does with appends: nothing, or one write and one sync for all who wait.
+//! Appends of the bare server: they do nothing, or share one write and one sync among all waiting
+//! calls.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,22 +11,22 @@ use tokio::sync::oneshot;
 /// Bytes of the file, all written before the first append, so that a sync has only data to write.
 const FILE_BYTES: usize = 64 << 20;
 
-type Waiting = (Vec<u8>, oneshot::Sender<()>);
+type PendingAppend = (Vec<u8>, oneshot::Sender<()>);
 
-/// Where appends go.
+/// Destination of appends.
 #[derive(Debug, Clone)]
-pub(super) enum Sink {
+pub(super) enum AppendSink {
     /// Nowhere.
     Nowhere,
     /// To a file, each acknowledged once it is synced.
-    Synced(Sender<Waiting>),
+    Synced(Sender<PendingAppend>),
 }
 
-impl Sink {
-    /// Begins with a file of its own, in a thread of the runtime's for work that blocks.
+impl AppendSink {
+    /// Opens the file and starts a blocking thread of the runtime for it.
     ///
     /// REQUIRES: called inside a runtime.
-    pub(super) fn synced(path: &Path) -> io::Result<Sink> {
+    pub(super) fn synced(path: &Path) -> io::Result<AppendSink> {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
         file.write_all(&vec![0; FILE_BYTES])?;
         file.sync_all()?;
@@ -36,14 +37,14 @@ impl Sink {
                 eprintln!("the bare server could not write: {error}");
             }
         });
-        Ok(Sink::Synced(sender))
+        Ok(AppendSink::Synced(sender))
     }
 
-    /// Ends once these bytes are kept as well as the sink keeps anything. False: it failed.
-    pub(super) async fn keep(&self, bytes: impl FnOnce() -> Vec<u8>) -> bool {
+    /// Returns after the bytes are as durable as the sink makes them; false after an error.
+    pub(super) async fn append(&self, bytes: impl FnOnce() -> Vec<u8>) -> bool {
         match self {
-            Sink::Nowhere => true,
-            Sink::Synced(sender) => {
+            AppendSink::Nowhere => true,
+            AppendSink::Synced(sender) => {
                 let (done, wait) = oneshot::channel();
                 sender.send((bytes(), done)).is_ok() && wait.await.is_ok()
             }
@@ -51,10 +52,11 @@ impl Sink {
     }
 }
 
-fn write_all(file: &mut File, receiver: &Receiver<Waiting>) -> io::Result<()> {
+fn write_all(file: &mut File, receiver: &Receiver<PendingAppend>) -> io::Result<()> {
     let mut at = 0;
     while let Ok(first) = receiver.recv() {
-        let waiting: Vec<Waiting> = std::iter::once(first).chain(receiver.try_iter()).collect();
+        let waiting: Vec<PendingAppend> =
+            std::iter::once(first).chain(receiver.try_iter()).collect();
         let bytes: Vec<u8> = waiting.iter().flat_map(|(bytes, _)| bytes).copied().collect();
         if at + bytes.len() > FILE_BYTES {
             at = 0;
@@ -64,7 +66,7 @@ fn write_all(file: &mut File, receiver: &Receiver<Waiting>) -> io::Result<()> {
         file.write_all(&bytes)?;
         file.sync_data()?;
         for (_, done) in waiting {
-            // Who went away does not want to know.
+            // A cancelled call needs no answer.
             let _ = done.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! The bare server: gRPC by tonic as it comes, and nothing behind it.
+//! Bare server: gRPC by tonic with its defaults, without a store.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -21,11 +21,11 @@ use umbel_proto::streams::{
     AppendReq, AppendResp, BatchAppendReq, BatchAppendResp, ReadReq, ReadResp, append_req,
 };
 
-use super::live::Live;
 use super::messages::{appended, batch_appended, confirmed, id, proposed, recorded};
-use super::sink::Sink;
+use crate::serving::append_sink::AppendSink;
+use crate::serving::bare_subscribers::Subscribers;
 
-/// How many batches of one call are under way at once.
+/// Upper bound on the batches of one call in flight.
 const BATCHES_MAX: usize = 256;
 
 /// Serves until the input ends; prints the address first.
@@ -37,11 +37,11 @@ pub fn serve(sync: Option<&Path>) -> Result<()> {
     runtime
         .block_on(async {
             let sink = match sync {
-                Some(path) => Sink::synced(path)?,
-                None => Sink::Nowhere,
+                Some(path) => AppendSink::synced(path)?,
+                None => AppendSink::Nowhere,
             };
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-            let served = tonic::transport::Server::builder().serve(free, Bare::new(sink));
+            let served = tonic::transport::Server::builder().serve(free, BareServer::new(sink));
             println!("http://{free}");
             let input = tokio::task::spawn_blocking(|| {
                 std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
@@ -54,39 +54,39 @@ pub fn serve(sync: Option<&Path>) -> Result<()> {
         .inspect(|()| std::process::exit(0))
 }
 
-/// The address in the first line that either server prints.
+/// Parses the address in the first line that either server prints.
 pub(super) fn address_in(line: &str) -> Option<SocketAddr> {
-    let behind = line.split_once("://")?.1;
-    behind.split(['?', '/', '\n']).next()?.parse().ok()
+    let rest = line.split_once("://")?.1;
+    rest.split(['?', '/', '\n']).next()?.parse().ok()
 }
 
-/// What the calls need.
+/// State that the calls share.
 #[derive(Debug, Clone)]
-struct Bare {
-    sink: Sink,
-    live: Arc<Live>,
-    /// What every read is answered with.
+struct BareServer {
+    sink: AppendSink,
+    live: Arc<Subscribers>,
+    /// Answer to every read.
     event: ReadResp,
 }
 
-impl Bare {
-    fn new(sink: Sink) -> Bare {
+impl BareServer {
+    fn new(sink: AppendSink) -> BareServer {
         let event = recorded("order-0000000000000000", &proposed(id(1, 1)));
-        Bare { sink, live: Arc::default(), event }
+        BareServer { sink, live: Arc::default(), event }
     }
 
-    fn tell(&self, stream: &[u8], event: &append_req::ProposedMessage) {
+    fn publish(&self, stream: &[u8], event: &append_req::ProposedMessage) {
         let stream = String::from_utf8_lossy(stream);
-        self.live.tell(&stream, || recorded(&stream, event));
+        self.live.publish(&stream, || recorded(&stream, event));
     }
 }
 
-type Answered = std::result::Result<http::Response<Body>, Infallible>;
+type ServerResponse = std::result::Result<http::Response<Body>, Infallible>;
 
-impl Service<http::Request<Body>> for Bare {
+impl Service<http::Request<Body>> for BareServer {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Answered> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = ServerResponse> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -98,13 +98,19 @@ impl Service<http::Request<Body>> for Bare {
             let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_string();
             Ok(match method.as_str() {
                 "Append" => {
-                    Grpc::new(ProstCodec::default()).client_streaming(Append(bare), request).await
+                    Grpc::new(ProstCodec::default())
+                        .client_streaming(AppendService(bare), request)
+                        .await
                 }
                 "BatchAppend" => {
-                    Grpc::new(ProstCodec::default()).streaming(Batches(bare), request).await
+                    Grpc::new(ProstCodec::default())
+                        .streaming(BatchAppendService(bare), request)
+                        .await
                 }
                 "Read" => {
-                    Grpc::new(ProstCodec::default()).server_streaming(Read(bare), request).await
+                    Grpc::new(ProstCodec::default())
+                        .server_streaming(ReadService(bare), request)
+                        .await
                 }
                 _ => Status::unimplemented("a bare server").into_http(),
             })
@@ -112,14 +118,15 @@ impl Service<http::Request<Body>> for Bare {
     }
 }
 
-type Answer<A> = Pin<Box<dyn Future<Output = std::result::Result<Response<A>, Status>> + Send>>;
-type Answers<A> = Pin<Box<dyn Stream<Item = std::result::Result<A, Status>> + Send>>;
+type UnaryFuture<A> =
+    Pin<Box<dyn Future<Output = std::result::Result<Response<A>, Status>> + Send>>;
+type MessageStream<A> = Pin<Box<dyn Stream<Item = std::result::Result<A, Status>> + Send>>;
 
-struct Append(Bare);
+struct AppendService(BareServer);
 
-impl ClientStreamingService<AppendReq> for Append {
+impl ClientStreamingService<AppendReq> for AppendService {
     type Response = AppendResp;
-    type Future = Answer<AppendResp>;
+    type Future = UnaryFuture<AppendResp>;
 
     fn call(&mut self, request: Request<Streaming<AppendReq>>) -> Self::Future {
         let bare = self.0.clone();
@@ -138,21 +145,21 @@ impl ClientStreamingService<AppendReq> for Append {
                 }
             }
             let bytes = || events.iter().flat_map(Message::encode_to_vec).collect();
-            if !bare.sink.keep(bytes).await {
+            if !bare.sink.append(bytes).await {
                 return Err(Status::internal("the file cannot be written"));
             }
-            events.iter().for_each(|event| bare.tell(&stream, event));
+            events.iter().for_each(|event| bare.publish(&stream, event));
             Ok(Response::new(appended()))
         })
     }
 }
 
-struct Batches(Bare);
+struct BatchAppendService(BareServer);
 
-impl StreamingService<BatchAppendReq> for Batches {
+impl StreamingService<BatchAppendReq> for BatchAppendService {
     type Response = BatchAppendResp;
-    type ResponseStream = Answers<BatchAppendResp>;
-    type Future = Answer<Self::ResponseStream>;
+    type ResponseStream = MessageStream<BatchAppendResp>;
+    type Future = UnaryFuture<Self::ResponseStream>;
 
     fn call(&mut self, request: Request<Streaming<BatchAppendReq>>) -> Self::Future {
         let bare = self.0.clone();
@@ -160,7 +167,7 @@ impl StreamingService<BatchAppendReq> for Batches {
             let bare = bare.clone();
             async move {
                 let batch = batch?;
-                if !bare.sink.keep(|| batch.encode_to_vec()).await {
+                if !bare.sink.append(|| batch.encode_to_vec()).await {
                     return Err(Status::internal("the file cannot be written"));
                 }
                 Ok(batch_appended(&batch))
@@ -171,12 +178,12 @@ impl StreamingService<BatchAppendReq> for Batches {
     }
 }
 
-struct Read(Bare);
+struct ReadService(BareServer);
 
-impl ServerStreamingService<ReadReq> for Read {
+impl ServerStreamingService<ReadReq> for ReadService {
     type Response = ReadResp;
-    type ResponseStream = Answers<ReadResp>;
-    type Future = Answer<Self::ResponseStream>;
+    type ResponseStream = MessageStream<ReadResp>;
+    type Future = UnaryFuture<Self::ResponseStream>;
 
     fn call(&mut self, request: Request<ReadReq>) -> Self::Future {
         let options = request.into_inner().options.unwrap_or_default();
@@ -209,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_in_what_either_server_prints() {
+    fn address_is_parsed_from_output_of_both_servers() {
         let expected: SocketAddr = "127.0.0.1:2113".parse().unwrap();
         for line in ["http://127.0.0.1:2113\n", "kurrentdb://127.0.0.1:2113?tls=false\n"] {
             assert_eq!(address_in(line), Some(expected));

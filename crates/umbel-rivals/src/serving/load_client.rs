@@ -1,4 +1,4 @@
-//! The clients: what they send, and what they wait for. Both servers get the same.
+//! Load clients: their requests, and the answers that they wait for. Both servers get the same.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tonic::{Request, Streaming};
 use umbel_lab::engine::Result;
-use umbel_proto::reading::{at_most, of_all, of_stream, subscription};
+use umbel_proto::read_options::{at_most, of_all, of_stream, subscription};
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::{
     BatchAppendReq, BatchAppendResp, ExpectedRevision, ReadReq, ReadResp, append_resp,
@@ -20,33 +20,32 @@ use umbel_proto::streams::{
 
 use super::connection::Connection;
 use super::messages::{append, batch, batch_number, id, made_at, mix, now, proposed};
-use super::work::{
-    ALL_EVENTS, BATCH_EVENTS, BATCHES_UNDER_WAY, Kind, STREAM_EVENTS, STREAMS, Work,
+use crate::serving::serving_work::{
+    ALL_EVENTS, BATCH_EVENTS, BATCHES_IN_FLIGHT, STREAM_EVENTS, STREAMS, Work, WorkKind,
 };
 
 /// Subscriptions on each connection.
 const SUBSCRIPTIONS: usize = 100;
-/// Who appends to streams that are subscribed to.
+/// Writers of streams that are subscribed to.
 const APPENDERS: u64 = 4;
-/// Events of each append to subscribers to all: many enough that appending them is not what takes
-/// the time.
+/// Events of each append to subscribers to all: enough that the append does not dominate the time.
 const LIVE_EVENTS: u64 = 10;
-/// How long subscribers may take to get what was appended before that is an error.
+/// Timeout of the delivery of appended events to subscribers.
 const DELIVERY_TIME: Duration = Duration::from_secs(30);
 
-/// What was done in a while.
+/// Events and times of some work.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct WorkCounts {
     /// Events that were appended, read or delivered.
     pub(super) events: u64,
-    /// How long it took.
+    /// Duration of the work.
     pub(super) time: Duration,
-    /// How long each call took, or each event was on its way to a subscriber, in microseconds.
+    /// Microseconds of each call, or from the making of each event to its delivery.
     pub(super) times_us: Vec<u32>,
 }
 
-impl Done {
-    fn join(mut self, other: Done) -> Done {
+impl WorkCounts {
+    fn join(mut self, other: WorkCounts) -> WorkCounts {
         self.events += other.events;
         self.time = self.time.max(other.time);
         self.times_us.extend(other.times_us);
@@ -69,7 +68,7 @@ pub(super) async fn prepare(address: SocketAddr) -> Result<()> {
     for stream in 0..STREAMS {
         let events = (0..STREAM_EVENTS).map(|at| proposed(id(stream, at)));
         let parts = append(&read_name(stream), ExpectedRevision::NoStream(()), events);
-        succeeded(connection.append_parts(parts).await?.result)?;
+        check_append_answer(connection.append_parts(parts).await?.result)?;
     }
     Ok(())
 }
@@ -78,29 +77,29 @@ fn read_name(stream: u64) -> String {
     format!("read-{stream}")
 }
 
-/// Does the work for so long. `tag` differs from every other one that this server ever got.
-pub(super) async fn perform(
+/// Does the work for a time. `tag` is unique among all work of this server.
+pub(super) async fn run_work(
     work: Work,
     address: SocketAddr,
     tag: u64,
     time: Duration,
-) -> Result<Done> {
+) -> Result<WorkCounts> {
     match work.kind {
-        Kind::LiveAll => return live_all(work.clients, address, tag, time).await,
-        Kind::LiveStreams => return live_streams(work.clients, address, tag, time).await,
+        WorkKind::LiveAll => return live_all(work.clients, address, tag, time).await,
+        WorkKind::LiveStreams => return live_streams(work.clients, address, tag, time).await,
         _ => {}
     }
     let connections = connect(address, work.clients).await?;
     let end = Instant::now() + time;
     let clients = (0..).zip(connections).map(|(client, connection)| {
-        let asker = Asker { connection, tag, client, end };
+        let load_client = LoadClient { connection, tag, client, end };
         tokio::spawn(async move {
             let began = Instant::now();
-            let done = asker.work(work.kind).await.map_err(|error| error.to_string())?;
-            Ok::<Done, String>(Done { time: began.elapsed(), ..done })
+            let done = load_client.work(work.kind).await.map_err(|error| error.to_string())?;
+            Ok::<WorkCounts, String>(WorkCounts { time: began.elapsed(), ..done })
         })
     });
-    let mut all = Done::default();
+    let mut all = WorkCounts::default();
     for done in try_join_all(clients).await? {
         all = all.join(done?);
     }
@@ -115,40 +114,40 @@ async fn connect(address: SocketAddr, count: usize) -> Result<Vec<Connection>> {
     Ok(connections)
 }
 
-/// A client.
-struct Asker {
+/// Load client with a connection of its own.
+struct LoadClient {
     connection: Connection,
     tag: u64,
     client: u64,
     end: Instant,
 }
 
-impl Asker {
-    async fn work(&self, kind: Kind) -> Result<Done> {
+impl LoadClient {
+    async fn work(&self, kind: WorkKind) -> Result<WorkCounts> {
         match kind {
-            Kind::AppendNew => self.appends(true).await,
-            Kind::AppendOld => self.appends(false).await,
-            Kind::BatchNew => self.batches(true, 1).await,
-            Kind::BatchOld => self.batches(false, 1).await,
-            Kind::BatchMany => self.batches(true, BATCH_EVENTS).await,
-            Kind::ReadOne => {
-                self.reads(1, |at| {
+            WorkKind::AppendNew => self.append_loop(true).await,
+            WorkKind::AppendOld => self.append_loop(false).await,
+            WorkKind::BatchNew => self.batch_loop(true, 1).await,
+            WorkKind::BatchOld => self.batch_loop(false, 1).await,
+            WorkKind::BatchMany => self.batch_loop(true, BATCH_EVENTS).await,
+            WorkKind::ReadOne => {
+                self.read_loop(1, |at| {
                     let revision = RevisionOption::Revision(mix(at) % STREAM_EVENTS);
                     of_stream(&read_name(mix(!at) % STREAMS), revision)
                 })
                 .await
             }
-            Kind::ReadStream => {
+            WorkKind::ReadStream => {
                 let from = RevisionOption::Start(());
                 let stream = |at| of_stream(&read_name(mix(at) % STREAMS), from);
-                self.reads(STREAM_EVENTS, stream).await
+                self.read_loop(STREAM_EVENTS, stream).await
             }
-            Kind::ReadAll => self.reads(ALL_EVENTS, |_| of_all(AllOption::Start(()))).await,
-            Kind::LiveAll | Kind::LiveStreams => Err("subscribers are no askers".into()),
+            WorkKind::ReadAll => self.read_loop(ALL_EVENTS, |_| of_all(AllOption::Start(()))).await,
+            WorkKind::LiveAll | WorkKind::LiveStreams => Err("subscribers send no requests".into()),
         }
     }
 
-    /// A number that no other client and no other call has.
+    /// Returns a number that is unique among all clients and calls.
     fn number(&self, call: u64) -> u64 {
         self.client << 40 | call
     }
@@ -161,8 +160,8 @@ impl Asker {
         }
     }
 
-    async fn appends(&self, new: bool) -> Result<Done> {
-        let mut done = Done::default();
+    async fn append_loop(&self, new: bool) -> Result<WorkCounts> {
+        let mut done = WorkCounts::default();
         for call in 0.. {
             let since = Instant::now();
             if since >= self.end {
@@ -171,14 +170,14 @@ impl Asker {
             let (stream, expected) = self.target(new, call);
             let event = proposed(id(self.tag, self.number(call)));
             let parts = append(&stream, expected, [event]);
-            succeeded(self.connection.append_parts(parts).await?.result)?;
+            check_append_answer(self.connection.append_parts(parts).await?.result)?;
             done.count(1, since);
         }
         Ok(done)
     }
 
-    async fn batches(&self, new: bool, events: u64) -> Result<Done> {
-        let (sender, receiver) = mpsc::channel::<BatchAppendReq>(BATCHES_UNDER_WAY);
+    async fn batch_loop(&self, new: bool, events: u64) -> Result<WorkCounts> {
+        let (sender, receiver) = mpsc::channel::<BatchAppendReq>(BATCHES_IN_FLIGHT);
         let requests = stream::unfold(receiver, |mut receiver| async {
             Some((receiver.recv().await?, receiver))
         });
@@ -188,19 +187,19 @@ impl Asker {
             batch(number, &stream, expected, ids.map(proposed).collect())
         };
         let mut sent = Vec::new();
-        for number in 0..BATCHES_UNDER_WAY as u64 {
+        for number in 0..BATCHES_IN_FLIGHT as u64 {
             sent.push(Instant::now());
             sender.send(next(number)).await?;
         }
         let mut sender = Some(sender);
         let mut answers = self.connection.batches(requests).await?;
-        let mut done = Done::default();
+        let mut done = WorkCounts::default();
         while let Some(answer) = answers.message().await? {
-            let number = answered(answer)?;
+            let number = check_batch_answer(answer)?;
             let since = *sent.get(number as usize).ok_or("an answer to no batch")?;
             done.count(events, since);
             if Instant::now() >= self.end {
-                // The call ends once what was sent is answered.
+                // The call ends after the answers to all sent batches.
                 sender = None;
             }
             if let Some(sender) = &sender {
@@ -215,8 +214,8 @@ impl Asker {
         Ok(done)
     }
 
-    async fn reads(&self, events: u64, what: impl Fn(u64) -> Options) -> Result<Done> {
-        let mut done = Done::default();
+    async fn read_loop(&self, events: u64, what: impl Fn(u64) -> Options) -> Result<WorkCounts> {
+        let mut done = WorkCounts::default();
         for call in 0.. {
             let since = Instant::now();
             if since >= self.end {
@@ -245,14 +244,14 @@ async fn open(connection: &Connection, options: Options) -> Result<Streaming<Rea
     Ok(connection.open(Request::new(ReadReq { options: Some(options) })).await?)
 }
 
-fn succeeded(result: Option<append_resp::Outcome>) -> Result<()> {
+fn check_append_answer(result: Option<append_resp::Outcome>) -> Result<()> {
     match result {
         Some(append_resp::Outcome::Success(_)) => Ok(()),
         other => Err(format!("an append was answered with {other:?}").into()),
     }
 }
 
-fn answered(answer: BatchAppendResp) -> Result<u64> {
+fn check_batch_answer(answer: BatchAppendResp) -> Result<u64> {
     match answer.result {
         Some(batch_append_resp::Outcome::Success(_)) => {}
         other => return Err(format!("a batch was answered with {other:?}").into()),
@@ -260,21 +259,21 @@ fn answered(answer: BatchAppendResp) -> Result<u64> {
     Ok(batch_number(answer.correlation_id).ok_or("an answer without a number")?)
 }
 
-/// What subscribers have got together.
+/// Events that all subscribers together have received.
 #[derive(Debug, Default)]
-struct Got {
+struct DeliveryCounts {
     events: AtomicU64,
     wanted: AtomicU64,
     all: Notify,
-    /// How long each was on its way.
+    /// Microseconds from the making of each event to its delivery.
     times_us: Mutex<Vec<u32>>,
 }
 
-impl Got {
+impl DeliveryCounts {
     fn add(&self, event: &read_resp::ReadEvent) {
         let made = event.event.as_ref().and_then(|event| made_at(&event.data));
         let time = now().saturating_sub(made.unwrap_or_default());
-        let mut times = self.times_us.lock().expect("nobody panics with the lock");
+        let mut times = self.times_us.lock().expect("no holder of the lock panics");
         times.push(u32::try_from(time).unwrap_or(u32::MAX));
         drop(times);
         let all = self.events.fetch_add(1, Ordering::SeqCst) + 1;
@@ -283,7 +282,7 @@ impl Got {
         }
     }
 
-    /// Ends when they have got that many more.
+    /// Waits until this many events are received in all.
     async fn wait(&self, wanted: u64) -> Result<()> {
         self.wanted.store(wanted, Ordering::SeqCst);
         let all = async {
@@ -299,11 +298,11 @@ impl Got {
     }
 }
 
-/// Subscribes everybody, and waits until they are.
+/// Starts all subscriptions, and waits for their confirmations.
 async fn follow(
     count: usize,
     address: SocketAddr,
-    got: &Arc<Got>,
+    got: &Arc<DeliveryCounts>,
     what: impl Fn(usize) -> Options,
 ) -> Result<JoinSet<()>> {
     let connections = connect(address, count.div_ceil(SUBSCRIPTIONS)).await?;
@@ -316,7 +315,7 @@ async fn follow(
         }
         let got = got.clone();
         followers.spawn(async move {
-            // An error is what a subscriber is told whose server goes away.
+            // A subscriber gets an error when its server stops.
             while let Ok(Some(answer)) = answers.message().await {
                 if let Some(read_resp::Content::Event(event)) = &answer.content {
                     got.add(event);
@@ -327,15 +326,20 @@ async fn follow(
     Ok(followers)
 }
 
-async fn live_all(count: usize, address: SocketAddr, tag: u64, time: Duration) -> Result<Done> {
-    let got = Arc::new(Got::default());
+async fn live_all(
+    count: usize,
+    address: SocketAddr,
+    tag: u64,
+    time: Duration,
+) -> Result<WorkCounts> {
+    let got = Arc::new(DeliveryCounts::default());
     let mut followers = follow(count, address, &got, |_| of_all(AllOption::End(()))).await?;
     let appender = Connection::to(address).await?;
     let (began, mut appended) = (Instant::now(), 0);
     while began.elapsed() < time {
         let events = (appended..appended + LIVE_EVENTS).map(|at| proposed(id(tag, at)));
         let parts = append(&format!("live-{tag}"), ExpectedRevision::Any(()), events);
-        succeeded(appender.append_parts(parts).await?.result)?;
+        check_append_answer(appender.append_parts(parts).await?.result)?;
         appended += LIVE_EVENTS;
         got.wait(appended * count as u64).await?;
     }
@@ -344,8 +348,13 @@ async fn live_all(count: usize, address: SocketAddr, tag: u64, time: Duration) -
     Ok(done)
 }
 
-async fn live_streams(count: usize, address: SocketAddr, tag: u64, time: Duration) -> Result<Done> {
-    let got = Arc::new(Got::default());
+async fn live_streams(
+    count: usize,
+    address: SocketAddr,
+    tag: u64,
+    time: Duration,
+) -> Result<WorkCounts> {
+    let got = Arc::new(DeliveryCounts::default());
     let name = |at: usize| format!("live-{tag}-{at}");
     let end = RevisionOption::End(());
     let mut followers = follow(count, address, &got, |at| of_stream(&name(at), end)).await?;
@@ -357,7 +366,7 @@ async fn live_streams(count: usize, address: SocketAddr, tag: u64, time: Duratio
             let number = appender << 40 | appended;
             let stream = name(mix(number) as usize % count);
             let parts = append(&stream, ExpectedRevision::Any(()), [proposed(id(tag, number))]);
-            succeeded(connection.append_parts(parts).await?.result)?;
+            check_append_answer(connection.append_parts(parts).await?.result)?;
             appended += 1;
         }
         Result::<u64>::Ok(appended)
@@ -369,7 +378,11 @@ async fn live_streams(count: usize, address: SocketAddr, tag: u64, time: Duratio
     Ok(done)
 }
 
-fn finish(got: &Got, time: Duration) -> Done {
-    let mut times = got.times_us.lock().expect("nobody panics with the lock");
-    Done { events: got.events.load(Ordering::SeqCst), time, times_us: std::mem::take(&mut *times) }
+fn finish(got: &DeliveryCounts, time: Duration) -> WorkCounts {
+    let mut times = got.times_us.lock().expect("no holder of the lock panics");
+    WorkCounts {
+        events: got.events.load(Ordering::SeqCst),
+        time,
+        times_us: std::mem::take(&mut *times),
+    }
 }

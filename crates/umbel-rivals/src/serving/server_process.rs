@@ -1,4 +1,4 @@
-//! The two servers as processes of their own.
+//! Runs the two servers as processes of their own.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -9,53 +9,58 @@ use std::time::{Duration, Instant};
 
 use umbel_lab::engine::Result;
 
-use super::bare::address_in;
+use crate::serving::bare_server::address_in;
 
-/// Ticks of the processor times that the kernel tells, in a second.
-const TICKS: f64 = 100.0;
+/// Clock ticks per second of the processor times in `/proc`.
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Which server.
+/// Kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Which {
+pub enum ServerKind {
     /// `umbel serve`.
     Umbel,
-    /// The bare one.
+    /// The bare server.
     Bare,
 }
 
-impl Which {
-    /// Its name in the report.
+impl ServerKind {
+    /// Returns the name in the report.
     pub fn name(self) -> &'static str {
         match self {
-            Which::Umbel => "umbel",
-            Which::Bare => "bare",
+            ServerKind::Umbel => "umbel",
+            ServerKind::Bare => "bare",
         }
     }
 }
 
-/// A server that runs; it is killed when this is dropped.
+/// Running server; it is killed when this is dropped.
 #[derive(Debug)]
-pub struct Running {
-    /// Where it listens.
+pub struct ServerProcess {
+    /// Address at which it listens.
     pub address: SocketAddr,
     child: Child,
-    /// What is removed when this is dropped.
+    /// Folder that is removed when this is dropped.
     folder: Option<PathBuf>,
 }
 
-impl Running {
-    /// Starts a server whose files are in `folder`, which is emptied, and removed when the server
-    /// is dropped.
+impl ServerProcess {
+    /// Starts a server with its files in `folder`, which is emptied first, and removed when the
+    /// server is dropped.
     ///
     /// # Errors
-    /// It did not start, or said no address.
-    pub fn start(which: Which, umbel: &Path, folder: &Path, synced: bool) -> Result<Running> {
+    /// The server did not start, or printed no address.
+    pub fn start(
+        kind: ServerKind,
+        umbel: &Path,
+        folder: &Path,
+        synced: bool,
+    ) -> Result<ServerProcess> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
         }
         std::fs::create_dir_all(folder)?;
-        let mut command = match which {
-            Which::Umbel => {
+        let mut command = match kind {
+            ServerKind::Umbel => {
                 let mut command = Command::new(umbel);
                 command.args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--db"]);
                 command.arg(folder.join("db"));
@@ -64,7 +69,7 @@ impl Running {
                 }
                 command
             }
-            Which::Bare => {
+            ServerKind::Bare => {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.arg("--bare");
                 if synced {
@@ -74,27 +79,27 @@ impl Running {
             }
         };
         command.stderr(Stdio::null());
-        let mut running = Running::spawn(which, command)?;
+        let mut running = ServerProcess::spawn(kind, command)?;
         running.folder = Some(folder.to_path_buf());
         Ok(running)
     }
 
-    /// Starts Umbel on what is in `folder`, in clear, with these words more. What it says of itself
-    /// is added to the file `log` there.
+    /// Starts Umbel on the store in `folder`, without TLS, with these arguments added. Its log is
+    /// appended to the file `log` there.
     ///
     /// # Errors
-    /// It did not start, or said no address.
-    pub fn serve(umbel: &Path, folder: &Path, words: &[&str]) -> Result<Running> {
+    /// The server did not start, or printed no address.
+    pub fn serve(umbel: &Path, folder: &Path, words: &[&str]) -> Result<ServerProcess> {
         std::fs::create_dir_all(folder)?;
         let log = OpenOptions::new().create(true).append(true).open(folder.join("log"))?;
         let mut command = Command::new(umbel);
         command.args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--db"]);
         command.arg(folder.join("db")).args(words).stderr(log);
-        Running::spawn(Which::Umbel, command)
+        ServerProcess::spawn(ServerKind::Umbel, command)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it listens")]
-    fn spawn(which: Which, mut command: Command) -> Result<Running> {
+    #[expect(clippy::disallowed_methods, reason = "polls until another process listens")]
+    fn spawn(kind: ServerKind, mut command: Command) -> Result<ServerProcess> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         if let Some(output) = child.stdout.take() {
@@ -103,62 +108,62 @@ impl Running {
         let Some(address) = address_in(&line) else {
             child.kill()?;
             child.wait()?;
-            return Err(format!("{} did not start; it said `{line}`", which.name()).into());
+            return Err(format!("{} did not start; it printed `{line}`", kind.name()).into());
         };
-        let running = Running { address, child, folder: None };
-        // The bare one says where it is going to listen.
+        let running = ServerProcess { address, child, folder: None };
+        // The bare server prints its address before it listens.
         for _ in 0..100 {
             if TcpStream::connect(address).is_ok() {
                 return Ok(running);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("{} does not listen at {address}", which.name()).into())
+        Err(format!("{} does not listen at {address}", kind.name()).into())
     }
 
-    /// The number of its process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end as systems do, and waits for that: how it ended, and how long it took.
+    /// Stops the server by SIGTERM and waits for its end. Returns its status, and the time it took.
     ///
     /// # Errors
-    /// It cannot be asked, or has not ended in so long.
-    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it ended")]
-    pub fn terminate(&mut self, patience: Duration) -> Result<(ExitStatus, Duration)> {
+    /// The signal cannot be sent, or the server has not ended within the timeout.
+    #[expect(clippy::disallowed_methods, reason = "polls for the end of another process")]
+    pub fn terminate(&mut self, timeout: Duration) -> Result<(ExitStatus, Duration)> {
         let since = Instant::now();
-        let asked = Command::new("kill").arg("-TERM").arg(self.id().to_string()).status()?;
-        if !asked.success() {
-            return Err(format!("the server could not be asked to end: {asked}").into());
+        let sent = Command::new("kill").arg("-TERM").arg(self.id().to_string()).status()?;
+        if !sent.success() {
+            return Err(format!("SIGTERM could not be sent to the server: {sent}").into());
         }
-        while since.elapsed() < patience {
+        while since.elapsed() < timeout {
             if let Some(status) = self.child.try_wait()? {
                 return Ok((status, since.elapsed()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err(format!("the server did not end within {} s", patience.as_secs()).into())
+        Err(format!("the server did not end within {} s", timeout.as_secs()).into())
     }
 
-    /// The processor time it has taken, where the system tells it.
+    /// Returns the processor time of the server, where the system reports it.
     pub fn processor_time(&self) -> Option<Duration> {
         processor_time(&self.child.id().to_string())
     }
 }
 
-/// The processor time of a process, by its number or `self`.
+/// Returns the processor time of a process, by its id or `self`.
 pub(super) fn processor_time(process: &str) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, which may hold anything, in parentheses.
+    // Fields after the name, which may contain anything, in parentheses.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-    Some(Duration::from_secs_f64(ticks / TICKS))
+    Some(Duration::from_secs_f64(ticks / TICKS_PER_SECOND))
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Errors here would hide the one that led here.
+        // An error here would hide the error that led here.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(folder) = &self.folder {
@@ -171,7 +176,7 @@ impl Drop for Running {
 mod tests {
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_processor_time_grows() {
+    fn processor_time_grows() {
         let before = super::processor_time("self").unwrap();
         let mut sum = 0u64;
         while super::processor_time("self").unwrap() == before {

@@ -1,10 +1,11 @@
-//! The command line of `serving`.
+//! Command line of `serving`.
 
 use std::path::PathBuf;
 
-use super::soak::plan::RATE_MIN;
+/// Minimum of the events a second of a soak: batches make up what single appends leave.
+pub const RATE_MIN: u64 = 500;
 
-/// What `--help` prints.
+/// Help text of `--help`.
 pub const USAGE: &str = "\
 serving --umbel PATH [FLAGS]: `umbel serve` beside a bare tonic server, in one run
   --umbel PATH        the binary; built with `cargo build --release`
@@ -14,47 +15,47 @@ serving --umbel PATH [FLAGS]: `umbel serve` beside a bare tonic server, in one r
   --subscribers N     live subscriptions (default 1000)
   --dir DIR           where the stores are kept while it runs (default: the system's folder for
                       temporary files); they are removed
-  --soak MINUTES      instead: everything that clients do against umbel alone for so long, every
-                      answer checked, its memory and descriptors looked at; ends with 1 if these
-                      grow or an answer is wrong; the report is soak-DATE.md and .json
+  --soak MINUTES      instead: all client calls against umbel alone for this time, with every
+                      answer, memory and descriptors checked; exits with 1 if these grow or an
+                      answer is wrong; the report is soak-DATE.md and .json
   --rate N            events a second of the soak (default 3000)
   --out DIR           write serving-DATE.md and .json there
-  --label TEXT        a part of those names behind the date
+  --label TEXT        text in those names after the date
   --bare              be the bare server: prints its address, ends with its input
   --sync FILE         with --bare: write and sync appends to this file";
 
-/// What was asked for.
+/// Options of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arguments {
+pub struct ServingArguments {
     /// The binary of Umbel.
     pub umbel: PathBuf,
-    /// How long each piece of work takes.
+    /// Seconds of each work in each round.
     pub seconds: u64,
     /// Repetitions.
     pub rounds: u64,
-    /// Parts of names; none stands for all.
+    /// Parts of names of the work to run; empty for all.
     pub work: Vec<String>,
-    /// Live subscriptions.
+    /// Number of live subscriptions.
     pub subscribers: usize,
-    /// Where the stores are kept.
+    /// Folder of the stores.
     pub dir: PathBuf,
-    /// How many minutes the soak takes, if that is asked for,
+    /// Number of minutes of the soak, if there is one.
     pub soak: Option<u64>,
-    /// and how many events a second it appends.
+    /// Number of events a second that the soak appends.
     pub rate: u64,
-    /// Where the results go.
+    /// Folder of the reports.
     pub out: Option<PathBuf>,
-    /// Part of their names.
+    /// Text in the names of the reports.
     pub label: Option<String>,
-    /// Whether to be the bare server.
+    /// Whether to run as the bare server.
     pub bare: bool,
-    /// The file that the bare server writes to.
+    /// File that the bare server writes appends to.
     pub sync: Option<PathBuf>,
 }
 
-impl Default for Arguments {
-    fn default() -> Arguments {
-        Arguments {
+impl Default for ServingArguments {
+    fn default() -> ServingArguments {
+        ServingArguments {
             umbel: PathBuf::new(),
             seconds: 2,
             rounds: 5,
@@ -71,13 +72,13 @@ impl Default for Arguments {
     }
 }
 
-impl Arguments {
-    /// Reads the words of a command line.
+impl ServingArguments {
+    /// Parses the words of a command line.
     ///
     /// # Errors
     /// A sentence about the first word that is wrong.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
-        let mut arguments = Arguments::default();
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<ServingArguments, String> {
+        let mut arguments = ServingArguments::default();
         let mut words = words.into_iter();
         while let Some(flag) = words.next() {
             if flag == "--bare" {
@@ -88,7 +89,7 @@ impl Arguments {
             arguments.set(&flag, value)?;
         }
         if !arguments.bare && arguments.umbel.as_os_str().is_empty() {
-            return Err("--umbel PATH is needed; --help says more".to_string());
+            return Err("--umbel PATH is required; see --help".to_string());
         }
         Ok(arguments)
     }
@@ -123,8 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_flags_and_says_what_is_wrong() {
-        let parse = |line: &str| Arguments::parse(line.split_whitespace().map(str::to_string));
+    fn flags_are_parsed_and_wrong_ones_are_reported() {
+        let parse =
+            |line: &str| ServingArguments::parse(line.split_whitespace().map(str::to_string));
         let arguments = parse("--umbel u --rounds 3 --work append,read").unwrap();
         assert_eq!((arguments.rounds, arguments.seconds, arguments.bare), (3, 2, false));
         assert_eq!(arguments.work, ["append", "read"]);

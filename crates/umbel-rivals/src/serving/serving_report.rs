@@ -1,46 +1,46 @@
-//! The results as Markdown and as JSON.
+//! Report of the servers as Markdown and as JSON.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use umbel_lab::machine::Machine;
+use umbel_lab::measure::machine::Machine;
 
-use super::arguments::Arguments;
-use super::run::{Row, Sample};
-use crate::record::Spread;
-use crate::report::table::{NOTHING, Table, cell, figure};
+use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, cell, figure};
+use crate::kv::kv_results::Spread;
+use crate::serving::serving_arguments::ServingArguments;
+use crate::serving::serving_run::{WorkRow, WorkSample};
 
-/// What the results are of.
+/// Description of the run.
 #[derive(Debug)]
-pub struct Heading<'a> {
-    /// What was asked for.
-    pub arguments: &'a Arguments,
-    /// Where and when.
+pub struct ServingHeading<'a> {
+    /// Options of the run.
+    pub arguments: &'a ServingArguments,
+    /// Machine and date.
     pub machine: &'a Machine,
-    /// The machine's load before the run.
+    /// Load averages before the run.
     pub loads_before: Option<[f64; 3]>,
-    /// And now.
+    /// Load averages after the run.
     pub loads_after: Option<[f64; 3]>,
 }
 
 const WHAT_COUNTS: &str = "\
 `umbel serve --insecure` beside a bare tonic server: the same messages over the same calls, \
-answers of the same sizes, nothing kept; synced, its appends are written to a file whose bytes are \
-allocated, with one sync for all who wait. Servers and clients are processes on the same machine, \
-the clients one program, each client with a connection of its own; subscribers share a connection \
-by the hundred. Events have 100 bytes of data. Batches: 256 under way for each client. Rates are \
-events a second, the median of the rounds with the extremes; the share is the median of the \
-rounds' own. Times are those of a call, or of an event's way from its making to a subscriber, in \
+answers of the same sizes, nothing stored. Synced, its appends are written to a file whose bytes \
+are allocated, with one sync for all waiting calls. Servers and clients are processes on the same \
+machine, the clients one program, each client with a connection of its own; a hundred subscribers \
+share a connection. Events have 100 bytes of data. Batches: 256 in flight for each client. Rates \
+are events a second: the median of the rounds and the extremes. The share is the median of the \
+rounds' shares. Times are those of a call, or from the making of an event to its delivery, in \
 milliseconds: the median of the rounds' p50 / p99 / p99.9. Processor time is that of the server \
 for each event.
 ";
 
-/// The results as a page.
-pub fn markdown(heading: &Heading<'_>, rows: &[Row]) -> String {
+/// Returns the report as a page of Markdown.
+pub fn markdown(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> String {
     let (machine, arguments) = (heading.machine, heading.arguments);
     let mut page = format!("# Serving, {}\n\n", machine.date);
     let load = |loads: Option<[f64; 3]>| {
-        loads.map_or(NOTHING.to_string(), |loads| format!("{:.2}", loads[0]))
+        loads.map_or(NO_VALUE.to_string(), |loads| format!("{:.2}", loads[0]))
     };
     let _ = writeln!(
         page,
@@ -59,7 +59,7 @@ pub fn markdown(heading: &Heading<'_>, rows: &[Row]) -> String {
     page
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[WorkRow]) -> String {
     let heads = [
         "clients",
         "umbel, events/s",
@@ -73,13 +73,13 @@ fn table(rows: &[Row]) -> String {
     ];
     let mut table = Table::new("work", heads);
     for row in rows {
-        let rate = |samples: &[Sample]| cell(Spread::of(samples.iter().map(|one| one.rate)));
-        let aim = row.work.kind.aim().map_or(NOTHING.to_string(), |aim| aim.to_string());
+        let rate = |samples: &[WorkSample]| cell(Spread::of(samples.iter().map(|one| one.rate)));
+        let aim = row.work.kind.target_share().map_or(NO_VALUE.to_string(), |aim| aim.to_string());
         let cells = vec![
             row.work.clients.to_string(),
             rate(&row.umbel),
             rate(&row.bare),
-            row.share().map_or(NOTHING.to_string(), |share| {
+            row.share().map_or(NO_VALUE.to_string(), |share| {
                 format!("{:.2} ({:.2}–{:.2})", share.median, share.least, share.most)
             }),
             aim,
@@ -93,19 +93,19 @@ fn table(rows: &[Row]) -> String {
     table.text()
 }
 
-fn times(samples: &[Sample]) -> String {
+fn times(samples: &[WorkSample]) -> String {
     let of = |at: usize| Spread::of(samples.iter().map(|one| one.times_ms[at]));
-    let parts = [0, 1, 2].map(|at| of(at).map_or(NOTHING.to_string(), |of| figure(of.median)));
+    let parts = [0, 1, 2].map(|at| of(at).map_or(NO_VALUE.to_string(), |of| figure(of.median)));
     parts.join(" / ")
 }
 
-fn processor(samples: &[Sample]) -> String {
+fn processor(samples: &[WorkSample]) -> String {
     let spread = Spread::of(samples.iter().filter_map(|one| one.server_us));
-    spread.map_or(NOTHING.to_string(), |spread| figure(spread.median))
+    spread.map_or(NO_VALUE.to_string(), |spread| figure(spread.median))
 }
 
-/// The results for programs.
-pub fn json(heading: &Heading<'_>, rows: &[Row]) -> Value {
+/// Returns the report as JSON.
+pub fn json(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> Value {
     let (arguments, machine) = (heading.arguments, heading.machine);
     json!({
         "date": machine.date,
@@ -121,7 +121,7 @@ pub fn json(heading: &Heading<'_>, rows: &[Row]) -> Value {
         "work": rows.iter().map(|row| json!({
             "name": row.work.name(),
             "clients": row.work.clients,
-            "aim": row.work.kind.aim(),
+            "aim": row.work.kind.target_share(),
             "share": row.share().map(|share| share.median),
             "umbel": row.umbel.iter().map(of_sample).collect::<Vec<_>>(),
             "bare": row.bare.iter().map(of_sample).collect::<Vec<_>>(),
@@ -129,7 +129,7 @@ pub fn json(heading: &Heading<'_>, rows: &[Row]) -> Value {
     })
 }
 
-fn of_sample(sample: &Sample) -> Value {
+fn of_sample(sample: &WorkSample) -> Value {
     json!({
         "events_per_second": sample.rate,
         "p50_ms": sample.times_ms[0],

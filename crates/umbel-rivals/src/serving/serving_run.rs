@@ -1,74 +1,74 @@
-//! Does all work at both servers, by turns, and takes the times.
+//! Does all work at both servers, in turns, and measures the times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use umbel_lab::engine::Result;
 
-use super::arguments::Arguments;
-use super::client::{perform, prepare};
-use super::process::{Running, Which, processor_time};
-use super::work::{Work, all};
-use crate::record::Spread;
+use crate::kv::kv_results::Spread;
+use crate::serving::load_client::{prepare, run_work};
+use crate::serving::server_process::{ServerKind, ServerProcess, processor_time};
+use crate::serving::serving_arguments::ServingArguments;
+use crate::serving::serving_work::{Work, all};
 
-/// One repetition of a piece of work at one server.
+/// Repetition of some work at one server.
 #[derive(Debug, Clone)]
-pub struct Sample {
-    /// Events each second.
+pub struct WorkSample {
+    /// Events a second.
     pub rate: f64,
-    /// Milliseconds of half of the calls, of 99 of a hundred, of 999 of a thousand.
+    /// p50, p99 and p99.9 of the calls, in milliseconds.
     pub times_ms: [f64; 3],
-    /// Microseconds of the server's processors for each event.
+    /// Processor time of the server for each event, in microseconds.
     pub server_us: Option<f64>,
-    /// And of the clients'.
+    /// Processor time of the clients for each event, in microseconds.
     pub client_us: Option<f64>,
 }
 
-/// A piece of work, and what both did, by rounds.
+/// Work, and the samples of both servers, by rounds.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct WorkRow {
     /// The work.
     pub work: Work,
-    /// Umbel's.
-    pub umbel: Vec<Sample>,
-    /// The bare server's.
-    pub bare: Vec<Sample>,
+    /// Samples of Umbel.
+    pub umbel: Vec<WorkSample>,
+    /// Samples of the bare server.
+    pub bare: Vec<WorkSample>,
 }
 
-impl Row {
-    /// Umbel's share of the bare server's rate: of each round.
+impl WorkRow {
+    /// Umbel's fraction of the bare server's rate, over the rounds.
     pub fn share(&self) -> Option<Spread> {
         let rounds = self.umbel.iter().zip(&self.bare);
         Spread::of(rounds.map(|(umbel, bare)| umbel.rate / bare.rate))
     }
 }
 
-/// All of it; `say` hears what is being done.
+/// Does all work; `say` gets the progress.
 ///
 /// # Errors
-/// A server did not start, or a call was answered with something else than success.
-pub fn run(arguments: &Arguments, say: &mut dyn FnMut(&str)) -> Result<Vec<Row>> {
+/// A server did not start, or a call failed.
+pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Vec<WorkRow>> {
     let chosen = |work: &Work| {
         let name = work.name();
         arguments.work.is_empty() || arguments.work.iter().any(|part| name.contains(part.as_str()))
     };
     let work = all(arguments.subscribers).into_iter().filter(chosen);
-    let mut rows: Vec<Row> =
-        work.map(|work| Row { work, umbel: Vec::new(), bare: Vec::new() }).collect();
+    let mut rows: Vec<WorkRow> =
+        work.map(|work| WorkRow { work, umbel: Vec::new(), bare: Vec::new() }).collect();
     let runtime = tokio::runtime::Runtime::new()?;
     let mut servers = BTreeMap::new();
     for synced in [false, true] {
         if !rows.iter().any(|row| row.work.synced == synced) {
             continue;
         }
-        for which in [Which::Umbel, Which::Bare] {
-            let folder = format!("umbel-serving-{}-{}-{synced}", std::process::id(), which.name());
+        for kind in [ServerKind::Umbel, ServerKind::Bare] {
+            let folder = format!("umbel-serving-{}-{}-{synced}", std::process::id(), kind.name());
             let folder = arguments.dir.join(folder);
-            let running = Running::start(which, &arguments.umbel, &folder, synced)?;
+            let running = ServerProcess::start(kind, &arguments.umbel, &folder, synced)?;
             if !synced {
                 runtime.block_on(prepare(running.address))?;
             }
-            servers.insert((which, synced), running);
+            servers.insert((kind, synced), running);
         }
     }
     let time = Duration::from_secs(arguments.seconds);
@@ -77,17 +77,17 @@ pub fn run(arguments: &Arguments, say: &mut dyn FnMut(&str)) -> Result<Vec<Row>>
         for row in &mut rows {
             let Work { clients, synced, .. } = row.work;
             say(&format!("round {}: {}, {clients}", round + 1, row.work.name()));
-            let mut order = [Which::Umbel, Which::Bare];
+            let mut order = [ServerKind::Umbel, ServerKind::Bare];
             if round % 2 == 1 {
                 order.reverse();
             }
-            for which in order {
+            for kind in order {
                 tag += 1;
-                let running = servers.get(&(which, synced)).ok_or("it was started")?;
+                let running = servers.get(&(kind, synced)).ok_or("the server was not started")?;
                 let sample = runtime.block_on(sample(row.work, running, tag, time))?;
-                match which {
-                    Which::Umbel => row.umbel.push(sample),
-                    Which::Bare => row.bare.push(sample),
+                match kind {
+                    ServerKind::Umbel => row.umbel.push(sample),
+                    ServerKind::Bare => row.bare.push(sample),
                 }
             }
         }
@@ -95,9 +95,14 @@ pub fn run(arguments: &Arguments, say: &mut dyn FnMut(&str)) -> Result<Vec<Row>>
     Ok(rows)
 }
 
-async fn sample(work: Work, running: &Running, tag: u64, time: Duration) -> Result<Sample> {
+async fn sample(
+    work: Work,
+    running: &ServerProcess,
+    tag: u64,
+    time: Duration,
+) -> Result<WorkSample> {
     let before = (running.processor_time(), processor_time("self"));
-    let mut done = perform(work, running.address, tag, time).await?;
+    let mut done = run_work(work, running.address, tag, time).await?;
     let after = (running.processor_time(), processor_time("self"));
     done.times_us.sort_unstable();
     let at = |part: f64| {
@@ -108,7 +113,7 @@ async fn sample(work: Work, running: &Running, tag: u64, time: Duration) -> Resu
     let each = |after: Option<Duration>, before: Option<Duration>| {
         Some(after?.saturating_sub(before?).as_secs_f64() * 1e6 / done.events as f64)
     };
-    Ok(Sample {
+    Ok(WorkSample {
         rate: done.events as f64 / done.time.as_secs_f64(),
         times_ms: [at(0.5), at(0.99), at(0.999)],
         server_us: each(after.0, before.0),

@@ -1,42 +1,44 @@
-//! [`Acl`]: who may do what with a stream, as its metadata and `$settings` say it, and what holds
-//! where they say nothing.
+//! [`Acl`]: the permissions on a stream, from its metadata and `$settings`, and the defaults where
+//! both are silent.
 //!
-//! What cannot be understood permits nothing to anybody but administrators.
+//! A malformed ACL permits access only to administrators.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Map, Value};
 use umbel_events::is_view;
 use umbel_events::limits::ACL_BYTES_MAX;
 
-use crate::limits::ACL_BYTES_KEPT;
-use crate::users::{ADMINS, User};
+use crate::access_control::users::{ADMINS_GROUP, User};
+use crate::limits::CACHED_ACL_BYTES_MAX;
 
-/// Metadata with more bytes is read one at a time.
-const LONG_BYTES: usize = 4 * ACL_BYTES_MAX;
+/// Longer metadata is parsed by one thread at a time.
+const LARGE_METADATA_BYTES: usize = 4 * ACL_BYTES_MAX;
 
-/// The stream whose last event says what holds for streams that say nothing.
+/// The stream whose last event holds the default ACLs of all streams.
 pub const SETTINGS: &str = "$settings";
-/// What it says of streams of users, and of those that begin with `$`. Metadata names them, too.
+/// Keys of the default ACLs of user streams and of streams that begin with `$`. Metadata refers to
+/// them, too.
 const USERS_ACL: &str = "$userStreamAcl";
 const SYSTEM_ACL: &str = "$systemStreamAcl";
-/// What the name of a stream with the metadata of another begins with.
-const METADATA: &str = "$$";
+/// Name prefix of a metadata stream.
+const METADATA_PREFIX: &str = "$$";
 
-/// What somebody wants to do with a stream.
+/// An access to a stream that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Read it, or follow it.
+pub enum StreamAction {
+    /// Read it, or subscribe to it.
     Read,
     /// Append to it.
     Write,
-    /// Delete it, for a while or for good.
+    /// Delete it or write its tombstone.
     Delete,
 }
 
-/// What there is to be permitted.
+/// The rights that an ACL grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Right {
+enum AclRight {
     Read,
     Write,
     Delete,
@@ -44,101 +46,101 @@ enum Right {
     WriteMetadata,
 }
 
-const RIGHTS: [(Right, &str); 5] = [
-    (Right::Read, "$r"),
-    (Right::Write, "$w"),
-    (Right::Delete, "$d"),
-    (Right::ReadMetadata, "$mr"),
-    (Right::WriteMetadata, "$mw"),
+const RIGHTS: [(AclRight, &str); 5] = [
+    (AclRight::Read, "$r"),
+    (AclRight::Write, "$w"),
+    (AclRight::Delete, "$d"),
+    (AclRight::ReadMetadata, "$mr"),
+    (AclRight::WriteMetadata, "$mw"),
 ];
 
-/// To whom what is permitted.
+/// The users and groups that have each right.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// For each right users and groups, where something is said.
-    named: [Option<Box<[Box<str>]>>; RIGHTS.len()],
-    /// Whether what it says nothing of is as for system streams, whatever the stream's name.
-    as_system: Option<bool>,
+    /// Users and groups with each right; `None` where the ACL does not mention the right.
+    grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
+    /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
+    uses_system_default: Option<bool>,
 }
 
-/// What holds where a stream says nothing.
+/// The ACLs that apply where a stream's own ACL is silent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Defaults {
+pub struct DefaultAcls {
     users: Acl,
     system: Acl,
 }
 
-/// The stream and the right that somebody needs.
+/// The stream and the right that a caller needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
-    /// The stream whose metadata says who may.
-    pub subject: &'a str,
-    right: Right,
-    /// Whether only administrators may, whatever is said.
-    is_guarded: bool,
+pub struct AccessRequest<'a> {
+    /// The stream whose metadata grants the right.
+    pub governing_stream: &'a str,
+    right: AclRight,
+    /// Whether only administrators have access, whatever the ACLs grant.
+    is_admin_only: bool,
 }
 
-impl<'a> Wanted<'a> {
-    /// What is needed for this.
-    pub fn new(action: Action, stream: &'a str) -> Wanted<'a> {
-        let of_metadata = stream.strip_prefix(METADATA);
+impl<'a> AccessRequest<'a> {
+    /// The stream and right that this action needs.
+    pub fn new(action: StreamAction, stream: &'a str) -> AccessRequest<'a> {
+        let of_metadata = stream.strip_prefix(METADATA_PREFIX);
         let subject = of_metadata.unwrap_or(stream);
         let right = match (action, of_metadata) {
-            (Action::Read, None) => Right::Read,
-            (Action::Write, None) => Right::Write,
-            (Action::Delete, None) => Right::Delete,
-            (Action::Read, Some(_)) => Right::ReadMetadata,
-            (Action::Write | Action::Delete, Some(_)) => Right::WriteMetadata,
+            (StreamAction::Read, None) => AclRight::Read,
+            (StreamAction::Write, None) => AclRight::Write,
+            (StreamAction::Delete, None) => AclRight::Delete,
+            (StreamAction::Read, Some(_)) => AclRight::ReadMetadata,
+            (StreamAction::Write | StreamAction::Delete, Some(_)) => AclRight::WriteMetadata,
         };
-        let reads = matches!(right, Right::Read | Right::ReadMetadata);
-        // Who writes these makes himself whoever he likes.
-        let is_guarded = keeps_users(subject) || (says_who_may(subject) && !reads);
-        Wanted { subject, right, is_guarded }
+        let reads = matches!(right, AclRight::Read | AclRight::ReadMetadata);
+        // A user with write access to these streams could become any other user.
+        let is_guarded = holds_credentials(subject) || (holds_permissions(subject) && !reads);
+        AccessRequest { governing_stream: subject, right, is_admin_only: is_guarded }
     }
 
-    /// Whether this user may.
-    pub fn is_permitted(&self, user: &User, acl: &Acl, defaults: &Defaults) -> bool {
-        if user.is_in(ADMINS) {
+    /// Whether this user has the right.
+    pub fn is_permitted(&self, user: &User, acl: &Acl, defaults: &DefaultAcls) -> bool {
+        if user.is_in(ADMINS_GROUP) {
             return true;
         }
-        if self.is_guarded {
+        if self.is_admin_only {
             return false;
         }
-        let is_system = acl.as_system.unwrap_or_else(|| self.subject.starts_with('$'));
+        let is_system =
+            acl.uses_system_default.unwrap_or_else(|| self.governing_stream.starts_with('$'));
         let general = if is_system { &defaults.system } else { &defaults.users };
-        let reads = matches!(self.right, Right::Read | Right::ReadMetadata);
-        match acl.of(self.right) {
-            Some(names) => names.iter().any(|name| user.is_called(name)),
-            // A view shows what is in streams, which say themselves who may read them.
-            None if is_view(self.subject) && reads => true,
-            None => match general.of(self.right) {
-                Some(names) => names.iter().any(|name| user.is_called(name)),
+        let reads = matches!(self.right, AclRight::Read | AclRight::ReadMetadata);
+        match acl.grants_for(self.right) {
+            Some(names) => names.iter().any(|name| user.matches_name(name)),
+            // A view shows events of streams whose own ACLs control reads.
+            None if is_view(self.governing_stream) && reads => true,
+            None => match general.grants_for(self.right) {
+                Some(names) => names.iter().any(|name| user.matches_name(name)),
                 None => !is_system,
             },
         }
     }
 }
 
-/// Whether the stream has users or their passwords.
-fn keeps_users(stream: &str) -> bool {
+/// Whether the stream holds users or their passwords.
+fn holds_credentials(stream: &str) -> bool {
     stream == "$users" || stream.starts_with("$user-") || stream.starts_with("$users-")
 }
 
-/// Whether the stream has a say in who may do what with others.
-fn says_who_may(stream: &str) -> bool {
+/// Whether the stream controls access to others.
+fn holds_permissions(stream: &str) -> bool {
     stream == SETTINGS || stream == "$all" || stream.starts_with("$umbel-")
 }
 
 impl Acl {
-    /// What the metadata of a stream says.
-    pub fn of_metadata(data: &[u8]) -> Acl {
-        // Long metadata takes many times its bytes while it is read.
+    /// Parses the ACL in a stream's metadata.
+    pub fn from_metadata(data: &[u8]) -> Acl {
+        // Parsing long metadata takes many times its size in memory.
         static TURN: Mutex<()> = Mutex::new(());
-        let _turn =
-            (data.len() > LONG_BYTES).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = (data.len() > LARGE_METADATA_BYTES).then(|| TURN.lock().ignore_poison());
         match serde_json::from_slice::<Map<String, Value>>(data) {
             Ok(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
-            Err(_) => Acl::closed(),
+            Err(_) => Acl::admin_only(),
         }
     }
 
@@ -146,36 +148,36 @@ impl Acl {
         match value {
             Value::Null => Acl::default(),
             Value::Object(object) => {
-                let named = RIGHTS.map(|(_, key)| object.get(key).and_then(names));
-                Acl { named, as_system: None }
+                let named = RIGHTS.map(|(_, key)| object.get(key).and_then(parse_names));
+                Acl { grants: named, uses_system_default: None }
             }
             Value::String(general) => match &**general {
-                USERS_ACL => Acl { as_system: Some(false), ..Acl::default() },
-                SYSTEM_ACL => Acl { as_system: Some(true), ..Acl::default() },
-                _ => Acl::closed(),
+                USERS_ACL => Acl { uses_system_default: Some(false), ..Acl::default() },
+                SYSTEM_ACL => Acl { uses_system_default: Some(true), ..Acl::default() },
+                _ => Acl::admin_only(),
             },
-            _ => Acl::closed(),
+            _ => Acl::admin_only(),
         }
     }
 
-    /// Whether it is as short as nearly all are.
+    /// Whether the ACL is short enough to be cached; nearly all are.
     pub fn is_short(&self) -> bool {
-        let names = self.named.iter().flatten().flatten();
-        names.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() <= ACL_BYTES_KEPT
+        let names = self.grants.iter().flatten().flatten();
+        names.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() <= CACHED_ACL_BYTES_MAX
     }
 
-    /// One by which only administrators may do anything.
-    fn closed() -> Acl {
-        Acl { named: RIGHTS.map(|_| Some(Box::default())), as_system: None }
+    /// An ACL that permits access only to administrators.
+    fn admin_only() -> Acl {
+        Acl { grants: RIGHTS.map(|_| Some(Box::default())), uses_system_default: None }
     }
 
-    fn of(&self, right: Right) -> Option<&[Box<str>]> {
-        self.named[right as usize].as_deref()
+    fn grants_for(&self, right: AclRight) -> Option<&[Box<str>]> {
+        self.grants[right as usize].as_deref()
     }
 }
 
-/// Users and groups as one text or a list of texts; nobody where it is neither.
-fn names(value: &Value) -> Option<Box<[Box<str>]>> {
+/// Users and groups from a string or a list of strings; no names for any other value.
+fn parse_names(value: &Value) -> Option<Box<[Box<str>]>> {
     let text = |value: &Value| value.as_str().map(Box::from);
     match value {
         Value::Null => None,
@@ -187,27 +189,28 @@ fn names(value: &Value) -> Option<Box<[Box<str>]>> {
     }
 }
 
-impl Defaults {
-    /// What the last event of `$settings` says.
-    pub fn of_settings(data: &[u8]) -> Defaults {
-        let said = |object: &Map<String, Value>, key| {
+impl DefaultAcls {
+    /// Parses the last event of `$settings`.
+    pub fn from_settings(data: &[u8]) -> DefaultAcls {
+        let acl_of = |object: &Map<String, Value>, key| {
             object.get(key).map_or_else(Acl::default, Acl::parse)
         };
         match serde_json::from_slice::<Map<String, Value>>(data) {
-            Ok(object) => {
-                Defaults { users: said(&object, USERS_ACL), system: said(&object, SYSTEM_ACL) }
-            }
-            Err(_) => Defaults { users: Acl::closed(), system: Acl::closed() },
+            Ok(object) => DefaultAcls {
+                users: acl_of(&object, USERS_ACL),
+                system: acl_of(&object, SYSTEM_ACL),
+            },
+            Err(_) => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
         }
     }
 }
 
-/// What an ACL and what holds where it says nothing permit is what they say. For fuzzing only.
+/// Checks that an ACL and the defaults permit exactly what they declare. For fuzzing only.
 pub fn check(acl: &Acl, data: &[u8]) {
-    let said = serde_json::from_slice::<Map<String, Value>>(data).ok();
-    let own = said.as_ref().map(|said| said.get("$acl").unwrap_or(&Value::Null));
+    let acl_of = serde_json::from_slice::<Map<String, Value>>(data).ok();
+    let own = acl_of.as_ref().map(|acl_of| acl_of.get("$acl").unwrap_or(&Value::Null));
     for (right, key) in RIGHTS {
-        // Said anew and without the words above.
+        // Computed again without the code above.
         let named = match own {
             None => Some(Vec::new()),
             Some(Value::Null) => None,
@@ -220,32 +223,35 @@ pub fn check(acl: &Acl, data: &[u8]) {
             Some(_) => Some(Vec::new()),
         };
         let read: Option<Vec<String>> =
-            acl.of(right).map(|names| names.iter().map(ToString::to_string).collect());
+            acl.grants_for(right).map(|names| names.iter().map(ToString::to_string).collect());
         assert_eq!(read, named, "{right:?}");
     }
-    guards(acl, &Defaults::default());
+    assert_guarded(acl, &DefaultAcls::default());
 }
 
-/// What `$settings` says permits nobody what only administrators may. For fuzzing only.
+/// Checks that `$settings` grants no user a right reserved for administrators. For fuzzing only.
 pub fn check_defaults(settings: &[u8], metadata: &[u8]) {
-    let (defaults, acl) = (Defaults::of_settings(settings), Acl::of_metadata(metadata));
+    let (defaults, acl) = (DefaultAcls::from_settings(settings), Acl::from_metadata(metadata));
     if serde_json::from_slice::<Map<String, Value>>(settings).is_err() {
         let user = User::with_login("ada");
-        let wanted = Wanted::new(Action::Read, "cart");
+        let wanted = AccessRequest::new(StreamAction::Read, "cart");
         assert!(!wanted.is_permitted(&user, &Acl::default(), &defaults), "it is no JSON");
     }
-    guards(&acl, &defaults);
+    assert_guarded(&acl, &defaults);
 }
 
-fn guards(acl: &Acl, defaults: &Defaults) {
+fn assert_guarded(acl: &Acl, defaults: &DefaultAcls) {
     let user = User::with_login("ada");
-    for action in [Action::Read, Action::Write, Action::Delete] {
+    for action in [StreamAction::Read, StreamAction::Write, StreamAction::Delete] {
         for stream in ["$user-ada", "$$$user-ada", "$users", "$users-x"] {
-            assert!(!Wanted::new(action, stream).is_permitted(&user, acl, defaults), "{stream}");
+            assert!(
+                !AccessRequest::new(action, stream).is_permitted(&user, acl, defaults),
+                "{stream}"
+            );
         }
     }
     for stream in [SETTINGS, "$$$settings", "$$$all", "$umbel-views"] {
-        let wanted = Wanted::new(Action::Write, stream);
+        let wanted = AccessRequest::new(StreamAction::Write, stream);
         assert!(!wanted.is_permitted(&user, acl, defaults), "{stream}");
     }
 }
@@ -254,20 +260,27 @@ fn guards(acl: &Acl, defaults: &Defaults) {
 mod tests {
     use super::*;
 
-    const ACTIONS: [Action; 3] = [Action::Read, Action::Write, Action::Delete];
+    const ACTIONS: [StreamAction; 3] =
+        [StreamAction::Read, StreamAction::Write, StreamAction::Delete];
 
     fn user(groups: &[&str]) -> User {
         User::with_groups("ada", groups)
     }
 
-    fn may(user: &User, action: Action, stream: &str, metadata: &str, settings: &str) -> bool {
-        let acl = Acl::of_metadata(metadata.as_bytes());
-        let defaults = Defaults::of_settings(settings.as_bytes());
-        Wanted::new(action, stream).is_permitted(user, &acl, &defaults)
+    fn may(
+        user: &User,
+        action: StreamAction,
+        stream: &str,
+        metadata: &str,
+        settings: &str,
+    ) -> bool {
+        let acl = Acl::from_metadata(metadata.as_bytes());
+        let defaults = DefaultAcls::from_settings(settings.as_bytes());
+        AccessRequest::new(action, stream).is_permitted(user, &acl, &defaults)
     }
 
     #[test]
-    fn without_a_word_users_have_their_streams_and_administrators_all() {
+    fn default_acls_permit_user_streams_and_admins_everything() {
         for action in ACTIONS {
             for stream in ["cart", "$$cart"] {
                 assert!(may(&user(&[]), action, stream, "{}", "{}"));
@@ -278,13 +291,13 @@ mod tests {
             }
         }
         for view in ["$ce-cart", "$et-Opened", "$streams", "$$$ce-cart"] {
-            assert!(may(&user(&[]), Action::Read, view, "{}", "{}"));
-            assert!(!may(&user(&[]), Action::Write, view, "{}", "{}"));
+            assert!(may(&user(&[]), StreamAction::Read, view, "{}", "{}"));
+            assert!(!may(&user(&[]), StreamAction::Write, view, "{}", "{}"));
         }
     }
 
     #[test]
-    fn an_acl_names_users_or_groups_alone_or_in_a_list() {
+    fn acl_role_is_a_name_or_a_list_of_names() {
         for (metadata, wanted) in [
             (r#"{"$acl":{"$r":"ada"}}"#, true),
             (r#"{"$acl":{"$r":["bob","ada"]}}"#, true),
@@ -302,42 +315,45 @@ mod tests {
             ("no json", false),
         ] {
             let ada = user(&["readers"]);
-            assert_eq!(may(&ada, Action::Read, "cart", metadata, "{}"), wanted, "{metadata}");
-            assert!(may(&user(&["$admins"]), Action::Read, "cart", metadata, "{}"));
+            assert_eq!(may(&ada, StreamAction::Read, "cart", metadata, "{}"), wanted, "{metadata}");
+            assert!(may(&user(&["$admins"]), StreamAction::Read, "cart", metadata, "{}"));
         }
         let each = r#"{"$acl":{"$r":[],"$w":"ada","$d":[],"$mr":"ada","$mw":[]}}"#;
         for (action, stream, wanted) in [
-            (Action::Read, "cart", false),
-            (Action::Write, "cart", true),
-            (Action::Delete, "cart", false),
-            (Action::Read, "$$cart", true),
-            (Action::Write, "$$cart", false),
-            (Action::Delete, "$$cart", false),
+            (StreamAction::Read, "cart", false),
+            (StreamAction::Write, "cart", true),
+            (StreamAction::Delete, "cart", false),
+            (StreamAction::Read, "$$cart", true),
+            (StreamAction::Write, "$$cart", false),
+            (StreamAction::Delete, "$$cart", false),
         ] {
             assert_eq!(may(&user(&[]), action, stream, each, "{}"), wanted, "{action:?} {stream}");
         }
     }
 
     #[test]
-    fn settings_hold_where_a_stream_says_nothing() {
+    fn default_acl_settings_apply_without_a_stream_acl() {
         let settings = r#"{"$userStreamAcl":{"$r":"readers","$w":[]},
             "$systemStreamAcl":{"$r":"$all"}}"#;
         let (ada, reader) = (user(&[]), user(&["readers"]));
-        assert!(!may(&ada, Action::Read, "cart", "{}", settings));
-        assert!(may(&reader, Action::Read, "cart", "{}", settings));
-        assert!(!may(&reader, Action::Write, "cart", "{}", settings));
-        assert!(may(&reader, Action::Delete, "cart", "{}", settings), "of that it says nothing");
-        assert!(may(&ada, Action::Read, "cart", r#"{"$acl":{"$r":"ada"}}"#, settings));
-        assert!(may(&ada, Action::Read, "$x", "{}", settings));
-        assert!(!may(&ada, Action::Write, "$x", "{}", settings));
+        assert!(!may(&ada, StreamAction::Read, "cart", "{}", settings));
+        assert!(may(&reader, StreamAction::Read, "cart", "{}", settings));
+        assert!(!may(&reader, StreamAction::Write, "cart", "{}", settings));
+        assert!(
+            may(&reader, StreamAction::Delete, "cart", "{}", settings),
+            "that ACL has no such role"
+        );
+        assert!(may(&ada, StreamAction::Read, "cart", r#"{"$acl":{"$r":"ada"}}"#, settings));
+        assert!(may(&ada, StreamAction::Read, "$x", "{}", settings));
+        assert!(!may(&ada, StreamAction::Write, "$x", "{}", settings));
         for broken in ["", "[]", r#"{"$userStreamAcl":7}"#] {
-            assert!(!may(&ada, Action::Read, "cart", "{}", broken), "{broken}");
+            assert!(!may(&ada, StreamAction::Read, "cart", "{}", broken), "{broken}");
         }
     }
 
-    /// Clients write the name of what holds in general in place of an ACL.
+    /// Clients write the name of a default ACL in place of an ACL.
     #[test]
-    fn an_acl_may_name_what_holds_in_general() {
+    fn acl_may_reference_a_default_acl() {
         let settings = r#"{"$systemStreamAcl":{"$w":"readers"}}"#;
         let (users, system) = (r#"{"$acl":"$userStreamAcl"}"#, r#"{"$acl":"$systemStreamAcl"}"#);
         for stream in ["cart", "$x"] {
@@ -348,15 +364,15 @@ mod tests {
                 (system, "others", false),
             ] {
                 let ada = user(&[group]);
-                assert_eq!(may(&ada, Action::Write, stream, metadata, settings), wanted);
+                assert_eq!(may(&ada, StreamAction::Write, stream, metadata, settings), wanted);
             }
         }
-        assert!(!may(&user(&[]), Action::Read, "cart", r#"{"$acl":"ada"}"#, "{}"));
+        assert!(!may(&user(&[]), StreamAction::Read, "cart", r#"{"$acl":"ada"}"#, "{}"));
     }
 
-    /// Whoever could write a user could make himself an administrator.
+    /// A user with write access to user streams could become an administrator.
     #[test]
-    fn nobody_is_let_to_users_and_rules_but_administrators() {
+    fn user_and_settings_streams_are_writable_by_admins_only() {
         let open = r#"{"$acl":{"$r":"$all","$w":"$all","$d":"$all","$mr":"$all","$mw":"$all"}}"#;
         let settings = r#"{"$systemStreamAcl":{"$r":"$all","$w":"$all","$mw":"$all"}}"#;
         for stream in ["$user-admin", "$$$user-admin", "$users", "$$$users"] {
@@ -365,9 +381,9 @@ mod tests {
             }
         }
         for stream in ["$settings", "$$$settings", "$$$all", "$umbel-views"] {
-            assert!(may(&user(&[]), Action::Read, stream, open, settings), "{stream}");
-            assert!(!may(&user(&[]), Action::Write, stream, open, settings), "{stream}");
+            assert!(may(&user(&[]), StreamAction::Read, stream, open, settings), "{stream}");
+            assert!(!may(&user(&[]), StreamAction::Write, stream, open, settings), "{stream}");
         }
-        assert!(may(&user(&[]), Action::Read, "$all", open, settings));
+        assert!(may(&user(&[]), StreamAction::Read, "$all", open, settings));
     }
 }

@@ -1,95 +1,99 @@
-//! [`Rules`]: what the store says about users and rights, kept until somebody changes it.
+//! [`AclCache`]: users and ACLs of the store, cached until their streams change.
 
 use std::sync::Arc;
 
 use umbel_events::{Direction, Error, Revision, Store, metadata_stream};
 
-use crate::acl::{Acl, Defaults, SETTINGS, Wanted};
-use crate::convert;
-use crate::known::{Entry, Known};
-use crate::limits::{ACLS_KEPT, USERS_KEPT};
-use crate::users::{self, User};
+use crate::access_control::acl::{AccessRequest, Acl, DefaultAcls, SETTINGS};
+use crate::access_control::stream_cache::{CacheEntry, StreamCache};
+use crate::access_control::users::{self, User};
+use crate::limits::{CACHED_ACLS_MAX, CACHED_USERS_MAX};
+use crate::protocol::proto_convert;
 
-/// What is kept of a user: `None` where there is nobody with this name.
-pub type KnownUser = Arc<Entry<Option<User>>>;
+/// A cached user; its value is `None` where no user has this name.
+pub type CachedUser = Arc<CacheEntry<Option<User>>>;
 
-/// What the store says about users and rights.
+/// Cached users and ACLs of the store.
 #[derive(Debug)]
-pub struct Rules {
-    acls: Known<Acl>,
-    defaults: Known<Defaults>,
-    users: Known<Option<User>>,
+pub struct AclCache {
+    acls: StreamCache<Acl>,
+    defaults: StreamCache<DefaultAcls>,
+    users: StreamCache<Option<User>>,
 }
 
-impl Default for Rules {
-    fn default() -> Rules {
-        let (acls, defaults) = (Known::of(ACLS_KEPT, Acl::is_short), Known::new(1));
-        Rules { acls, defaults, users: Known::new(USERS_KEPT) }
+impl Default for AclCache {
+    fn default() -> AclCache {
+        let (acls, defaults) =
+            (StreamCache::with_filter(CACHED_ACLS_MAX, Acl::is_short), StreamCache::new(1));
+        AclCache { acls, defaults, users: StreamCache::new(CACHED_USERS_MAX) }
     }
 }
 
-impl Rules {
-    /// Somebody appended to this stream or deleted it, and is about to be told that it is done.
-    pub fn forget(&self, stream: &str) {
+impl AclCache {
+    /// Invalidates cached values of this stream. Called after an append or delete, before its
+    /// acknowledgment.
+    pub fn invalidate(&self, stream: &str) {
         let Some(rest) = stream.strip_prefix('$') else { return };
         if let Some(subject) = rest.strip_prefix('$') {
-            self.acls.forget(subject);
+            self.acls.invalidate(subject);
         }
         if stream == SETTINGS {
-            self.defaults.forget(SETTINGS);
+            self.defaults.invalidate(SETTINGS);
         }
         if let Some(login) = rest.trim_start_matches('$').strip_prefix("user-") {
-            self.users.forget(login);
+            self.users.invalidate(login);
         }
     }
 
     /// The user with this name.
-    pub fn user(&self, store: &Store, login: &str) -> Result<KnownUser, Error> {
-        let stream = users::stream(login);
-        // A stream is deleted by its metadata.
+    pub fn user(&self, store: &Store, login: &str) -> Result<CachedUser, Error> {
+        let stream = users::user_stream(login);
+        // A delete is written to the stream's metadata.
         let streams = [&*stream, &*metadata_stream(&stream)];
         self.users.get_or_read(store, login, &streams, |store| users::read(store, login))
     }
 
-    /// Whether a user may; `None` where the store has to be asked.
-    pub fn is_known_permitted(&self, user: &User, wanted: Wanted<'_>) -> Option<bool> {
-        if user.is_in(users::ADMINS) {
+    /// Whether a user has access; `None` where the answer is not cached.
+    pub fn is_permitted_if_cached(&self, user: &User, wanted: AccessRequest<'_>) -> Option<bool> {
+        if user.is_in(users::ADMINS_GROUP) {
             return Some(true);
         }
-        let (acl, defaults) = (self.acls.get(wanted.subject)?, self.defaults.get(SETTINGS)?);
+        let (acl, defaults) =
+            (self.acls.get(wanted.governing_stream)?, self.defaults.get(SETTINGS)?);
         Some(wanted.is_permitted(user, &acl.value, &defaults.value))
     }
 
-    /// Whether a user may.
+    /// Whether a user has access.
     pub fn is_permitted(
         &self,
         store: &Store,
         user: &User,
-        wanted: Wanted<'_>,
+        wanted: AccessRequest<'_>,
     ) -> Result<bool, Error> {
-        if let Some(known) = self.is_known_permitted(user, wanted) {
+        if let Some(known) = self.is_permitted_if_cached(user, wanted) {
             return Ok(known);
         }
         let defaults = self.defaults.get_or_read(store, SETTINGS, &[SETTINGS], |store| {
-            let said = last(store, SETTINGS)?;
-            Ok(said.map_or_else(Defaults::default, |data| Defaults::of_settings(&data)))
+            let settings = last_event_data(store, SETTINGS)?;
+            Ok(settings.map_or_else(DefaultAcls::default, |data| DefaultAcls::from_settings(&data)))
         })?;
-        // There is no such stream, and nothing is kept of its name.
-        if convert::is_too_long(wanted.subject.as_bytes()) {
+        // No stream has such a name, and nothing is cached under it.
+        if proto_convert::is_name_too_long(wanted.governing_stream.as_bytes()) {
             return Ok(wanted.is_permitted(user, &Acl::default(), &defaults.value));
         }
-        let stream = metadata_stream(wanted.subject);
-        let acl = self.acls.get_or_read(store, wanted.subject, &[&*stream], |store| {
-            Ok(last(store, &stream)?.map_or_else(Acl::default, |data| Acl::of_metadata(&data)))
+        let stream = metadata_stream(wanted.governing_stream);
+        let acl = self.acls.get_or_read(store, wanted.governing_stream, &[&*stream], |store| {
+            Ok(last_event_data(store, &stream)?
+                .map_or_else(Acl::default, |data| Acl::from_metadata(&data)))
         })?;
         Ok(wanted.is_permitted(user, &acl.value, &defaults.value))
     }
 }
 
-/// What the last event of a stream says.
-fn last(store: &Store, stream: &str) -> Result<Option<Vec<u8>>, Error> {
+/// The data of a stream's last event.
+fn last_event_data(store: &Store, stream: &str) -> Result<Option<Vec<u8>>, Error> {
     match store.read(stream, Revision::END, Direction::Backwards).next() {
-        None | Some(Err(Error::Deleted { .. })) => Ok(None),
+        None | Some(Err(Error::StreamDeleted { .. })) => Ok(None),
         Some(event) => Ok(Some(event?.data)),
     }
 }
@@ -97,28 +101,29 @@ fn last(store: &Store, stream: &str) -> Result<Option<Vec<u8>>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acl::Action;
-    use crate::stage::Stage;
+    use crate::access_control::acl::StreamAction;
+    use crate::test_support::test_service::TestService;
     use umbel_events::limits::STREAM_NAME_BYTES_MAX;
-    use umbel_events::{Expected, NewEvent};
+    use umbel_events::{ExpectedVersion, NewEvent};
 
-    /// Story: what the rights of a stream are was kept under any name somebody had asked for,
-    /// also one of 17 MiB, sixteen thousand of them.
+    /// Story: the ACL of a stream was cached under every requested name, up to 16 thousand names of
+    /// 17 MiB each.
     #[test]
-    fn nothing_is_kept_of_names_that_no_stream_has_and_of_long_rights() {
-        let (stage, rules, user) = (Stage::new(), Rules::default(), User::with_login("ada"));
+    fn invalid_names_and_large_acls_are_not_cached() {
+        let (fixture, rules, user) =
+            (TestService::new(), AclCache::default(), User::with_login("ada"));
         let permitted = |stream: &str| {
-            let wanted = Wanted::new(Action::Read, stream);
-            rules.is_permitted(&stage.store, &user, wanted).unwrap()
+            let wanted = AccessRequest::new(StreamAction::Read, stream);
+            rules.is_permitted(&fixture.store, &user, wanted).unwrap()
         };
         let (long, longest) = ("x".repeat(1 << 20), "y".repeat(STREAM_NAME_BYTES_MAX));
         assert!(permitted(&long) && permitted(&longest));
         assert!(!permitted(&format!("${long}")), "users may not read what is the system's");
         assert!(rules.acls.get(&long).is_none() && rules.acls.get(&longest).is_some());
-        let names = serde_json::json!({ "$acl": { "$r": vec!["nobody"; 1000] } }).to_string();
-        let id = stage.store.new_id().unwrap();
+        let names = serde_json::json!({ "$acl": { "$r": vec!["absent"; 1000] } }).to_string();
+        let id = fixture.store.new_id().unwrap();
         let event = NewEvent::json(id, "$metadata", names.as_bytes());
-        stage.store.append("$$guarded", Expected::Any, &[event]).unwrap();
+        fixture.store.append("$$guarded", ExpectedVersion::Any, &[event]).unwrap();
         assert!(!permitted("guarded") && !permitted("guarded"));
         assert!(rules.acls.get("guarded").is_none());
     }

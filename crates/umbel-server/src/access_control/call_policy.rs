@@ -1,165 +1,167 @@
-//! [`need`]: what somebody must be to make a call at all. A path that is not in the table is for
-//! administrators.
+//! [`required_role`]: the role that a call requires. A path that is not in the table requires an
+//! administrator.
 
-/// What somebody must be to make a call.
+/// The role that a call requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// Anybody; nobody looks at what he says of himself.
-    Nothing,
-    /// A user, whichever.
+pub enum RequiredRole {
+    /// No role; credentials are not checked.
+    Public,
+    /// Any user.
     User,
-    /// A user. The call asks [`Access::check`](crate::access::Access::check) for every stream.
-    Stream,
-    /// A user who looks after the server: in `$ops` or `$admins`.
+    /// A user; the call checks every stream with
+    /// [`Authorizer::authorize`](crate::auth::authorization::Authorizer::authorize).
+    StreamAcl,
+    /// An operator: a user in `$ops` or `$admins`.
     Operator,
     /// A user in `$admins`.
     Admin,
 }
 
-/// Services whose calls all need the same, and where they do not, the calls.
-const TABLE: &[(&str, &[(&str, Need)])] = &[
+/// The required role of each call, by service.
+const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
     (
         "/event_store.client.streams.Streams/",
         &[
-            ("Read", Need::Stream),
-            ("Append", Need::Stream),
-            ("BatchAppend", Need::Stream),
-            ("Delete", Need::Stream),
-            ("Tombstone", Need::Stream),
+            ("Read", RequiredRole::StreamAcl),
+            ("Append", RequiredRole::StreamAcl),
+            ("BatchAppend", RequiredRole::StreamAcl),
+            ("Delete", RequiredRole::StreamAcl),
+            ("Tombstone", RequiredRole::StreamAcl),
         ],
     ),
     (
         "/kurrentdb.protocol.v2.streams.StreamsService/",
-        &[("AppendSession", Need::Stream), ("AppendRecords", Need::Stream)],
+        &[("AppendSession", RequiredRole::StreamAcl), ("AppendRecords", RequiredRole::StreamAcl)],
     ),
     (
         "/event_store.client.persistent_subscriptions.PersistentSubscriptions/",
         &[
-            ("Create", Need::Operator),
-            ("Update", Need::Operator),
-            ("Delete", Need::Operator),
-            ("ReplayParked", Need::Operator),
-            ("RestartSubsystem", Need::Operator),
-            ("GetInfo", Need::User),
-            ("List", Need::User),
-            ("Read", Need::Stream),
+            ("Create", RequiredRole::Operator),
+            ("Update", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("ReplayParked", RequiredRole::Operator),
+            ("RestartSubsystem", RequiredRole::Operator),
+            ("GetInfo", RequiredRole::User),
+            ("List", RequiredRole::User),
+            ("Read", RequiredRole::StreamAcl),
         ],
     ),
     (
         "/event_store.client.projections.Projections/",
         &[
-            ("Create", Need::Operator),
-            ("Update", Need::Operator),
-            ("Delete", Need::Operator),
-            ("Disable", Need::Operator),
-            ("Enable", Need::Operator),
-            ("Reset", Need::Operator),
-            ("RestartSubsystem", Need::Operator),
-            ("Statistics", Need::User),
-            ("State", Need::User),
-            ("Result", Need::User),
+            ("Create", RequiredRole::Operator),
+            ("Update", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("Disable", RequiredRole::Operator),
+            ("Enable", RequiredRole::Operator),
+            ("Reset", RequiredRole::Operator),
+            ("RestartSubsystem", RequiredRole::Operator),
+            ("Statistics", RequiredRole::User),
+            ("State", RequiredRole::User),
+            ("Result", RequiredRole::User),
         ],
     ),
     (
         "/event_store.client.operations.Operations/",
         &[
-            ("StartScavenge", Need::Operator),
-            ("StopScavenge", Need::Operator),
-            ("Shutdown", Need::Operator),
-            ("MergeIndexes", Need::Operator),
-            ("ResignNode", Need::Operator),
-            ("SetNodePriority", Need::Operator),
-            ("RestartPersistentSubscriptions", Need::Operator),
+            ("StartScavenge", RequiredRole::Operator),
+            ("StopScavenge", RequiredRole::Operator),
+            ("Shutdown", RequiredRole::Operator),
+            ("MergeIndexes", RequiredRole::Operator),
+            ("ResignNode", RequiredRole::Operator),
+            ("SetNodePriority", RequiredRole::Operator),
+            ("RestartPersistentSubscriptions", RequiredRole::Operator),
         ],
     ),
     (
         "/event_store.client.users.Users/",
         &[
-            ("Create", Need::Admin),
-            ("Update", Need::Admin),
-            ("Delete", Need::Admin),
-            ("Disable", Need::Admin),
-            ("Enable", Need::Admin),
-            ("ResetPassword", Need::Admin),
-            // Of himself, which the calls look at; of others, administrators only.
-            ("Details", Need::User),
-            ("ChangePassword", Need::User),
+            ("Create", RequiredRole::Admin),
+            ("Update", RequiredRole::Admin),
+            ("Delete", RequiredRole::Admin),
+            ("Disable", RequiredRole::Admin),
+            ("Enable", RequiredRole::Admin),
+            ("ResetPassword", RequiredRole::Admin),
+            // Users may view and change themselves, which the calls check; other users require
+            // `$admins`.
+            ("Details", RequiredRole::User),
+            ("ChangePassword", RequiredRole::User),
         ],
     ),
-    ("/event_store.client.monitoring.Monitoring/", &[("Stats", Need::User)]),
+    ("/event_store.client.monitoring.Monitoring/", &[("Stats", RequiredRole::User)]),
     (
         "/umbel.kv.v1.KeyValue/",
         &[
-            ("Get", Need::Operator),
-            ("MultiGet", Need::Operator),
-            ("Put", Need::Operator),
-            ("Delete", Need::Operator),
-            ("Batch", Need::Operator),
-            ("Scan", Need::Operator),
-            ("Watch", Need::Operator),
-            ("ListKeyspaces", Need::Operator),
-            ("CreateKeyspace", Need::Operator),
+            ("Get", RequiredRole::Operator),
+            ("MultiGet", RequiredRole::Operator),
+            ("Put", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("Batch", RequiredRole::Operator),
+            ("Scan", RequiredRole::Operator),
+            ("Watch", RequiredRole::Operator),
+            ("ListKeyspaces", RequiredRole::Operator),
+            ("CreateKeyspace", RequiredRole::Operator),
         ],
     ),
-    // What is told there is public; that somebody asks costs the server a task.
-    ("/grpc.reflection.v1.ServerReflection/", &[("ServerReflectionInfo", Need::User)]),
-    ("/grpc.reflection.v1alpha.ServerReflection/", &[("ServerReflectionInfo", Need::User)]),
+    // The descriptors are public, but each call costs the server a task.
+    ("/grpc.reflection.v1.ServerReflection/", &[("ServerReflectionInfo", RequiredRole::User)]),
+    ("/grpc.reflection.v1alpha.ServerReflection/", &[("ServerReflectionInfo", RequiredRole::User)]),
     (
         "/console/api/",
         &[
-            ("overview", Need::User),
-            ("streams", Need::User),
-            ("views", Need::User),
-            ("stream", Need::Stream),
-            ("all", Need::Stream),
-            ("groups", Need::User),
-            ("levels", Need::User),
-            ("advice", Need::User),
-            ("users", Need::Admin),
-            ("append", Need::Stream),
-            ("replay", Need::Operator),
-            ("scavenge", Need::Operator),
-            ("stop-scavenge", Need::Operator),
-            ("backup", Need::Operator),
-            ("user", Need::Admin),
+            ("overview", RequiredRole::User),
+            ("streams", RequiredRole::User),
+            ("views", RequiredRole::User),
+            ("stream", RequiredRole::StreamAcl),
+            ("all", RequiredRole::StreamAcl),
+            ("groups", RequiredRole::User),
+            ("levels", RequiredRole::User),
+            ("advice", RequiredRole::User),
+            ("users", RequiredRole::Admin),
+            ("append", RequiredRole::StreamAcl),
+            ("replay", RequiredRole::Operator),
+            ("scavenge", RequiredRole::Operator),
+            ("stop-scavenge", RequiredRole::Operator),
+            ("backup", RequiredRole::Operator),
+            ("user", RequiredRole::Admin),
         ],
     ),
-    // What clients ask before they say who they are.
+    // Calls that clients make before they send credentials.
     (
         "/event_store.client.server_features.ServerFeatures/",
-        &[("GetSupportedMethods", Need::Nothing)],
+        &[("GetSupportedMethods", RequiredRole::Public)],
     ),
-    ("/event_store.client.gossip.Gossip/", &[("Read", Need::Nothing)]),
+    ("/event_store.client.gossip.Gossip/", &[("Read", RequiredRole::Public)]),
     (
         "/",
         &[
-            ("", Need::Nothing),
-            ("console", Need::Nothing),
-            ("console/", Need::User),
-            ("console/console.css", Need::User),
-            ("console/console.js", Need::User),
-            ("health/live", Need::Nothing),
-            ("health/ready", Need::Nothing),
-            ("ping", Need::Nothing),
-            ("info", Need::Nothing),
-            ("gossip", Need::Nothing),
-            ("stats", Need::User),
-            ("metrics", Need::User),
+            ("", RequiredRole::Public),
+            ("console", RequiredRole::Public),
+            ("console/", RequiredRole::User),
+            ("console/console.css", RequiredRole::User),
+            ("console/console.js", RequiredRole::User),
+            ("health/live", RequiredRole::Public),
+            ("health/ready", RequiredRole::Public),
+            ("ping", RequiredRole::Public),
+            ("info", RequiredRole::Public),
+            ("gossip", RequiredRole::Public),
+            ("stats", RequiredRole::User),
+            ("metrics", RequiredRole::User),
         ],
     ),
 ];
 
-/// What somebody must be to make the call with this path.
-pub fn need(path: &str) -> Need {
-    listed(path).unwrap_or(Need::Admin)
+/// The role that a call with this path requires.
+pub fn required_role(path: &str) -> RequiredRole {
+    find_role(path).unwrap_or(RequiredRole::Admin)
 }
 
-/// Whether the path is in the table: others are as many as clients like.
+/// Whether the path is in the table. Clients may send any number of other paths.
 pub fn is_listed(path: &str) -> bool {
-    listed(path).is_some()
+    find_role(path).is_some()
 }
 
-fn listed(path: &str) -> Option<Need> {
+fn find_role(path: &str) -> Option<RequiredRole> {
     TABLE.iter().find_map(|(service, calls)| {
         let name = path.strip_prefix(service)?;
         calls.iter().find(|(call, _)| *call == name).map(|(_, need)| *need)
@@ -169,12 +171,12 @@ fn listed(path: &str) -> Option<Need> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::VIEWS;
-    use crate::features::supported;
-    use crate::{console_changes, console_views};
+    use crate::http::console::API_PREFIX;
+    use crate::http::console::{console_actions, page_data};
+    use crate::services::server_features::supported_methods;
 
     #[test]
-    fn every_call_that_is_served_is_in_the_table() {
+    fn every_served_call_has_a_policy_row() {
         let rows: Vec<String> = TABLE
             .iter()
             .flat_map(|(service, calls)| {
@@ -182,18 +184,18 @@ mod tests {
             })
             .map(|path| path.to_ascii_lowercase())
             .collect();
-        for method in supported().methods {
+        for method in supported_methods().methods {
             let path = format!("/{}/{}", method.service_name, method.method_name);
-            assert!(rows.contains(&path), "{path} has no row: say who may call it");
+            assert!(rows.contains(&path), "{path} has no row: add its policy");
         }
-        let of_console = console_views::NAMES.iter().chain(&console_changes::NAMES);
+        let of_console = page_data::DATA_PATHS.iter().chain(&console_actions::ACTIONS);
         for name in of_console {
-            let row = format!("{VIEWS}{name}");
+            let row = format!("{API_PREFIX}{name}");
             assert!(rows.contains(&row), "{row} has no row");
         }
-        for call in crate::kv::CALLS {
+        for call in crate::services::kv::CALLS {
             let path = format!("/{}/{call}", umbel_proto::kv::SERVICE);
-            assert_eq!(need(&path), Need::Operator, "{path}");
+            assert_eq!(required_role(&path), RequiredRole::Operator, "{path}");
             assert!(rows.contains(&path.to_ascii_lowercase()), "{path} has no row");
         }
         for path in crate::http::PATHS {
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_spoke_of_is_for_administrators() {
+    fn calls_without_a_row_require_an_admin() {
         for path in [
             "",
             "/new",
@@ -211,9 +213,12 @@ mod tests {
             "/event_store.client.streams.Streams/New",
             "/health/live/",
         ] {
-            assert_eq!(need(path), Need::Admin, "{path}");
+            assert_eq!(required_role(path), RequiredRole::Admin, "{path}");
         }
-        assert_eq!(need("/health/live"), Need::Nothing);
-        assert_eq!(need("/event_store.client.streams.Streams/Read"), Need::Stream);
+        assert_eq!(required_role("/health/live"), RequiredRole::Public);
+        assert_eq!(
+            required_role("/event_store.client.streams.Streams/Read"),
+            RequiredRole::StreamAcl
+        );
     }
 }

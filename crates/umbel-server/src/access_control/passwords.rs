@@ -1,11 +1,12 @@
-//! [`Secret`], and how passwords are kept: as Argon2id says what they are, never as they are.
+//! [`Secret`], and password storage as Argon2id hashes.
 //!
-//! Argon2 works in 19 MiB. They are lent out of two that stay: asked of the allocator each time,
-//! and by whichever thread has time, they stayed in the heap of every thread that ever worked on
-//! one.
+//! Argon2 needs 19 MiB for each hash. Hashes borrow it from a pool of two buffers that stay
+//! allocated. With allocations for each hash, the buffers stayed in the heap of every worker thread
+//! that had hashed a password.
 
 use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -14,25 +15,25 @@ use umbel_env::{Entropy, PerProcess};
 
 /// Most bytes of a password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
-/// Most memory that a kept password may ask for, in KiB, and most passes over it: what other
-/// programs wrote is not believed.
+/// Largest memory, in KiB, and most passes that a stored hash may require. Hashes that other
+/// programs wrote are not trusted.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 16;
 const LANES_MAX: u32 = 4;
 const SALT_BYTES: usize = 16;
-/// How many passwords are worked on at a time.
-pub const AT_A_TIME: usize = 2;
-/// Letters and digits that a made password has, 140 bits of chance.
-const MADE_LETTERS: usize = 24;
-/// Without those that look alike.
+/// Most passwords that are hashed concurrently.
+pub const CONCURRENT_HASHES_MAX: usize = 2;
+/// Number of characters of a generated password: 140 bits of entropy.
+const GENERATED_CHARS: usize = 24;
+/// Letters and digits, except those that look alike.
 const LETTERS: &[u8; 57] = b"23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// A password, which is not shown by accident.
+/// A password; its debug output hides the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// This password.
+    /// Wraps this password.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
@@ -42,16 +43,16 @@ impl Secret {
         &self.0
     }
 
-    /// A password that nobody can guess.
-    pub fn make(entropy: &dyn Entropy) -> umbel::Result<Secret> {
-        let mut made = String::with_capacity(MADE_LETTERS);
-        while made.len() < MADE_LETTERS {
+    /// A random password that cannot be guessed.
+    pub fn generate(entropy: &dyn Entropy) -> umbel::Result<Secret> {
+        let mut made = String::with_capacity(GENERATED_CHARS);
+        while made.len() < GENERATED_CHARS {
             let mut random = [0; 32];
             entropy.fill(&mut random)?;
-            // Every letter has the same chance.
+            // Every character is equally likely.
             let fair = random.iter().map(|byte| usize::from(byte & 63));
             let letters = fair.filter(|at| *at < LETTERS.len()).map(|at| char::from(LETTERS[at]));
-            made.extend(letters.take(MADE_LETTERS - made.len()));
+            made.extend(letters.take(GENERATED_CHARS - made.len()));
         }
         Ok(Secret(made))
     }
@@ -63,8 +64,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether somebody may have this password; an error that does not tell it.
-pub fn check(password: &str) -> Result<(), Status> {
+/// Checks the length of a password; the error does not contain the password.
+pub fn check_length(password: &str) -> Result<(), Status> {
     match password.len() {
         1..=PASSWORD_BYTES_MAX => Ok(()),
         bytes => Err(Status::invalid_argument(format!(
@@ -73,13 +74,14 @@ pub fn check(password: &str) -> Result<(), Status> {
     }
 }
 
-/// What is kept of a password. It takes some milliseconds and 19 MiB, on purpose.
-pub fn keep(password: &str, entropy: &dyn Entropy) -> Result<String, Status> {
+/// The stored hash of a password. Hashing deliberately takes some milliseconds and 19 MiB.
+pub fn hash_password(password: &str, entropy: &dyn Entropy) -> Result<String, Status> {
     let mut salt = [0; SALT_BYTES];
     entropy.fill(&mut salt).map_err(|error| Status::internal(error.to_string()))?;
-    let failed = || Status::internal("the password could not be kept");
+    let failed = || Status::internal("the password could not be stored");
     let argon2 = Argon2::default();
-    let hash = hash(&argon2, password, &salt, Params::DEFAULT_OUTPUT_LEN).ok_or_else(failed)?;
+    let hash =
+        argon2_hash(&argon2, password, &salt, Params::DEFAULT_OUTPUT_LEN).ok_or_else(failed)?;
     let kept = PasswordHash {
         algorithm: Algorithm::default().ident(),
         version: Some(Version::default().into()),
@@ -90,8 +92,8 @@ pub fn keep(password: &str, entropy: &dyn Entropy) -> Result<String, Status> {
     Ok(kept.to_string())
 }
 
-/// Whether this is the password of which that was kept. It takes as long as [`keep`].
-pub fn is_right(password: &str, kept: &str) -> bool {
+/// Whether the password matches a stored hash. It takes as long as [`hash_password`].
+pub fn verify(password: &str, kept: &str) -> bool {
     let Ok(kept) = PasswordHash::new(kept) else { return false };
     let is_fair = |params: &Params| {
         params.m_cost() <= MEMORY_KIB_MAX
@@ -104,82 +106,81 @@ pub fn is_right(password: &str, kept: &str) -> bool {
     let (Ok(algorithm), Ok(version)) = (algorithm, version) else { return false };
     let (Some(salt), Some(wanted)) = (kept.salt, kept.hash) else { return false };
     let argon2 = Argon2::new(algorithm, version, params);
-    // The comparison takes as long whatever differs.
-    hash(&argon2, password, &salt, wanted.len()).is_some_and(|found| found == wanted)
+    // The comparison takes the same time for any difference.
+    argon2_hash(&argon2, password, &salt, wanted.len()).is_some_and(|found| found == wanted)
 }
 
-/// What Argon2 makes of a password, in so many bytes; `None` where it takes no such password or
-/// salt.
-fn hash(argon2: &Argon2<'_>, password: &str, salt: &[u8], bytes: usize) -> Option<Output> {
+/// The Argon2 hash of a password, `bytes` long; `None` where Argon2 rejects the password or salt.
+fn argon2_hash(argon2: &Argon2<'_>, password: &str, salt: &[u8], bytes: usize) -> Option<Output> {
     let mut out = [0; Output::MAX_LENGTH];
     let out = out.get_mut(..bytes)?;
-    let mut memory = Memory::lent(argon2.params().block_count());
+    let mut memory = HashMemory::acquire(argon2.params().block_count());
     let done =
         argon2.hash_password_into_with_memory(password.as_bytes(), salt, out, &mut memory.blocks);
     done.ok()?;
     Output::new(out).ok()
 }
 
-/// Memory that passwords are worked on in; given back when it is dropped.
-struct Memory {
+/// Working memory of a password hash; returned to the pool on drop.
+struct HashMemory {
     blocks: Vec<Block>,
 }
 
-/// What there is of it.
-struct Memories {
-    /// How many more may be lent.
-    left: usize,
-    /// Those that were lent before, each as long as usual.
-    kept: Vec<Vec<Block>>,
+/// The pool of working memory.
+struct MemoryPool {
+    /// Number of buffers that may still be acquired.
+    available: usize,
+    /// Returned buffers, each of the default size.
+    free: Vec<Vec<Block>>,
 }
 
-/// Lends memory.
-struct Lender {
-    memories: Mutex<Memories>,
-    given_back: Condvar,
+/// Lends working memory to at most [`CONCURRENT_HASHES_MAX`] hashes.
+struct MemoryLender {
+    memories: Mutex<MemoryPool>,
+    returned: Condvar,
 }
 
-impl Default for Lender {
-    fn default() -> Lender {
-        let memories = Memories { left: AT_A_TIME, kept: Vec::new() };
-        Lender { memories: Mutex::new(memories), given_back: Condvar::new() }
+impl Default for MemoryLender {
+    fn default() -> MemoryLender {
+        let memories = MemoryPool { available: CONCURRENT_HASHES_MAX, free: Vec::new() };
+        MemoryLender { memories: Mutex::new(memories), returned: Condvar::new() }
     }
 }
 
-/// A forked child starts with nothing lent: what its parent had lent never comes back there.
-static LENDER: PerProcess<Lender> = PerProcess::new();
+/// A forked child starts with a full pool: buffers in use in its parent never return in the child.
+static LENDER: PerProcess<MemoryLender> = PerProcess::new();
 
-fn memories() -> MutexGuard<'static, Memories> {
-    LENDER.get().memories.lock().unwrap_or_else(PoisonError::into_inner)
+fn memories() -> MutexGuard<'static, MemoryPool> {
+    LENDER.get().memories.lock().ignore_poison()
 }
 
-impl Memory {
-    /// Waits until fewer than [`AT_A_TIME`] passwords are worked on. What an earlier one left there
-    /// is written over.
-    fn lent(blocks: usize) -> Memory {
-        let wait = LENDER.get().given_back.wait_while(memories(), |memories| memories.left == 0);
-        let mut memories = wait.unwrap_or_else(PoisonError::into_inner);
-        memories.left -= 1;
-        let kept = if is_usual(blocks) { memories.kept.pop() } else { None };
+impl HashMemory {
+    /// Waits until fewer than [`CONCURRENT_HASHES_MAX`] passwords are being hashed. Contents that
+    /// an earlier hash left in the buffer are overwritten.
+    fn acquire(blocks: usize) -> HashMemory {
+        let wait = LENDER.get().returned.wait_while(memories(), |memories| memories.available == 0);
+        let mut memories = wait.ignore_poison();
+        memories.available -= 1;
+        let kept = if is_default_size(blocks) { memories.free.pop() } else { None };
         drop(memories);
-        Memory { blocks: kept.unwrap_or_else(|| vec![Block::new(); blocks]) }
+        HashMemory { blocks: kept.unwrap_or_else(|| vec![Block::new(); blocks]) }
     }
 }
 
-impl Drop for Memory {
+impl Drop for HashMemory {
     fn drop(&mut self) {
         let mut memories = memories();
-        memories.left += 1;
-        if is_usual(self.blocks.len()) {
-            memories.kept.push(std::mem::take(&mut self.blocks));
+        memories.available += 1;
+        if is_default_size(self.blocks.len()) {
+            memories.free.push(std::mem::take(&mut self.blocks));
         }
         drop(memories);
-        LENDER.get().given_back.notify_one();
+        LENDER.get().returned.notify_one();
     }
 }
 
-/// Whether that is as much as the server's own passwords take.
-fn is_usual(blocks: usize) -> bool {
+/// Whether that is the size that the server's own password hashes need.
+fn is_default_size(blocks: usize) -> bool {
     blocks == Params::DEFAULT.block_count()
 }
 
@@ -190,44 +191,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_known_by_what_was_kept_of_it_and_no_other_is() {
+    fn stored_hash_verifies_only_its_password() {
         let env = Env::system();
-        let kept = keep("correct horse", &*env.entropy).unwrap();
+        let kept = hash_password("correct horse", &*env.entropy).unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept}");
         assert!(!kept.contains("horse"));
-        assert!(is_right("correct horse", &kept));
-        assert!(!is_right("correct horsf", &kept) && !is_right("", &kept));
-        assert_ne!(keep("correct horse", &*env.entropy).unwrap(), kept, "the salt is another");
+        assert!(verify("correct horse", &kept));
+        assert!(!verify("correct horsf", &kept) && !verify("", &kept));
+        assert_ne!(
+            hash_password("correct horse", &*env.entropy).unwrap(),
+            kept,
+            "the salt is another"
+        );
     }
 
-    /// Each password was worked on in memory of its own, in whichever thread had time. The
-    /// allocator keeps what is given back for that thread, so that an hour of logging in held
-    /// 19 MiB for each of a dozen threads, and 32 passwords at once took 600 MiB.
+    /// Story: each password was hashed in memory of its own, in whichever thread was free. The
+    /// allocator keeps freed memory for that thread. An hour of logins thus held 19 MiB for each of
+    /// a dozen threads, and 32 concurrent passwords took 600 MiB.
     #[test]
-    fn however_many_passwords_come_at_once_they_are_worked_on_in_two_memories() {
+    fn concurrent_verifications_share_two_buffers() {
         let env = Env::system();
         let kept = std::thread::scope(|scope| {
             let work = |at: usize| {
                 let entropy = &env.entropy;
-                scope.spawn(move || (at, keep(&format!("password {at}"), &**entropy).unwrap()))
+                scope.spawn(move || {
+                    (at, hash_password(&format!("password {at}"), &**entropy).unwrap())
+                })
             };
             let threads: Vec<_> = (0..8).map(work).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         let memories = memories();
-        assert!((1..=AT_A_TIME).contains(&(memories.kept.len() + AT_A_TIME - memories.left)));
+        assert!(
+            (1..=CONCURRENT_HASHES_MAX)
+                .contains(&(memories.free.len() + CONCURRENT_HASHES_MAX - memories.available))
+        );
         drop(memories);
         for (at, kept) in kept {
-            assert!(is_right(&format!("password {at}"), &kept));
-            assert!(!is_right(&format!("password {}", at + 1), &kept));
+            assert!(verify(&format!("password {at}"), &kept));
+            assert!(!verify(&format!("password {}", at + 1), &kept));
         }
     }
 
     #[test]
-    fn what_is_kept_is_what_argon2_itself_makes_and_knows() {
+    fn stored_hash_equals_that_of_the_argon2_crate() {
         use argon2::{PasswordHasher, PasswordVerifier};
         let env = Env::system();
-        let kept = keep("theirs", &*env.entropy).unwrap();
+        let kept = hash_password("theirs", &*env.entropy).unwrap();
         let parsed = PasswordHash::new(&kept).unwrap();
         assert!(Argon2::default().verify_password(b"theirs", &parsed).is_ok());
         for (algorithm, version) in [("argon2id", 0x13), ("argon2i", 0x10), ("argon2d", 0x13)] {
@@ -235,28 +245,28 @@ mod tests {
             let algorithm = Algorithm::try_from(algorithm).unwrap();
             let theirs = Argon2::new(algorithm, Version::try_from(version).unwrap(), params);
             let hash = theirs.hash_password_with_salt(b"theirs", b"a salt of theirs").unwrap();
-            assert!(is_right("theirs", &hash.to_string()), "{hash}");
-            assert!(!is_right("ours", &hash.to_string()), "{hash}");
+            assert!(verify("theirs", &hash.to_string()), "{hash}");
+            assert!(!verify("ours", &hash.to_string()), "{hash}");
         }
     }
 
-    /// One kept password could have asked for all memory there is.
+    /// One stored hash could have requested all available memory.
     #[test]
-    fn what_others_wrote_is_no_password() {
+    fn hash_with_foreign_parameters_is_rejected() {
         let env = Env::system();
-        let kept = keep("a", &*env.entropy).unwrap();
+        let kept = hash_password("a", &*env.entropy).unwrap();
         for broken in ["", "a", "$argon2id$", &kept[..40], &kept.replace("m=19456", "m=4000000")] {
-            assert!(!is_right("a", broken), "{broken}");
+            assert!(!verify("a", broken), "{broken}");
         }
-        assert!(!is_right("a", &kept.replace("t=2", "t=4000000000")));
+        assert!(!verify("a", &kept.replace("t=2", "t=4000000000")));
     }
 
     #[test]
-    fn made_passwords_differ_and_are_not_shown() {
+    fn generated_passwords_differ_and_are_hidden_in_debug() {
         let env = Env::system();
-        let made: Vec<Secret> = (0..9).map(|_| Secret::make(&*env.entropy).unwrap()).collect();
+        let made: Vec<Secret> = (0..9).map(|_| Secret::generate(&*env.entropy).unwrap()).collect();
         for secret in &made {
-            assert_eq!(secret.reveal().len(), MADE_LETTERS);
+            assert_eq!(secret.reveal().len(), GENERATED_CHARS);
             assert_eq!(made.iter().filter(|other| *other == secret).count(), 1);
             assert!(!format!("{secret:?}").contains(secret.reveal()));
         }

@@ -1,33 +1,33 @@
-//! [`Sight`]: what somebody sees of other streams than the one he reads.
+//! [`ReadScope`]: the streams that a reader may see besides the one it reads.
 //!
-//! Who reads all events, or what links point to, sees of each stream what he may read of it; the
-//! rest is left out, or stays a link.
+//! A read of all events, or of links, shows only the events of streams that the user may read.
+//! Other events are left out, and links to them stay unresolved.
 
 use std::sync::Arc;
 
 use umbel_events::{Error, Store};
 
-use crate::acl::{Action, Wanted};
-use crate::rules::{KnownUser, Rules};
-use crate::users::ADMINS;
+use crate::access_control::acl::{AccessRequest, StreamAction};
+use crate::access_control::acl_cache::{AclCache, CachedUser};
+use crate::access_control::users::ADMINS_GROUP;
 
-/// What of other streams a reader sees.
+/// The part of the other streams that a reader may see.
 #[derive(Debug, Clone)]
-pub struct Sight {
-    rules: Arc<Rules>,
-    user: KnownUser,
+pub struct ReadScope {
+    acl_cache: Arc<AclCache>,
+    user: CachedUser,
 }
 
-impl Sight {
-    /// What this user sees; `None` where it is everything.
-    pub fn of(rules: &Arc<Rules>, user: &KnownUser) -> Option<Sight> {
-        let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(ADMINS));
-        (!is_admin).then(|| Sight { rules: Arc::clone(rules), user: Arc::clone(user) })
+impl ReadScope {
+    /// The scope of this user; `None` for an administrator, for whom nothing is hidden.
+    pub fn for_user(rules: &Arc<AclCache>, user: &CachedUser) -> Option<ReadScope> {
+        let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(ADMINS_GROUP));
+        (!is_admin).then(|| ReadScope { acl_cache: Arc::clone(rules), user: Arc::clone(user) })
     }
 
     /// Whether the reader may read this stream.
-    pub fn shows(&self, store: &Store, stream: &str) -> Result<bool, Error> {
+    pub fn allows(&self, store: &Store, stream: &str) -> Result<bool, Error> {
         let Some(user) = &self.user.value else { return Ok(false) };
-        self.rules.is_permitted(store, user, Wanted::new(Action::Read, stream))
+        self.acl_cache.is_permitted(store, user, AccessRequest::new(StreamAction::Read, stream))
     }
 }

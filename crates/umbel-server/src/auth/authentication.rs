@@ -1,14 +1,15 @@
-//! [`Basic`] and [`Verifier`]: what a request says of who makes it, and whether that is so.
+//! [`BasicCredentials`] and [`Authenticator`]: the credentials of a request and their verification.
 //!
-//! Finding out costs some milliseconds and 19 MiB on purpose, so it is done for two requests at a
-//! time and for so many waiting ones, and what came of it is known for a while: by a keyed hash of
-//! the credentials, never by the credentials. What is known no longer counts once the user is
-//! changed. A name that nobody has takes as long as a wrong password.
+//! A verification deliberately costs some milliseconds and 19 MiB. Two run at a time, and a bounded
+//! number of requests wait. Results are cached for a while under a keyed hash of the credentials,
+//! never under the credentials. A cached result is invalid once the user changes. An unknown name
+//! takes as long as a wrong password.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,44 +20,47 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 use umbel_env::{Clock, Env};
 
-use crate::failure;
-use crate::limits::{CREDENTIALS_KEPT, CREDENTIALS_TIME, CREDENTIALS_WAITING, WRONG_TIME};
-use crate::passwords::{self, AT_A_TIME, PASSWORD_BYTES_MAX, Secret};
-use crate::rules::{KnownUser, Rules};
-use crate::store::EventStore;
-use crate::users::NAME_BYTES_MAX;
+use crate::access_control::acl_cache::{AclCache, CachedUser};
+use crate::access_control::passwords::{self, CONCURRENT_HASHES_MAX, PASSWORD_BYTES_MAX, Secret};
+use crate::access_control::users::NAME_BYTES_MAX;
+use crate::event_store::EventStore;
+use crate::limits::{
+    CACHED_CREDENTIALS_MAX, CREDENTIALS_TIME, PENDING_CREDENTIALS_MAX, WRONG_CREDENTIALS_TIME,
+};
+use crate::protocol::grpc_status;
 
-/// A name and a password, as a request says them.
+/// A name and a password from a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Basic {
+pub struct BasicCredentials {
     login: String,
     password: Secret,
 }
 
-impl Basic {
-    /// What the headers say; an error where that cannot be understood.
-    pub fn read(headers: &HeaderMap) -> Result<Option<Basic>, Status> {
-        let mut said = headers.get_all(AUTHORIZATION).iter();
-        let Some(value) = said.next() else { return Ok(None) };
-        let parsed = if said.next().is_some() { None } else { Basic::parse(value.as_bytes()) };
-        parsed.map(Some).ok_or_else(failure::unauthenticated)
+impl BasicCredentials {
+    /// The credentials in the headers; an error where they are malformed.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<BasicCredentials>, Status> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let parsed =
+            if values.next().is_some() { None } else { BasicCredentials::parse(value.as_bytes()) };
+        parsed.map(Some).ok_or_else(grpc_status::unauthenticated)
     }
 
-    /// A name and a password.
-    pub fn new(login: &str, password: &str) -> Basic {
-        Basic { login: login.to_string(), password: Secret::new(password) }
+    /// These credentials.
+    pub fn new(login: &str, password: &str) -> BasicCredentials {
+        BasicCredentials { login: login.to_string(), password: Secret::new(password) }
     }
 
-    /// What was read is bounded, and read again where it is said again. For fuzzing only.
-    pub fn check(&self) {
+    /// Checks that parsed credentials are bounded and survive encoding. For fuzzing only.
+    pub fn assert_round_trip(&self) {
         let (login, password) = (&self.login, self.password.reveal());
         assert!(!login.contains(':') && login.len() <= NAME_BYTES_MAX);
         assert!(password.len() <= PASSWORD_BYTES_MAX);
-        let said = format!("BASIC {}", STANDARD.encode(format!("{login}:{password}")));
-        assert_eq!(Basic::parse(said.as_bytes()).as_ref(), Some(self));
+        let values = format!("BASIC {}", STANDARD.encode(format!("{login}:{password}")));
+        assert_eq!(BasicCredentials::parse(values.as_bytes()).as_ref(), Some(self));
     }
 
-    fn parse(value: &[u8]) -> Option<Basic> {
+    fn parse(value: &[u8]) -> Option<BasicCredentials> {
         let (scheme, coded) = value.split_at_checked(6)?;
         if !scheme.eq_ignore_ascii_case(b"basic ") {
             return None;
@@ -64,111 +68,113 @@ impl Basic {
         let text = String::from_utf8(STANDARD.decode(coded.trim_ascii()).ok()?).ok()?;
         let (login, password) = text.split_once(':')?;
         let is_short = login.len() <= NAME_BYTES_MAX && password.len() <= PASSWORD_BYTES_MAX;
-        is_short.then(|| Basic::new(login, password))
+        is_short.then(|| BasicCredentials::new(login, password))
     }
 }
 
 /// A keyed hash of a name and a password.
-type Mark = [u8; 32];
+type CredentialHash = [u8; 32];
 
-/// What came of looking at credentials.
+/// The result of verifying credentials.
 #[derive(Clone)]
-struct Outcome {
-    user: KnownUser,
-    is_right: bool,
-    until: Duration,
+struct Verification {
+    user: CachedUser,
+    is_correct: bool,
+    expires_at: Duration,
 }
 
-/// Finds out whether users are who they say they are.
-pub struct Verifier {
+/// Verifies names and passwords.
+pub struct Authenticator {
     env: Env,
     key: hmac::Key,
-    outcomes: Mutex<Outcomes>,
-    /// Who is being looked at; those who say the same wait for the same answer.
-    pending: Mutex<HashMap<Mark, Arc<tokio::sync::Mutex<()>>>>,
-    places: Arc<Semaphore>,
-    /// What is kept of a password that nobody has.
-    nobodys: Arc<str>,
+    cache: Mutex<VerificationCache>,
+    /// Running verifications; requests with the same credentials wait for the same result.
+    pending: Mutex<HashMap<CredentialHash, Arc<tokio::sync::Mutex<()>>>>,
+    worker_slots: Arc<Semaphore>,
+    /// The hash of a random password that no user has.
+    dummy_hash: Arc<str>,
 }
 
-/// Those looked at lately, and those before them.
+/// Results of recent verifications, in two generations.
 #[derive(Default)]
-struct Outcomes {
-    young: HashMap<Mark, Outcome>,
-    old: HashMap<Mark, Outcome>,
+struct VerificationCache {
+    recent: HashMap<CredentialHash, Verification>,
+    previous: HashMap<CredentialHash, Verification>,
 }
 
-impl Verifier {
-    /// One that knows nobody yet.
-    pub fn new(env: &Env) -> umbel::Result<Verifier> {
+impl Authenticator {
+    /// An authenticator with an empty cache.
+    pub fn new(env: &Env) -> umbel::Result<Authenticator> {
         let mut key = [0; 32];
         env.entropy.fill(&mut key)?;
-        let secret = Secret::make(&*env.entropy)?;
-        // Where it cannot be kept a name that nobody has is told sooner, and nothing worse.
-        let nobodys = passwords::keep(secret.reveal(), &*env.entropy).unwrap_or_default();
-        Ok(Verifier {
+        let secret = Secret::generate(&*env.entropy)?;
+        // Without this hash an unknown name is refused sooner; nothing worse follows.
+        let fallback_hash =
+            passwords::hash_password(secret.reveal(), &*env.entropy).unwrap_or_default();
+        Ok(Authenticator {
             env: env.clone(),
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),
-            outcomes: Mutex::default(),
+            cache: Mutex::default(),
             pending: Mutex::default(),
-            places: Arc::new(Semaphore::new(AT_A_TIME)),
-            nobodys: nobodys.into(),
+            worker_slots: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX)),
+            dummy_hash: fallback_hash.into(),
         })
     }
 
-    /// The user whose name and password these are; an error where they are nobody's.
+    /// The user with this name and password; an error where they are wrong.
     pub async fn verify(
         &self,
-        rules: &Arc<Rules>,
+        rules: &Arc<AclCache>,
         store: &EventStore,
-        basic: Basic,
-    ) -> Result<KnownUser, Status> {
-        let mark = self.mark(&basic);
-        if let Some(outcome) = self.known(&mark) {
-            return outcome.answer();
+        basic: BasicCredentials,
+    ) -> Result<CachedUser, Status> {
+        let mark = self.hash_credentials(&basic);
+        if let Some(outcome) = self.cached(&mark) {
+            return outcome.into_result();
         }
-        let pending = Pending::join(self, mark)?;
+        let pending = PendingVerification::join(self, mark)?;
         let turn = Arc::clone(&pending.turn);
         let _turn = turn.lock().await;
-        if let Some(outcome) = self.known(&mark) {
-            return outcome.answer();
+        if let Some(outcome) = self.cached(&mark) {
+            return outcome.into_result();
         }
-        let outcome = self.look(rules, store, basic).await?;
-        self.keep(mark, outcome.clone());
-        outcome.answer()
+        let outcome = self.verify_uncached(rules, store, basic).await?;
+        self.insert(mark, outcome.clone());
+        outcome.into_result()
     }
 
-    async fn look(
+    async fn verify_uncached(
         &self,
-        rules: &Arc<Rules>,
+        rules: &Arc<AclCache>,
         store: &EventStore,
-        basic: Basic,
-    ) -> Result<Outcome, Status> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(|_| failure::stopping())?;
-        let (rules, nobodys) = (Arc::clone(rules), Arc::clone(&self.nobodys));
-        // Whoever asked may go away: the place is taken until it is done.
-        let looked = store.blocking(move |store| {
-            let _place = place;
+        basic: BasicCredentials,
+    ) -> Result<Verification, Status> {
+        let slot = Arc::clone(&self.worker_slots).acquire_owned().await;
+        let slot = slot.map_err(|_| grpc_status::shutting_down())?;
+        let (rules, fallback_hash) = (Arc::clone(rules), Arc::clone(&self.dummy_hash));
+        // The caller may disconnect: the slot stays taken until the hash is done.
+        let verification = store.blocking(move |store| {
+            let _slot = slot;
             let user = rules.user(store, &basic.login)?;
-            let kept = user.value.as_ref().map_or(&*nobodys, |user| &*user.kept_password);
-            let is_right = passwords::is_right(basic.password.reveal(), kept);
+            let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
+            let is_right = passwords::verify(basic.password.reveal(), kept);
             let is_active = user.value.as_ref().is_some_and(|user| !user.is_disabled);
             #[cfg(feature = "canary")]
-            let is_active = is_active || umbel_base::canary::Switch::ServerDisabledLetIn.is_on();
+            let is_active =
+                is_active || umbel_base::failpoint::Failpoint::ServerDisabledLetIn.is_enabled();
             Ok((user, is_right && is_active))
         });
-        let (user, is_right) = looked.await.map_err(|error| failure::status(&error))?;
-        let time = if is_right { CREDENTIALS_TIME } else { WRONG_TIME };
+        let (user, is_right) = verification.await.map_err(|error| grpc_status::status(&error))?;
+        let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
         let until = self.clock().now().saturating_add(time);
-        Ok(Outcome { user, is_right, until })
+        Ok(Verification { user, is_correct: is_right, expires_at: until })
     }
 
     fn clock(&self) -> &dyn Clock {
         &*self.env.clock
     }
 
-    fn mark(&self, basic: &Basic) -> Mark {
+    fn hash_credentials(&self, basic: &BasicCredentials) -> CredentialHash {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&(basic.login.len() as u64).to_le_bytes());
         context.update(basic.login.as_bytes());
@@ -178,74 +184,73 @@ impl Verifier {
         mark
     }
 
-    fn known(&self, mark: &Mark) -> Option<Outcome> {
+    fn cached(&self, mark: &CredentialHash) -> Option<Verification> {
         let now = self.clock().now();
-        let mut outcomes = locked(&self.outcomes);
-        let outcome = match outcomes.young.get(mark) {
+        let mut outcomes = self.cache.lock().ignore_poison();
+        let outcome = match outcomes.recent.get(mark) {
             Some(outcome) => outcome.clone(),
             None => {
-                let outcome = outcomes.old.remove(mark)?;
-                outcomes.keep(*mark, outcome.clone());
+                let outcome = outcomes.previous.remove(mark)?;
+                outcomes.insert(*mark, outcome.clone());
                 outcome
             }
         };
-        (outcome.user.is_fresh() && now < outcome.until).then_some(outcome)
+        (outcome.user.is_fresh() && now < outcome.expires_at).then_some(outcome)
     }
 
-    fn keep(&self, mark: Mark, outcome: Outcome) {
-        locked(&self.outcomes).keep(mark, outcome);
+    fn insert(&self, mark: CredentialHash, outcome: Verification) {
+        self.cache.lock().ignore_poison().insert(mark, outcome);
     }
 }
 
-impl Outcomes {
-    fn keep(&mut self, mark: Mark, outcome: Outcome) {
-        if self.young.len() >= CREDENTIALS_KEPT {
-            self.old = std::mem::take(&mut self.young);
+impl VerificationCache {
+    fn insert(&mut self, mark: CredentialHash, outcome: Verification) {
+        if self.recent.len() >= CACHED_CREDENTIALS_MAX {
+            self.previous = std::mem::take(&mut self.recent);
         }
-        self.young.insert(mark, outcome);
+        self.recent.insert(mark, outcome);
     }
 }
 
-impl Outcome {
-    fn answer(self) -> Result<KnownUser, Status> {
-        if self.is_right { Ok(self.user) } else { Err(failure::unauthenticated()) }
+impl Verification {
+    fn into_result(self) -> Result<CachedUser, Status> {
+        if self.is_correct { Ok(self.user) } else { Err(grpc_status::unauthenticated()) }
     }
 }
 
-/// Somebody who waits for an answer; goes away when he does.
-struct Pending<'a> {
-    verifier: &'a Verifier,
-    mark: Mark,
+/// A request that waits for a result; dropped when the request is.
+struct PendingVerification<'a> {
+    verifier: &'a Authenticator,
+    hash: CredentialHash,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl<'a> Pending<'a> {
-    fn join(verifier: &'a Verifier, mark: Mark) -> Result<Pending<'a>, Status> {
-        let mut pending = locked(&verifier.pending);
-        if !pending.contains_key(&mark) && pending.len() >= CREDENTIALS_WAITING {
-            return Err(failure::too_busy());
+impl<'a> PendingVerification<'a> {
+    fn join(
+        verifier: &'a Authenticator,
+        mark: CredentialHash,
+    ) -> Result<PendingVerification<'a>, Status> {
+        let mut pending = verifier.pending.lock().ignore_poison();
+        if !pending.contains_key(&mark) && pending.len() >= PENDING_CREDENTIALS_MAX {
+            return Err(grpc_status::authentication_overloaded());
         }
         let turn = Arc::clone(pending.entry(mark).or_default());
-        Ok(Pending { verifier, mark, turn })
+        Ok(PendingVerification { verifier, hash: mark, turn })
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingVerification<'_> {
     fn drop(&mut self) {
-        let mut pending = locked(&self.verifier.pending);
-        // The map's and this one.
-        let is_last = pending.get(&self.mark).is_some_and(|turn| Arc::strong_count(turn) <= 2);
+        let mut pending = self.verifier.pending.lock().ignore_poison();
+        // The map's reference and this one.
+        let is_last = pending.get(&self.hash).is_some_and(|turn| Arc::strong_count(turn) <= 2);
         if is_last {
-            pending.remove(&self.mark);
+            pending.remove(&self.hash);
         }
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl fmt::Debug for Verifier {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").finish_non_exhaustive()
     }

@@ -1,5 +1,5 @@
-//! [`Access`]: who asks, and whether he may. Every call is looked at here before anything of the
-//! store is.
+//! [`Authorizer`]: identifies the caller and checks its permissions before a call accesses the
+//! store.
 
 use std::sync::Arc;
 
@@ -8,187 +8,194 @@ use hyper::http::Extensions;
 use tonic::Status;
 use umbel_env::Env;
 
-use crate::acl::{Action, Wanted};
-use crate::credentials::{Basic, Verifier};
-use crate::failure;
-use crate::policy::{Need, need};
-use crate::rules::{KnownUser, Rules};
-use crate::store::EventStore;
-use crate::users::{self, User};
+use crate::access_control::acl::{AccessRequest, StreamAction};
+use crate::access_control::acl_cache::{AclCache, CachedUser};
+use crate::access_control::call_policy::{RequiredRole, required_role};
+use crate::access_control::users::{self, User};
+use crate::auth::authentication::{Authenticator, BasicCredentials};
+use crate::event_store::EventStore;
+use crate::protocol::grpc_status;
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub enum Caller {
-    /// Anybody: this server does not ask who somebody is.
+    /// Any client: this server runs without users.
     Trusted,
-    /// Somebody who does not say who he is.
-    Nobody,
-    /// A user who has shown that he is the one.
-    User(KnownUser),
+    /// A client without credentials.
+    Anonymous,
+    /// A user with valid credentials.
+    User(CachedUser),
 }
 
-/// Whose certificate a connection came with: the name in it.
+/// The user name in the certificate of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateUser(pub Arc<str>);
 
-/// Who asks, and whether he may.
+/// Identifies callers and checks their permissions.
 #[derive(Debug)]
-pub struct Access {
-    rules: Arc<Rules>,
-    /// `None` where nobody is asked who he is.
-    verifier: Option<Verifier>,
+pub struct Authorizer {
+    acl_cache: Arc<AclCache>,
+    /// `None` where the server runs without users.
+    authenticator: Option<Authenticator>,
 }
 
-impl Access {
-    /// With users, or for anybody.
-    pub fn new(rules: Arc<Rules>, env: &Env, has_users: bool) -> umbel::Result<Access> {
-        let verifier = has_users.then(|| Verifier::new(env)).transpose()?;
-        Ok(Access { rules, verifier })
+impl Authorizer {
+    /// An authorizer with users, or without.
+    pub fn new(rules: Arc<AclCache>, env: &Env, has_users: bool) -> umbel::Result<Authorizer> {
+        let verifier = has_users.then(|| Authenticator::new(env)).transpose()?;
+        Ok(Authorizer { acl_cache: rules, authenticator: verifier })
     }
 
-    /// Whether users are asked who they are.
+    /// Whether callers must authenticate.
     pub fn has_users(&self) -> bool {
-        self.verifier.is_some()
+        self.authenticator.is_some()
     }
 
-    /// What the store says about users and rights.
-    pub fn rules(&self) -> &Arc<Rules> {
-        &self.rules
+    /// Cached users and ACLs of the store.
+    pub fn acl_cache(&self) -> &Arc<AclCache> {
+        &self.acl_cache
     }
 
-    /// Who makes a request; an error where he says he is somebody and does not show it.
-    pub async fn caller(
+    /// The caller of a request; an error where its credentials are invalid.
+    pub async fn authenticate(
         &self,
         store: &EventStore,
         headers: &HeaderMap,
         certificate: Option<&CertificateUser>,
     ) -> Result<Caller, Status> {
-        let Some(verifier) = &self.verifier else { return Ok(Caller::Trusted) };
-        let user = match (Basic::read(headers)?, certificate) {
-            (Some(basic), _) => verifier.verify(&self.rules, store, basic).await?,
+        let Some(verifier) = &self.authenticator else { return Ok(Caller::Trusted) };
+        let user = match (BasicCredentials::from_headers(headers)?, certificate) {
+            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic).await?,
             (None, Some(CertificateUser(name))) => self.user(store, name).await?,
-            (None, None) => return Ok(Caller::Nobody),
+            (None, None) => return Ok(Caller::Anonymous),
         };
-        active(&user)?;
+        active_user(&user)?;
         Ok(Caller::User(user))
     }
 
-    /// Who makes a request to this path, where that is asked for.
-    pub async fn caller_at(
+    /// The caller of a request to this path; anonymous where the path is public.
+    pub async fn authenticate_for_path(
         &self,
         store: &EventStore,
         path: &str,
         headers: &HeaderMap,
         certificate: Option<&CertificateUser>,
     ) -> Result<Caller, Status> {
-        match need(path) {
-            Need::Nothing if self.has_users() => Ok(Caller::Nobody),
-            Need::Nothing => Ok(Caller::Trusted),
-            _ => self.caller(store, headers, certificate).await,
+        match required_role(path) {
+            RequiredRole::Public if self.has_users() => Ok(Caller::Anonymous),
+            RequiredRole::Public => Ok(Caller::Trusted),
+            _ => self.authenticate(store, headers, certificate).await,
         }
     }
 
-    /// Whether the caller may ask anything at this path; the error that he is told where not.
-    pub fn check_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
-        let need = need(path);
+    /// Checks whether the caller may call this path; the error is the response to the client.
+    pub fn authorize_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
+        let need = required_role(path);
         let is_enough = match caller {
             Caller::Trusted => true,
-            Caller::Nobody => need == Need::Nothing,
+            Caller::Anonymous => need == RequiredRole::Public,
             Caller::User(user) => {
-                let user = active(user)?;
+                let user = active_user(user)?;
                 match need {
-                    Need::Nothing | Need::User | Need::Stream => true,
-                    Need::Operator => user.is_operator(),
-                    Need::Admin => user.is_in(users::ADMINS),
+                    RequiredRole::Public | RequiredRole::User | RequiredRole::StreamAcl => true,
+                    RequiredRole::Operator => user.is_operator(),
+                    RequiredRole::Admin => user.is_in(users::ADMINS_GROUP),
                 }
             }
         };
-        if is_enough { Ok(()) } else { Err(failure::access_denied()) }
+        if is_enough { Ok(()) } else { Err(grpc_status::access_denied()) }
     }
 
-    /// Whether the caller may do this with a stream; the error that he is told where not.
-    pub async fn check(
+    /// Checks whether the caller may do this with a stream; the error is the response to the
+    /// client.
+    pub async fn authorize(
         &self,
         store: &EventStore,
         caller: &Caller,
-        action: Action,
+        action: StreamAction,
         stream: &str,
     ) -> Result<(), Status> {
         let user = match caller {
             _ if !self.has_users() => return Ok(()),
             Caller::Trusted => return Ok(()),
-            Caller::Nobody => return Err(failure::access_denied()),
+            Caller::Anonymous => return Err(grpc_status::access_denied()),
             Caller::User(user) => user,
         };
-        let known = self.rules.is_known_permitted(active(user)?, Wanted::new(action, stream));
+        let known = self
+            .acl_cache
+            .is_permitted_if_cached(active_user(user)?, AccessRequest::new(action, stream));
         let is_permitted = match known {
             Some(known) => known,
             None => {
-                let (rules, user) = (Arc::clone(&self.rules), Arc::clone(user));
+                let (rules, user) = (Arc::clone(&self.acl_cache), Arc::clone(user));
                 let stream = stream.to_string();
-                let asked = store.blocking(move |store| {
-                    let wanted = Wanted::new(action, &stream);
+                let pending_check = store.blocking(move |store| {
+                    let wanted = AccessRequest::new(action, &stream);
                     let user = user.value.as_ref();
                     user.map_or(Ok(false), |user| rules.is_permitted(store, user, wanted))
                 });
-                asked.await.map_err(|error| failure::status(&error))?
+                pending_check.await.map_err(|error| grpc_status::status(&error))?
             }
         };
-        if is_permitted { Ok(()) } else { Err(failure::access_denied()) }
+        if is_permitted { Ok(()) } else { Err(grpc_status::access_denied()) }
     }
 
-    /// The caller as he is by now: who was disabled, deleted or given another password meanwhile is
-    /// refused, and who is in other groups counts as such.
-    pub async fn renewed(&self, store: &EventStore, caller: &Caller) -> Result<Caller, Status> {
+    /// The caller as of now. A user that was disabled, deleted or given another password meanwhile
+    /// is refused. Changed groups take effect.
+    pub async fn revalidate(&self, store: &EventStore, caller: &Caller) -> Result<Caller, Status> {
         let Caller::User(user) = caller else { return Ok(caller.clone()) };
         if user.is_fresh() {
             return Ok(caller.clone());
         }
-        let before = active(user)?;
+        let before = active_user(user)?;
         let now = self.user(store, &before.login).await?;
-        if active(&now)?.kept_password != before.kept_password {
-            return Err(failure::unauthenticated());
+        if active_user(&now)?.password_hash != before.password_hash {
+            return Err(grpc_status::unauthenticated());
         }
         Ok(Caller::User(now))
     }
 
-    /// The user whose name and password these are; an error where they are nobody's.
-    pub async fn verify(&self, store: &EventStore, basic: Basic) -> Result<KnownUser, Status> {
-        match &self.verifier {
-            Some(verifier) => verifier.verify(&self.rules, store, basic).await,
-            None => Err(failure::unauthenticated()),
+    /// The user with this name and password; an error where they are wrong.
+    pub async fn verify_password(
+        &self,
+        store: &EventStore,
+        basic: BasicCredentials,
+    ) -> Result<CachedUser, Status> {
+        match &self.authenticator {
+            Some(verifier) => verifier.verify(&self.acl_cache, store, basic).await,
+            None => Err(grpc_status::unauthenticated()),
         }
     }
 
     /// The user with this name.
-    pub async fn user(&self, store: &EventStore, login: &str) -> Result<KnownUser, Status> {
-        let (rules, login) = (Arc::clone(&self.rules), login.to_string());
+    pub async fn user(&self, store: &EventStore, login: &str) -> Result<CachedUser, Status> {
+        let (rules, login) = (Arc::clone(&self.acl_cache), login.to_string());
         let read = store.blocking(move |store| rules.user(store, &login)).await;
-        read.map_err(|error| failure::status(&error))
+        read.map_err(|error| grpc_status::status(&error))
     }
 }
 
-/// The user, where there is one who is not refused.
-pub fn active(user: &KnownUser) -> Result<&User, Status> {
+/// The user; an error where it does not exist or is disabled.
+pub fn active_user(user: &CachedUser) -> Result<&User, Status> {
     #[cfg(feature = "canary")]
-    if umbel_base::canary::Switch::ServerDisabledLetIn.is_on() {
-        return user.value.as_ref().ok_or_else(failure::unauthenticated);
+    if umbel_base::failpoint::Failpoint::ServerDisabledLetIn.is_enabled() {
+        return user.value.as_ref().ok_or_else(grpc_status::unauthenticated);
     }
     let active = user.value.as_ref().filter(|user| !user.is_disabled);
-    active.ok_or_else(failure::unauthenticated)
+    active.ok_or_else(grpc_status::unauthenticated)
 }
 
 impl Caller {
-    /// Who made the request with these extensions. Who was not looked at is nobody.
-    pub fn of(extensions: &Extensions) -> Caller {
-        extensions.get::<Caller>().cloned().unwrap_or(Caller::Nobody)
+    /// The caller of the request with these extensions; anonymous where it was not authenticated.
+    pub fn from_extensions(extensions: &Extensions) -> Caller {
+        extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous)
     }
 
-    /// The name of the user who asks.
-    pub fn name(&self) -> Option<&str> {
+    /// The name of the calling user.
+    pub fn user_name(&self) -> Option<&str> {
         match self {
             Caller::User(user) => user.value.as_ref().map(|user| &*user.login),
-            Caller::Trusted | Caller::Nobody => None,
+            Caller::Trusted | Caller::Anonymous => None,
         }
     }
 }

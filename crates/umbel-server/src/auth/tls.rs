@@ -1,13 +1,14 @@
-//! [`Tls`]: connections that nobody else reads, and users who say by certificates who they are.
+//! [`Tls`]: encrypted connections, and users that authenticate with certificates.
 //!
-//! The certificate is read at the start and looked at again while the server runs: whoever connects
-//! after it was replaced is shown the new one, and who is connected stays. Where what is there then
-//! makes no sense, the former one is kept and that is told.
+//! The certificate is read at the start and checked for changes while the server runs. New
+//! connections get the new certificate; open connections stay. Where the new files are invalid, the
+//! former certificate stays in use and the operator gets a report.
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -25,56 +26,58 @@ use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Decode, Tag, Tagged};
 use x509_cert::time::Validity;
 
-use crate::access::CertificateUser;
+use crate::auth::authorization::CertificateUser;
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
 
-/// The versions of HTTP that are spoken, in the order in which they are taken.
+/// Supported HTTP versions, in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
-/// With what a client that speaks TLS begins.
+/// First byte that a TLS client sends.
 const HANDSHAKE: u8 = 0x16;
-/// What a client is told that does not.
-const IN_CLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
+/// The response to a client without TLS.
+const PLAINTEXT_RESPONSE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
     connection: close\r\ncontent-length: 74\r\n\r\n\
     this port speaks TLS: write https://, or tls=true in the connection string";
 
 /// Certificates and a key as PEM texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pem {
-    /// The server's certificate and those between it and an authority that clients know, in order.
+    /// The server's certificate and the intermediate ones, in order, up to an authority that
+    /// clients trust.
     pub certificates: Vec<u8>,
-    /// The key of the first of them.
+    /// The key of the first certificate.
     pub key: Vec<u8>,
-    /// Certificates of authorities: whoever shows one of theirs is the user whose name is in it.
-    /// Empty where no certificates are asked for.
+    /// Certificates of authorities. A client with a certificate of one of them is the user that the
+    /// certificate names. Empty where no client certificates are requested.
     pub authorities: Vec<u8>,
 }
 
-/// Where a server's certificates are.
-pub trait Certificates: Send + Sync + fmt::Debug {
-    /// What is there now.
+/// Source of a server's certificates.
+pub trait CertificateStore: Send + Sync + fmt::Debug {
+    /// The present certificates.
     ///
     /// # Errors
-    /// It could not be read; the error says which file it was.
+    /// They could not be read; the error names the file.
     fn read(&self) -> io::Result<Pem>;
 
-    /// Takes what whoever runs the server should know: others are taken, or those that are there
-    /// cannot be.
-    fn tell(&self, news: &str);
+    /// Reports to the operator that certificates were replaced, or that the present ones cannot be
+    /// used.
+    fn report(&self, problem: &str);
 }
 
-/// How connections are encrypted.
+/// TLS configuration of a listener.
 #[derive(Debug)]
 pub struct Tls {
-    certificates: Arc<dyn Certificates>,
+    certificates: Arc<dyn CertificateStore>,
     clock: Arc<dyn Clock>,
-    latest: watch::Sender<Latest>,
-    look: Notify,
-    /// Why clients refuse the certificate, as it was told last.
-    refused: Mutex<Option<String>>,
+    loaded: watch::Sender<LoadedCertificate>,
+    reload_request: Notify,
+    /// The last problem of the certificate's validity that was reported.
+    reported_problem: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone)]
-struct Latest {
+struct LoadedCertificate {
     pem: Pem,
     config: Arc<ServerConfig>,
 }
@@ -86,106 +89,121 @@ impl fmt::Debug for Pem {
 }
 
 impl Tls {
-    /// With the certificates that are there.
+    /// Loads the present certificates.
     ///
     /// # Errors
-    /// They cannot be read, or make no sense; a sentence.
-    pub fn open(certificates: Arc<dyn Certificates>, clock: Arc<dyn Clock>) -> Result<Tls, String> {
+    /// They cannot be read or are invalid; the error is a sentence.
+    pub fn open(
+        certificates: Arc<dyn CertificateStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Tls, String> {
         let pem = certificates.read().map_err(|error| error.to_string())?;
-        let config = config(&pem)?;
-        let latest = watch::Sender::new(Latest { pem, config });
-        let tls =
-            Tls { certificates, clock, latest, look: Notify::new(), refused: Mutex::default() };
-        tls.tell_when_it_holds();
+        let config = server_config(&pem)?;
+        let latest = watch::Sender::new(LoadedCertificate { pem, config });
+        let tls = Tls {
+            certificates,
+            clock,
+            loaded: latest,
+            reload_request: Notify::new(),
+            reported_problem: Mutex::default(),
+        };
+        tls.report_validity();
         Ok(tls)
     }
 
-    /// Has [`Tls::follow`] look at once.
-    pub fn look(&self) {
-        self.look.notify_one();
+    /// Makes [`Tls::watch`] check for changes at once.
+    pub fn request_reload(&self) {
+        self.reload_request.notify_one();
     }
 
-    /// Looks again and again whether there are other certificates.
-    pub async fn follow(self: Arc<Tls>) {
+    /// Checks for changed certificates until the server stops.
+    pub async fn watch(self: Arc<Tls>) {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(CERTIFICATE_TIME) => {}
-                () = self.look.notified() => {}
+                () = self.reload_request.notified() => {}
             }
             let tls = Arc::clone(&self);
-            // An error says that the server stops.
-            if tokio::task::spawn_blocking(move || tls.renew()).await.is_err() {
+            // An error means that the server stops.
+            if tokio::task::spawn_blocking(move || tls.reload()).await.is_err() {
                 return;
             }
         }
     }
 
-    fn renew(&self) {
-        let former = self.latest.borrow().pem.clone();
+    fn reload(&self) {
+        let former = self.loaded.borrow().pem.clone();
         let pem = match self.certificates.read() {
-            // It may have come to its end meanwhile.
-            Ok(pem) if pem == former => return self.tell_when_it_holds(),
+            // The certificate may have expired meanwhile.
+            Ok(pem) if pem == former => return self.report_validity(),
             Ok(pem) => pem,
-            Err(error) => return self.certificates.tell(&format!("{error}; the former is kept")),
-        };
-        match config(&pem) {
-            Ok(config) => {
-                self.certificates.tell("another certificate is shown from now on");
-                self.latest.send_replace(Latest { pem, config });
-                self.tell_when_it_holds();
+            Err(error) => {
+                return self
+                    .certificates
+                    .report(&format!("{error}; the former certificate stays in use"));
             }
-            // The files are written one after the other: the next look may find both.
-            Err(why) => self.certificates.tell(&format!("{why}; the former is kept")),
+        };
+        match server_config(&pem) {
+            Ok(config) => {
+                self.certificates.report("the replaced certificate is in use");
+                self.loaded.send_replace(LoadedCertificate { pem, config });
+                self.report_validity();
+            }
+            // The files are written one after the other: the next check may find both.
+            Err(why) => {
+                self.certificates.report(&format!("{why}; the former certificate stays in use"))
+            }
         }
     }
 
-    /// Tells once where the server's certificate holds no longer, or not yet.
-    fn tell_when_it_holds(&self) {
-        let news = refused(&self.latest.borrow().pem, &*self.clock);
-        let mut told = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(news) = news.as_ref().filter(|news| told.as_ref() != Some(news)) {
-            self.certificates.tell(news);
+    /// Reports once that the server's certificate has expired or is not valid yet.
+    fn report_validity(&self) {
+        let problem = validity_problem(&self.loaded.borrow().pem, &*self.clock);
+        let mut last_report = self.reported_problem.lock().ignore_poison();
+        if let Some(problem) =
+            problem.as_ref().filter(|problem| last_report.as_ref() != Some(problem))
+        {
+            self.certificates.report(problem);
         }
-        *told = news;
+        *last_report = problem;
     }
 
-    /// Shakes hands with who connected; `None` where he does not come through, or does not speak
-    /// TLS.
+    /// Performs the TLS handshake; `None` where it fails or the client does not speak TLS.
     pub async fn accept(
         &self,
         stream: TcpStream,
         time: Duration,
     ) -> Option<(TlsStream<TcpStream>, Option<CertificateUser>)> {
-        let config = Arc::clone(&self.latest.borrow().config);
-        let shaken = async {
+        let config = Arc::clone(&self.loaded.borrow().config);
+        let handshake = async {
             let mut first = [0];
             if stream.peek(&mut first).await.ok()? == 0 {
                 return None;
             }
             if first[0] != HANDSHAKE {
-                refuse(stream).await;
+                reject_plaintext(stream).await;
                 return None;
             }
             TlsAcceptor::from(config).accept(stream).await.ok()
         };
-        let stream = tokio::time::timeout(time.min(HANDSHAKE_TIME), shaken).await.ok()??;
-        let user = user(stream.get_ref().1);
+        let stream = tokio::time::timeout(time.min(HANDSHAKE_TIME), handshake).await.ok()??;
+        let user = certificate_user(stream.get_ref().1);
         Some((stream, user))
     }
 }
 
-/// Tells a client that does not speak TLS.
-async fn refuse(stream: TcpStream) {
-    // What it sent is taken first: else the answer may be lost with the connection.
+/// Responds to a client that does not speak TLS.
+async fn reject_plaintext(stream: TcpStream) {
+    // Reads first what the client sent: otherwise the response may be lost with the connection.
     let mut sent = [0; 4096];
     let _ = stream.try_read(&mut sent);
     if stream.writable().await.is_ok() {
-        let _ = stream.try_write(IN_CLEAR);
+        let _ = stream.try_write(PLAINTEXT_RESPONSE);
     }
 }
 
-/// Whose certificate a client has shown. It was checked when hands were shaken.
-fn user(connection: &CommonState) -> Option<CertificateUser> {
+/// The user of the client's certificate, which the handshake has verified.
+fn certificate_user(connection: &CommonState) -> Option<CertificateUser> {
     let certificate = Certificate::from_der(connection.peer_certificates()?.first()?).ok()?;
     common_name(&certificate).map(|name| CertificateUser(name.into()))
 }
@@ -194,7 +212,7 @@ fn common_name(certificate: &Certificate) -> Option<String> {
     let names = certificate.tbs_certificate.subject.0.iter().flat_map(|name| name.0.iter());
     let mut names = names.filter(|name| name.oid == COMMON_NAME);
     let value = &names.next()?.value;
-    // Of two names nobody knows which one is meant.
+    // With two names it is ambiguous which one is the user.
     if names.next().is_some() {
         return None;
     }
@@ -207,41 +225,39 @@ fn common_name(certificate: &Certificate) -> Option<String> {
     Some(text)
 }
 
-/// What is to be told where the server's certificate holds no longer, or not yet.
-fn refused(pem: &Pem, clock: &dyn Clock) -> Option<String> {
+/// The report where the server's certificate has expired or is not valid yet.
+fn validity_problem(pem: &Pem, clock: &dyn Clock) -> Option<String> {
     let first = CertificateDer::pem_slice_iter(&pem.certificates).next()?.ok()?;
     let certificate = Certificate::from_der(&first).ok()?;
     let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
     let now = u128::from(clock.wall_micros());
     if not_after.to_unix_duration().as_micros() < now {
-        return Some(format!(
-            "the certificate holds until {not_after} only: clients will refuse it"
-        ));
+        return Some(format!("the certificate expires at {not_after}: clients will reject it"));
     }
     let is_early = not_before.to_unix_duration().as_micros() > now;
     is_early.then(|| {
-        format!("the certificate holds from {not_before} on only: clients refuse it until then")
+        format!("the certificate is valid from {not_before} on: clients reject it until then")
     })
 }
 
-fn config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
+fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
     let chain = certificates(&pem.certificates, "certificate")?;
     let key = PrivateKeyDer::from_pem_slice(&pem.key)
-        .map_err(|error| format!("the private key is no PEM text of a key: {error}"))?;
+        .map_err(|error| format!("the private key is not a key in PEM format: {error}"))?;
     let provider = Arc::new(default_provider());
     let verifier = if pem.authorities.is_empty() {
         WebPkiClientVerifier::no_client_auth()
     } else {
         let mut roots = RootCertStore::empty();
-        for authority in certificates(&pem.authorities, "certificate of an authority")? {
+        for authority in certificates(&pem.authorities, "CA certificate")? {
             let added = roots.add(authority);
-            added.map_err(|error| format!("a certificate of an authority is wrong: {error}"))?;
+            added.map_err(|error| format!("a CA certificate is invalid: {error}"))?;
         }
         let (roots, provider) = (Arc::new(roots), Arc::clone(&provider));
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-        // Who shows none may still say a password.
+        // Clients without a certificate may still send a password.
         let verifier = verifier.allow_unauthenticated().build();
-        verifier.map_err(|error| format!("the authorities cannot be used: {error}"))?
+        verifier.map_err(|error| format!("the CA certificates cannot be used: {error}"))?
     };
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -256,7 +272,7 @@ fn config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
                 }
                 _ => "",
             };
-            format!("the certificate and the private key do not serve: {error}{hint}")
+            format!("the certificate and private key cannot be used: {error}{hint}")
         })?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     Ok(Arc::new(config))
@@ -266,8 +282,8 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) => Err(format!("the {what} is no PEM text: it has no BEGIN CERTIFICATE")),
-        Err(error) => Err(format!("the {what} is no PEM text: {error}")),
+        Ok(_) => Err(format!("the {what} is not in PEM format: it has no BEGIN CERTIFICATE")),
+        Err(error) => Err(format!("the {what} is not in PEM format: {error}")),
     }
 }
 
@@ -281,105 +297,121 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_in_clear_says_how_long_it_is() {
-        let text = std::str::from_utf8(IN_CLEAR).unwrap();
+    fn plaintext_response_has_a_correct_content_length() {
+        let text = std::str::from_utf8(PLAINTEXT_RESPONSE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let said = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        assert_eq!(said, body.len().to_string());
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        assert_eq!(length, body.len().to_string());
     }
 
-    /// What is there now, and what was told.
+    /// The present certificates, and the reports.
     #[derive(Debug)]
-    struct Shelf(Mutex<(Result<Pem, &'static str>, Vec<String>)>);
+    struct MemoryCertificates(Mutex<(Result<Pem, &'static str>, Vec<String>)>);
 
-    impl Certificates for Shelf {
+    impl CertificateStore for MemoryCertificates {
         fn read(&self) -> io::Result<Pem> {
             self.0.lock().unwrap().0.clone().map_err(io::Error::other)
         }
 
-        fn tell(&self, news: &str) {
-            self.0.lock().unwrap().1.push(news.to_string());
+        fn report(&self, problem: &str) {
+            self.0.lock().unwrap().1.push(problem.to_string());
         }
     }
 
-    impl Shelf {
+    impl MemoryCertificates {
         fn put(&self, pem: Result<Pem, &'static str>) {
             self.0.lock().unwrap().0 = pem;
         }
 
-        fn told(&self) -> Vec<String> {
+        fn reports(&self) -> Vec<String> {
             std::mem::take(&mut self.0.lock().unwrap().1)
         }
     }
 
-    fn made(year: i32) -> Pem {
-        made_from(1990, year)
+    fn generate_until(year: i32) -> Pem {
+        generate_valid(1990, year)
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_at_the_start() {
-        let whole = made(4000);
-        let other = made(4000);
+    fn invalid_certificates_fail_the_start_with_a_reason() {
+        let valid = generate_until(4000);
+        let other = generate_until(4000);
         let no_key = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         let cases = [
-            (Pem { certificates: b"x".to_vec(), ..whole.clone() }, "no BEGIN CERTIFICATE"),
-            (Pem { certificates: whole.key.clone(), ..whole.clone() }, "no BEGIN CERTIFICATE"),
-            (Pem { key: whole.certificates.clone(), ..whole.clone() }, "private key is no PEM"),
-            (Pem { key: Vec::new(), ..whole.clone() }, "private key is no PEM"),
-            (Pem { key: other.key, ..whole.clone() }, "do not serve"),
-            // Story: of an RSA key of 1,024 bits it was said that it is none of RSA.
-            (Pem { key: no_key.to_vec(), ..whole.clone() }, "RSA with 2,048 to 4,096 bits"),
-            (Pem { authorities: b"x".to_vec(), ..whole.clone() }, "of an authority is no PEM"),
+            (Pem { certificates: b"x".to_vec(), ..valid.clone() }, "no BEGIN CERTIFICATE"),
+            (Pem { certificates: valid.key.clone(), ..valid.clone() }, "no BEGIN CERTIFICATE"),
+            (
+                Pem { key: valid.certificates.clone(), ..valid.clone() },
+                "private key is not a key in PEM",
+            ),
+            (Pem { key: Vec::new(), ..valid.clone() }, "private key is not a key in PEM"),
+            (Pem { key: other.key, ..valid.clone() }, "certificate and private key cannot be used"),
+            // Story: an RSA key of 1,024 bits was reported as not RSA.
+            (Pem { key: no_key.to_vec(), ..valid.clone() }, "RSA with 2,048 to 4,096 bits"),
+            (
+                Pem { authorities: b"x".to_vec(), ..valid.clone() },
+                "the CA certificate is not in PEM",
+            ),
         ];
         for (pem, why) in cases {
-            let shelf = Arc::new(Shelf(Mutex::new((Ok(pem), Vec::new()))));
-            let said = Tls::open(shelf, Env::system().clock).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let pem_source = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
+            let error = Tls::open(pem_source, Env::system().clock).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
-        let shelf = Arc::new(Shelf(Mutex::new((Err("a.pem: not there"), Vec::new()))));
-        assert_eq!(Tls::open(shelf, Env::system().clock).unwrap_err(), "a.pem: not there");
+        let pem_source =
+            Arc::new(MemoryCertificates(Mutex::new((Err("a.pem: not there"), Vec::new()))));
+        assert_eq!(Tls::open(pem_source, Env::system().clock).unwrap_err(), "a.pem: not there");
     }
 
     #[test]
-    fn what_was_replaced_is_taken_if_it_makes_sense() {
-        let (first, second) = (made(4000), made(4000));
-        let shelf = Arc::new(Shelf(Mutex::new((Ok(first.clone()), Vec::new()))));
-        let tls = Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap();
-        let shown = || tls.latest.borrow().pem.clone();
-        tls.renew();
-        assert!(shelf.told().is_empty());
-        // Between the writing of two files, and where one is away.
+    fn replaced_certificate_is_loaded_if_valid() {
+        let (first, second) = (generate_until(4000), generate_until(4000));
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(first.clone()), Vec::new()))));
+        let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
+        let shown = || tls.loaded.borrow().pem.clone();
+        tls.reload();
+        assert!(certificates.reports().is_empty());
+        // Between the writes of two files, and while one is missing.
         let half = Pem { key: second.key.clone(), ..first.clone() };
-        for (there, why) in [(Ok(half), "do not serve"), (Err("a.pem: not there"), "not there")] {
-            shelf.put(there);
-            tls.renew();
-            let told = shelf.told();
-            assert!(shown() == first && told.len() == 1, "{told:?}");
-            assert!(told[0].contains(why) && told[0].contains("the former is kept"), "{told:?}");
+        for (there, why) in [
+            (Ok(half), "certificate and private key cannot be used"),
+            (Err("a.pem: not there"), "not there"),
+        ] {
+            certificates.put(there);
+            tls.reload();
+            let reports = certificates.reports();
+            assert!(shown() == first && reports.len() == 1, "{reports:?}");
+            assert!(
+                reports[0].contains(why)
+                    && reports[0].contains("the former certificate stays in use"),
+                "{reports:?}"
+            );
         }
-        shelf.put(Ok(second.clone()));
-        tls.renew();
+        certificates.put(Ok(second.clone()));
+        tls.reload();
         assert!(shown() == second);
-        assert_eq!(shelf.told().len(), 1);
+        assert_eq!(certificates.reports().len(), 1);
     }
 
     #[test]
-    fn what_was_replaced_is_taken_at_once_where_that_is_asked_for() {
-        let second = made(4000);
-        let shelf = Arc::new(Shelf(Mutex::new((Ok(made(4000)), Vec::new()))));
-        let tls = Arc::new(Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap());
+    fn reload_request_loads_a_replaced_certificate_at_once() {
+        let second = generate_until(4000);
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(generate_until(4000)), Vec::new()))));
+        let tls = Arc::new(Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            tokio::spawn(Arc::clone(&tls).follow());
-            shelf.put(Ok(second.clone()));
-            tls.look();
-            let mut shown = tls.latest.subscribe();
+            tokio::spawn(Arc::clone(&tls).watch());
+            certificates.put(Ok(second.clone()));
+            tls.request_reload();
+            let mut shown = tls.loaded.subscribe();
             let taken = shown.wait_for(|latest| latest.pem == second);
             tokio::time::timeout(CERTIFICATE_TIME / 2, taken).await.unwrap().unwrap();
         });
     }
 
-    fn made_from(from: i32, to: i32) -> Pem {
+    fn generate_valid(from: i32, to: i32) -> Pem {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
         params.not_before = date_time_ymd(from, 1, 1);
@@ -389,26 +421,26 @@ mod tests {
         Pem { certificates, key: key.serialize_pem().into_bytes(), authorities: Vec::new() }
     }
 
-    /// One that was not valid yet was shown without a word.
+    /// Story: a certificate that was not valid yet was used without a report.
     #[test]
-    fn a_certificate_that_is_too_old_or_too_new_is_told_once() {
+    fn certificate_outside_its_validity_is_reported_once() {
         for (years, why) in
-            [((1990, 2001), "holds until 2001-01-01"), ((3000, 4000), "holds from 3000-01-01")]
+            [((1990, 2001), "expires at 2001-01-01"), ((3000, 4000), "valid from 3000-01-01")]
         {
-            let pem = made_from(years.0, years.1);
-            let shelf = Arc::new(Shelf(Mutex::new((Ok(pem), Vec::new()))));
-            let tls = Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap();
-            tls.renew();
-            let told = shelf.told();
-            assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+            let pem = generate_valid(years.0, years.1);
+            let certificates = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
+            let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
+            tls.reload();
+            let reports = certificates.reports();
+            assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
         }
     }
 
-    /// A clock that is put where it is wanted.
+    /// A clock that a test sets.
     #[derive(Debug, Default)]
-    struct Put(AtomicU64);
+    struct FixedClock(AtomicU64);
 
-    impl Clock for Put {
+    impl Clock for FixedClock {
         fn now(&self) -> Duration {
             Duration::ZERO
         }
@@ -418,20 +450,21 @@ mod tests {
         }
     }
 
-    /// The end of one that is shown came, and nobody was told.
+    /// Story: a certificate expired while in use, without a report.
     #[test]
-    fn a_certificate_that_comes_to_its_end_while_it_is_shown_is_told() {
-        let shelf = Arc::new(Shelf(Mutex::new((Ok(made_from(1971, 1972)), Vec::new()))));
-        let clock = Arc::new(Put::default());
+    fn certificate_that_expires_in_use_is_reported() {
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(generate_valid(1971, 1972)), Vec::new()))));
+        let clock = Arc::new(FixedClock::default());
         let year = 366 * 86_400_000_000;
         clock.0.store(year + year / 2, Ordering::Relaxed);
-        let tls = Tls::open(Arc::clone(&shelf) as _, Arc::clone(&clock) as _).unwrap();
-        tls.renew();
-        assert!(shelf.told().is_empty());
+        let tls = Tls::open(Arc::clone(&certificates) as _, Arc::clone(&clock) as _).unwrap();
+        tls.reload();
+        assert!(certificates.reports().is_empty());
         clock.0.store(2 * year, Ordering::Relaxed);
-        tls.renew();
-        tls.renew();
-        let told = shelf.told();
-        assert!(told.len() == 1 && told[0].contains("holds until 1972-01-01"), "{told:?}");
+        tls.reload();
+        tls.reload();
+        let reports = certificates.reports();
+        assert!(reports.len() == 1 && reports[0].contains("expires at 1972-01-01"), "{reports:?}");
     }
 }

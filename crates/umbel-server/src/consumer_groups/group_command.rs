@@ -1,4 +1,4 @@
-//! [`Message`]: what a group of consumers is asked.
+//! [`GroupCommand`]: the commands to the task of a consumer group.
 
 use std::sync::Arc;
 
@@ -9,64 +9,64 @@ use umbel_events::EventId;
 use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
 use umbel_proto::streams::read_req::UuidForm;
 
-use crate::consumers::{Action, ConsumerId};
-use crate::cut::cut;
-use crate::group_pace::Pace;
-use crate::peers::Peer;
+use crate::consumer_groups::dispatcher::{ConsumerId, NackDecision};
+use crate::consumer_groups::rate_meter::RateMeter;
+use crate::protocol::truncate::truncate;
+use crate::resources::connection_registry::Connection;
 
-/// Most bytes of why events are parked.
+/// Most bytes of the reason for which events are parked.
 pub const REASON_BYTES_MAX: usize = 1024;
 
-/// What a consumer is sent.
-pub type Answer = Result<ReadResp, Status>;
+/// A response to a consumer.
+pub type ConsumerResponse = Result<ReadResp, Status>;
 
-/// What a group is asked.
+/// A command to a group's task.
 #[derive(Debug)]
-pub enum Message {
-    /// A consumer joins.
-    Connect(Joining, oneshot::Sender<Result<ConsumerId, Status>>),
-    /// A consumer went away.
+pub enum GroupCommand {
+    /// A consumer connects.
+    Connect(ConsumerRequest, oneshot::Sender<Result<ConsumerId, Status>>),
+    /// A consumer disconnected.
     Disconnect(ConsumerId),
-    /// Events are done.
+    /// A consumer has processed these events.
     Ack(ConsumerId, Vec<EventId>),
-    /// Events are not done.
-    Nack(ConsumerId, Vec<EventId>, Action),
-    /// What the group does.
+    /// A consumer has not processed these events.
+    Nack(ConsumerId, Vec<EventId>, NackDecision),
+    /// Requests the group's statistics.
     Info(oneshot::Sender<SubscriptionInfo>),
-    /// Send again what is parked before this revision of its stream.
+    /// Replays events parked before this revision of the parked stream.
     Replay(u64, oneshot::Sender<Result<(), Status>>),
-    /// End: consumers are told that the group was dropped.
+    /// Ends the group; its consumers get the status that it was dropped.
     End(oneshot::Sender<()>),
 }
 
-/// Why events are parked, in memory of its own. What is longer than it may be is cut.
-pub fn reason(said: &str) -> Arc<str> {
-    cut(said, REASON_BYTES_MAX).into()
+/// The reason for parking events, cut to at most [`REASON_BYTES_MAX`] bytes, in memory of its own.
+pub fn park_reason(reason: &str) -> Arc<str> {
+    truncate(reason, REASON_BYTES_MAX).into()
 }
 
-/// A consumer that joins.
+/// A consumer that connects.
 #[derive(Debug)]
-pub struct Joining {
-    /// How many events may be on the way.
-    pub room: usize,
-    /// In which form identifiers are answered.
+pub struct ConsumerRequest {
+    /// Most events in flight to the consumer.
+    pub capacity: usize,
+    /// Format of identifiers in responses.
     pub form: UuidForm,
-    /// Who it is; empty where nobody is asked.
+    /// Name of the user; empty on a server without users.
     pub username: String,
-    /// Where events go. It has room for two more than may be on the way.
-    pub answers: mpsc::Sender<Answer>,
-    /// The connection by which it came; `None` where nobody can end it.
-    pub peer: Option<Arc<Peer>>,
+    /// Channel for responses, with capacity for two more than may be in flight.
+    pub responses: mpsc::Sender<ConsumerResponse>,
+    /// The consumer's connection; `None` where it cannot be closed.
+    pub connection: Option<Arc<Connection>>,
 }
 
-/// A consumer that has joined.
+/// A consumer that has connected.
 #[derive(Debug)]
-pub struct Joined {
-    /// How it came.
-    pub joining: Joining,
-    /// How many events it is sent in a second.
-    pub pace: Pace,
-    /// How much it had taken of what it was sent when that last changed, as far as somebody looked,
-    /// and when that was.
-    pub taken: (u64, Instant),
+pub struct ConnectedConsumer {
+    /// The request with which the consumer connected.
+    pub request: ConsumerRequest,
+    /// Rate at which the consumer is sent events.
+    pub rate: RateMeter,
+    /// Number of responses that the consumer had taken when the group last saw it change, and the
+    /// time.
+    pub last_taken: (u64, Instant),
 }

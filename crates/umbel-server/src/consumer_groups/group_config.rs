@@ -1,4 +1,4 @@
-//! [`GroupConfig`]: how a group of consumers works, from requests and as it is kept.
+//! [`GroupConfig`]: the settings of a consumer group, from requests and as stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use umbel_proto::persistent::{
 };
 use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, RevisionOption, Window};
 
-use crate::filter_request::FilterRequest;
-use crate::group_key::{ALL, GroupKey};
 use crate::limits::{GROUP_EVENTS_MAX, GROUP_NAME_BYTES_MAX};
-use crate::{convert, failure};
+use crate::protocol::filter_request::FilterRequest;
+use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
+use crate::protocol::{grpc_status, proto_convert};
 
 /// Units of 100 nanoseconds in a millisecond.
 const TICKS: i64 = 10_000;
 
-/// Who gets which event.
+/// Rule that assigns events to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// One consumer as long as it has room.
+    /// One consumer as long as it has capacity.
     DispatchToSingle,
-    /// Each in turn.
+    /// Each consumer in turn.
     RoundRobin,
     /// One consumer for each stream.
     Pinned,
@@ -40,100 +40,102 @@ const STRATEGIES: [(Strategy, &str); 4] = [
     (Strategy::PinnedByCorrelation, "PinnedByCorrelation"),
 ];
 
-/// Where a group begins.
+/// Start of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
-    /// With the first event.
+pub enum StartFrom {
+    /// The first event.
     First,
-    /// Behind the last event there is when the group is made.
+    /// After the last event at the time when the group is created.
     Last,
-    /// With the event at this revision or position, or the next one.
+    /// The event at this revision or position, or the next one.
     At(u64),
 }
 
-/// How a group of consumers works.
+/// Settings of a consumer group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupConfig {
-    /// Where it begins, as was asked.
-    pub begin: Begin,
-    /// The event behind which that is; `None` before the first.
-    pub after: Option<u64>,
-    /// Which of all events it takes.
+    /// Start of the group as requested.
+    pub start_from: StartFrom,
+    /// The event after which the group starts; `None` before the first.
+    pub start_after: Option<u64>,
+    /// Filter of a group on all events.
     pub filter: Option<FilterOptions>,
-    /// Who gets which event.
+    /// Rule that assigns events to consumers.
     pub strategy: Strategy,
-    /// When an event that was sent is sent again; `None` for never.
+    /// Time after which an event is sent again without an ack; `None` for never.
     pub message_timeout: Option<Duration>,
-    /// How long a checkpoint may wait.
+    /// Longest delay of a checkpoint.
     pub checkpoint_after: Duration,
-    /// The other settings, as they came.
+    /// The other settings, as received.
     pub settings: Settings,
 }
 
-/// The name of a group; an error where it is none.
+/// Checks the name of a group; an error where it is invalid.
 pub fn group_name(name: String) -> Result<String, Status> {
     match name.len() {
         0 => Err(invalid("the request names no group")),
         1..=GROUP_NAME_BYTES_MAX => Ok(name),
         bytes => Err(Status::invalid_argument(format!(
-            "the group's name has {bytes} bytes; at most {GROUP_NAME_BYTES_MAX} are taken"
+            "the group's name has {bytes} bytes; the limit is {GROUP_NAME_BYTES_MAX}"
         ))),
     }
 }
 
 impl GroupConfig {
-    /// Reads a request; an error that says what is wrong with it.
-    pub fn read(options: Option<CreateOptions>) -> Result<(GroupKey, GroupConfig), Status> {
+    /// Parses a request; the error is the response to the client.
+    pub fn from_request(options: Option<CreateOptions>) -> Result<(GroupKey, GroupConfig), Status> {
         let options = options.ok_or_else(|| invalid("the request has no options"))?;
         let settings = options.settings.ok_or_else(|| invalid("the request has no settings"))?;
         let group = group_name(options.group_name)?;
         let (stream, begin, filter) = match options.stream_option {
             Some(GroupOrigin::Stream(stream)) => {
                 let begin = match stream.revision_option {
-                    Some(RevisionOption::Revision(revision)) => Begin::At(revision),
-                    Some(RevisionOption::End(())) => Begin::Last,
-                    Some(RevisionOption::Start(())) | None => Begin::First,
+                    Some(RevisionOption::Revision(revision)) => StartFrom::At(revision),
+                    Some(RevisionOption::End(())) => StartFrom::Last,
+                    Some(RevisionOption::Start(())) | None => StartFrom::First,
                 };
-                (Some(convert::stream_name(stream.stream_identifier)?), begin, None)
+                (Some(proto_convert::stream_name(stream.stream_identifier)?), begin, None)
             }
             Some(GroupOrigin::All(all)) => {
                 let begin = match all.all_option {
-                    Some(GroupStart::Position(position)) => Begin::At(position.commit_position),
-                    Some(GroupStart::End(())) => Begin::Last,
-                    Some(GroupStart::Start(())) | None => Begin::First,
+                    Some(GroupStart::Position(position)) => StartFrom::At(position.commit_position),
+                    Some(GroupStart::End(())) => StartFrom::Last,
+                    Some(GroupStart::Start(())) | None => StartFrom::First,
                 };
                 let filter = match all.filter_option {
-                    Some(GroupFilter::Filter(asked)) => Some(of_group(asked.filter)),
+                    Some(GroupFilter::Filter(filter_request)) => {
+                        Some(group_filter(filter_request.filter))
+                    }
                     Some(GroupFilter::NoFilter(())) | None => None,
                 };
                 (None, begin, filter)
             }
-            // As older clients say it: the highest number means the end.
+            // The form of older clients: the highest number means the end.
             None => {
-                let name = convert::stream_name(options.stream_identifier)?;
+                let name = proto_convert::stream_name(options.stream_identifier)?;
                 let begin = match settings.revision {
-                    u64::MAX => Begin::Last,
-                    revision => Begin::At(revision),
+                    u64::MAX => StartFrom::Last,
+                    revision => StartFrom::At(revision),
                 };
                 (Some(name), begin, None)
             }
         };
-        // What older clients say beside the new way is left out.
-        let key = GroupKey { stream: stream.filter(|name| name != ALL), group };
+        // The stream name that older clients send for a group on all events is ignored.
+        let key = GroupKey { stream: stream.filter(|name| name != ALL_SOURCE), group };
         if let Some(filter) = &filter {
-            FilterRequest::read(filter.clone())?;
+            FilterRequest::from_options(filter.clone())?;
         }
-        let config = GroupConfig::of(&key, begin, filter, settings)?;
+        let config = GroupConfig::from_settings(&key, begin, filter, settings)?;
         Ok((key, config))
     }
 
-    fn of(
+    fn from_settings(
         key: &GroupKey,
-        begin: Begin,
+        begin: StartFrom,
         filter: Option<FilterOptions>,
         settings: Settings,
     ) -> Result<GroupConfig, Status> {
-        let failed = |reason: String| failure::group_failed(key, &reason);
+        let failed = |reason: String| grpc_status::group_failed(key, &reason);
         let strategy = strategy(&settings, failed)?;
         let sizes = [
             ("live buffer size", settings.live_buffer_size, 0),
@@ -175,8 +177,8 @@ impl GroupConfig {
             None => 0,
         };
         Ok(GroupConfig {
-            begin,
-            after: None,
+            start_from: begin,
+            start_after: None,
             filter,
             strategy,
             message_timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
@@ -185,32 +187,35 @@ impl GroupConfig {
         })
     }
 
-    /// The filter. An expression takes its time to be compiled.
+    /// The compiled filter. Compiling a regular expression takes time.
     pub fn compile(&self) -> Result<Option<Arc<EventFilter>>, Error> {
         let Some(filter) = &self.filter else { return Ok(None) };
-        let asked = FilterRequest::read(filter.clone());
-        asked.map_err(|status| Error::Invalid(status.message().to_string()))?.compile().map(Some)
+        let filter_request = FilterRequest::from_options(filter.clone());
+        filter_request
+            .map_err(|status| Error::Invalid(status.message().to_string()))?
+            .compile()
+            .map(Some)
     }
 
-    /// The name of who gets which event.
+    /// Name of the strategy.
     pub fn strategy_name(&self) -> &'static str {
         let named = STRATEGIES.iter().find(|(strategy, _)| *strategy == self.strategy);
         named.map_or("", |(_, name)| name)
     }
 
-    /// How the configuration stream says it.
-    pub fn said(&self, key: &GroupKey) -> Value {
+    /// The settings as stored in the configuration stream.
+    pub fn to_json(&self, key: &GroupKey) -> Value {
         let settings = &self.settings;
-        let begin = match self.begin {
-            Begin::First => json!(0),
-            Begin::Last => json!(-1),
-            Begin::At(number) => json!(number),
+        let begin = match self.start_from {
+            StartFrom::First => json!(0),
+            StartFrom::Last => json!(-1),
+            StartFrom::At(number) => json!(number),
         };
         let filter = self.filter.as_ref().map(|filter| {
             let (by, expression) = match &filter.filter {
                 Some(Filter::StreamIdentifier(expression)) => ("stream", expression),
                 Some(Filter::EventType(expression)) => ("type", expression),
-                None => ("stream", &EMPTY),
+                None => ("stream", &EMPTY_EXPRESSION),
             };
             json!({ "by": by, "regex": expression.regex, "prefixes": expression.prefix })
         });
@@ -220,11 +225,11 @@ impl GroupConfig {
             "resolveLinkTos": settings.resolve_links,
             "extraStatistics": settings.extra_statistics,
             "startFrom": begin,
-            "after": self.after,
+            "after": self.start_after,
             "filter": filter,
-            "messageTimeout": millis(self.message_timeout.unwrap_or_default()),
+            "messageTimeout": to_millis(self.message_timeout.unwrap_or_default()),
             "maxRetryCount": settings.max_retry_count,
-            "checkPointAfter": millis(self.checkpoint_after),
+            "checkPointAfter": to_millis(self.checkpoint_after),
             "minCheckPointCount": settings.min_checkpoint_count,
             "maxCheckPointCount": settings.max_checkpoint_count,
             "maxSubscriberCount": settings.max_subscriber_count,
@@ -235,25 +240,25 @@ impl GroupConfig {
         })
     }
 
-    /// Reads what the configuration stream says; `None` where it is none of ours.
-    pub fn parse(said: &Value) -> Option<(GroupKey, GroupConfig)> {
-        let text = |key: &str| Some(said.get(key)?.as_str()?.to_string());
-        let number = |key: &str| i32::try_from(said.get(key)?.as_i64()?).ok();
-        let stream = Some(text("stream")?).filter(|name| name != ALL);
+    /// Parses stored settings; `None` where they are invalid.
+    pub fn parse(value: &Value) -> Option<(GroupKey, GroupConfig)> {
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
+        let number = |key: &str| i32::try_from(value.get(key)?.as_i64()?).ok();
+        let stream = Some(text("stream")?).filter(|name| name != ALL_SOURCE);
         let key = GroupKey { stream, group: group_name(text("group")?).ok()? };
-        let begin = match said.get("startFrom")? {
-            number if number.as_i64() == Some(-1) => Begin::Last,
-            number if number.as_u64() == Some(0) => Begin::First,
-            number => Begin::At(number.as_u64()?),
+        let begin = match value.get("startFrom")? {
+            number if number.as_i64() == Some(-1) => StartFrom::Last,
+            number if number.as_u64() == Some(0) => StartFrom::First,
+            number => StartFrom::At(number.as_u64()?),
         };
-        let filter = match said.get("filter")? {
+        let filter = match value.get("filter")? {
             Value::Null => None,
             filter => Some(parse_filter(filter)?),
         };
         let settings = Settings {
-            resolve_links: said.get("resolveLinkTos")?.as_bool()?,
+            resolve_links: value.get("resolveLinkTos")?.as_bool()?,
             revision: 0,
-            extra_statistics: said.get("extraStatistics")?.as_bool()?,
+            extra_statistics: value.get("extraStatistics")?.as_bool()?,
             message_timeout: Some(MessageTimeout::Millis(number("messageTimeout")?)),
             max_retry_count: number("maxRetryCount")?,
             checkpoint_after: Some(CheckpointAfter::Millis(number("checkPointAfter")?)),
@@ -266,67 +271,67 @@ impl GroupConfig {
             named_consumer_strategy: 0,
             consumer_strategy: text("namedConsumerStrategy")?,
         };
-        let config = GroupConfig::of(&key, begin, filter, settings).ok()?;
-        Some((key, GroupConfig { after: said.get("after")?.as_u64(), ..config }))
+        let config = GroupConfig::from_settings(&key, begin, filter, settings).ok()?;
+        Some((key, GroupConfig { start_after: value.get("after")?.as_u64(), ..config }))
     }
 }
 
-/// Who gets which event, by its name or as older clients say it.
+/// The strategy, by its name or in the form of older clients.
 fn strategy(settings: &Settings, failed: impl Fn(String) -> Status) -> Result<Strategy, Status> {
     match settings.consumer_strategy.as_str() {
         "" => match NamedStrategy::try_from(settings.named_consumer_strategy) {
             Ok(NamedStrategy::DispatchToSingle) => Ok(Strategy::DispatchToSingle),
             Ok(NamedStrategy::RoundRobin) => Ok(Strategy::RoundRobin),
             Ok(NamedStrategy::Pinned) => Ok(Strategy::Pinned),
-            Err(_) => Err(invalid("the consumer strategy is none of those known")),
+            Err(_) => Err(invalid("the consumer strategy is unknown")),
         },
         name => match STRATEGIES.iter().find(|(_, known)| *known == name) {
             Some((strategy, _)) => Ok(*strategy),
             None => {
-                let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
+                let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
                 Err(failed(format!("Consumer strategy {shown} does not exist.")))
             }
         },
     }
 }
 
-static EMPTY: Expression = Expression { regex: String::new(), prefix: Vec::new() };
+static EMPTY_EXPRESSION: Expression = Expression { regex: String::new(), prefix: Vec::new() };
 
-fn parse_filter(said: &Value) -> Option<FilterOptions> {
-    let prefix = said.get("prefixes")?.as_array()?.iter();
+fn parse_filter(value: &Value) -> Option<FilterOptions> {
+    let prefix = value.get("prefixes")?.as_array()?.iter();
     let prefix = prefix.map(|prefix| Some(prefix.as_str()?.to_string())).collect::<Option<_>>()?;
-    let expression = Expression { regex: said.get("regex")?.as_str()?.to_string(), prefix };
-    let filter = match said.get("by")?.as_str()? {
+    let expression = Expression { regex: value.get("regex")?.as_str()?.to_string(), prefix };
+    let filter = match value.get("by")?.as_str()? {
         "stream" => Filter::StreamIdentifier(expression),
         _ => Filter::EventType(expression),
     };
-    Some(of_group(Some(filter)))
+    Some(group_filter(Some(filter)))
 }
 
-/// A group's filter. Window and interval say when a subscription is told how far it is, and a group
-/// is told nothing: whatever a client says of them, or leaves out, is the same.
-fn of_group(filter: Option<Filter>) -> FilterOptions {
+/// The filter of a group. Window and interval control checkpoint messages of subscriptions, which a
+/// group does not send. The values that a client sends or leaves out are replaced with constants.
+fn group_filter(filter: Option<Filter>) -> FilterOptions {
     FilterOptions { filter, window: Some(Window::Count(())), checkpoint_interval_multiplier: 1 }
 }
 
-/// So many milliseconds, where a client's number can say it.
-pub fn millis(time: Duration) -> i32 {
+/// The time in milliseconds, at most the largest `i32`.
+pub fn to_millis(time: Duration) -> i32 {
     i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
 }
 
-/// A place as clients read it: a revision, or a position among all events.
-pub fn place(key: &GroupKey, place: u64) -> String {
+/// A position in the client protocol: a revision, or a position among all events.
+pub fn format_position(key: &GroupKey, position: u64) -> String {
     match key.stream {
-        Some(_) => place.to_string(),
-        None => format!("C:{place}/P:{place}"),
+        Some(_) => position.to_string(),
+        None => format!("C:{position}/P:{position}"),
     }
 }
 
-/// A place that was written so; `None` where it is none.
-pub fn parse_place(said: &str) -> Option<u64> {
-    match said.strip_prefix("C:") {
+/// Parses such a position; `None` where it is malformed.
+pub fn parse_position(value: &str) -> Option<u64> {
+    match value.strip_prefix("C:") {
         Some(both) => both.split_once("/P:")?.0.parse().ok(),
-        None => said.parse().ok(),
+        None => value.parse().ok(),
     }
 }
 
@@ -374,45 +379,47 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_group_is_read_again() {
-        let (key, mut config) = GroupConfig::read(Some(options())).unwrap();
-        config.after = Some(8);
-        let said = config.said(&key);
-        assert_eq!((&said["stream"], &said["messageTimeout"]), (&json!("$all"), &json!(30_000)));
-        let (same, read) = GroupConfig::parse(&said).unwrap();
-        assert_eq!((same, read.said(&key)), (key, said.clone()));
+    fn group_config_round_trips() {
+        let (key, mut config) = GroupConfig::from_request(Some(options())).unwrap();
+        config.start_after = Some(8);
+        let value = config.to_json(&key);
+        assert_eq!((&value["stream"], &value["messageTimeout"]), (&json!("$all"), &json!(30_000)));
+        let (same, read) = GroupConfig::parse(&value).unwrap();
+        assert_eq!((same, read.to_json(&key)), (key, value.clone()));
         assert_eq!(
-            (read.begin, read.after, read.strategy),
-            (config.begin, Some(8), config.strategy)
+            (read.start_from, read.start_after, read.strategy),
+            (config.start_from, Some(8), config.strategy)
         );
         assert!(read.compile().unwrap().is_some());
         for missing in ["group", "startFrom", "historyBufferSize", "after"] {
-            let mut said = said.clone();
-            said[missing] = json!({});
-            let is_read = GroupConfig::parse(&said).is_some_and(|read| read.1.after == Some(8));
+            let mut value = value.clone();
+            value[missing] = json!({});
+            let is_read =
+                GroupConfig::parse(&value).is_some_and(|read| read.1.start_after == Some(8));
             assert!(!is_read, "{missing}");
         }
     }
 
     #[test]
-    fn what_a_groups_filter_says_of_checkpoints_is_not_looked_at() {
-        // The clients in Java and Go leave out the interval, which is 0 then. Both were refused, as
-        // a subscription's filter is, and could make no group of all events with a filter.
+    fn checkpoint_interval_of_a_group_filter_is_ignored() {
+        // The clients in Java and Go leave the interval out, which then is 0. The server refused
+        // that, as for subscriptions, so these clients could not create a filtered group on all
+        // events.
         let mut options = options();
         let Some(GroupOrigin::All(all)) = &mut options.stream_option else { panic!("of all") };
         let Some(GroupFilter::Filter(filter)) = &mut all.filter_option else { panic!("a filter") };
         (filter.window, filter.checkpoint_interval_multiplier) = (Some(Window::Max(0)), 0);
-        let (key, config) = GroupConfig::read(Some(options.clone())).unwrap();
+        let (key, config) = GroupConfig::from_request(Some(options.clone())).unwrap();
         assert!(config.compile().unwrap().unwrap().passes("s", "ab").unwrap());
-        assert_eq!(GroupConfig::parse(&config.said(&key)).unwrap().1.filter, config.filter);
+        assert_eq!(GroupConfig::parse(&config.to_json(&key)).unwrap().1.filter, config.filter);
         let Some(GroupOrigin::All(all)) = &mut options.stream_option else { panic!("of all") };
         all.filter_option = Some(GroupFilter::Filter(FilterOptions::default()));
-        let status = GroupConfig::read(Some(options)).unwrap_err();
+        let status = GroupConfig::from_request(Some(options)).unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused() {
+    fn invalid_settings_are_rejected() {
         let changes: [fn(&mut Settings); 6] = [
             |settings| settings.read_batch_size = 500,
             |settings| settings.history_buffer_size = 1 << 30,
@@ -424,23 +431,26 @@ mod tests {
         for change in changes {
             let mut options = options();
             change(options.settings.as_mut().unwrap());
-            let status = GroupConfig::read(Some(options)).unwrap_err();
+            let status = GroupConfig::from_request(Some(options)).unwrap_err();
             assert_eq!(status.code(), tonic::Code::Internal, "{status:?}");
         }
         let nameless = CreateOptions { group_name: String::new(), ..options() };
         let long = CreateOptions { group_name: "g".repeat(1000), ..options() };
         for options in [None, Some(nameless), Some(long), Some(CreateOptions::default())] {
-            let status = GroupConfig::read(options).unwrap_err();
+            let status = GroupConfig::from_request(options).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);
         }
     }
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn positions_round_trip() {
         for stream in [None, Some("s".to_string())] {
             let key = GroupKey { stream, group: "group".to_string() };
-            assert_eq!(parse_place(&place(&key, 7)), Some(7));
+            assert_eq!(parse_position(&format_position(&key, 7)), Some(7));
         }
-        assert_eq!((parse_place("x"), parse_place("C:1"), parse_place("")), (None, None, None));
+        assert_eq!(
+            (parse_position("x"), parse_position("C:1"), parse_position("")),
+            (None, None, None)
+        );
     }
 }

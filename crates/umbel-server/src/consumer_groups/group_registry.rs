@@ -1,25 +1,26 @@
-//! [`Groups`]: which groups of consumers there are, and which are being served.
+//! [`GroupRegistry`]: the consumer groups that exist, and the running ones.
 
 use std::collections::HashMap;
 
 use tokio::sync::{Mutex, mpsc};
 
-use crate::group_keep::Configs;
-use crate::group_key::GroupKey;
-use crate::group_message::Message;
+use crate::consumer_groups::checkpoint_store::GroupConfigs;
+use crate::consumer_groups::group_command::GroupCommand;
+use crate::protocol::group_key::GroupKey;
 
-/// Which groups of consumers there are.
+/// The consumer groups of the server.
 #[derive(Debug, Default)]
-pub struct Groups {
-    /// Held by whoever looks for one or changes one.
-    pub kept: Mutex<Kept>,
+pub struct GroupRegistry {
+    /// Locked during each lookup or change of a group.
+    pub state: Mutex<RegistryState>,
 }
 
-/// What is known of them.
+/// State of the registry.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// `None` before it was read, and where somebody else wrote.
-    pub configs: Option<(Configs, Option<u64>)>,
-    /// Those that are being served.
-    pub served: HashMap<GroupKey, mpsc::Sender<Message>>,
+pub struct RegistryState {
+    /// The stored groups and their revision; `None` before they are read, and after another writer
+    /// changed them.
+    pub configs: Option<(GroupConfigs, Option<u64>)>,
+    /// The running groups.
+    pub running: HashMap<GroupKey, mpsc::Sender<GroupCommand>>,
 }

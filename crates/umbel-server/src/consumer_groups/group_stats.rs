@@ -1,79 +1,84 @@
-//! What a group of consumers does, as clients are told.
+//! Statistics and settings of consumer groups, as sent to clients.
 
 use std::collections::HashMap;
 
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
-use crate::consumers::{ConsumerId, Consumers};
-use crate::group_config::{Begin, GroupConfig, millis, place};
-use crate::group_key::GroupKey;
-use crate::group_message::Joined;
-use crate::group_pace::Sent;
+use crate::consumer_groups::dispatcher::{ConsumerId, Dispatcher};
+use crate::consumer_groups::group_command::ConnectedConsumer;
+use crate::consumer_groups::group_config::{GroupConfig, StartFrom, format_position, to_millis};
+use crate::consumer_groups::rate_meter::SendRate;
+use crate::protocol::group_key::GroupKey;
 
-/// What is known of a group that is being served.
-pub struct Figures<'a> {
-    /// Which.
+/// State of a running group.
+pub struct GroupStats<'a> {
+    /// The group.
     pub key: &'a GroupKey,
-    /// How it works.
+    /// Settings of the group.
     pub config: &'a GroupConfig,
-    /// Who gets what.
-    pub consumers: &'a Consumers,
-    /// Who they are.
-    pub joined: &'a HashMap<ConsumerId, Joined>,
-    /// What it was sent,
-    pub sent: Sent,
-    /// and each of them.
-    pub sent_to: HashMap<ConsumerId, Sent>,
-    /// The checkpoint that is kept.
+    /// The group's dispatcher.
+    pub dispatcher: &'a Dispatcher,
+    /// The connected consumers.
+    pub connected: &'a HashMap<ConsumerId, ConnectedConsumer>,
+    /// Rate of events sent by the group.
+    pub sent: SendRate,
+    /// Rate of events sent to each consumer.
+    pub sent_by_consumer: HashMap<ConsumerId, SendRate>,
+    /// The stored checkpoint.
     pub checkpoint: Option<u64>,
     /// The last event that was read.
-    pub last_known: Option<u64>,
-    /// How many are parked.
-    pub parked: u64,
+    pub last_read: Option<u64>,
+    /// Number of parked events.
+    pub parked_count: u64,
 }
 
-impl Figures<'_> {
-    /// As clients are told.
-    pub fn said(&self) -> SubscriptionInfo {
-        let Figures { key, consumers, sent, .. } = *self;
-        let sent_to = |id| self.sent_to.get(id).copied().unwrap_or_default();
-        let (waiting, again, on_the_way) = consumers.counts();
+impl GroupStats<'_> {
+    /// The statistics in the client protocol.
+    pub fn to_info(&self) -> SubscriptionInfo {
+        let GroupStats { key, dispatcher: consumers, sent, .. } = *self;
+        let sent_to = |id| self.sent_by_consumer.get(id).copied().unwrap_or_default();
+        let (waiting, again, on_the_way) = consumers.event_counts();
         let connections = consumers.consumers().iter().map(|(id, consumer)| ConnectionInfo {
-            username: self.joined.get(id).map(|it| it.joining.username.clone()).unwrap_or_default(),
+            username: self
+                .connected
+                .get(id)
+                .map(|it| it.request.username.clone())
+                .unwrap_or_default(),
             average_items_per_second: sent_to(id).per_second,
-            total_items: long(consumer.sent),
-            count_since_last_measurement: sent_to(id).since_told,
-            available_slots: number(consumer.room.saturating_sub(consumer.in_flight())),
-            in_flight_messages: number(consumer.in_flight()),
+            total_items: to_i64(consumer.sent),
+            count_since_last_measurement: sent_to(id).since_last_report,
+            available_slots: to_i32(consumer.capacity.saturating_sub(consumer.in_flight())),
+            in_flight_messages: to_i32(consumer.in_flight()),
             ..ConnectionInfo::default()
         });
-        let said = |at: Option<u64>| at.map(|at| place(key, at)).unwrap_or_default();
+        let position_text =
+            |at: Option<u64>| at.map(|at| format_position(key, at)).unwrap_or_default();
         SubscriptionInfo {
             connections: connections.collect(),
             average_per_second: sent.per_second,
-            total_items: long(consumers.sent),
-            count_since_last_measurement: sent.since_told,
-            last_checkpointed_event_position: said(self.checkpoint),
-            last_known_event_position: said(self.last_known),
-            read_buffer_count: number(waiting),
-            retry_buffer_count: number(again),
-            total_in_flight_messages: number(on_the_way),
-            outstanding_messages_count: number(on_the_way),
-            parked_message_count: long(self.parked),
-            ..of_config(key, self.config)
+            total_items: to_i64(consumers.sent),
+            count_since_last_measurement: sent.since_last_report,
+            last_checkpointed_event_position: position_text(self.checkpoint),
+            last_known_event_position: position_text(self.last_read),
+            read_buffer_count: to_i32(waiting),
+            retry_buffer_count: to_i32(again),
+            total_in_flight_messages: to_i32(on_the_way),
+            outstanding_messages_count: to_i32(on_the_way),
+            parked_message_count: to_i64(self.parked_count),
+            ..config_info(key, self.config)
         }
     }
 }
 
-/// How a group works.
-pub fn of_config(key: &GroupKey, config: &GroupConfig) -> SubscriptionInfo {
+/// The settings of a group in the client protocol.
+pub fn config_info(key: &GroupKey, config: &GroupConfig) -> SubscriptionInfo {
     let settings = &config.settings;
-    let start_from = match (config.begin, &key.stream) {
-        (Begin::First, Some(_)) => "0".to_string(),
-        (Begin::First, None) => place(key, 0),
-        (Begin::Last, Some(_)) => "-1".to_string(),
-        (Begin::Last, None) => "C:-1/P:-1".to_string(),
-        (Begin::At(at), _) => place(key, at),
+    let start_from = match (config.start_from, &key.stream) {
+        (StartFrom::First, Some(_)) => "0".to_string(),
+        (StartFrom::First, None) => format_position(key, 0),
+        (StartFrom::Last, Some(_)) => "-1".to_string(),
+        (StartFrom::Last, None) => "C:-1/P:-1".to_string(),
+        (StartFrom::At(at), _) => format_position(key, at),
     };
     SubscriptionInfo {
         event_source: key.source().to_string(),
@@ -81,13 +86,13 @@ pub fn of_config(key: &GroupKey, config: &GroupConfig) -> SubscriptionInfo {
         status: "Live".to_string(),
         resolve_link_tos: settings.resolve_links,
         start_from,
-        message_timeout_milliseconds: millis(config.message_timeout.unwrap_or_default()),
+        message_timeout_milliseconds: to_millis(config.message_timeout.unwrap_or_default()),
         extra_statistics: settings.extra_statistics,
         max_retry_count: settings.max_retry_count,
         live_buffer_size: settings.live_buffer_size,
         buffer_size: settings.history_buffer_size,
         read_batch_size: settings.read_batch_size,
-        check_point_after_milliseconds: millis(config.checkpoint_after),
+        check_point_after_milliseconds: to_millis(config.checkpoint_after),
         min_check_point_count: settings.min_checkpoint_count,
         max_check_point_count: settings.max_checkpoint_count,
         named_consumer_strategy: config.strategy_name().to_string(),
@@ -96,10 +101,10 @@ pub fn of_config(key: &GroupKey, config: &GroupConfig) -> SubscriptionInfo {
     }
 }
 
-fn number(count: usize) -> i32 {
+fn to_i32(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn long(count: u64) -> i64 {
+fn to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,40 +1,39 @@
-//! [`Pace`]: how many events a group or one of its consumers is sent in a second.
+//! [`RateMeter`]: the rate at which a group or one of its consumers is sent events.
 
 use tokio::time::Instant;
 
-/// How many events a group or one of its consumers is sent in a second, since it began and since
-/// somebody asked last.
+/// Rate at which a group or consumer is sent events, since its start and since the last report.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateMeter {
     began: Instant,
-    /// How many there were when somebody asked last.
-    told: u64,
+    /// Number of events sent at the last report.
+    last_reported: u64,
 }
 
-/// What it was sent.
+/// The rate of sent events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sent {
-    /// In a second, on the average since it began.
+pub struct SendRate {
+    /// Average events per second since the start.
     pub per_second: i32,
-    /// Since somebody asked last.
-    pub since_told: i64,
+    /// Events since the last report.
+    pub since_last_report: i64,
 }
 
-impl Pace {
-    /// Of what begins now.
-    pub fn new(now: Instant) -> Pace {
-        Pace { began: now, told: 0 }
+impl RateMeter {
+    /// A meter that starts now.
+    pub fn new(now: Instant) -> RateMeter {
+        RateMeter { began: now, last_reported: 0 }
     }
 
-    /// Of what was `sent` so much by now.
-    pub fn measure(&mut self, sent: u64, now: Instant) -> Sent {
+    /// The rate by now, for this total of sent events.
+    pub fn measure(&mut self, sent: u64, now: Instant) -> SendRate {
         let seconds = now.saturating_duration_since(self.began).as_secs();
         let per_second = sent.checked_div(seconds).unwrap_or(sent);
-        let since_told = sent.saturating_sub(self.told);
-        self.told = sent;
-        Sent {
+        let since_report = sent.saturating_sub(self.last_reported);
+        self.last_reported = sent;
+        SendRate {
             per_second: i32::try_from(per_second).unwrap_or(i32::MAX),
-            since_told: i64::try_from(since_told).unwrap_or(i64::MAX),
+            since_last_report: i64::try_from(since_report).unwrap_or(i64::MAX),
         }
     }
 }
@@ -46,13 +45,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_counts_from_the_beginning_and_since_somebody_asked() {
+    fn meter_reports_total_and_recent_rate() {
         let begun = Instant::now();
-        let mut pace = Pace::new(begun);
-        let mut at = |seconds, sent| pace.measure(sent, begun + Duration::from_secs(seconds));
-        assert_eq!(at(0, 7), Sent { per_second: 7, since_told: 7 }, "within the first second");
-        assert_eq!(at(10, 50), Sent { per_second: 5, since_told: 43 });
-        assert_eq!(at(20, 50), Sent { per_second: 2, since_told: 0 });
+        let mut meter = RateMeter::new(begun);
+        let mut at = |seconds, sent| meter.measure(sent, begun + Duration::from_secs(seconds));
+        assert_eq!(
+            at(0, 7),
+            SendRate { per_second: 7, since_last_report: 7 },
+            "within the first second"
+        );
+        assert_eq!(at(10, 50), SendRate { per_second: 5, since_last_report: 43 });
+        assert_eq!(at(20, 50), SendRate { per_second: 2, since_last_report: 0 });
         assert_eq!(at(20, u64::MAX).per_second, i32::MAX);
     }
 }

@@ -1,53 +1,53 @@
-//! [`Outcomes`]: what the appends of one call come to, gathered until the call looks.
+//! [`AppendResults`]: the results of a call's appends, collected until the call takes them.
 //!
-//! A call of batches may have hundreds of appends under way. Were each of them waited for by
-//! itself, each would wake the call by itself, on another processor; so whoever answers many in a
-//! row [holds](Outcomes::hold) the call back until they are there.
+//! A batch append call may have hundreds of appends in flight. With one waiter for each, each
+//! result would wake the call separately, on another processor. A thread that completes many in a
+//! row therefore [defers the wakeup](AppendResults::defer_wakeup) until all results are there.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_events::{Appended, Error};
+use umbel_events::{Error, WriteResult};
 
-/// What an append comes to.
-pub type AppendResult = Result<Appended, Error>;
+/// The result of an append.
+pub type AppendResult = Result<WriteResult, Error>;
 
-/// What the appends of one call came to since it looked last.
+/// Results of one call's appends that the call has not taken yet.
 #[derive(Debug, Default)]
-pub struct Outcomes {
-    state: Mutex<State>,
+pub struct AppendResults {
+    state: Mutex<ResultsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Each with the number of its append.
+struct ResultsState {
+    /// Each result with the number of its append.
     done: Vec<(u64, AppendResult)>,
     waker: Option<Waker>,
-    is_held: bool,
+    is_wakeup_deferred: bool,
 }
 
-impl Outcomes {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes of it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl AppendResults {
+    fn state(&self) -> MutexGuard<'_, ResultsState> {
+        // No code panics between two changes of the state.
+        self.state.lock().ignore_poison()
     }
 
     fn add(&self, number: u64, result: AppendResult) {
         let mut state = self.state();
         state.done.push((number, result));
-        let waker = if state.is_held { None } else { state.waker.take() };
+        let waker = if state.is_wakeup_deferred { None } else { state.waker.take() };
         drop(state);
         wake(waker);
     }
 
-    /// Has the call look only once what this gives is dropped.
-    pub fn hold(&self) -> Held<'_> {
-        self.state().is_held = true;
-        Held(self)
+    /// Defers the call's wakeup until the returned guard is dropped.
+    pub fn defer_wakeup(&self) -> DeferredWakeup<'_> {
+        self.state().is_wakeup_deferred = true;
+        DeferredWakeup(self)
     }
 
-    /// Moves what there is behind what is in `taken`, or has the task of `context` woken once there
-    /// is something.
+    /// Appends the results to the vector. Where there are none, the next result wakes the task.
     pub fn poll_take(
         &self,
         taken: &mut Vec<(u64, AppendResult)>,
@@ -69,47 +69,47 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// Somebody who has more outcomes to add before the call shall look.
-pub struct Held<'a>(&'a Outcomes);
+/// A guard that defers the call's wakeup while more results are added.
+pub struct DeferredWakeup<'a>(&'a AppendResults);
 
-impl Drop for Held<'_> {
+impl Drop for DeferredWakeup<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.is_held = false;
+        state.is_wakeup_deferred = false;
         let waker = if state.done.is_empty() { None } else { state.waker.take() };
         drop(state);
         wake(waker);
     }
 }
 
-/// Who tells what one append came to. Dropped, he tells that the store was closed before.
+/// Sends the result of one append. On drop without a result it reports that the store is closed.
 #[derive(Debug)]
-pub struct Teller {
+pub struct ResultSender {
     number: u64,
-    /// `None` once he has told.
-    outcomes: Option<Arc<Outcomes>>,
+    /// `None` after the result was sent.
+    outcomes: Option<Arc<AppendResults>>,
 }
 
-impl Teller {
-    /// One for the append with this number.
-    pub fn new(number: u64, outcomes: &Arc<Outcomes>) -> Teller {
-        Teller { number, outcomes: Some(Arc::clone(outcomes)) }
+impl ResultSender {
+    /// A sender for the append with this number.
+    pub fn new(number: u64, outcomes: &Arc<AppendResults>) -> ResultSender {
+        ResultSender { number, outcomes: Some(Arc::clone(outcomes)) }
     }
 
-    /// Tells it.
-    pub fn tell(mut self, result: AppendResult) {
+    /// Sends the result.
+    pub fn send(mut self, result: AppendResult) {
         if let Some(outcomes) = self.outcomes.take() {
             outcomes.add(self.number, result);
         }
     }
 
-    /// Whom he tells.
-    pub fn outcomes(&self) -> Option<&Arc<Outcomes>> {
+    /// The destination of the result.
+    pub fn results(&self) -> Option<&Arc<AppendResults>> {
         self.outcomes.as_ref()
     }
 }
 
-impl Drop for Teller {
+impl Drop for ResultSender {
     fn drop(&mut self) {
         if let Some(outcomes) = self.outcomes.take() {
             outcomes.add(self.number, Err(Error::Store(umbel::Error::Closed)));

@@ -1,8 +1,9 @@
-//! [`Backups`]: copies of the store while it is served, into the folder that whoever runs the
-//! server named.
+//! [`Backups`]: backups of the store while it is served, into the directory that the operator
+//! configured.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Value, json};
 use tonic::Status;
@@ -13,80 +14,82 @@ use umbel_events::{BackupReport, CopyOptions, CopyProgress, Store};
 pub struct Backups {
     store: Store,
     threads: Arc<dyn Threads>,
-    folder: Option<PathBuf>,
-    last: Arc<Mutex<Last>>,
+    directory: Option<PathBuf>,
+    last: Arc<Mutex<LastBackup>>,
 }
 
-/// What is known of the last one.
+/// State of the last backup.
 #[derive(Debug, Default)]
-struct Last {
+struct LastBackup {
     is_running: bool,
     progress: Option<CopyProgress>,
-    ended: Option<Result<BackupReport, String>>,
+    result: Option<Result<BackupReport, String>>,
 }
 
 impl Backups {
-    /// Backups into this folder; none where nobody named one.
-    pub fn new(store: Store, env: &Env, folder: Option<PathBuf>) -> Backups {
-        Backups { store, threads: Arc::clone(&env.threads), folder, last: Arc::default() }
+    /// Backups into this directory; no backups where it is `None`.
+    pub fn new(store: Store, env: &Env, directory: Option<PathBuf>) -> Backups {
+        Backups { store, threads: Arc::clone(&env.threads), directory, last: Arc::default() }
     }
 
-    /// Begins one. It goes on after the call.
+    /// Starts a backup, which continues after the call.
     ///
     /// # Errors
-    /// Nobody named a folder, or one is under way.
+    /// No backup directory is configured, or a backup is running.
     pub fn start(&self) -> Result<(), Status> {
-        let Some(folder) = self.folder.clone() else {
+        let Some(directory) = self.directory.clone() else {
             return Err(Status::failed_precondition(
-                "nobody said where to: start the server with --backup-dir DIR",
+                "no backup directory is configured: start the server with --backup-dir DIR",
             ));
         };
         {
             let mut last = locked(&self.last);
             if last.is_running {
-                return Err(Status::already_exists("a backup is under way"));
+                return Err(Status::already_exists("a backup is already running"));
             }
-            *last = Last { is_running: true, ..Last::default() };
+            *last = LastBackup { is_running: true, ..LastBackup::default() };
         }
         let (store, state) = (self.store.clone(), Arc::clone(&self.last));
         let work = move || {
             let mut note = |progress| locked(&state).progress = Some(progress);
             let options = CopyOptions { progress: Some(&mut note), ..CopyOptions::default() };
-            let ended = store.backup(&folder, options).map_err(|error| error.to_string());
+            let ended = store.backup(&directory, options).map_err(|error| error.to_string());
             let mut last = locked(&state);
-            (last.is_running, last.ended) = (false, Some(ended));
+            (last.is_running, last.result) = (false, Some(ended));
         };
         if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
             locked(&self.last).is_running = false;
-            return Err(Status::unavailable(format!("no thread for a backup: {error}")));
+            return Err(Status::unavailable(format!(
+                "could not start a thread for the backup: {error}"
+            )));
         }
         Ok(())
     }
 
-    /// How far the last one is, or what came of it.
+    /// Progress or result of the last backup.
     pub fn progress(&self) -> Value {
         let last = locked(&self.last);
         let (bytes, total) =
             last.progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
         json!({
-            "folder": self.folder,
+            "folder": self.directory,
             "isRunning": last.is_running,
             "bytes": bytes,
             "totalBytes": total,
-            "through": last.ended.as_ref().and_then(|ended| {
+            "through": last.result.as_ref().and_then(|ended| {
                 Some(ended.as_ref().ok()?.through.0.to_string())
             }),
-            "error": last.ended.as_ref().and_then(|ended| ended.as_ref().err().cloned()),
+            "error": last.result.as_ref().and_then(|ended| ended.as_ref().err().cloned()),
         })
     }
 }
 
-fn locked(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
-    last.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(last: &Mutex<LastBackup>) -> MutexGuard<'_, LastBackup> {
+    last.lock().ignore_poison()
 }
 
 impl std::fmt::Debug for Backups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Backups").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Backups").field("directory", &self.directory).finish_non_exhaustive()
     }
 }

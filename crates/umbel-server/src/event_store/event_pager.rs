@@ -1,212 +1,236 @@
-//! [`Reader`]: a read of some events, a page at a time.
+//! [`EventPager`]: a read of events in pages.
 
 use std::sync::Arc;
 
 use umbel_events::{
-    AllReader, Direction, Error, EventFilter, FilteredReader, Next, Position, RecordedEvent,
-    ResolvedEvent, Revision, Step, Store, StreamReader, StreamState, ViewReader, ViewState,
+    AllReader, Direction, Error, EventFilter, FilteredItem, FilteredReader, Position,
+    RecordedEvent, ResolvedEvent, Revision, Store, StreamItem, StreamReader, StreamState,
+    ViewReader, ViewState,
 };
 
-use crate::limits::{ANSWER_BYTES_BESIDE, EXAMINED_MAX, PAGE_BYTES};
-use crate::sight::Sight;
+use crate::access_control::read_scope::ReadScope;
+use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, RESPONSE_OVERHEAD_BYTES};
 
-/// Which events.
+/// The events to read.
 #[derive(Debug, Clone)]
-pub enum Source {
-    /// Those of a stream, by their revisions.
+pub enum EventSource {
+    /// Events of a stream, by revision.
     Stream(Arc<str>),
-    /// Those of a view up to a position, by their numbers.
+    /// Events of a view up to a position, by number.
     View(Arc<str>, Position),
-    /// All, by their positions.
+    /// All events, by position.
     All,
-    /// All that pass, by their positions.
+    /// All events that pass a filter, by position.
     Filtered(Arc<EventFilter>),
 }
 
-/// A read on its way.
+/// An open read.
 #[derive(Debug)]
-pub struct Reader {
-    way: Way,
-    /// Whether links are answered with what they point to.
-    resolves: bool,
-    /// What is seen of other streams; everything where there is nothing.
-    sight: Option<Sight>,
+pub struct EventPager {
+    state: PagerState,
+    /// Whether links are resolved to their targets.
+    resolve_links: bool,
+    /// The other streams that the reader may see; `None` for all.
+    read_scope: Option<ReadScope>,
 }
 
 #[derive(Debug)]
-enum Way {
-    /// Nothing was read yet. The number counts as well, but for positions backwards.
-    Begin(Source, Direction, u64),
+enum PagerState {
+    /// Before the first page. The start is inclusive except for positions backwards.
+    Unopened(EventSource, Direction, u64),
     Stream(Box<StreamReader>),
     View(Box<ViewReader>, StreamState),
     All(Box<AllReader>),
     Filtered(Box<FilteredReader>),
 }
 
-/// Some events that follow each other.
+/// A page of consecutive events.
 #[derive(Debug)]
-pub struct Page {
-    /// The events. There may be none although more come, where a filter left much out.
+pub struct EventPage {
+    /// The events. A page may be empty although more follow, where a filter excluded many.
     pub events: Vec<ResolvedEvent>,
-    /// Goes on behind them; `None` where these were the last ones.
-    pub reader: Option<Reader>,
-    /// What there was of the stream, where they are of one.
+    /// The pager that continues after them; `None` after the last page.
+    pub pager: Option<EventPager>,
+    /// State of the stream or view; `None` for other sources.
     pub state: Option<StreamState>,
 }
 
-impl Reader {
-    /// Reads from a revision or a position on. It counts as well, but for positions backwards.
-    pub fn new(source: Source, direction: Direction, from: u64, resolves: bool) -> Reader {
-        Reader { way: Way::Begin(source, direction, from), resolves, sight: None }
+impl EventPager {
+    /// A read from a revision or position, inclusive except for positions backwards.
+    pub fn new(source: EventSource, direction: Direction, from: u64, resolves: bool) -> EventPager {
+        EventPager {
+            state: PagerState::Unopened(source, direction, from),
+            resolve_links: resolves,
+            read_scope: None,
+        }
     }
 
-    /// From now on no more than this is shown of other streams than the one that is read.
-    pub fn show(&mut self, sight: Option<Sight>) {
-        self.sight = sight;
+    /// Restricts from now on the other streams that are shown.
+    pub fn set_read_scope(&mut self, scope: Option<ReadScope>) {
+        self.read_scope = scope;
     }
 
-    /// Whether some events are read soon: of a stream, if it lies in memory.
-    pub fn is_quick(&self) -> bool {
-        let is_stream = matches!(self.way, Way::Begin(Source::Stream(_), ..) | Way::Stream(_));
-        is_stream && !self.resolves
+    /// Whether a page is quick to read from memory: the source is a stream, and links are not
+    /// resolved.
+    pub fn can_run_inline(&self) -> bool {
+        let is_stream = matches!(
+            self.state,
+            PagerState::Unopened(EventSource::Stream(_), ..) | PagerState::Stream(_)
+        );
+        is_stream && !self.resolve_links
     }
 
-    /// At most so many events, no more than fit in memory at a time, and no more of a stream
-    /// than are found while `examined` that have expired are stepped over.
-    pub fn page(self, store: &Store, most: usize, examined: usize) -> Result<Page, Error> {
-        let Reader { resolves, sight, .. } = &self;
-        let (resolves, sight) = (*resolves, sight.clone());
-        let is_of_all = self.way.is_of_all();
-        let mut events = Events {
+    /// A page of a bounded number of events and bytes. A stream's page also ends after a bounded
+    /// number of expired events.
+    pub fn next_page(
+        self,
+        store: &Store,
+        max_events: usize,
+        examined: usize,
+    ) -> Result<EventPage, Error> {
+        let EventPager { resolve_links: resolves, read_scope: scope, .. } = &self;
+        let (resolves, scope) = (*resolves, scope.clone());
+        let is_of_all = self.state.reads_all_streams();
+        let mut events = PageBuilder {
             store,
-            resolves,
-            sight: sight.as_ref(),
-            is_of_all,
-            most,
+            resolve_links: resolves,
+            read_scope: scope.as_ref(),
+            reads_all_streams: is_of_all,
+            events_max: max_events,
             bytes: 0,
             hidden: 0,
-            taken: Vec::new(),
+            events: Vec::new(),
         };
         let mut state = None;
-        let (way, is_last) = match self.way.opened(store)? {
-            Way::Stream(mut reader) => {
+        let (reader_state, is_last) = match self.state.open(store)? {
+            PagerState::Stream(mut reader) => {
                 state = reader.state();
                 let is_last = events.fill(|| {
                     Ok(match reader.next_within(examined)? {
-                        Next::Event(event) => Some(Some(event)),
-                        Next::SteppedOver => Some(None),
-                        Next::End => None,
+                        StreamItem::Event(event) => Some(Some(event)),
+                        StreamItem::Skipped => Some(None),
+                        StreamItem::End => None,
                     })
                 })?;
-                (Way::Stream(reader), is_last)
+                (PagerState::Stream(reader), is_last)
             }
-            Way::View(mut reader, view) => {
+            PagerState::View(mut reader, view) => {
                 state = Some(view);
                 let mut next = || Ok(reader.next().transpose()?.map(|event| Some(event.link)));
                 let is_last = events.fill(&mut next)?;
-                (Way::View(reader, view), is_last)
+                (PagerState::View(reader, view), is_last)
             }
-            Way::All(mut reader) => {
+            PagerState::All(mut reader) => {
                 let is_last = events.fill(|| Ok(reader.next().transpose()?.map(Some)))?;
-                (Way::All(reader), is_last)
+                (PagerState::All(reader), is_last)
             }
-            Way::Filtered(mut reader) => {
+            PagerState::Filtered(mut reader) => {
                 let is_last = events.fill(|| {
-                    Ok(match reader.next_within(EXAMINED_MAX)? {
-                        Step::Event(event) => Some(Some(event)),
-                        Step::Examined(_) => Some(None),
-                        Step::End(_) => None,
+                    Ok(match reader.next_within(EXAMINED_EVENTS_MAX)? {
+                        FilteredItem::Event(event) => Some(Some(event)),
+                        FilteredItem::Examined(_) => Some(None),
+                        FilteredItem::End(_) => None,
                     })
                 })?;
-                (Way::Filtered(reader), is_last)
+                (PagerState::Filtered(reader), is_last)
             }
-            begin @ Way::Begin(..) => (begin, true),
+            begin @ PagerState::Unopened(..) => (begin, true),
         };
-        let events = events.taken;
-        let reader = (!is_last).then_some(Reader { way, resolves, sight });
-        Ok(Page { events, reader, state })
+        let events = events.events;
+        let reader = (!is_last).then_some(EventPager {
+            state: reader_state,
+            resolve_links: resolves,
+            read_scope: scope,
+        });
+        Ok(EventPage { events, pager: reader, state })
     }
 }
 
-impl Way {
-    /// Whether it goes through the events of all streams.
-    fn is_of_all(&self) -> bool {
+impl PagerState {
+    /// Whether the source is the events of all streams.
+    fn reads_all_streams(&self) -> bool {
         matches!(
             self,
-            Way::All(_) | Way::Filtered(_) | Way::Begin(Source::All | Source::Filtered(_), ..)
+            PagerState::All(_)
+                | PagerState::Filtered(_)
+                | PagerState::Unopened(EventSource::All | EventSource::Filtered(_), ..)
         )
     }
 
-    fn opened(self, store: &Store) -> Result<Way, Error> {
+    fn open(self, store: &Store) -> Result<PagerState, Error> {
         Ok(match self {
-            Way::Begin(Source::Stream(name), direction, from) => {
-                Way::Stream(Box::new(store.read(&name, Revision(from), direction)))
+            PagerState::Unopened(EventSource::Stream(name), direction, from) => {
+                PagerState::Stream(Box::new(store.read(&name, Revision(from), direction)))
             }
-            Way::Begin(Source::View(view, through), direction, from) => {
+            PagerState::Unopened(EventSource::View(view, through), direction, from) => {
                 let state = match store.view(&view, through)? {
                     Some(ViewState { first, last }) => StreamState::Live { first, last },
                     None => StreamState::Missing,
                 };
                 let reader = store.read_view(&view, Revision(from), direction, through);
-                Way::View(Box::new(reader), state)
+                PagerState::View(Box::new(reader), state)
             }
-            Way::Begin(Source::All, direction, from) => {
-                Way::All(Box::new(store.read_all(Position(from), direction)))
+            PagerState::Unopened(EventSource::All, direction, from) => {
+                PagerState::All(Box::new(store.read_all(Position(from), direction)))
             }
-            Way::Begin(Source::Filtered(filter), direction, from) => {
-                Way::Filtered(Box::new(store.read_filtered(Position(from), direction, filter)))
+            PagerState::Unopened(EventSource::Filtered(filter), direction, from) => {
+                PagerState::Filtered(Box::new(store.read_filtered(
+                    Position(from),
+                    direction,
+                    filter,
+                )))
             }
             open => open,
         })
     }
 }
 
-/// Events on their way into a page.
-struct Events<'a> {
+/// A page under construction.
+struct PageBuilder<'a> {
     store: &'a Store,
-    resolves: bool,
-    sight: Option<&'a Sight>,
-    is_of_all: bool,
-    most: usize,
+    resolve_links: bool,
+    read_scope: Option<&'a ReadScope>,
+    reads_all_streams: bool,
+    events_max: usize,
     bytes: usize,
-    /// How many events were left out.
+    /// Number of events hidden from the reader.
     hidden: usize,
-    taken: Vec<ResolvedEvent>,
+    events: Vec<ResolvedEvent>,
 }
 
-impl Events<'_> {
-    /// Takes what `next` brings: an event, a pause, or the end, which is true.
+impl PageBuilder<'_> {
+    /// Adds events until the page is full or the source pauses; true at the end of the source.
     fn fill(
         &mut self,
         mut next: impl FnMut() -> Result<Option<Option<RecordedEvent>>, Error>,
     ) -> Result<bool, Error> {
-        while self.taken.len() < self.most && self.bytes < PAGE_BYTES {
+        while self.events.len() < self.events_max && self.bytes < PAGE_BYTES {
             let event = match next()? {
                 Some(Some(event)) => event,
                 Some(None) => return Ok(false),
                 None => return Ok(true),
             };
-            if self.is_of_all && !is_shown(self.store, self.sight, &event)? {
+            if self.reads_all_streams && !is_visible(self.store, self.read_scope, &event)? {
                 self.hidden += 1;
-                if self.hidden >= EXAMINED_MAX {
+                if self.hidden >= EXAMINED_EVENTS_MAX {
                     return Ok(false);
                 }
                 continue;
             }
-            let event = resolved(self.store, event, self.resolves, self.sight)?;
-            self.bytes += bytes_of(&event);
-            self.taken.push(event);
+            let event = resolve(self.store, event, self.resolve_links, self.read_scope)?;
+            self.bytes += resolved_bytes(&event);
+            self.events.push(event);
         }
         Ok(false)
     }
 }
 
-/// An event as it is answered.
-pub fn resolved(
+/// The event, or the link with its target, as sent to the client.
+pub fn resolve(
     store: &Store,
     event: RecordedEvent,
     resolves: bool,
-    sight: Option<&Sight>,
+    scope: Option<&ReadScope>,
 ) -> Result<ResolvedEvent, Error> {
     if !resolves {
         return Ok(ResolvedEvent { event: Some(event), link: None });
@@ -214,7 +238,7 @@ pub fn resolved(
     let mut resolved = store.resolve(event)?;
     if resolved.link.is_some()
         && let Some(target) = &resolved.event
-        && !is_shown(store, sight, target)?
+        && !is_visible(store, scope, target)?
     {
         resolved.event = None;
     }
@@ -222,21 +246,21 @@ pub fn resolved(
 }
 
 /// Whether the reader may read the stream of this event.
-pub fn is_shown(
+pub fn is_visible(
     store: &Store,
-    sight: Option<&Sight>,
+    scope: Option<&ReadScope>,
     event: &RecordedEvent,
 ) -> Result<bool, Error> {
-    sight.map_or(Ok(true), |sight| sight.shows(store, &event.stream))
+    scope.map_or(Ok(true), |scope| scope.allows(store, &event.stream))
 }
 
-/// The bytes that an answer holds.
-pub fn bytes_of(resolved: &ResolvedEvent) -> usize {
-    resolved.event.iter().chain(&resolved.link).map(bytes_of_one).sum()
+/// The bytes of a resolved event in a response.
+pub fn resolved_bytes(resolved: &ResolvedEvent) -> usize {
+    resolved.event.iter().chain(&resolved.link).map(recorded_bytes).sum()
 }
 
-/// The bytes that an event holds with its names.
-pub fn bytes_of_one(event: &RecordedEvent) -> usize {
+/// The bytes of an event with its names in a response.
+pub fn recorded_bytes(event: &RecordedEvent) -> usize {
     let names = event.stream.len() + event.kind.len();
-    ANSWER_BYTES_BESIDE + names + event.data.len() + event.metadata.len()
+    RESPONSE_OVERHEAD_BYTES + names + event.data.len() + event.metadata.len()
 }

@@ -1,46 +1,47 @@
-//! [`Filters`]: the filters of reads and subscriptions whose expressions somebody has to run.
+//! [`FilterCache`]: compiled filters of open reads and subscriptions.
 //!
-//! What such an expression is compiled to, and what running it makes, may take some MiB for as long
-//! as the call is open. So calls with the same expression share it, and there are only so many that
-//! differ.
+//! A compiled regular expression and its run-time cache may take some MiB for as long as the call
+//! is open. Calls with the same expression therefore share it, and the number of different
+//! expressions is bounded.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use tonic::Status;
 use umbel_events::EventFilter;
 
-use crate::failure;
-use crate::filter_request::FilterRequest;
-use crate::limits::EXPRESSIONS_MAX;
+use crate::limits::FILTER_EXPRESSIONS_MAX;
+use crate::protocol::filter_request::FilterRequest;
+use crate::protocol::grpc_status;
 
-/// The filters that somebody has.
+/// The filters in use.
 #[derive(Debug, Default)]
-pub struct Filters {
-    used: Mutex<HashMap<String, Weak<EventFilter>>>,
+pub struct FilterCache {
+    filters: Mutex<HashMap<String, Weak<EventFilter>>>,
 }
 
-impl Filters {
-    /// The filter that is asked for. An expression takes its time to be compiled.
+impl FilterCache {
+    /// The requested filter. Compiling a regular expression takes time.
     ///
     /// # Errors
-    /// What is wrong with it, or that too many others are in use.
-    pub fn get(&self, asked: &FilterRequest) -> Result<Arc<EventFilter>, Status> {
-        let name = asked.name();
+    /// The expression is invalid, or too many others are in use.
+    pub fn get(&self, request: &FilterRequest) -> Result<Arc<EventFilter>, Status> {
+        let name = request.cache_key();
         let known = |used: &mut HashMap<String, Weak<EventFilter>>| {
             used.get(name.as_ref()?).and_then(Weak::upgrade)
         };
         if let Some(filter) = self.locked(known) {
             return Ok(filter);
         }
-        let filter = asked.compile().map_err(|error| failure::status(&error))?;
-        let Some(name) = name.filter(|_| !filter.is_quick()) else { return Ok(filter) };
+        let filter = request.compile().map_err(|error| grpc_status::status(&error))?;
+        let Some(name) = name.filter(|_| !filter.is_cheap()) else { return Ok(filter) };
         self.locked(|used| {
-            if used.len() >= EXPRESSIONS_MAX {
+            if used.len() >= FILTER_EXPRESSIONS_MAX {
                 used.retain(|_, filter| filter.strong_count() > 0);
             }
-            if used.len() >= EXPRESSIONS_MAX && !used.contains_key(&name) {
-                return Err(failure::many_expressions());
+            if used.len() >= FILTER_EXPRESSIONS_MAX && !used.contains_key(&name) {
+                return Err(grpc_status::too_many_expressions());
             }
             used.insert(name, Arc::downgrade(&filter));
             Ok(filter)
@@ -48,7 +49,7 @@ impl Filters {
     }
 
     fn locked<T>(&self, work: impl FnOnce(&mut HashMap<String, Weak<EventFilter>>) -> T) -> T {
-        work(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.filters.lock().ignore_poison())
     }
 }
 
@@ -59,35 +60,39 @@ mod tests {
 
     use super::*;
 
-    fn asked(regex: &str, is_by_type: bool) -> FilterRequest {
+    fn filter_request(regex: &str, is_by_type: bool) -> FilterRequest {
         let expression = Expression { regex: regex.to_string(), prefix: Vec::new() };
         let by = if is_by_type { Filter::EventType } else { Filter::StreamIdentifier };
         let filter = Some(by(expression));
         let options = FilterOptions { filter, window: None, checkpoint_interval_multiplier: 1 };
-        FilterRequest::read(options).unwrap()
+        FilterRequest::from_options(options).unwrap()
     }
 
-    /// Story: each of a thousand subscriptions compiled its expression for itself, and kept some
-    /// MiB as long as it was open.
+    /// Story: each of a thousand subscriptions compiled its own expression and kept some MiB as
+    /// long as it was open.
     #[test]
-    fn equal_expressions_are_shared_and_only_so_many_differ() {
-        let filters = Filters::default();
-        let first = filters.get(&asked("a+b", false)).unwrap();
-        assert!(Arc::ptr_eq(&first, &filters.get(&asked("a+b", false)).unwrap()));
-        let by_type = filters.get(&asked("a+b", true)).unwrap();
+    fn equal_expressions_are_shared_and_distinct_ones_limited() {
+        let filters = FilterCache::default();
+        let first = filters.get(&filter_request("a+b", false)).unwrap();
+        assert!(Arc::ptr_eq(&first, &filters.get(&filter_request("a+b", false)).unwrap()));
+        let by_type = filters.get(&filter_request("a+b", true)).unwrap();
         assert!(by_type.passes("s", "ab").unwrap() && !by_type.passes("ab", "s").unwrap());
-        let of = |number: usize| asked(&format!("{number}$"), false);
+        let of = |number: usize| filter_request(&format!("{number}$"), false);
         let mut others: Vec<_> =
-            (2..EXPRESSIONS_MAX).map(|number| filters.get(&of(number)).unwrap()).collect();
-        let refused = filters.get(&of(EXPRESSIONS_MAX)).unwrap_err();
+            (2..FILTER_EXPRESSIONS_MAX).map(|number| filters.get(&of(number)).unwrap()).collect();
+        let refused = filters.get(&of(FILTER_EXPRESSIONS_MAX)).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-        // Those in use are had by others, too, and what only says how a name begins is no matter.
+        // An expression in use may be shared, and filters that are only prefixes are not limited.
         filters.get(&of(2)).unwrap();
-        let plain = (0..500).map(|number| filters.get(&asked(&format!("^{number}-"), false)));
+        let plain =
+            (0..500).map(|number| filters.get(&filter_request(&format!("^{number}-"), false)));
         let plain: Vec<_> = plain.collect::<Result<_, _>>().unwrap();
         drop(plain);
-        assert_eq!(filters.get(&asked("a(", false)).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(
+            filters.get(&filter_request("a(", false)).unwrap_err().code(),
+            Code::InvalidArgument
+        );
         others.pop();
-        filters.get(&of(EXPRESSIONS_MAX)).unwrap();
+        filters.get(&of(FILTER_EXPRESSIONS_MAX)).unwrap();
     }
 }

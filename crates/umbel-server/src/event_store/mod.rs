@@ -1,9 +1,10 @@
-//! [`EventStore`]: the store as the calls see it. Nothing else names its functions.
+//! [`EventStore`]: the event store as async calls use it. No other code calls the store's
+//! functions.
 //!
-//! The store blocks; reads and deletions go to threads that may, but for reads of few events while
-//! such are quick. One thread hands appends to the store in the order in which they came, but for
-//! one of few events that finds nobody before it and need not wait; and the store says by itself
-//! when each is done: however many wait, none of them has a thread.
+//! The store's functions block. Reads and deletes run on blocking threads; small reads run inline
+//! while those are fast. One thread submits appends to the store in the order of their arrival. A
+//! small append runs inline where no other waits before it and it need not wait itself. The store
+//! reports each completion, so a waiting append occupies no thread.
 
 use std::slice;
 use std::sync::Arc;
@@ -13,238 +14,286 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend, Subscribed,
-    Subscription, Ticket,
+    AppendRequest, Error, EventFilter, ExpectedVersion, NewEvent, PendingAppend, Stats, Store,
+    StreamAppend, Subscription, SubscriptionSource, SubscriptionStart,
 };
 
-use crate::budget::Share;
-use crate::convert::Proposed;
-use crate::failure;
-use crate::filter_request::FilterRequest;
-use crate::filters::Filters;
-use crate::follower::{Followed, Follower};
-use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_BYTES_MAX, QUICK_EVENTS_MAX};
-use crate::outcomes::{AppendResult, Teller};
-use crate::quick::Quick;
-use crate::reader::{Page, Reader};
-use crate::rules::Rules;
-use crate::unread::Room;
+use crate::access_control::acl_cache::AclCache;
+use crate::event_store::append_results::{AppendResult, ResultSender};
+use crate::event_store::event_pager::{EventPage, EventPager};
+use crate::event_store::filter_cache::FilterCache;
+use crate::event_store::subscription_pager::{SubscriptionPage, SubscriptionPager};
+use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_BYTES_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
+use crate::protocol::filter_request::FilterRequest;
+use crate::protocol::grpc_status;
+use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::inbound_quota::QuotaShare;
+use crate::resources::inline_execution::InlineExecution;
+use crate::resources::outbound_quota::PageReservation;
 
-/// The store as the calls see it.
+pub mod append_results;
+pub mod backups;
+pub mod event_pager;
+pub mod filter_cache;
+pub mod projection_states;
+pub mod scavenging;
+pub mod subscription_pager;
+
+/// The event store as async calls use it.
 #[derive(Debug)]
 pub struct EventStore {
     store: Store,
-    appends: mpsc::UnboundedSender<Job>,
-    quick: Quick,
-    quick_append: Quick,
-    /// How many jobs the thread that appends has, or will have.
-    handed: Arc<AtomicUsize>,
-    rules: Arc<Rules>,
-    filters: Arc<Filters>,
+    appends: mpsc::UnboundedSender<AppendJob>,
+    inline_reads: InlineExecution,
+    inline_appends: InlineExecution,
+    /// Number of jobs that the appender thread has or will have.
+    queued_jobs: Arc<AtomicUsize>,
+    acl_cache: Arc<AclCache>,
+    filter_cache: Arc<FilterCache>,
 }
 
-/// How many appends that came meanwhile are done together, and a job more.
-const DONE_TOGETHER: usize = 64;
+/// Number of queued appends after which no further job joins the group.
+const APPENDS_PER_GROUP: usize = 64;
 
-/// Appends, and who wants to know what they come to.
+/// Appends with the receivers of their results.
 #[derive(Debug)]
-enum Job {
-    One(Append, oneshot::Sender<AppendResult>),
-    /// Those of one call.
-    Many(Vec<(Append, Teller)>),
+enum AppendJob {
+    Single(AppendCommand, oneshot::Sender<AppendResult>),
+    /// Appends of one call.
+    Many(Vec<(AppendCommand, ResultSender)>),
 }
 
-/// Who wants to know what an append comes to.
+/// The receiver of an append's result.
 #[derive(Debug)]
-enum Tell {
-    One(oneshot::Sender<AppendResult>),
-    Many(Teller),
+enum AppendReply {
+    Single(oneshot::Sender<AppendResult>),
+    Many(ResultSender),
 }
 
-impl Tell {
-    fn tell(self, result: AppendResult) {
+impl AppendReply {
+    fn send(self, result: AppendResult) {
         match self {
-            // Whoever asked may have gone away; the append is done all the same.
-            Tell::One(sender) => drop(sender.send(result)),
-            Tell::Many(teller) => teller.tell(result),
+            // The receiver may have been dropped; the append is done nevertheless.
+            AppendReply::Single(sender) => drop(sender.send(result)),
+            AppendReply::Many(reply) => reply.send(result),
         }
     }
 }
 
-/// Events to be appended to a stream.
+/// An append of events to a stream.
 #[derive(Debug)]
-pub struct Append {
+pub struct AppendCommand {
     /// The stream.
     pub stream: String,
-    /// What it must be at.
-    pub expected: Expected,
+    /// The expected revision of the stream.
+    pub expected: ExpectedVersion,
     /// The events.
-    pub events: Vec<Proposed>,
-    /// What they hold of what all appends together may.
-    #[expect(dead_code, reason = "it is held for as long as the events are")]
-    pub share: Share,
+    pub events: Vec<ProposedEvent>,
+    /// The share of the append quota that the events hold.
+    #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
+    pub share: QuotaShare,
 }
 
-impl Append {
-    /// Its stream; gives back what it held.
+impl AppendCommand {
+    /// The stream; releases the quota share.
     fn into_stream(self) -> String {
         self.stream
     }
 }
 
-/// How a stream is deleted.
+/// The kind of a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
-    /// An append brings it back.
+    /// A stream delete: an append creates the stream again.
     Soft,
-    /// For good.
+    /// A stream tombstone: the stream is hidden for good.
     Tombstone,
 }
 
 impl EventStore {
-    /// The store, and the thread that appends. It ends once this is dropped.
+    /// Starts the appender thread for this store. The thread ends once the [`EventStore`] is
+    /// dropped.
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
-        // It holds no more than the calls do: each waits for the answer before it takes on more.
+        // Calls bound the queue: each waits for its result before it takes on more.
         let (appends, jobs) = mpsc::unbounded_channel();
-        let (appending, rules) = (store.clone(), Arc::new(Rules::default()));
+        let (appending, rules) = (store.clone(), Arc::new(AclCache::default()));
         let changing = Arc::clone(&rules);
         let handed = Arc::new(AtomicUsize::new(0));
         let undone = Arc::clone(&handed);
-        let append = move || append_all(&appending, &changing, jobs, &undone);
+        let append = move || run_appender(&appending, &changing, jobs, &undone);
         let thread = env.threads.spawn("umbel-append", Box::new(append))?;
-        let (quick, quick_append) = (Quick::new(env), Quick::new(env));
+        let (quick, quick_append) = (InlineExecution::new(env), InlineExecution::new(env));
         let filters = Arc::default();
-        Ok((EventStore { store, appends, quick, quick_append, handed, rules, filters }, thread))
+        Ok((
+            EventStore {
+                store,
+                appends,
+                inline_reads: quick,
+                inline_appends: quick_append,
+                queued_jobs: handed,
+                acl_cache: rules,
+                filter_cache: filters,
+            },
+            thread,
+        ))
     }
 
-    /// Why no append is taken any more until the server is started again, if none is.
+    /// The fatal error after which the store accepts no appends until a restart, if there is one.
     pub fn failure(&self) -> Option<String> {
-        self.store.failure()
+        self.store.fatal_error()
     }
 
-    /// What the store says about users and rights.
-    pub fn rules(&self) -> &Arc<Rules> {
-        &self.rules
+    /// Cached users and ACLs of the store.
+    pub fn acl_cache(&self) -> &Arc<AclCache> {
+        &self.acl_cache
     }
 
-    /// The position of the newest event that can be read; 0 where there is none.
-    pub fn visible(&self) -> u64 {
-        self.store.visible().0
+    /// The position of the newest visible event; 0 without events.
+    pub fn visible_position(&self) -> u64 {
+        self.store.visible_position().0
     }
 
-    /// What the store consists of.
+    /// Statistics of the store.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.blocking(Store::stats).await
     }
 
-    /// Hands an append to the store. The answer comes once it is as durable as the store makes
-    /// appends; it is an error of the channel where the store was closed before.
-    pub fn submit(&self, append: Append) -> oneshot::Receiver<AppendResult> {
+    /// Submits an append to the store. The result arrives once the append has the durability that
+    /// the store gives appends. It is a channel error where the store was closed before.
+    pub fn submit(&self, append: AppendCommand) -> oneshot::Receiver<AppendResult> {
         let (sender, answer) = oneshot::channel();
-        match self.append_here(&append) {
-            Some(ticket) => tell(&self.rules, &append.stream, Ok(ticket), Tell::One(sender)),
+        match self.try_append_inline(&append) {
+            Some(ticket) => {
+                complete(&self.acl_cache, &append.stream, Ok(ticket), AppendReply::Single(sender))
+            }
             None => {
-                // Where the thread has ended, so has the sender, and whoever waits learns that.
-                self.hand(Job::One(append, sender));
+                // Where the thread has ended, the sender is dropped, which the receiver sees as an
+                // error.
+                self.enqueue(AppendJob::Single(append, sender));
             }
         }
         answer
     }
 
-    /// Does an append of few events without the thread that appends, whose waking takes longer, if
-    /// that need not wait.
-    fn append_here(&self, append: &Append) -> Option<Ticket> {
-        // Who came before is not overtaken.
-        let comes_first = self.handed.load(Ordering::Acquire) == 0;
-        if !comes_first || append.events.len() > QUICK_EVENTS_MAX || !self.quick_append.may() {
+    /// Appends few events without the appender thread, which takes longer to wake, where the append
+    /// need not wait.
+    fn try_append_inline(&self, append: &AppendCommand) -> Option<PendingAppend> {
+        // Earlier appends are not overtaken.
+        let comes_first = self.queued_jobs.load(Ordering::Acquire) == 0;
+        if !comes_first
+            || append.events.len() > INLINE_EVENTS_MAX
+            || !self.inline_appends.is_allowed()
+        {
             return None;
         }
-        let events: Vec<NewEvent<'_>> = append.events.iter().map(Proposed::event).collect();
+        let events: Vec<NewEvent<'_>> =
+            append.events.iter().map(ProposedEvent::as_new_event).collect();
         let bytes = events.iter().map(|event| event.data.len() + event.metadata.len());
-        if bytes.sum::<usize>() > QUICK_BYTES_MAX {
+        if bytes.sum::<usize>() > INLINE_BYTES_MAX {
             return None;
         }
         let (stream, expected) = (append.stream.as_str(), append.expected);
         let appends = [StreamAppend { stream, expected, events: &events }];
-        let request = Request { appends: &appends, checks: &[] };
-        self.quick_append.time(|| self.store.try_submit(&request))
+        let request = AppendRequest { appends: &appends, checks: &[] };
+        self.inline_appends.run(|| self.store.try_submit(&request))
     }
 
-    /// Hands appends of one call to the store as [`EventStore::submit`] does each; what they come
-    /// to is told by the tellers, which tell the same call.
-    pub fn submit_all(&self, appends: Vec<(Append, Teller)>) {
-        // Where the thread has ended, the tellers are dropped, and tell that.
-        self.hand(Job::Many(appends));
+    /// Submits the appends of one call as [`EventStore::submit`] does. The senders deliver the
+    /// results to that call.
+    pub fn submit_all(&self, appends: Vec<(AppendCommand, ResultSender)>) {
+        // Where the thread has ended, the senders are dropped, which reports a closed store.
+        self.enqueue(AppendJob::Many(appends));
     }
 
-    fn hand(&self, job: Job) {
-        self.handed.fetch_add(1, Ordering::AcqRel);
+    fn enqueue(&self, job: AppendJob) {
+        self.queued_jobs.fetch_add(1, Ordering::AcqRel);
         let _ = self.appends.send(job);
     }
 
-    /// Deletes a stream. The position of the deletion; `None` where there was nothing to write.
+    /// Deletes a stream. Returns the position of the delete; `None` where nothing was written.
     pub async fn delete(
         &self,
         deletion: Deletion,
         stream: String,
-        expected: Expected,
+        expected: ExpectedVersion,
     ) -> Result<Option<u64>, Error> {
-        let rules = Arc::clone(&self.rules);
+        let rules = Arc::clone(&self.acl_cache);
         self.blocking(move |store| {
             let done = match deletion {
                 Deletion::Soft => store.delete(&stream, expected),
                 Deletion::Tombstone => store.tombstone(&stream, expected),
             };
-            rules.forget(&stream);
+            rules.invalidate(&stream);
             Ok(done?.position)
         })
         .await
     }
 
-    /// The filter that a read asks for.
-    pub async fn filter(&self, asked: FilterRequest) -> Result<Arc<EventFilter>, Status> {
-        let filters = Arc::clone(&self.filters);
-        let found = self.blocking(move |_| Ok(filters.get(&asked))).await;
-        found.unwrap_or_else(|error| Err(failure::status(&error)))
+    /// The compiled filter that a read requests.
+    pub async fn compile_filter(&self, request: FilterRequest) -> Result<Arc<EventFilter>, Status> {
+        let filters = Arc::clone(&self.filter_cache);
+        let found = self.blocking(move |_| Ok(filters.get(&request))).await;
+        found.unwrap_or_else(|error| Err(grpc_status::status(&error)))
     }
 
-    /// Subscribes.
-    pub async fn subscribe(&self, what: Subscribed, since: Since) -> Result<Subscription, Error> {
+    /// Opens a subscription.
+    pub async fn subscribe(
+        &self,
+        what: SubscriptionSource,
+        since: SubscriptionStart,
+    ) -> Result<Subscription, Error> {
         self.blocking(move |store| store.subscribe(what, since)).await
     }
 
-    /// At most so many events, and no more than fit in this room.
-    pub async fn page(&self, reader: Reader, most: u64, room: Room) -> Result<(Page, Room), Error> {
-        let most = usize::try_from(most).unwrap_or(usize::MAX).min(PAGE_EVENTS_MAX);
-        if most <= QUICK_EVENTS_MAX && reader.is_quick() && self.quick.may() {
-            let page = self.quick.time(|| reader.page(&self.store, most, QUICK_EVENTS_MAX))?;
-            return Ok((page, room));
-        }
-        self.blocking_in(room, move |store| reader.page(store, most, EXAMINED_MAX)).await
-    }
-
-    /// What a subscription brings next, no more than fits in this room.
-    pub async fn follow(&self, follower: Follower, room: Room) -> Result<(Followed, Room), Error> {
-        self.blocking_in(room, move |store| follower.page(store)).await
-    }
-
-    /// Does work that blocks with the store, and holds this room until it is done, whether somebody
-    /// waits for it or not.
-    async fn blocking_in<T: Send + 'static>(
+    /// A page of at most this many events, which fits into this reservation.
+    pub async fn read_page(
         &self,
-        room: Room,
-        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
-    ) -> Result<(T, Room), Error> {
-        // It may have to wait for a thread.
-        room.is_made();
-        self.blocking(move |store| {
-            let (done, room) = room.during(|| work(store));
-            Ok((done?, room))
+        reader: EventPager,
+        max_events: u64,
+        reservation: PageReservation,
+    ) -> Result<(EventPage, PageReservation), Error> {
+        let max_events = usize::try_from(max_events).unwrap_or(usize::MAX).min(PAGE_EVENTS_MAX);
+        if max_events <= INLINE_EVENTS_MAX
+            && reader.can_run_inline()
+            && self.inline_reads.is_allowed()
+        {
+            let page = self
+                .inline_reads
+                .run(|| reader.next_page(&self.store, max_events, INLINE_EVENTS_MAX))?;
+            return Ok((page, reservation));
+        }
+        self.blocking_in(reservation, move |store| {
+            reader.next_page(store, max_events, EXAMINED_EVENTS_MAX)
         })
         .await
     }
 
-    /// Does work that blocks with the store.
+    /// The next page of a subscription, which fits into this reservation.
+    pub async fn next_subscription_page(
+        &self,
+        follower: SubscriptionPager,
+        reservation: PageReservation,
+    ) -> Result<(SubscriptionPage, PageReservation), Error> {
+        self.blocking_in(reservation, move |store| follower.next_page(store)).await
+    }
+
+    /// Runs blocking work on the store. It keeps this reservation until the work is done, even if
+    /// the caller is dropped.
+    async fn blocking_in<T: Send + 'static>(
+        &self,
+        reservation: PageReservation,
+        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(T, PageReservation), Error> {
+        // The work may have to wait for a thread.
+        reservation.pause_clock();
+        self.blocking(move |store| {
+            let (done, reservation) = reservation.fill(|| work(store));
+            Ok((done?, reservation))
+        })
+        .await
+    }
+
+    /// Runs blocking work on the store.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
@@ -255,55 +304,59 @@ impl EventStore {
     }
 }
 
-fn append_all(
+fn run_appender(
     store: &Store,
-    rules: &Arc<Rules>,
-    mut jobs: mpsc::UnboundedReceiver<Job>,
+    rules: &Arc<AclCache>,
+    mut jobs: mpsc::UnboundedReceiver<AppendJob>,
     handed: &AtomicUsize,
 ) {
     while let Some(job) = jobs.blocking_recv() {
         let mut count = 0;
-        let (mut appends, mut tellers, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut appends, mut replies, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         let mut next = Some(job);
         while let Some(job) = next {
             count += 1;
             match job {
-                Job::One(append, sender) => {
+                AppendJob::Single(append, sender) => {
                     appends.push(append);
-                    tellers.push(Tell::One(sender));
+                    replies.push(AppendReply::Single(sender));
                 }
-                Job::Many(many) => {
-                    outcomes
-                        .extend(many.first().and_then(|(_, teller)| teller.outcomes()).cloned());
-                    for (append, teller) in many {
+                AppendJob::Many(many) => {
+                    outcomes.extend(many.first().and_then(|(_, reply)| reply.results()).cloned());
+                    for (append, reply) in many {
                         appends.push(append);
-                        tellers.push(Tell::Many(teller));
+                        replies.push(AppendReply::Many(reply));
                     }
                 }
             }
-            next = (appends.len() < DONE_TOGETHER).then(|| jobs.try_recv().ok()).flatten();
+            next = (appends.len() < APPENDS_PER_GROUP).then(|| jobs.try_recv().ok()).flatten();
         }
-        let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.hold()).collect();
-        append_each(store, rules, tellers, appends);
+        let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.defer_wakeup()).collect();
+        append_group(store, rules, replies, appends);
         handed.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
-/// Does appends one after the other, and has each told what it came to. By then it holds nothing of
-/// the budget any more.
-fn append_each(store: &Store, rules: &Arc<Rules>, tellers: Vec<Tell>, appends: Vec<Append>) {
+/// Submits appends in order, and completes each with its result. Their quota shares are released
+/// before the results are sent.
+fn append_group(
+    store: &Store,
+    rules: &Arc<AclCache>,
+    replies: Vec<AppendReply>,
+    appends: Vec<AppendCommand>,
+) {
     let tickets = submit_each(store, &appends);
-    for ((append, ticket), teller) in appends.into_iter().zip(tickets).zip(tellers) {
-        tell(rules, &append.into_stream(), ticket, teller);
+    for ((append, ticket), reply) in appends.into_iter().zip(tickets).zip(replies) {
+        complete(rules, &append.into_stream(), ticket, reply);
     }
 }
 
-/// Hands appends to the store, one after the other.
-fn submit_each(store: &Store, appends: &[Append]) -> Vec<Result<Ticket, Error>> {
-    let events = appends.iter().flat_map(|append| &append.events).map(Proposed::event);
+/// Submits appends to the store in order.
+fn submit_each(store: &Store, appends: &[AppendCommand]) -> Vec<Result<PendingAppend, Error>> {
+    let events = appends.iter().flat_map(|append| &append.events).map(ProposedEvent::as_new_event);
     let events: Vec<NewEvent<'_>> = events.collect();
     let mut rest = &events[..];
-    let mut next = |append: &'_ Append| {
+    let mut next = |append: &'_ AppendCommand| {
         let (own, others) = rest.split_at(append.events.len());
         rest = others;
         own
@@ -315,28 +368,34 @@ fn submit_each(store: &Store, appends: &[Append]) -> Vec<Result<Ticket, Error>> 
             StreamAppend { stream, expected, events: next(append) }
         })
         .collect();
-    let requests = parts.iter().map(|part| Request { appends: slice::from_ref(part), checks: &[] });
-    let requests: Vec<Request<'_>> = requests.collect();
+    let requests =
+        parts.iter().map(|part| AppendRequest { appends: slice::from_ref(part), checks: &[] });
+    let requests: Vec<AppendRequest<'_>> = requests.collect();
     store.submit_each(&requests)
 }
 
-/// Tells what an append to this stream comes to, once it has.
-fn tell(rules: &Arc<Rules>, stream: &str, ticket: Result<Ticket, Error>, teller: Tell) {
+/// Sends the result of an append to this stream once it is acknowledged.
+fn complete(
+    rules: &Arc<AclCache>,
+    stream: &str,
+    ticket: Result<PendingAppend, Error>,
+    reply: AppendReply,
+) {
     match ticket {
         #[cfg(feature = "canary")]
-        Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
-            teller.tell(Ok(ticket.answers_early()[0]));
+        Ok(ticket) if umbel_base::failpoint::Failpoint::ServerAnswersEarly.is_enabled() => {
+            reply.send(Ok(ticket.early_results()[0]));
         }
         Ok(ticket) if stream.starts_with('$') => {
             let (rules, stream) = (Arc::clone(rules), stream.to_string());
-            ticket.then(move |answers| {
-                rules.forget(&stream);
-                teller.tell(answers.map(|answers| answers[0]));
+            ticket.on_acknowledged(move |answers| {
+                rules.invalidate(&stream);
+                reply.send(answers.map(|answers| answers[0]));
             });
         }
         Ok(ticket) => {
-            ticket.then(move |answers| teller.tell(answers.map(|answers| answers[0])));
+            ticket.on_acknowledged(move |answers| reply.send(answers.map(|answers| answers[0])));
         }
-        Err(error) => teller.tell(Err(error)),
+        Err(error) => reply.send(Err(error)),
     }
 }

@@ -1,144 +1,146 @@
-//! [`Gates`]: up to where the built-in views show what there is. A view that was stopped shows what
-//! was there then, over restarts too: a stream of the store has the last word.
+//! [`SystemProjections`]: the positions up to which the built-in views show events. A stopped view
+//! shows only events up to its stop, also after restarts: a stream of the store records the states.
 //!
-//! INVARIANT: a gate that closes does so before that is written, one that opens after it was. So
-//! nobody sees more of a stopped view than whoever comes after a restart.
+//! INVARIANT: a lower limit applies before the change is written, a higher one after. So no reader
+//! sees more of a stopped view than a reader after a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use umbel_events::{
-    Direction, Error, EventId, Expected, NewEvent, Position, RecordedEvent, Revision, Store,
+    Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision, Store,
 };
 
-use crate::store::EventStore;
+use crate::event_store::EventStore;
 
-/// The stream that says which views are stopped. Its last event counts.
+/// The stream that records which views are stopped. Its last event is valid.
 const STREAM: &str = "$umbel-views";
 /// The type of its events.
-const CHANGED: &str = "$viewsChanged";
-/// How many events of it are looked at when the last ones are none of ours.
-const LOOKED_AT_MAX: usize = 1000;
-/// How often a change is tried when somebody else writes to the stream.
-const TRIES: usize = 3;
+const CHANGED_TYPE: &str = "$viewsChanged";
+/// Most events that are examined where other writers wrote the last ones.
+const EVENTS_EXAMINED_MAX: usize = 1000;
+/// Number of attempts at a change while other writers append to the stream.
+const WRITE_ATTEMPTS: usize = 3;
 
 /// The views that can be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
-    /// Those of categories, `$ce-…`.
+pub enum SystemProjection {
+    /// The views of categories, `$ce-…`.
     ByCategory,
-    /// Those of types, `$et-…`.
+    /// The views of event types, `$et-…`.
     ByEventType,
-    /// `$streams`.
+    /// The view `$streams`.
     Streams,
 }
 
-/// How many there are.
+/// Number of views that can be stopped.
 const COUNT: usize = 3;
 
-/// Each with the name under which it is stopped.
-const VIEWS: [(View, &str); COUNT] = [
-    (View::ByCategory, "$by_category"),
-    (View::ByEventType, "$by_event_type"),
-    (View::Streams, "$streams"),
+/// Each view with its projection name.
+const PROJECTION_NAMES: [(SystemProjection, &str); COUNT] = [
+    (SystemProjection::ByCategory, "$by_category"),
+    (SystemProjection::ByEventType, "$by_event_type"),
+    (SystemProjection::Streams, "$streams"),
 ];
 
-/// What can be done with a view.
+/// A command for a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// Let it go on.
+pub enum ProjectionCommand {
+    /// Show all events.
     Enable,
-    /// Let it show no more than it does now.
+    /// Show no more events than now.
     Disable,
-    /// Let it begin anew: one that is stopped shows nothing until it goes on.
+    /// Restart: a stopped view is empty until it is enabled.
     Reset,
 }
 
-/// What a view is at.
+/// State of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Gate {
-    /// The position behind which it shows nothing; `None` while it goes on.
-    pub through: Option<u64>,
-    /// How often it was stopped, started or reset.
+pub struct ProjectionState {
+    /// The last position that the view shows; `None` while it is enabled.
+    pub visible_through: Option<u64>,
+    /// Number of times that the view was stopped, started or reset.
     pub version: u64,
-    /// How often it was reset.
+    /// Number of resets.
     pub epoch: u64,
 }
 
-/// Up to where the built-in views show what there is.
+/// The positions up to which the built-in views show events.
 #[derive(Debug)]
-pub struct Gates {
-    /// What readers look at; the highest number while a view goes on.
-    through: [AtomicU64; COUNT],
-    /// Held by whoever changes one.
-    kept: Mutex<Kept>,
+pub struct SystemProjections {
+    /// The limits that readers use; the highest number while a view is enabled.
+    visible_through: [AtomicU64; COUNT],
+    /// Locked during each change.
+    stored: Mutex<StoredStates>,
 }
 
-/// What the stream says.
+/// The states in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Kept {
-    gates: [Gate; COUNT],
-    /// The revision of its last event.
+struct StoredStates {
+    states: [ProjectionState; COUNT],
+    /// The revision of the stream's last event.
     last: Option<u64>,
 }
 
-impl Gates {
-    /// Those of a store.
-    pub fn read(store: &Store) -> Result<Gates, Error> {
-        let kept = Kept::read(store)?;
-        let through = kept.gates.map(|gate| AtomicU64::new(gate.position()));
-        Ok(Gates { through, kept: Mutex::new(kept) })
+impl SystemProjections {
+    /// Loads the states from a store.
+    pub fn read(store: &Store) -> Result<SystemProjections, Error> {
+        let kept = StoredStates::read(store)?;
+        let through = kept.states.map(|gate| AtomicU64::new(gate.position()));
+        Ok(SystemProjections { visible_through: through, stored: Mutex::new(kept) })
     }
 
-    /// The position through which a view shows what there is: [`Position::END`] while it goes on.
-    pub fn through(&self, view: &str) -> Position {
+    /// The last position that a view shows: [`Position::END`] while it is enabled.
+    pub fn visible_through(&self, view: &str) -> Position {
         let view = match view {
-            "$streams" => View::Streams,
-            view if view.starts_with("$ce-") => View::ByCategory,
-            view if view.starts_with("$et-") => View::ByEventType,
+            "$streams" => SystemProjection::Streams,
+            view if view.starts_with("$ce-") => SystemProjection::ByCategory,
+            view if view.starts_with("$et-") => SystemProjection::ByEventType,
             _ => return Position::END,
         };
-        Position(self.through[view as usize].load(Ordering::Acquire))
+        Position(self.visible_through[view as usize].load(Ordering::Acquire))
     }
 
-    /// What a view is at.
-    pub async fn gate(&self, view: View) -> Gate {
-        self.kept.lock().await.gates[view as usize]
+    /// State of a view.
+    pub async fn state(&self, view: SystemProjection) -> ProjectionState {
+        self.stored.lock().await.states[view as usize]
     }
 
-    /// Changes what a view shows. REQUIRES: it is polled to its end; in the middle a gate may be
-    /// closed without that being written.
+    /// Applies a command to a view. REQUIRES: the future is polled to its end; otherwise a limit
+    /// may apply that is not written.
     ///
     /// # Errors
-    /// What goes wrong when it is written. Then the view shows what it did before.
-    pub async fn change(
+    /// The change could not be written. The view then shows the same events as before.
+    pub async fn apply(
         &self,
         store: &EventStore,
-        view: View,
-        change: Change,
-        ids: [EventId; TRIES],
+        view: SystemProjection,
+        change: ProjectionCommand,
+        ids: [EventId; WRITE_ATTEMPTS],
     ) -> Result<(), Error> {
-        let mut kept = self.kept.lock().await;
+        let mut kept = self.stored.lock().await;
         let mut outcome = Ok(());
         for id in ids {
-            let old = kept.gates[view as usize];
-            let Some(new) = old.changed(change, store.visible()) else { return Ok(()) };
+            let old = kept.states[view as usize];
+            let Some(new) = old.after_command(change, store.visible_position()) else {
+                return Ok(());
+            };
             if new.position() < old.position() {
                 self.set(view, new);
             }
             let mut next = *kept;
-            next.gates[view as usize] = new;
+            next.states[view as usize] = new;
             match store.blocking(move |store| next.write(store, id)).await {
                 Ok(last) => {
-                    *kept = Kept { last: Some(last), ..next };
+                    *kept = StoredStates { last: Some(last), ..next };
                     self.set(view, new);
                     return Ok(());
                 }
-                Err(error @ Error::WrongExpected { .. }) => {
-                    *kept = store.blocking(Kept::read).await?;
-                    for (view, _) in VIEWS {
-                        self.set(view, kept.gates[view as usize]);
+                Err(error @ Error::WrongExpectedVersion { .. }) => {
+                    *kept = store.blocking(StoredStates::read).await?;
+                    for (view, _) in PROJECTION_NAMES {
+                        self.set(view, kept.states[view as usize]);
                     }
                     outcome = Err(error);
                 }
@@ -151,100 +153,108 @@ impl Gates {
         outcome
     }
 
-    fn set(&self, view: View, gate: Gate) {
-        self.through[view as usize].store(gate.position(), Ordering::Release);
+    fn set(&self, view: SystemProjection, gate: ProjectionState) {
+        self.visible_through[view as usize].store(gate.position(), Ordering::Release);
     }
 }
 
-impl Gate {
+impl ProjectionState {
     fn position(&self) -> u64 {
-        self.through.unwrap_or(Position::END.0)
+        self.visible_through.unwrap_or(Position::END.0)
     }
 
-    /// What an event of the stream says of it.
-    fn said(&self) -> Value {
-        json!({ "through": self.through, "version": self.version, "epoch": self.epoch })
+    /// The state as an event of the stream records it.
+    fn to_json(self) -> Value {
+        json!({ "through": self.visible_through, "version": self.version, "epoch": self.epoch })
     }
 
-    /// What comes of a change; `None` where nothing does.
-    fn changed(self, change: Change, visible: u64) -> Option<Gate> {
-        let Gate { through, version, epoch } = self;
+    /// The state after a command; `None` where nothing changes.
+    fn after_command(self, change: ProjectionCommand, visible: u64) -> Option<ProjectionState> {
+        let ProjectionState { visible_through: through, version, epoch } = self;
         let version = version.saturating_add(1);
         match (change, through) {
-            (Change::Enable, None) | (Change::Disable, Some(_)) => None,
-            (Change::Enable, Some(_)) => Some(Gate { through: None, version, epoch }),
-            (Change::Disable, None) => Some(Gate { through: Some(visible), version, epoch }),
-            (Change::Reset, through) => {
-                Some(Gate { through: through.map(|_| 0), version, epoch: epoch.saturating_add(1) })
+            (ProjectionCommand::Enable, None) | (ProjectionCommand::Disable, Some(_)) => None,
+            (ProjectionCommand::Enable, Some(_)) => {
+                Some(ProjectionState { visible_through: None, version, epoch })
             }
+            (ProjectionCommand::Disable, None) => {
+                Some(ProjectionState { visible_through: Some(visible), version, epoch })
+            }
+            (ProjectionCommand::Reset, through) => Some(ProjectionState {
+                visible_through: through.map(|_| 0),
+                version,
+                epoch: epoch.saturating_add(1),
+            }),
         }
     }
 }
 
-impl Kept {
-    fn read(store: &Store) -> Result<Kept, Error> {
+impl StoredStates {
+    fn read(store: &Store) -> Result<StoredStates, Error> {
         let mut last = None;
         let events = store.read(STREAM, Revision::END, Direction::Backwards);
-        for event in events.take(LOOKED_AT_MAX) {
+        for event in events.take(EVENTS_EXAMINED_MAX) {
             let event = match event {
                 Ok(event) => event,
-                // Somebody ended the stream: every view goes on, and none can be stopped.
-                Err(Error::Deleted { .. }) => break,
+                // Another writer deleted the stream: every view is enabled, and none can be
+                // stopped.
+                Err(Error::StreamDeleted { .. }) => break,
                 Err(error) => return Err(error),
             };
             last = last.or(Some(event.revision));
-            if let Some(gates) = parse(&event) {
-                return Ok(Kept { gates, last });
+            if let Some(projection_states) = parse(&event) {
+                return Ok(StoredStates { states: projection_states, last });
             }
         }
-        Ok(Kept { last, ..Kept::default() })
+        Ok(StoredStates { last, ..StoredStates::default() })
     }
 
-    /// Writes it behind the last event. Returns the revision of the new one.
+    /// Writes the states after the last event. Returns the revision of the new one.
     fn write(&self, store: &Store, id: EventId) -> Result<u64, Error> {
-        let data = said(&self.gates);
-        let expected = self.last.map_or(Expected::NoStream, Expected::Exact);
-        let done = store.append(STREAM, expected, &[NewEvent::json(id, CHANGED, &data)])?;
+        let data = encode(&self.states);
+        let expected = self.last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
+        let done = store.append(STREAM, expected, &[NewEvent::json(id, CHANGED_TYPE, &data)])?;
         Ok(done.last.unwrap_or(0))
     }
 }
 
-/// The data of an event of the stream that says this.
-pub fn said(gates: &[Gate; COUNT]) -> Vec<u8> {
-    let names = VIEWS.iter().map(|(_, name)| (*name).to_string());
-    let views: serde_json::Map<_, _> = names.zip(gates.iter().map(Gate::said)).collect();
+/// The data of an event that records these states.
+pub fn encode(projection_states: &[ProjectionState; COUNT]) -> Vec<u8> {
+    let names = PROJECTION_NAMES.iter().map(|(_, name)| (*name).to_string());
+    let views: serde_json::Map<_, _> =
+        names.zip(projection_states.iter().map(|state| state.to_json())).collect();
     Value::Object(views).to_string().into_bytes()
 }
 
-/// What an event of the stream says; `None` where it is none of ours.
-pub fn parse(event: &RecordedEvent) -> Option<[Gate; COUNT]> {
-    if event.kind != CHANGED {
+/// The states that an event records; `None` where it is not valid.
+pub fn parse(event: &RecordedEvent) -> Option<[ProjectionState; COUNT]> {
+    if event.kind != CHANGED_TYPE {
         return None;
     }
-    let said: Value = serde_json::from_slice(&event.data).ok()?;
-    let mut gates = [Gate::default(); COUNT];
-    for (gate, (_, name)) in gates.iter_mut().zip(VIEWS) {
-        let said = said.get(name)?;
-        let through = match said.get("through")? {
+    let value: Value = serde_json::from_slice(&event.data).ok()?;
+    let mut projection_states = [ProjectionState::default(); COUNT];
+    for (state, (_, name)) in projection_states.iter_mut().zip(PROJECTION_NAMES) {
+        let value = value.get(name)?;
+        let through = match value.get("through")? {
             Value::Null => None,
-            // It cannot have known what came later.
+            // The event cannot know of later positions.
             number => Some(number.as_u64()?.min(event.position)),
         };
-        let (version, epoch) = (said.get("version")?.as_u64()?, said.get("epoch")?.as_u64()?);
-        *gate = Gate { through, version, epoch };
+        let (version, epoch) = (value.get("version")?.as_u64()?, value.get("epoch")?.as_u64()?);
+        *state = ProjectionState { visible_through: through, version, epoch };
     }
-    Some(gates)
+    Some(projection_states)
 }
 
-/// The view that is stopped under this name.
-pub fn view(name: &str) -> Option<View> {
-    VIEWS.iter().find(|(_, known)| *known == name).map(|(view, _)| *view)
+/// The view with this projection name.
+pub fn by_name(name: &str) -> Option<SystemProjection> {
+    PROJECTION_NAMES.iter().find(|(_, known)| *known == name).map(|(view, _)| *view)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::Stage;
+    use crate::test_support::test_service::TestService;
 
     const NAMES: [&str; 3] = ["$ce-cart", "$et-Opened", "$streams"];
 
@@ -253,85 +263,101 @@ mod tests {
         runtime.block_on(future)
     }
 
-    fn ids(stage: &Stage) -> [EventId; TRIES] {
-        [(); TRIES].map(|()| stage.store.new_id().unwrap())
+    fn ids(fixture: &TestService) -> [EventId; WRITE_ATTEMPTS] {
+        [(); WRITE_ATTEMPTS].map(|()| fixture.store.new_id().unwrap())
     }
 
-    fn change(stage: &Stage, view: View, change: Change) -> Result<(), Error> {
-        let service = &stage.service;
-        wait(service.gates.change(&service.store, view, change, ids(stage)))
+    fn change(
+        fixture: &TestService,
+        view: SystemProjection,
+        change: ProjectionCommand,
+    ) -> Result<(), Error> {
+        let service = &fixture.service;
+        wait(service.system_projections.apply(&service.store, view, change, ids(fixture)))
     }
 
-    fn append(stage: &Stage, stream: &str, kind: &str, data: &[u8]) -> u64 {
-        let event = NewEvent::json(stage.store.new_id().unwrap(), kind, data);
-        stage.store.append(stream, Expected::Any, &[event]).unwrap().position.unwrap()
+    fn append(fixture: &TestService, stream: &str, kind: &str, data: &[u8]) -> u64 {
+        let event = NewEvent::json(fixture.store.new_id().unwrap(), kind, data);
+        fixture.store.append(stream, ExpectedVersion::Any, &[event]).unwrap().position.unwrap()
     }
 
     #[test]
-    fn a_view_that_is_stopped_shows_what_was_there_also_to_the_next_server() {
-        let stage = Stage::new();
-        let gates = &stage.service.gates;
-        let all = |gates: &Gates| NAMES.map(|name| gates.through(name));
-        assert_eq!(all(gates), [Position::END; 3]);
-        let seen = append(&stage, "cart-1", "Opened", b"{}");
-        change(&stage, View::ByCategory, Change::Disable).unwrap();
+    fn stopped_view_keeps_its_events_across_restart() {
+        let fixture = TestService::new();
+        let projections = &fixture.service.system_projections;
+        let all =
+            |projections: &SystemProjections| NAMES.map(|name| projections.visible_through(name));
+        assert_eq!(all(projections), [Position::END; 3]);
+        let seen = append(&fixture, "cart-1", "Opened", b"{}");
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
         let there = Position(seen);
-        assert_eq!(all(gates), [there, Position::END, Position::END]);
-        append(&stage, "cart-2", "Opened", b"{}");
-        change(&stage, View::ByCategory, Change::Disable).unwrap();
-        assert_eq!(gates.through("$ce-cart"), there, "it is stopped already");
-        let again = Gates::read(&stage.store).unwrap();
-        assert_eq!(all(&again), all(gates));
-        let wanted = Gate { through: Some(seen), version: 1, epoch: 0 };
-        assert_eq!(wait(again.gate(View::ByCategory)), wanted);
-        change(&stage, View::ByCategory, Change::Reset).unwrap();
-        assert_eq!(gates.through("$ce-cart"), Position::START);
-        change(&stage, View::ByCategory, Change::Enable).unwrap();
-        change(&stage, View::Streams, Change::Reset).unwrap();
-        let again = Gates::read(&stage.store).unwrap();
-        assert_eq!((all(gates), all(&again)), ([Position::END; 3], [Position::END; 3]));
-        let of_streams = Gate { through: None, version: 1, epoch: 1 };
-        assert_eq!(wait(again.gate(View::Streams)), of_streams);
-        assert_eq!(again.through("cart"), Position::END, "no view");
+        assert_eq!(all(projections), [there, Position::END, Position::END]);
+        append(&fixture, "cart-2", "Opened", b"{}");
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
+        assert_eq!(projections.visible_through("$ce-cart"), there, "it is stopped already");
+        let again = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(all(&again), all(projections));
+        let wanted = ProjectionState { visible_through: Some(seen), version: 1, epoch: 0 };
+        assert_eq!(wait(again.state(SystemProjection::ByCategory)), wanted);
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Reset).unwrap();
+        assert_eq!(projections.visible_through("$ce-cart"), Position::START);
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Enable).unwrap();
+        change(&fixture, SystemProjection::Streams, ProjectionCommand::Reset).unwrap();
+        let again = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!((all(projections), all(&again)), ([Position::END; 3], [Position::END; 3]));
+        let of_streams = ProjectionState { visible_through: None, version: 1, epoch: 1 };
+        assert_eq!(wait(again.state(SystemProjection::Streams)), of_streams);
+        assert_eq!(again.visible_through("cart"), Position::END, "no view");
     }
 
     #[test]
-    fn what_others_write_to_the_stream_is_left_out() {
-        let stage = Stage::new();
-        change(&stage, View::ByEventType, Change::Disable).unwrap();
-        let through = stage.service.gates.through("$et-Opened");
+    fn foreign_events_in_the_settings_stream_are_ignored() {
+        let fixture = TestService::new();
+        change(&fixture, SystemProjection::ByEventType, ProjectionCommand::Disable).unwrap();
+        let through = fixture.service.system_projections.visible_through("$et-Opened");
         let forged = r#"{"$by_category":{"through":1e99,"version":1,"epoch":0}}"#;
         let half = r#"{"$by_category":{"through":3,"version":1,"epoch":0}}"#;
         for data in [&b"\xff"[..], b"[]", b"7", forged.as_bytes(), half.as_bytes()] {
-            append(&stage, STREAM, CHANGED, data);
-            append(&stage, STREAM, "Other", data);
-            let read = Gates::read(&stage.store).unwrap();
-            assert_eq!(read.through("$et-Opened"), through);
-            assert_eq!(read.through("$ce-cart"), Position::END);
+            append(&fixture, STREAM, CHANGED_TYPE, data);
+            append(&fixture, STREAM, "Other", data);
+            let read = SystemProjections::read(&fixture.store).unwrap();
+            assert_eq!(read.visible_through("$et-Opened"), through);
+            assert_eq!(read.visible_through("$ce-cart"), Position::END);
         }
-        change(&stage, View::ByCategory, Change::Disable).unwrap();
-        let read = Gates::read(&stage.store).unwrap();
-        assert_eq!(read.through("$et-Opened"), through, "what was kept is kept");
-        assert_eq!(read.through("$ce-cart"), stage.service.gates.through("$ce-cart"));
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
+        let read = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(read.visible_through("$et-Opened"), through, "what was kept is kept");
+        assert_eq!(
+            read.visible_through("$ce-cart"),
+            fixture.service.system_projections.visible_through("$ce-cart")
+        );
         let future = r#"{"through":99999999999,"version":1,"epoch":0}"#;
         let all = NAMES.len();
-        let views: Vec<_> = VIEWS.iter().map(|(_, name)| format!("\"{name}\":{future}")).collect();
+        let views: Vec<_> =
+            PROJECTION_NAMES.iter().map(|(_, name)| format!("\"{name}\":{future}")).collect();
         let position =
-            append(&stage, STREAM, CHANGED, format!("{{{}}}", views.join(",")).as_bytes());
-        let read = Gates::read(&stage.store).unwrap();
-        assert_eq!(NAMES.map(|name| read.through(name)), [Position(position); 3], "{all}");
+            append(&fixture, STREAM, CHANGED_TYPE, format!("{{{}}}", views.join(",")).as_bytes());
+        let read = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(NAMES.map(|name| read.visible_through(name)), [Position(position); 3], "{all}");
     }
 
     #[test]
-    fn a_change_that_cannot_be_written_changes_nothing() {
-        let stage = Stage::new();
-        append(&stage, STREAM, "Other", b"{}");
-        stage.store.tombstone(STREAM, Expected::Any).unwrap();
-        for (view, name) in [View::ByCategory, View::ByEventType, View::Streams].iter().zip(NAMES) {
-            let refused = change(&stage, *view, Change::Disable).unwrap_err();
-            assert!(matches!(refused, Error::Deleted { .. }), "{refused:?}");
-            assert_eq!(stage.service.gates.through(name), Position::END);
+    fn failed_write_leaves_the_view_unchanged() {
+        let fixture = TestService::new();
+        append(&fixture, STREAM, "Other", b"{}");
+        fixture.store.tombstone(STREAM, ExpectedVersion::Any).unwrap();
+        for (view, name) in
+            [SystemProjection::ByCategory, SystemProjection::ByEventType, SystemProjection::Streams]
+                .iter()
+                .zip(NAMES)
+        {
+            let refused = change(&fixture, *view, ProjectionCommand::Disable).unwrap_err();
+            assert!(matches!(refused, Error::StreamDeleted { .. }), "{refused:?}");
+            assert_eq!(fixture.service.system_projections.visible_through(name), Position::END);
         }
-        assert_eq!(Gates::read(&stage.store).unwrap().through("$streams"), Position::END);
+        assert_eq!(
+            SystemProjections::read(&fixture.store).unwrap().visible_through("$streams"),
+            Position::END
+        );
     }
 }

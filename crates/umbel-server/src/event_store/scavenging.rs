@@ -1,86 +1,87 @@
-//! [`Scavenging`]: what the calls that begin and stop a scavenge ask of the store.
+//! [`Scavenger`]: starts and stops scavenges for client calls.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Value, json};
 use tonic::Status;
 use umbel_events::{Scavenge, Store};
 
-use crate::failure;
+use crate::protocol::grpc_status;
 
-/// How a scavenge is to be done.
+/// Options of a scavenge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScavengeOptions {
-    /// With how many threads, at least one.
+    /// Number of threads, at least one.
     pub threads: u32,
-    /// From which file of the log on, counted from 0.
+    /// Number of the first chunk, counted from 0.
     pub first_chunk: u32,
 }
 
-/// What came of beginning one.
+/// The result of a request to start a scavenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
-    /// It has begun; its name.
+pub enum ScavengeStart {
+    /// It has started; its id.
     Started(String),
-    /// Another one is under way; its name.
+    /// Another scavenge is running; its id.
     InProgress(String),
 }
 
-/// Begins and stops scavenges.
-pub trait Scavenging: Debug + Send + Sync {
-    /// Begins one, where none is under way. It goes on after the call.
+/// Starts and stops scavenges.
+pub trait Scavenger: Debug + Send + Sync {
+    /// Starts a scavenge unless one is running. It continues after the call.
     ///
     /// # Errors
-    /// It cannot be begun.
-    fn start(&self, options: ScavengeOptions) -> Result<Begun, Status>;
+    /// It cannot be started.
+    fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status>;
 
-    /// Stops the one with this name. What it gave back stays so.
+    /// Stops the scavenge with this id. Disk space that it has freed stays free.
     ///
     /// # Errors
-    /// There is none with this name.
+    /// No scavenge with this id is running.
     fn stop(&self, id: &str) -> Result<(), Status>;
 
-    /// What the last one has done so far, for people; nothing where there was none.
+    /// Progress of the last scavenge, for display; null where there was none.
     fn progress(&self) -> Value {
         Value::Null
     }
 }
 
-/// Scavenges of the store that is served, one at a time, each on a thread of its own. Dropping it
-/// stops the one under way.
+/// Scavenges of the served store, one at a time, each on its own thread. Drop stops a running
+/// scavenge.
 #[derive(Debug)]
-pub struct StoreScavenging {
+pub struct StoreScavenger {
     store: Store,
-    /// The last one that was begun, and its name.
+    /// The id and handle of the last scavenge.
     last: Mutex<Option<(String, Scavenge)>>,
 }
 
-impl StoreScavenging {
+impl StoreScavenger {
     /// Scavenges of this store.
-    pub fn new(store: Store) -> StoreScavenging {
-        StoreScavenging { store, last: Mutex::default() }
+    pub fn new(store: Store) -> StoreScavenger {
+        StoreScavenger { store, last: Mutex::default() }
     }
 
     fn last(&self) -> MutexGuard<'_, Option<(String, Scavenge)>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().ignore_poison()
     }
 }
 
-impl Scavenging for StoreScavenging {
-    /// There is one thread whatever is asked for, and files are numbered otherwise than where the
-    /// client's numbers come from: it begins with the oldest, or goes on where one was stopped.
-    fn start(&self, _: ScavengeOptions) -> Result<Begun, Status> {
+impl Scavenger for StoreScavenger {
+    /// Ignores the options: a scavenge has one thread, and the client's chunk numbers do not apply
+    /// to this store. It begins with the oldest chunk, or resumes a stopped scavenge.
+    fn start(&self, _: ScavengeOptions) -> Result<ScavengeStart, Status> {
         let mut last = self.last();
         if let Some((id, scavenge)) = last.as_ref()
             && !scavenge.is_done()
         {
-            return Ok(Begun::InProgress(id.clone()));
+            return Ok(ScavengeStart::InProgress(id.clone()));
         }
-        let id = self.store.new_id().map_err(|error| failure::status(&error))?.to_string();
+        let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
         let begun = self.store.start_scavenge(&umbel_events::ScavengeOptions::default());
-        *last = Some((id.clone(), begun.map_err(|error| failure::status(&error))?));
-        Ok(Begun::Started(id))
+        *last = Some((id.clone(), begun.map_err(|error| grpc_status::status(&error))?));
+        Ok(ScavengeStart::Started(id))
     }
 
     fn stop(&self, id: &str) -> Result<(), Status> {
@@ -89,7 +90,7 @@ impl Scavenging for StoreScavenging {
                 scavenge.stop();
                 Ok(())
             }
-            _ => Err(failure::scavenge_not_found(id)),
+            _ => Err(grpc_status::scavenge_not_found(id)),
         }
     }
 
@@ -103,7 +104,7 @@ impl Scavenging for StoreScavenging {
             "chunks": report.chunks,
             "chunksExamined": report.chunks_examined,
             "eventsRemoved": report.events_removed,
-            "bytesGivenBack": report.bytes_given_back,
+            "bytesGivenBack": report.bytes_freed,
         })
     }
 }

@@ -1,5 +1,5 @@
-//! [`Follower`]: what a subscription to the store brings, a page at a time, with how far a filtered
-//! one has looked.
+//! [`SubscriptionPager`]: events of a store subscription in pages, with checkpoints of filtered
+//! ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,193 +9,197 @@ use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscri
 
 use tokio::sync::oneshot;
 
-use crate::limits::{EXAMINED_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
-use crate::reader::{bytes_of, bytes_of_one, is_shown, resolved};
-use crate::sight::Sight;
+use crate::access_control::read_scope::ReadScope;
+use crate::event_store::event_pager::{is_visible, recorded_bytes, resolve, resolved_bytes};
+use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
 
-/// A subscription to the store on its way.
+/// An open subscription to the store.
 #[derive(Debug)]
-pub struct Follower {
+pub struct SubscriptionPager {
     subscription: Subscription,
     clock: Arc<dyn Clock>,
-    /// After how many events that were looked at a place is told; `None` without a filter.
-    interval: Option<u64>,
-    /// How many were looked at since.
+    /// Number of examined events between checkpoints; `None` without a filter.
+    checkpoint_interval: Option<u64>,
+    /// Number of events examined since the last checkpoint.
     examined: u64,
-    resolves: bool,
-    /// What is seen of other streams; everything where there is nothing.
-    sight: Option<Sight>,
-    /// Whether it follows the events of all streams.
-    is_of_all: bool,
-    /// What was taken from the store and not answered yet.
-    taken: VecDeque<Taken>,
-    /// Whether nothing more could be seen when that was taken.
+    resolve_links: bool,
+    /// The other streams that the reader may see; `None` for all.
+    read_scope: Option<ReadScope>,
+    /// Whether the source is the events of all streams.
+    reads_all_streams: bool,
+    /// Items taken from the store and not returned yet.
+    pending: VecDeque<PendingItem>,
+    /// Whether the subscription was caught up when the pending items were taken.
     is_caught_up: bool,
 }
 
 #[derive(Debug)]
-enum Taken {
+enum PendingItem {
     Event(RecordedEvent),
     Checkpoint(u64),
 }
 
-/// What is answered.
+/// An item for the client.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly everything is an event; a box would be one more allocation for each"
+    reason = "nearly every item is an event; a box would cost an allocation for each"
 )]
-pub enum Found {
+pub enum SubscriptionItem {
     /// An event.
     Event(ResolvedEvent),
-    /// Everything up to this position was looked at.
+    /// All events up to this position were examined.
     Checkpoint(u64),
 }
 
-/// What was found next.
+/// The next items of a subscription.
 #[derive(Debug)]
-pub struct Followed {
-    /// In order.
-    pub found: Vec<Found>,
-    /// Goes on behind it.
-    pub follower: Follower,
-    /// Whether nothing more could be seen when this was asked for.
+pub struct SubscriptionPage {
+    /// The items, in order.
+    pub items: Vec<SubscriptionItem>,
+    /// The pager that continues after them.
+    pub pager: SubscriptionPager,
+    /// Whether no more events were visible when the page was read.
     pub is_caught_up: bool,
 }
 
-/// Rings once, when more can be read than when it was made.
+/// A one-time signal that more events are visible than when it was made.
 #[derive(Debug)]
-pub struct Bell {
-    rung: oneshot::Receiver<()>,
+pub struct NewEventSignal {
+    signal: oneshot::Receiver<()>,
     _watch: Watch,
 }
 
-impl Bell {
-    /// Waits until it rings.
-    pub async fn rung(&mut self) {
-        // An error would say that it never will: whoever waits has to look.
-        let _ = (&mut self.rung).await;
+impl NewEventSignal {
+    /// Waits for the signal.
+    pub async fn notified(&mut self) {
+        // An error means that no signal comes: the caller then has to read.
+        let _ = (&mut self.signal).await;
     }
 }
 
-impl Followed {
-    /// The bytes that it holds, with what was taken from the store besides.
+impl SubscriptionPage {
+    /// The bytes of the page, with the pending items of its pager.
     pub fn bytes(&self) -> usize {
-        let found = self.found.iter().map(|found| match found {
-            Found::Event(event) => bytes_of(event),
-            Found::Checkpoint(_) => 0,
+        let found = self.items.iter().map(|found| match found {
+            SubscriptionItem::Event(event) => resolved_bytes(event),
+            SubscriptionItem::Checkpoint(_) => 0,
         });
-        let taken = self.follower.taken.iter().map(|taken| match taken {
-            Taken::Event(event) => bytes_of_one(event),
-            Taken::Checkpoint(_) => 0,
+        let taken = self.pager.pending.iter().map(|taken| match taken {
+            PendingItem::Event(event) => recorded_bytes(event),
+            PendingItem::Checkpoint(_) => 0,
         });
         found.chain(taken).sum()
     }
 }
 
-impl Follower {
-    /// Follows a subscription that has begun.
+impl SubscriptionPager {
+    /// A pager of an open subscription.
     pub fn new(
         subscription: Subscription,
         clock: &Arc<dyn Clock>,
         interval: Option<u64>,
         resolves: bool,
         is_of_all: bool,
-    ) -> Follower {
-        Follower {
+    ) -> SubscriptionPager {
+        SubscriptionPager {
             subscription,
             clock: Arc::clone(clock),
-            interval,
+            checkpoint_interval: interval,
             examined: 0,
-            resolves,
-            sight: None,
-            is_of_all,
-            taken: VecDeque::new(),
+            resolve_links: resolves,
+            read_scope: None,
+            reads_all_streams: is_of_all,
+            pending: VecDeque::new(),
             is_caught_up: false,
         }
     }
 
-    /// From now on nothing of a view is taken that lies behind this position.
-    pub fn show_through(&mut self, through: Position) {
-        self.subscription.show_through(through);
+    /// Hides events of a view after this position from now on.
+    pub fn limit_to(&mut self, through: Position) {
+        self.subscription.limit_view_to(through);
     }
 
-    /// From now on no more than this is shown of other streams than the one that is followed.
-    pub fn show(&mut self, sight: Option<Sight>) {
-        self.sight = sight;
+    /// Restricts from now on the other streams that are shown.
+    pub fn set_read_scope(&mut self, scope: Option<ReadScope>) {
+        self.read_scope = scope;
     }
 
-    /// Rings when more can be read than can be now.
-    pub fn bell(&self) -> Bell {
-        let (sender, rung) = oneshot::channel();
+    /// A signal that fires when more events are visible than now.
+    pub fn new_event_signal(&self) -> NewEventSignal {
+        let (sender, receiver) = oneshot::channel();
         let watch = self.subscription.watch(move |_| {
-            // Whoever waited may just have gone away.
+            // The receiver may have been dropped just now.
             let _ = sender.send(());
         });
-        Bell { rung, _watch: watch }
+        NewEventSignal { signal: receiver, _watch: watch }
     }
 
-    /// The revision or position of the last event that was looked at. `None` before the first one,
-    /// and as long as something that lies before it was not answered.
-    pub fn place(&self) -> Option<u64> {
-        self.subscription.place().filter(|_| self.taken.is_empty())
+    /// The revision or position of the last examined event. `None` before the first one, and while
+    /// earlier items are pending.
+    pub fn position(&self) -> Option<u64> {
+        self.subscription.position().filter(|_| self.pending.is_empty())
     }
 
-    /// What there is next, no more than fits in memory at a time, and after no long time.
-    pub fn page(mut self, store: &Store) -> Result<Followed, Error> {
-        if self.taken.is_empty() {
-            self.is_caught_up = self.take()?;
+    /// The next page, bounded in bytes and time.
+    pub fn next_page(mut self, store: &Store) -> Result<SubscriptionPage, Error> {
+        if self.pending.is_empty() {
+            self.is_caught_up = self.fill_pending()?;
         }
         let (mut found, mut bytes) = (Vec::new(), 0);
-        // What links point to may be much more than the links are.
+        // The targets of links may be much larger than the links.
         while bytes < PAGE_BYTES
-            && let Some(taken) = self.taken.pop_front()
+            && let Some(taken) = self.pending.pop_front()
         {
-            let sight = self.sight.as_ref();
+            let scope = self.read_scope.as_ref();
             found.push(match taken {
-                Taken::Event(event) if self.is_of_all && !is_shown(store, sight, &event)? => {
+                PendingItem::Event(event)
+                    if self.reads_all_streams && !is_visible(store, scope, &event)? =>
+                {
                     continue;
                 }
-                Taken::Event(event) => {
-                    let event = resolved(store, event, self.resolves, sight)?;
-                    bytes += bytes_of(&event);
-                    Found::Event(event)
+                PendingItem::Event(event) => {
+                    let event = resolve(store, event, self.resolve_links, scope)?;
+                    bytes += resolved_bytes(&event);
+                    SubscriptionItem::Event(event)
                 }
-                Taken::Checkpoint(position) => Found::Checkpoint(position),
+                PendingItem::Checkpoint(position) => SubscriptionItem::Checkpoint(position),
             });
         }
-        let is_caught_up = self.is_caught_up && self.taken.is_empty();
-        Ok(Followed { found, follower: self, is_caught_up })
+        let is_caught_up = self.is_caught_up && self.pending.is_empty();
+        Ok(SubscriptionPage { items: found, pager: self, is_caught_up })
     }
 
-    /// Takes events from the store. Whether no more could be seen.
-    fn take(&mut self) -> Result<bool, Error> {
+    /// Takes events from the store. Returns whether the subscription is caught up.
+    fn fill_pending(&mut self) -> Result<bool, Error> {
         let began = self.clock.now();
         let (mut bytes, mut examined) = (0, 0);
         loop {
-            let until_told = self.interval.map(|interval| interval - self.examined);
-            let left = until_told.unwrap_or(u64::MAX).min(EXAMINED_MAX as u64);
-            let most = PAGE_EVENTS_MAX - self.taken.len();
-            let batch =
-                self.subscription.take(most, usize::try_from(left).unwrap_or(usize::MAX))?;
+            let until_checkpoint =
+                self.checkpoint_interval.map(|interval| interval - self.examined);
+            let left = until_checkpoint.unwrap_or(u64::MAX).min(EXAMINED_EVENTS_MAX as u64);
+            let max_events = PAGE_EVENTS_MAX - self.pending.len();
+            let batch = self
+                .subscription
+                .try_next_batch(max_events, usize::try_from(left).unwrap_or(usize::MAX))?;
             for event in batch.events {
-                bytes += bytes_of_one(&event);
-                self.taken.push_back(Taken::Event(event));
+                bytes += recorded_bytes(&event);
+                self.pending.push_back(PendingItem::Event(event));
             }
             examined += batch.examined;
-            if let Some(interval) = self.interval {
+            if let Some(interval) = self.checkpoint_interval {
                 self.examined += batch.examined;
                 if self.examined >= interval
                     && let Some(checkpoint) = batch.checkpoint
                 {
                     self.examined = 0;
-                    self.taken.push_back(Taken::Checkpoint(checkpoint.0));
+                    self.pending.push_back(PendingItem::Checkpoint(checkpoint.0));
                 }
             }
-            let is_enough = self.interval.is_none()
-                || self.taken.len() >= PAGE_EVENTS_MAX
+            let is_enough = self.checkpoint_interval.is_none()
+                || self.pending.len() >= PAGE_EVENTS_MAX
                 || bytes >= PAGE_BYTES
-                || examined >= EXAMINED_MAX as u64
+                || examined >= EXAMINED_EVENTS_MAX as u64
                 || self.clock.now().saturating_sub(began) >= PAGE_TIME;
             if batch.is_caught_up || is_enough {
                 return Ok(batch.is_caught_up);

@@ -1,8 +1,8 @@
-//! [`Messages`]: what a client sends over a call, message by message.
+//! [`MessageStream`]: the messages that a client sends in a call.
 //!
-//! Each message has memory of its own, which goes when the message does. What is made for any call
-//! keeps the memory of the longest message until its call ends, and a client may leave a thousand
-//! calls open that each had a long one: docs/decisions/0037.
+//! Each message has memory of its own, freed with the message. tonic's decoder keeps the memory of
+//! the longest message until the call ends. A client may keep a thousand calls open that each had a
+//! long message: docs/decisions/0037.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -14,118 +14,129 @@ use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-use crate::failure;
-use crate::question::Question;
+use crate::grpc::message_limits::RequestMessage;
+use crate::protocol::grpc_status;
 
-/// What stands before each message: whether it is compressed, and its length in four bytes.
+/// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
 
-/// A message of no more bytes shares its memory with those that came along with it.
-const SHARED_BYTES: usize = 4 << 10;
+/// Longest message that may share a buffer with messages received together with it.
+const SHARED_BUFFER_BYTES_MAX: usize = 4 << 10;
 
-/// Room for so much of a longer message is made with its first bytes.
-const ROOM_BYTES: usize = 64 << 10;
+/// First capacity allocated for a longer message.
+const INITIAL_CAPACITY: usize = 64 << 10;
 
-/// What a client sends over a call.
+/// The messages that a client sends in a call.
 #[derive(Debug)]
-pub struct Messages<Q> {
+pub struct MessageStream<Q> {
     body: Body,
-    /// What came of the next message, and perhaps of those behind it.
-    come: BytesMut,
-    /// How long the next one is, once its prefix came.
+    /// Received bytes of the next message, and perhaps of later ones.
+    received: BytesMut,
+    /// Length of the next message, once its prefix was received.
     length: Option<usize>,
     /// Whether nothing more is read.
-    is_over: bool,
+    is_finished: bool,
     _message: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Question> Messages<Q> {
-    /// The messages in the body of a request.
-    pub fn new<B>(body: B) -> Messages<Q>
+impl<Q: RequestMessage> MessageStream<Q> {
+    /// The messages in a request body.
+    pub fn new<B>(body: B) -> MessageStream<Q>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (body, come) = (Body::new(body), BytesMut::new());
-        Messages { body, come, length: None, is_over: false, _message: PhantomData }
+        MessageStream {
+            body,
+            received: come,
+            length: None,
+            is_finished: false,
+            _message: PhantomData,
+        }
     }
 
-    /// The next message; nothing behind the last one. Nothing is lost where nobody waits to the
-    /// end.
+    /// The next message; `None` after the last one. The future may be dropped without losing bytes.
     ///
     /// # Errors
-    /// Where the request breaks off, and where something is no message of this call: behind that
-    /// there is nothing more.
+    /// The request is truncated, or a message is malformed. After an error there are no more
+    /// messages.
     pub async fn message(&mut self) -> Result<Option<Q>, Status> {
-        if self.is_over {
+        if self.is_finished {
             return Ok(None);
         }
-        let next = self.next().await;
-        self.is_over = !matches!(next, Ok(Some(_)));
+        let next = self.read_next().await;
+        self.is_finished = !matches!(next, Ok(Some(_)));
         next
     }
 
-    async fn next(&mut self) -> Result<Option<Q>, Status> {
+    async fn read_next(&mut self) -> Result<Option<Q>, Status> {
         loop {
-            if let Some(message) = self.whole()? {
+            if let Some(message) = self.try_decode()? {
                 return Ok(Some(message));
             }
             match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
-                // Behind trailers comes the end.
+                // The body ends after trailers.
                 Some(frame) => {
                     let data = frame?.into_data().unwrap_or_default();
-                    self.take(&data);
+                    self.append(&data);
                 }
-                None if self.come.is_empty() && self.length.is_none() => return Ok(None),
-                None => return Err(failure::no_message("the request ends within a message")),
+                None if self.received.is_empty() && self.length.is_none() => return Ok(None),
+                None => {
+                    return Err(grpc_status::malformed_message(
+                        "the request ends within a message",
+                    ));
+                }
             }
         }
     }
 
-    /// Adds what came. Room grows with it: a length that is said costs nothing. It does not grow
-    /// beyond the message, which may stay in it for long.
-    fn take(&mut self, data: &[u8]) {
-        let (come, room) = (self.come.len() + data.len(), self.come.capacity());
-        if let Some(length) = self.length.filter(|_| come > room) {
-            let grown = (2 * room).clamp(ROOM_BYTES, length.max(ROOM_BYTES));
+    /// Adds received bytes. The buffer grows with them, so an announced length alone costs no
+    /// memory. It never grows beyond the message, which may stay in it for long.
+    fn append(&mut self, data: &[u8]) {
+        let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
+        if let Some(length) = self.length.filter(|_| come > capacity) {
+            let grown = (2 * capacity).clamp(INITIAL_CAPACITY, length.max(INITIAL_CAPACITY));
             let mut larger = BytesMut::with_capacity(come.max(grown.min(length)));
-            larger.extend_from_slice(&self.come);
-            self.come = larger;
+            larger.extend_from_slice(&self.received);
+            self.received = larger;
         }
-        self.come.extend_from_slice(data);
+        self.received.extend_from_slice(data);
     }
 
-    /// The next message where all of it came.
-    fn whole(&mut self) -> Result<Option<Q>, Status> {
+    /// The next message, if all of it was received.
+    fn try_decode(&mut self) -> Result<Option<Q>, Status> {
         let length = match self.length {
             Some(length) => length,
-            None if self.come.len() < PREFIX_BYTES => return Ok(None),
-            None => self.begin()?,
+            None if self.received.len() < PREFIX_BYTES => return Ok(None),
+            None => self.read_prefix()?,
         };
-        if self.come.len() < length {
+        if self.received.len() < length {
             return Ok(None);
         }
         self.length = None;
-        let message = self.come.split_to(length).freeze();
-        // What is left must not keep the memory of what went before, where that is much.
-        if self.come.is_empty() || length > SHARED_BYTES {
-            self.come = BytesMut::from(&self.come[..]);
+        let message = self.received.split_to(length).freeze();
+        // The remaining bytes must not keep the memory of a large message before them.
+        if self.received.is_empty() || length > SHARED_BUFFER_BYTES_MAX {
+            self.received = BytesMut::from(&self.received[..]);
         }
-        Q::refuse_parts(&message).map_err(|why| failure::no_message(&why))?;
+        Q::check_fields(&message).map_err(|why| grpc_status::malformed_message(&why))?;
         let decoded = Q::decode(message);
-        decoded.map(Some).map_err(|error| failure::no_message(&error.to_string()))
+        decoded.map(Some).map_err(|error| grpc_status::malformed_message(&error.to_string()))
     }
 
-    /// Reads a prefix: how long the message is.
-    fn begin(&mut self) -> Result<usize, Status> {
-        let (is_compressed, length) = (self.come.get_u8(), self.come.get_u32() as usize);
+    /// Parses a prefix. Returns the length of the message.
+    fn read_prefix(&mut self) -> Result<usize, Status> {
+        let (is_compressed, length) = (self.received.get_u8(), self.received.get_u32() as usize);
         if is_compressed != 0 {
-            return Err(failure::no_message("a message is compressed, which nobody announced"));
+            return Err(grpc_status::malformed_message(
+                "a message is compressed, but the request has no grpc-encoding header",
+            ));
         }
-        Q::refuse_length(length).map_err(|why| failure::no_message(&why))?;
+        Q::check_length(length).map_err(|why| grpc_status::malformed_message(&why))?;
         if length > MESSAGE_BYTES_MAX {
             return Err(Status::out_of_range(format!(
-                "a message has {length} bytes, but may have {MESSAGE_BYTES_MAX}"
+                "a message has {length} bytes; the limit is {MESSAGE_BYTES_MAX}"
             )));
         }
         self.length = Some(length);
@@ -144,12 +155,12 @@ mod tests {
     use umbel_proto::kv::{GetRequest, PutRequest};
 
     use super::*;
-    use crate::stage::{framed, run};
+    use crate::test_support::test_service::{framed, run_paused};
 
-    fn of<Q: Question>(pieces: Vec<Vec<u8>>) -> Messages<Q> {
+    fn of<Q: RequestMessage>(pieces: Vec<Vec<u8>>) -> MessageStream<Q> {
         let frames =
             pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
-        Messages::new(StreamBody::new(stream::iter(frames)))
+        MessageStream::new(StreamBody::new(stream::iter(frames)))
     }
 
     fn put(bytes: usize) -> PutRequest {
@@ -157,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_the_same_however_they_are_cut() {
+    fn messages_decode_across_any_frame_boundaries() {
         let puts = [0, 3, 70_000, 1, 0].map(put);
         let sent: Vec<u8> = puts.iter().flat_map(framed).collect();
         for piece in [1, 2, 5, 6, 100, 16_384, 70_010, sent.len()] {
-            run(async {
+            run_paused(async {
                 let mut messages = of(sent.chunks(piece).map(<[u8]>::to_vec).collect());
                 for put in &puts {
                     assert_eq!(messages.message().await.unwrap().as_ref(), Some(put), "{piece}");
@@ -173,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_and_ends_the_call() {
+    fn malformed_message_fails_and_ends_the_call() {
         let compressed = [&[1][..], &framed(&put(9))[1..]].concat();
         let nonsense = [&[0, 0, 0, 0, 3][..], &[0xff; 3]].concat();
         let next = framed(&put(1)).to_vec();
@@ -184,7 +195,7 @@ mod tests {
             (vec![nonsense, next.clone()], Code::InvalidArgument),
             (vec![vec![0, 0xff, 0, 0, 0], next], Code::OutOfRange),
         ] {
-            run(async {
+            run_paused(async {
                 let mut messages = of::<PutRequest>(pieces.clone());
                 let refused = messages.message().await.unwrap_err();
                 assert_eq!(refused.code(), code, "{pieces:?}: {refused:?}");
@@ -193,24 +204,25 @@ mod tests {
         }
     }
 
-    /// Story: what read the messages of a call kept the memory of the longest one until the call
-    /// ended. A client with a thousand calls that had each sent 16 MiB held 16 GiB with nothing.
+    /// Story: the decoder kept the memory of the longest message until the call ended. A client
+    /// with a thousand idle calls that had each sent 16 MiB held 16 GiB.
     #[test]
-    fn nothing_is_kept_of_a_message_that_was_taken() {
-        run(async {
+    fn buffer_is_freed_after_a_message_is_taken() {
+        run_paused(async {
             let pieces = vec![framed(&put(1 << 20)).to_vec(), framed(&put(5)).to_vec()];
             let mut messages = of::<PutRequest>(pieces);
             let long = messages.message().await.unwrap().unwrap();
-            assert_eq!((long.value.len(), messages.come.capacity()), (1 << 20, 0));
+            assert_eq!((long.value.len(), messages.received.capacity()), (1 << 20, 0));
             messages.message().await.unwrap().unwrap();
-            assert!(messages.come.capacity() < 100, "{}", messages.come.capacity());
+            assert!(messages.received.capacity() < 100, "{}", messages.received.capacity());
         });
     }
 
     #[test]
-    fn one_that_was_waited_for_in_vain_is_not_lost() {
-        run(async {
-            let (sender, mut messages) = crate::stage::sent::<GetRequest>();
+    fn message_after_a_cancelled_wait_is_received() {
+        run_paused(async {
+            let (sender, mut messages) =
+                crate::test_support::test_service::message_channel::<GetRequest>();
             let waited = tokio::time::timeout(std::time::Duration::from_secs(1), async {
                 messages.message().await
             });

@@ -1,8 +1,8 @@
-//! [`Encoded`]: the body of an answer of many messages.
+//! [`GrpcEncoder`]: the body of a response with any number of messages.
 //!
-//! Messages that are there at the same time go in one frame, until it is full. Nothing of a frame
-//! is kept behind it: what is made for any call keeps the memory of the longest message until the
-//! call ends, which may be never, and nobody counts it: docs/decisions/0037.
+//! Messages that are ready at the same time share a frame, until the frame is full. The encoder
+//! keeps no memory of a sent frame. tonic's encoder keeps the memory of the longest message until
+//! the call ends, and no quota counts it: docs/decisions/0037.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,53 +15,53 @@ use prost::bytes::{BufMut, BytesMut};
 use tonic::Status;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-use crate::failure;
-use crate::messages::PREFIX_BYTES;
+use crate::grpc::grpc_decoder::PREFIX_BYTES;
+use crate::protocol::grpc_status;
 
-/// A frame is full once it has so many bytes.
+/// A frame with this many bytes is full.
 const FRAME_BYTES: usize = 32 << 10;
 
-/// The body of an answer of many messages, whose end tells what the call came to.
+/// The body of a response with any number of messages, which ends with the call's status.
 #[derive(Debug)]
-pub struct Encoded<S> {
-    /// `None` behind the last one.
-    answers: Option<S>,
-    /// Those that go in the next frame.
-    made: BytesMut,
-    /// What the call came to, until that is told.
-    end: Option<Status>,
+pub struct GrpcEncoder<S> {
+    /// `None` after the last message.
+    messages: Option<S>,
+    /// The messages of the next frame.
+    frame: BytesMut,
+    /// The status of the call, until it is sent in the trailers.
+    final_status: Option<Status>,
 }
 
-impl<S> Encoded<S> {
-    /// The body of these answers.
-    pub fn new(answers: S) -> Encoded<S> {
-        Encoded { answers: Some(answers), made: BytesMut::new(), end: None }
+impl<S> GrpcEncoder<S> {
+    /// The body with these messages.
+    pub fn new(answers: S) -> GrpcEncoder<S> {
+        GrpcEncoder { messages: Some(answers), frame: BytesMut::new(), final_status: None }
     }
 
-    /// There are no more answers.
-    fn ends(&mut self, status: Status) {
-        (self.answers, self.end) = (None, Some(failure::short(status)));
+    /// Ends the messages with this status.
+    fn finish(&mut self, status: Status) {
+        (self.messages, self.final_status) = (None, Some(grpc_status::truncate_status(status)));
     }
 }
 
-impl<A, S> Encoded<S>
+impl<A, S> GrpcEncoder<S>
 where
     A: Message,
     S: Stream<Item = Result<A, Status>> + Unpin,
 {
-    /// Takes answers until there is a frame of them or none is there.
-    fn poll_made(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while let Some(answers) = &mut self.answers {
+    /// Encodes messages until a frame is full or no message is ready.
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while let Some(answers) = &mut self.messages {
             match Pin::new(answers).poll_next(context) {
-                Poll::Pending if self.made.is_empty() => return Poll::Pending,
+                Poll::Pending if self.frame.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
-                Poll::Ready(Some(Ok(answer))) => match encode(&answer, &mut self.made) {
-                    Ok(()) if self.made.len() < FRAME_BYTES => {}
+                Poll::Ready(Some(Ok(answer))) => match encode(&answer, &mut self.frame) {
+                    Ok(()) if self.frame.len() < FRAME_BYTES => {}
                     Ok(()) => break,
-                    Err(status) => self.ends(status),
+                    Err(status) => self.finish(status),
                 },
-                Poll::Ready(Some(Err(status))) => self.ends(status),
-                Poll::Ready(None) => self.ends(Status::ok("")),
+                Poll::Ready(Some(Err(status))) => self.finish(status),
+                Poll::Ready(None) => self.finish(Status::ok("")),
             }
         }
         Poll::Ready(())
@@ -73,7 +73,7 @@ fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<(), Status> {
     let bytes = answer.encoded_len();
     if bytes > MESSAGE_BYTES_MAX {
         return Err(Status::out_of_range(format!(
-            "an answer has {bytes} bytes, but may have {MESSAGE_BYTES_MAX}"
+            "a response message has {bytes} bytes; the limit is {MESSAGE_BYTES_MAX}"
         )));
     }
     made.reserve(PREFIX_BYTES + bytes);
@@ -82,7 +82,7 @@ fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<(), Status> {
     answer.encode(made).map_err(|error| Status::internal(error.to_string()))
 }
 
-impl<A, S> Body for Encoded<S>
+impl<A, S> Body for GrpcEncoder<S>
 where
     A: Message,
     S: Stream<Item = Result<A, Status>> + Unpin,
@@ -94,14 +94,14 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.poll_made(context).is_pending() {
+        if self.poll_fill(context).is_pending() {
             return Poll::Pending;
         }
-        if !self.made.is_empty() {
-            let made = std::mem::take(&mut self.made).freeze();
+        if !self.frame.is_empty() {
+            let made = std::mem::take(&mut self.frame).freeze();
             return Poll::Ready(Some(Ok(Frame::data(made))));
         }
-        Poll::Ready(self.end.take().map(|status| {
+        Poll::Ready(self.final_status.take().map(|status| {
             let mut trailers = HeaderMap::new();
             status.add_header(&mut trailers)?;
             Ok(Frame::trailers(trailers))
@@ -109,7 +109,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.answers.is_none() && self.made.is_empty() && self.end.is_none()
+        self.messages.is_none() && self.frame.is_empty() && self.final_status.is_none()
     }
 }
 
@@ -120,36 +120,39 @@ mod tests {
     use umbel_proto::kv::GetResponse;
 
     use super::*;
-    use crate::stage::{framed, run};
+    use crate::test_support::test_service::{framed, run_paused};
 
     fn answer(bytes: usize) -> GetResponse {
         GetResponse { value: Some(vec![7; bytes].into()) }
     }
 
-    /// The frames of a body, and its trailers.
+    /// The frames and the status of a body.
     async fn frames(
         mut body: impl Body<Data = Bytes, Error = Status> + Unpin,
     ) -> (Vec<Bytes>, Status) {
         let mut frames = Vec::new();
         loop {
             assert!(!body.is_end_stream());
-            match body.frame().await.expect("trailers come").unwrap().into_data() {
+            match body.frame().await.expect("trailers follow the frames").unwrap().into_data() {
                 Ok(data) => frames.push(data),
                 Err(frame) => {
                     assert!(body.is_end_stream() && body.frame().await.is_none());
                     let trailers = frame.into_trailers().expect("the last frame");
-                    return (frames, Status::from_header_map(&trailers).expect("how it ended"));
+                    return (
+                        frames,
+                        Status::from_header_map(&trailers).expect("trailers contain a status"),
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn answers_that_are_there_go_together_and_in_order() {
-        run(async {
+    fn ready_responses_share_a_frame_in_order() {
+        run_paused(async {
             let sizes = [1, 0, 20 << 10, 20 << 10, 5, 3 << 20, 7];
             let answers = sizes.map(|bytes| Ok(answer(bytes)));
-            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            let (made, end) = frames(GrpcEncoder::new(stream::iter(answers))).await;
             assert_eq!(end.code(), tonic::Code::Ok);
             let wanted: Vec<Bytes> = sizes.iter().map(|bytes| framed(&answer(*bytes))).collect();
             assert_eq!(made.concat(), wanted.concat());
@@ -159,32 +162,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_a_failure_is_sent_and_the_failure_tells_all() {
-        run(async {
+    fn responses_before_an_error_are_sent_with_full_status() {
+        run_paused(async {
             let failed = Status::with_details(tonic::Code::Aborted, "no – not now", vec![1].into());
             let answers = [Ok(answer(3)), Err(failed), Ok(answer(4))];
-            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            let (made, end) = frames(GrpcEncoder::new(stream::iter(answers))).await;
             assert_eq!(made, [framed(&answer(3))]);
             assert_eq!((end.code(), end.message()), (tonic::Code::Aborted, "no – not now"));
             assert_eq!(end.details(), [1]);
             let answers = [Ok(answer(3)), Ok(answer(MESSAGE_BYTES_MAX))];
-            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            let (made, end) = frames(GrpcEncoder::new(stream::iter(answers))).await;
             assert_eq!((made.len(), end.code()), (1, tonic::Code::OutOfRange));
         });
     }
 
-    /// Story: what put answers together kept the memory of the longest one until the call ended: a
-    /// thousand subscriptions to streams whose last event had 8 MB held 16 GB with nothing.
+    /// Story: the encoder kept the memory of the longest message until the call ended. A thousand
+    /// idle subscriptions to streams whose last event had 8 MB held 16 GB.
     #[test]
-    fn nothing_is_kept_of_answers_that_were_taken() {
-        run(async {
+    fn buffer_is_freed_after_frames_are_taken() {
+        run_paused(async {
             let answers = stream::iter([Ok(answer(1 << 20))]).chain(stream::pending());
-            let mut body = Encoded::new(answers);
+            let mut body = GrpcEncoder::new(answers);
             let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-            assert_eq!((frame.len() >> 20, body.made.capacity()), (1, 0));
+            assert_eq!((frame.len() >> 20, body.frame.capacity()), (1, 0));
             let rest = tokio::time::timeout(std::time::Duration::from_secs(1), body.frame());
             assert!(rest.await.is_err());
-            assert_eq!(body.made.capacity(), 0);
+            assert_eq!(body.frame.capacity(), 0);
         });
     }
 }

@@ -1,8 +1,8 @@
-//! [`Question`]: a message that clients send, and how much memory it may come to.
+//! [`RequestMessage`]: a request message, with a bound of its memory after decoding.
 //!
-//! An empty event takes 2 bytes of a message and over a hundred of memory: 17 MiB of them are a
-//! gigabyte. So a message that carries no events or values is short, and of a long one everything
-//! that there may be many of is counted before any of it is read.
+//! An empty event takes 2 bytes of a message but over a hundred bytes of memory: 17 MiB of them
+//! decode to a gigabyte. Messages without events or values must therefore be short. In a long
+//! message, all elements of repeated fields are counted before it is decoded.
 
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -19,106 +19,116 @@ use umbel_proto::v2::streams::{
 };
 use umbel_proto::{monitoring, operations, persistent, projections, users};
 
-use crate::limits::{PARTS_BYTES_MAX, SHORT_BYTES_MAX};
+use crate::limits::{DECODED_OVERHEAD_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
 
 /// A message that clients send.
-pub trait Question: Message + Default {
-    /// What a long one may have many of; `None` where none may be long.
-    const PARTS: Option<Parts> = None;
+pub trait RequestMessage: Message + Default {
+    /// The repeated fields of a long message; `None` where the message must be short.
+    const REPEATED_FIELDS: Option<RepeatedFields> = None;
 
-    /// Why a message of so many bytes may not come.
-    fn refuse_length(bytes: usize) -> Result<(), String> {
-        if Self::PARTS.is_some() || bytes <= SHORT_BYTES_MAX {
+    /// Checks the length of a message; the error is the reason to refuse it.
+    fn check_length(bytes: usize) -> Result<(), String> {
+        if Self::REPEATED_FIELDS.is_some() || bytes <= SMALL_MESSAGE_BYTES_MAX {
             return Ok(());
         }
-        Err(format!("a message of this call has {bytes} bytes, but may have {SHORT_BYTES_MAX}"))
+        Err(format!(
+            "a message of this call has {bytes} bytes; the limit is {SMALL_MESSAGE_BYTES_MAX}"
+        ))
     }
 
-    /// Why a message that came is not read.
-    fn refuse_parts(message: &[u8]) -> Result<(), String> {
-        // A short one cannot have many.
-        let parts = Self::PARTS.filter(|_| message.len() > UNCOUNTED_BYTES_MAX);
-        match count(message, parts.unwrap_or_default(), 0, &mut { PARTS_BYTES_MAX }) {
+    /// Checks the memory that a message needs after decoding; the error is the reason to refuse it.
+    fn check_fields(message: &[u8]) -> Result<(), String> {
+        // A short message cannot have many elements.
+        let parts = Self::REPEATED_FIELDS.filter(|_| message.len() > UNCHECKED_BYTES_MAX);
+        match count_fields(message, parts.unwrap_or_default(), 0, &mut {
+            DECODED_OVERHEAD_BYTES_MAX
+        }) {
             Ok(()) => Ok(()),
-            Err(Odd::Many) => Err(format!(
-                "a message of {} bytes has so many parts that they would take more than \
-                 {PARTS_BYTES_MAX} bytes of memory; send fewer in one message",
+            Err(RejectReason::TooLarge) => Err(format!(
+                "a message of {} bytes has too many parts: decoded, they exceed \
+                 {DECODED_OVERHEAD_BYTES_MAX} bytes of memory; send fewer in one message",
                 message.len()
             )),
-            Err(Odd::Broken) => Err("a message within another ends within a field".to_string()),
+            Err(RejectReason::Malformed) => Err("a nested message ends within a field".to_string()),
         }
     }
 }
 
-/// Why a message is not read.
+/// The reason to refuse a message.
 #[derive(Debug, PartialEq, Eq)]
-enum Odd {
+enum RejectReason {
     /// It would take too much memory.
-    Many,
-    /// A message in it is none.
-    Broken,
+    TooLarge,
+    /// A nested message is malformed.
+    Malformed,
 }
 
-/// The fields of a message that there may be many of, at whatever depth: the tag of each, the
-/// bytes of memory that each takes beside what it says, and what it has many of itself.
-type Parts = &'static [Part];
+/// The repeated fields of a message, at any depth. Each has its tag, the memory of an element
+/// besides its content, and the repeated fields of the element.
+type RepeatedFields = &'static [RepeatedField];
 
-/// One of these fields.
-pub struct Part(u32, usize, Parts);
+/// A repeated field.
+pub struct RepeatedField(u32, usize, RepeatedFields);
 
-/// A message of no more bytes is not counted: what it holds is some megabytes at most.
-const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
-/// What a piece of memory of its own costs, about.
+/// Longest message that is not counted: it decodes to some megabytes at most.
+const UNCHECKED_BYTES_MAX: usize = 64 << 10;
+/// Approximate overhead of a heap allocation.
 const HEAP_BYTES: usize = 32;
-/// The pairs for which a map makes room with the first one.
-const PAIRS: usize = 11;
-/// Messages within messages are read to this depth.
+/// Number of pairs that a map allocates with its first one.
+const MAP_CAPACITY_MIN: usize = 11;
+/// Depth to which nested messages are decoded.
 const DEPTH_MAX: usize = 100;
 
-const fn bytes_of<T>(pieces: usize) -> usize {
+const fn element_bytes<T>(pieces: usize) -> usize {
     size_of::<T>() + pieces * HEAP_BYTES
 }
 
-/// A pair in a map, which is twice as large as what is in it at worst.
-const fn pair<V>() -> usize {
+/// Memory of a pair in a map, whose table is twice as large as its content at worst.
+const fn map_entry_bytes<V>() -> usize {
     2 * size_of::<(String, V)>() + 2 * HEAP_BYTES
 }
 
-/// What has so many pieces of memory and a map.
-const fn with_map<T, V>(pieces: usize) -> usize {
-    bytes_of::<T>(pieces + 1) + PAIRS * size_of::<(String, V)>()
+/// Memory of an element with this number of allocations and a map.
+const fn bytes_with_map<T, V>(pieces: usize) -> usize {
+    element_bytes::<T>(pieces + 1) + MAP_CAPACITY_MIN * size_of::<(String, V)>()
 }
 
-/// `type` and `content-type`, and whatever else somebody sends.
-static EVENT: [Part; 1] = [Part(2, pair::<String>(), &[])];
-static APPEND: [Part; 1] = [Part(2, 0, &EVENT)];
-static BATCH: [Part; 1] = [Part(3, with_map::<ProposedMessage, String>(1), &EVENT)];
-static PROPERTY: [Part; 1] = [Part(2, 0, &VALUE)];
-static STRUCT: [Part; 1] = [Part(1, pair::<Value>(), &PROPERTY)];
-static LIST: [Part; 1] = [Part(1, bytes_of::<Value>(1), &VALUE)];
-static VALUE: [Part; 2] = [Part(5, with_map::<Value, Value>(0), &STRUCT), Part(6, 0, &LIST)];
-static RECORD: [Part; 1] = [Part(2, pair::<Value>(), &PROPERTY)];
-/// An identifier, a name and an identifier of a schema, data, and a stream.
-const RECORD_BYTES: usize = with_map::<AppendRecord, Value>(5);
-static SESSION: [Part; 1] = [Part(2, RECORD_BYTES, &RECORD)];
-static RECORDS: [Part; 2] =
-    [Part(1, RECORD_BYTES, &RECORD), Part(2, bytes_of::<ConsistencyCheck>(1), &[])];
-static WRITES: [Part; 2] =
-    [Part(1, bytes_of::<Operation>(2), &[]), Part(2, bytes_of::<Condition>(3), &[])];
-static IDS: [Part; 1] = [Part(2, bytes_of::<Uuid>(1), &[])];
-/// What a consumer does and does not acknowledge. The reason may be long: it is cut.
-static CONSUMER: [Part; 2] = [Part(2, 0, &IDS), Part(3, 0, &IDS)];
-static KEYS: [Part; 1] = [Part(2, bytes_of::<Vec<u8>>(1), &[])];
+/// Metadata of an event: `type`, `content-type`, and keys that clients add.
+static EVENT: [RepeatedField; 1] = [RepeatedField(2, map_entry_bytes::<String>(), &[])];
+static APPEND: [RepeatedField; 1] = [RepeatedField(2, 0, &EVENT)];
+static BATCH: [RepeatedField; 1] =
+    [RepeatedField(3, bytes_with_map::<ProposedMessage, String>(1), &EVENT)];
+static PROPERTY: [RepeatedField; 1] = [RepeatedField(2, 0, &VALUE)];
+static STRUCT: [RepeatedField; 1] = [RepeatedField(1, map_entry_bytes::<Value>(), &PROPERTY)];
+static LIST: [RepeatedField; 1] = [RepeatedField(1, element_bytes::<Value>(1), &VALUE)];
+static VALUE: [RepeatedField; 2] =
+    [RepeatedField(5, bytes_with_map::<Value, Value>(0), &STRUCT), RepeatedField(6, 0, &LIST)];
+static RECORD: [RepeatedField; 1] = [RepeatedField(2, map_entry_bytes::<Value>(), &PROPERTY)];
+/// A record has five allocations: an identifier, a schema name and identifier, data, and a stream.
+const RECORD_BYTES: usize = bytes_with_map::<AppendRecord, Value>(5);
+static SESSION: [RepeatedField; 1] = [RepeatedField(2, RECORD_BYTES, &RECORD)];
+static RECORDS: [RepeatedField; 2] = [
+    RepeatedField(1, RECORD_BYTES, &RECORD),
+    RepeatedField(2, element_bytes::<ConsistencyCheck>(1), &[]),
+];
+static WRITES: [RepeatedField; 2] = [
+    RepeatedField(1, element_bytes::<Operation>(2), &[]),
+    RepeatedField(2, element_bytes::<Condition>(3), &[]),
+];
+static IDS: [RepeatedField; 1] = [RepeatedField(2, element_bytes::<Uuid>(1), &[])];
+/// Event ids that a consumer acks or nacks. The reason of a nack may be long: it is cut.
+static CONSUMER: [RepeatedField; 2] = [RepeatedField(2, 0, &IDS), RepeatedField(3, 0, &IDS)];
+static KEYS: [RepeatedField; 1] = [RepeatedField(2, element_bytes::<Vec<u8>>(1), &[])];
 
-macro_rules! questions {
+macro_rules! request_messages {
     ($($question:ty $(: $parts:expr)?,)*) => {
-        $(impl Question for $question {
-            $(const PARTS: Option<Parts> = Some($parts);)?
+        $(impl RequestMessage for $question {
+            $(const REPEATED_FIELDS: Option<RepeatedFields> = Some($parts);)?
         })*
     };
 }
 
-questions! {
+request_messages! {
     (),
     AppendReq: &APPEND,
     AppendRecordsRequest: &RECORDS,
@@ -145,7 +155,7 @@ questions! {
     persistent::ReadReq: &CONSUMER,
     persistent::ReplayParkedReq,
     projections::CreateReq,
-    projections::NamedReq,
+    projections::ProjectionReq,
     projections::StatisticsReq,
     users::ChangePasswordReq,
     users::LoginReq,
@@ -153,43 +163,48 @@ questions! {
     users::UserReq,
 }
 
-/// The bytes that are counted of what comes as a long message, whether it is one or not.
-pub fn counted<Q: Question>(message: &[u8]) -> usize {
+/// The memory counted for a message, without the exemption for short ones.
+pub fn decoded_bytes<Q: RequestMessage>(message: &[u8]) -> usize {
     let mut left = usize::MAX;
-    // What is broken is counted as far as it is none.
-    let _ = count(message, Q::PARTS.unwrap_or_default(), 0, &mut left);
+    // A malformed message is counted up to the malformed field.
+    let _ = count_fields(message, Q::REPEATED_FIELDS.unwrap_or_default(), 0, &mut left);
     usize::MAX - left
 }
 
-/// The bytes that are counted for so many events with what they say of themselves.
-pub const fn of_events(count: usize) -> usize {
-    count * (with_map::<ProposedMessage, String>(1) + 2 * pair::<String>())
+/// The memory counted for this number of events with two metadata entries each.
+pub const fn events_bytes(count: usize) -> usize {
+    count * (bytes_with_map::<ProposedMessage, String>(1) + 2 * map_entry_bytes::<String>())
 }
 
-/// The same for records without properties.
-pub const fn of_records(count: usize) -> usize {
+/// The memory counted for this number of records without properties.
+pub const fn records_bytes(count: usize) -> usize {
     count * RECORD_BYTES
 }
 
-/// Whether what is counted of a message fits in the bytes that are left. What is no message is left
-/// to whoever reads it, who gives up where this does; but where one within it ends in the middle of
-/// a field he reads on beyond its end before he does, so that is refused here.
-fn count(mut message: &[u8], parts: Parts, depth: usize, left: &mut usize) -> Result<(), Odd> {
+/// Checks that the memory counted for a message fits into the remaining bytes. A malformed message
+/// is left to the decoder, which stops at the same field. But the decoder reads the last field of a
+/// nested message beyond the message's end before it stops, so that is refused here.
+fn count_fields(
+    mut message: &[u8],
+    parts: RepeatedFields,
+    depth: usize,
+    left: &mut usize,
+) -> Result<(), RejectReason> {
     while !message.is_empty() && !parts.is_empty() && depth <= DEPTH_MAX {
-        let Some((tag, field, behind)) = next(message) else {
-            return if depth == 0 { Ok(()) } else { Err(Odd::Broken) };
+        let Some((tag, field, rest)) = next_field(message) else {
+            return if depth == 0 { Ok(()) } else { Err(RejectReason::Malformed) };
         };
-        message = behind;
-        if let Some(Part(_, bytes, parts)) = parts.iter().find(|part| part.0 == tag) {
-            *left = left.checked_sub(*bytes).ok_or(Odd::Many)?;
-            count(field, parts, depth + 1, left)?;
+        message = rest;
+        if let Some(RepeatedField(_, bytes, parts)) = parts.iter().find(|part| part.0 == tag) {
+            *left = left.checked_sub(*bytes).ok_or(RejectReason::TooLarge)?;
+            count_fields(field, parts, depth + 1, left)?;
         }
     }
     Ok(())
 }
 
-/// The tag of the first field, what it holds where that has a length, and what is behind it.
-fn next(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+/// The tag of the first field, its content where it has a length, and the rest of the message.
+fn next_field(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (tag, kind) = decode_key(&mut message).ok()?;
     let bytes = match kind {
         WireType::Varint => decode_varint(&mut message).map(|_| 0),
@@ -198,22 +213,22 @@ fn next(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
         WireType::ThirtyTwoBit => Ok(4),
         WireType::StartGroup | WireType::EndGroup => Ok(0),
     };
-    let (field, behind) = message.split_at_checked(usize::try_from(bytes.ok()?).ok()?)?;
+    let (field, rest) = message.split_at_checked(usize::try_from(bytes.ok()?).ok()?)?;
     let field = if kind == WireType::LengthDelimited { field } else { &[] };
-    Some((tag, field, behind))
+    Some((tag, field, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use persistent::{Ack, Nack, Said};
+    use persistent::{Ack, Nack, ReadReqContent};
     use prost_types::{ListValue, Struct, value::Kind};
 
     use super::*;
 
-    fn counted<Q: Question>(question: &Q) -> usize {
-        super::counted::<Q>(&question.encode_to_vec())
+    fn counted<Q: RequestMessage>(question: &Q) -> usize {
+        decoded_bytes::<Q>(&question.encode_to_vec())
     }
 
     fn value(kind: Kind) -> Value {
@@ -221,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn what_there_may_be_many_of_is_counted_at_whatever_depth() {
+    fn repeated_fields_are_counted_at_every_depth() {
         let text = |(key, value): (&str, &str)| (key.to_string(), value.to_string());
         let metadata: BTreeMap<_, _> = [("type", "A"), ("content-type", "B")].map(text).into();
         let event = ProposedMessage { metadata, ..ProposedMessage::default() };
         let batch = BatchAppendReq { proposed_messages: vec![event; 3], ..Default::default() };
-        let event = with_map::<ProposedMessage, String>(1) + 2 * pair::<String>();
+        let event = bytes_with_map::<ProposedMessage, String>(1) + 2 * map_entry_bytes::<String>();
         assert_eq!(counted(&batch), 3 * event);
 
         let numbers = vec![value(Kind::NumberValue(7.0)); 5];
@@ -239,43 +254,43 @@ mod tests {
         let record = AppendRecord { properties: properties.into(), ..AppendRecord::default() };
         let checks = vec![ConsistencyCheck::default(); 9];
         let records = AppendRecordsRequest { records: vec![record.clone(); 2], checks };
-        let of_struct = with_map::<Value, Value>(0) + 2 * pair::<Value>();
-        let of_lists = 15 * bytes_of::<Value>(1);
-        let of_record = RECORD_BYTES + 2 * pair::<Value>() + of_struct + of_lists;
-        let of_checks = 9 * bytes_of::<ConsistencyCheck>(1);
+        let of_struct = bytes_with_map::<Value, Value>(0) + 2 * map_entry_bytes::<Value>();
+        let of_lists = 15 * element_bytes::<Value>(1);
+        let of_record = RECORD_BYTES + 2 * map_entry_bytes::<Value>() + of_struct + of_lists;
+        let of_checks = 9 * element_bytes::<ConsistencyCheck>(1);
         assert_eq!(counted(&records), 2 * of_record + of_checks);
         let session = AppendRequest { records: vec![record], ..AppendRequest::default() };
         assert_eq!(counted(&session), of_record);
 
         let (operations, conditions) = (vec![Operation::default(); 4], vec![Default::default(); 2]);
         let batch = BatchRequest { operations, conditions, sync: true };
-        let of_writes = 4 * bytes_of::<Operation>(2) + 2 * bytes_of::<Condition>(3);
+        let of_writes = 4 * element_bytes::<Operation>(2) + 2 * element_bytes::<Condition>(3);
         assert_eq!(counted(&batch), of_writes);
         let get = MultiGetRequest { keys: vec![vec![1; 300]; 6], ..MultiGetRequest::default() };
-        assert_eq!(counted(&get), 6 * bytes_of::<Vec<u8>>(1));
+        assert_eq!(counted(&get), 6 * element_bytes::<Vec<u8>>(1));
         let ids = vec![Uuid::default(); 7];
-        let nack = Said::Nack(Nack { ids: ids.clone(), ..Nack::default() });
-        for said in [Said::Ack(Ack { ids, ..Ack::default() }), nack] {
-            let said = persistent::ReadReq { content: Some(said) };
-            assert_eq!(counted(&said), 7 * bytes_of::<Uuid>(1));
+        let nack = ReadReqContent::Nack(Nack { ids: ids.clone(), ..Nack::default() });
+        for message in [ReadReqContent::Ack(Ack { ids, ..Ack::default() }), nack] {
+            let message = persistent::ReadReq { content: Some(message) };
+            assert_eq!(counted(&message), 7 * element_bytes::<Uuid>(1));
         }
     }
 
     #[test]
-    fn what_is_no_message_is_counted_as_far_as_it_is_read() {
+    fn malformed_message_is_counted_up_to_the_error() {
         let event = [0x1a, 0];
         let mut bytes = event.repeat(5);
         for odd in [&[0x0b, 0x0c][..], &[0x09, 1, 2, 3, 4, 5, 6, 7, 8], &[0x0d, 1, 2, 3, 4]] {
             bytes.extend([odd, &event].concat());
         }
         for end in [&[][..], &[0x1a], &[0x1a, 9, 1], &[0x07], &[0x00, 1], &[0xff; 20]] {
-            // What stands behind is not read.
-            let behind = event.repeat(usize::from(!end.is_empty()));
-            let message = [&bytes, end, &behind].concat();
-            let bytes = super::counted::<BatchAppendReq>(&message);
-            assert_eq!(bytes, 8 * with_map::<ProposedMessage, String>(1), "{end:?}");
+            // The rest after it is not read.
+            let rest = event.repeat(usize::from(!end.is_empty()));
+            let message = [&bytes, end, &rest].concat();
+            let bytes = decoded_bytes::<BatchAppendReq>(&message);
+            assert_eq!(bytes, 8 * bytes_with_map::<ProposedMessage, String>(1), "{end:?}");
         }
-        // A list in a list, and so on: nobody reads it to its end.
+        // Lists nested in lists: no decoder reads them to the end.
         let mut nested = Vec::new();
         for _ in 0..1000 {
             let mut outer = vec![0x32];
@@ -285,41 +300,44 @@ mod tests {
             prost::encoding::encode_varint(inner.len() as u64, &mut nested);
             nested.extend(inner);
         }
-        assert_eq!(count(&nested, &LIST, 0, &mut { 1 << 30 }), Ok(()));
+        assert_eq!(count_fields(&nested, &LIST, 0, &mut { 1 << 30 }), Ok(()));
     }
 
-    /// Story: whoever reads a message within another reads its last field also where that is longer
-    /// than the message, and finds out only then. What he read was counted as something else.
+    /// Story: the decoder reads the last field of a nested message even where it is longer than the
+    /// message, and detects that only afterwards. The bytes beyond were counted as other fields.
     #[test]
-    fn one_whose_last_field_is_longer_than_itself_is_refused() {
+    fn nested_message_with_overlong_last_field_is_rejected() {
         let values = [0x0a, 0].repeat(1000);
         let field = |tag: u8, bytes: &[u8]| {
             let mut out = vec![tag << 3 | 2];
             prost::encoding::encode_varint(bytes.len() as u64, &mut out);
             [&out, bytes].concat()
         };
-        // A record of one byte: the tag of a property, which is beyond it.
+        // A record of one byte: the tag of a property, whose content lies beyond the record.
         let property = field(2, &field(2, &field(6, &values)));
         let records = [&[0x0a, 1], &property[..]].concat();
         let refused = AppendRecordsRequest::decode(&records[..]).unwrap_err().to_string();
         assert!(refused.contains("delimited length exceeded"), "{refused}");
-        assert_eq!(count(&records, &RECORDS, 0, &mut { usize::MAX }), Err(Odd::Broken));
-        // Behind a message that ends where it should, nothing is strange.
+        assert_eq!(
+            count_fields(&records, &RECORDS, 0, &mut { usize::MAX }),
+            Err(RejectReason::Malformed)
+        );
+        // After a nested message that ends correctly, the next field is read.
         let good = [&field(1, &property)[..], &field(1, &[])].concat();
         assert!(AppendRecordsRequest::decode(&good[..]).is_ok());
-        assert_eq!(count(&good, &RECORDS, 0, &mut { usize::MAX }), Ok(()));
+        assert_eq!(count_fields(&good, &RECORDS, 0, &mut { usize::MAX }), Ok(()));
     }
 
-    /// Whatever an append may have fits.
+    /// The largest append fits.
     #[test]
-    fn the_most_events_of_an_append_fit_in_one_message() {
-        let most = umbel_events::limits::APPEND_EVENTS_MAX;
-        let record = RECORD_BYTES + 4 * pair::<Value>();
-        let event = with_map::<ProposedMessage, String>(1) + 2 * pair::<String>();
-        for each in [record, event, bytes_of::<Operation>(2)] {
-            assert!(most * each < PARTS_BYTES_MAX, "{}", most * each);
+    fn largest_append_fits_in_one_message() {
+        let events_max = umbel_events::limits::APPEND_EVENTS_MAX;
+        let record = RECORD_BYTES + 4 * map_entry_bytes::<Value>();
+        let event = bytes_with_map::<ProposedMessage, String>(1) + 2 * map_entry_bytes::<String>();
+        for each in [record, event, element_bytes::<Operation>(2)] {
+            assert!(events_max * each < DECODED_OVERHEAD_BYTES_MAX, "{}", events_max * each);
         }
-        let largest = UNCOUNTED_BYTES_MAX / 2 * RECORD_BYTES;
-        assert!(largest < PARTS_BYTES_MAX / 4, "{largest}");
+        let largest = UNCHECKED_BYTES_MAX / 2 * RECORD_BYTES;
+        assert!(largest < DECODED_OVERHEAD_BYTES_MAX / 4, "{largest}");
     }
 }

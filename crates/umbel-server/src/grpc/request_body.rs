@@ -1,18 +1,21 @@
-//! [`Asked`]: what a client sends with a request, up to the end that the client said.
+//! [`RequestBody`]: the body of a request, which fails where the request is truncated.
 //!
-//! Three things are seen to here. A message is held by what reads it while it comes, which may be
-//! slow and never end: all that have come in part stay within a budget, and each has its time. A
-//! stream of HTTP/2 may end by a reset that names no error, from
-//! its client or because the connection is given up; what reads bodies takes that for their end,
-//! and the half of an append that had come would be written as all of it. And a request may be
-//! answered before all of it was read: clients that are still sending then lose the answer. So what
-//! is on its way is taken and left out before the answer goes.
+//! The body solves three problems:
+//!
+//! - The decoder buffers a message while it arrives, which may be slow and never end. All partial
+//!   messages together stay within a quota, and each has a deadline.
+//! - An HTTP/2 stream may end with a reset without an error, sent by the client or because the
+//!   connection closes. Decoders take that for the end of the body, and would write half of an
+//!   append as all of it. The body reports an error.
+//! - A response may be sent before all of the request is read, and a client that still sends then
+//!   loses the response. So the server discards bytes in transit before it responds.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use http_body_util::BodyExt;
 use hyper::Request;
@@ -21,80 +24,88 @@ use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use tonic::Status;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-use crate::budget::{Budget, Share};
-use crate::failure;
+use crate::grpc::grpc_decoder::PREFIX_BYTES;
 use crate::limits::{
-    MESSAGE_TIME_MORE, RECEIVING_BYTES_FREE, UNASKED_BYTES_MAX, UNASKED_PAUSE, UNASKED_QUIET,
-    UNASKED_TIME,
+    DISCARD_BYTES_MAX, DISCARD_IDLE_TIME, DISCARD_MESSAGE_GAP, DISCARD_TIME, MESSAGE_EXTRA_TIME,
+    RECEIVE_BYTES_FREE,
 };
-use crate::messages::PREFIX_BYTES;
-use crate::service::Service;
+use crate::protocol::grpc_status;
+use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
+use crate::server_context::ServerContext;
 
-/// The body of a request. It fails where it breaks off.
+/// The body of a request. It fails where the request is truncated.
 #[derive(Debug)]
-pub struct Asked {
-    /// `None` once it went to the rest.
+pub struct RequestBody {
+    /// `None` once it has moved to [`UnreadBody`].
     body: Option<Incoming>,
-    place: Place,
-    receiving: Receiving,
-    rest: Rest,
+    position: FramePosition,
+    partial: PartialMessageTracker,
+    unread: UnreadBody,
 }
 
-/// A message that has come in part.
+/// Tracks the quota and deadline of a partial message.
 #[derive(Debug)]
-struct Receiving {
-    budget: Arc<Budget>,
-    /// How long one may take.
-    time: Duration,
+struct PartialMessageTracker {
+    quota: Arc<InboundQuota>,
+    /// Longest time for which a message may stay partial.
+    timeout: Duration,
     /// `None` between messages.
-    message: Option<Part>,
+    message: Option<PartialMessage>,
 }
 
 #[derive(Debug)]
-struct Part {
-    share: Share,
+struct PartialMessage {
+    share: QuotaShare,
     /// The bytes of the share.
     bytes: usize,
-    until: Pin<Box<Sleep>>,
+    deadline: Pin<Box<Sleep>>,
 }
 
-/// What nobody reads any more of a request, once its body was dropped.
+/// The unread rest of a request, once its [`RequestBody`] was dropped.
 #[derive(Debug, Clone, Default)]
-pub struct Rest(Arc<Mutex<Option<(Incoming, Place)>>>);
+pub struct UnreadBody(Arc<Mutex<Option<(Incoming, FramePosition)>>>);
 
-/// Where in its messages a body is.
+/// The position of a body within its messages.
 #[derive(Debug, Clone)]
-enum Place {
-    /// It has none, and its end is known without them: HTTP/1.1 takes care of it.
-    Known,
-    /// It has none.
-    Page,
-    /// Of a message of `length` bytes `left` are to come; between messages both are 0, and `come`
-    /// bytes of the next prefix came.
-    Call { length: usize, left: usize, prefix: [u8; PREFIX_BYTES], come: usize },
+enum FramePosition {
+    /// A body without messages whose end is known otherwise: HTTP/1.1 delimits it.
+    Delimited,
+    /// A body without messages.
+    Unframed,
+    /// The length of a message and its missing bytes. Between messages both are 0, and the other
+    /// fields hold the received part of the next prefix.
+    Framed { length: usize, left: usize, prefix: [u8; PREFIX_BYTES], come: usize },
 }
 
-impl Asked {
-    /// A request as it came, of which the rest is left where the second says.
-    pub fn of(
-        service: &Service,
+impl RequestBody {
+    /// Wraps a received request. On drop its unread rest moves to the returned [`UnreadBody`].
+    pub fn wrap(
+        service: &ServerContext,
         request: Request<Incoming>,
         is_call: bool,
-    ) -> (Request<Asked>, Rest) {
-        let rest = Rest::default();
-        let place = match (request.version(), is_call) {
-            (hyper::Version::HTTP_2, true) => Place::BEGIN,
-            (hyper::Version::HTTP_2, false) => Place::Page,
-            _ => Place::Known,
+    ) -> (Request<RequestBody>, UnreadBody) {
+        let rest = UnreadBody::default();
+        let position = match (request.version(), is_call) {
+            (hyper::Version::HTTP_2, true) => FramePosition::START,
+            (hyper::Version::HTTP_2, false) => FramePosition::Unframed,
+            _ => FramePosition::Delimited,
         };
-        let time = service.parts_time.saturating_add(MESSAGE_TIME_MORE);
-        let receiving = Receiving::new(Arc::clone(&service.receiving), time);
+        let time = service.partial_append_time.saturating_add(MESSAGE_EXTRA_TIME);
+        let receiving = PartialMessageTracker::new(Arc::clone(&service.receive_quota), time);
         let known = rest.clone();
-        (request.map(|body| Asked { body: Some(body), place, receiving, rest }), known)
+        (
+            request.map(|body| RequestBody {
+                body: Some(body),
+                position,
+                partial: receiving,
+                unread: rest,
+            }),
+            known,
+        )
     }
 }
 
-impl Body for Asked {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -102,19 +113,19 @@ impl Body for Asked {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Asked { body: Some(body), place, receiving, .. } = &mut *self else {
+        let RequestBody { body: Some(body), position, partial: receiving, .. } = &mut *self else {
             return Poll::Ready(None);
         };
-        let Poll::Ready(came) = Pin::new(&mut *body).poll_frame(context) else {
-            return receiving.poll_late(context).map(|late| Some(Err(late)));
+        let Poll::Ready(polled) = Pin::new(&mut *body).poll_frame(context) else {
+            return receiving.poll_timeout(context).map(|late| Some(Err(late)));
         };
-        Poll::Ready(match came {
+        Poll::Ready(match polled {
             Some(Ok(frame)) => {
-                let has_ended = place.note(&frame);
-                Some(receiving.note(place.part(), has_ended).map(|()| frame))
+                let has_ended = position.advance(&frame);
+                Some(receiving.record(position.partial_bytes(), has_ended).map(|()| frame))
             }
-            None if body.is_end_stream() || matches!(place, Place::Known) => None,
-            Some(Err(_)) | None => Some(Err(failure::broken_off())),
+            None if body.is_end_stream() || matches!(position, FramePosition::Delimited) => None,
+            Some(Err(_)) | None => Some(Err(grpc_status::truncated_request())),
         })
     }
 
@@ -127,89 +138,92 @@ impl Body for Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take()
-            && !matches!(self.place, Place::Known)
+            && !matches!(self.position, FramePosition::Delimited)
             && !body.is_end_stream()
         {
-            self.rest.locked(|rest| *rest = Some((body, self.place.clone())));
+            self.unread.locked(|rest| *rest = Some((body, self.position.clone())));
         }
     }
 }
 
-impl Rest {
-    /// Takes what the client is sending and leaves it out, up to the limits of that. It returns at
-    /// once where all was read or somebody still reads.
-    pub async fn leave_out(&self) {
-        let Some((mut body, mut place)) = self.locked(Option::take) else { return };
+impl UnreadBody {
+    /// Reads and discards what the client sends, within limits of bytes and time. It returns at
+    /// once where all was read or the body is still in use.
+    pub async fn drain(&self) {
+        let Some((mut body, mut position)) = self.locked(Option::take) else { return };
         let (began, mut bytes) = (Instant::now(), 0);
-        while !body.is_end_stream() && bytes < UNASKED_BYTES_MAX {
-            let until = (Instant::now() + place.quiet()).min(began + UNASKED_TIME);
+        while !body.is_end_stream() && bytes < DISCARD_BYTES_MAX {
+            let until = (Instant::now() + position.idle_timeout()).min(began + DISCARD_TIME);
             let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await else { return };
-            place.note(&frame);
+            position.advance(&frame);
             bytes += frame.data_ref().map_or(0, Bytes::len);
         }
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut Option<(Incoming, Place)>) -> T) -> T {
-        // Nothing here can leave it half changed.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn locked<T>(&self, work: impl FnOnce(&mut Option<(Incoming, FramePosition)>) -> T) -> T {
+        // No code here can leave the value half changed.
+        work(&mut self.0.lock().ignore_poison())
     }
 }
 
-impl Receiving {
-    fn new(budget: Arc<Budget>, time: Duration) -> Receiving {
-        Receiving { budget, time, message: None }
+impl PartialMessageTracker {
+    fn new(budget: Arc<InboundQuota>, time: Duration) -> PartialMessageTracker {
+        PartialMessageTracker { quota: budget, timeout: time, message: None }
     }
 
-    /// Takes note of how many bytes there are of a message that is not whole, and whether the one
-    /// before it ended. An error where there is no room for them.
-    fn note(&mut self, part: Option<usize>, has_ended: bool) -> Result<(), Status> {
+    /// Records the bytes of a partial message, and whether the one before it ended. An error where
+    /// the quota is exhausted.
+    fn record(&mut self, part: Option<usize>, has_ended: bool) -> Result<(), Status> {
         if has_ended {
             self.message = None;
         }
         let Some(bytes) = part else { return Ok(()) };
-        let message = self.message.get_or_insert_with(|| Part {
-            share: self.budget.share(),
+        let message = self.message.get_or_insert_with(|| PartialMessage {
+            share: self.quota.new_share(),
             bytes: 0,
-            until: Box::pin(sleep(self.time)),
+            deadline: Box::pin(sleep(self.timeout)),
         });
-        let more = bytes.saturating_sub(RECEIVING_BYTES_FREE).saturating_sub(message.bytes);
+        let more = bytes.saturating_sub(RECEIVE_BYTES_FREE).saturating_sub(message.bytes);
         message.bytes += more;
-        if message.share.grow(more) { Ok(()) } else { Err(failure::no_room_for_messages()) }
+        if message.share.grow(more) { Ok(()) } else { Err(grpc_status::receive_quota_exhausted()) }
     }
 
-    /// Waits until the message has taken too long.
-    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+    /// Waits until the deadline of the partial message.
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         match &mut self.message {
-            Some(message) => message.until.as_mut().poll(context).map(|()| failure::message_late()),
+            Some(message) => {
+                message.deadline.as_mut().poll(context).map(|()| grpc_status::message_timed_out())
+            }
             None => Poll::Pending,
         }
     }
 }
 
-impl Place {
-    /// In front of the first message.
-    const BEGIN: Place = Place::Call { length: 0, left: 0, prefix: [0; PREFIX_BYTES], come: 0 };
+impl FramePosition {
+    /// The position before the first message.
+    const START: FramePosition =
+        FramePosition::Framed { length: 0, left: 0, prefix: [0; PREFIX_BYTES], come: 0 };
 
-    /// Takes note of what came; whether a message ended with it.
-    fn note(&mut self, frame: &Frame<Bytes>) -> bool {
-        let Place::Call { length, left, prefix, come } = self else { return false };
+    /// Advances by a frame; whether a message ended within it.
+    fn advance(&mut self, frame: &Frame<Bytes>) -> bool {
+        let FramePosition::Framed { length, left, prefix, come } = self else { return false };
         let mut bytes = frame.data_ref().map_or(&[][..], |data| &data[..]);
         let mut has_ended = false;
         while !bytes.is_empty() {
-            let gone = bytes.len().min(*left);
-            (*left, bytes) = (*left - gone, &bytes[gone..]);
-            if gone > 0 && *left == 0 {
+            let skipped = bytes.len().min(*left);
+            (*left, bytes) = (*left - skipped, &bytes[skipped..]);
+            if skipped > 0 && *left == 0 {
                 (*length, has_ended) = (0, true);
             }
             let begun = bytes.len().min(PREFIX_BYTES - *come);
             prefix[*come..*come + begun].copy_from_slice(&bytes[..begun]);
             (*come, bytes) = (*come + begun, &bytes[begun..]);
             if *come == PREFIX_BYTES {
-                let [_, said @ ..] = *prefix;
-                *length = u32::from_be_bytes(said) as usize;
+                let [_, length_bytes @ ..] = *prefix;
+                *length = u32::from_be_bytes(length_bytes) as usize;
                 (*left, *come) = (*length, 0);
                 has_ended |= *length == 0;
             }
@@ -217,22 +231,26 @@ impl Place {
         has_ended
     }
 
-    /// How many bytes came of a message that is not whole, without those of one that is too long:
-    /// nobody keeps it. `None` between messages.
-    fn part(&self) -> Option<usize> {
+    /// Bytes received of a partial message; 0 for a message over the limit, which is not buffered.
+    /// `None` between messages.
+    fn partial_bytes(&self) -> Option<usize> {
         match *self {
-            Place::Call { left: 0, come: 0, .. } | Place::Known | Place::Page => None,
-            Place::Call { length, left, .. } if length <= MESSAGE_BYTES_MAX => Some(length - left),
-            Place::Call { .. } => Some(0),
+            FramePosition::Framed { left: 0, come: 0, .. }
+            | FramePosition::Delimited
+            | FramePosition::Unframed => None,
+            FramePosition::Framed { length, left, .. } if length <= MESSAGE_BYTES_MAX => {
+                Some(length - left)
+            }
+            FramePosition::Framed { .. } => Some(0),
         }
     }
 
-    /// How long nothing may come until the client is not taken for one that is sending: between
-    /// messages it may never send another.
-    fn quiet(&self) -> Duration {
+    /// Longest pause after which the client counts as still sending. It is shorter between
+    /// messages, since no further message may follow.
+    fn idle_timeout(&self) -> Duration {
         match self {
-            Place::Call { left: 0, come: 0, .. } => UNASKED_PAUSE,
-            _ => UNASKED_QUIET,
+            FramePosition::Framed { left: 0, come: 0, .. } => DISCARD_MESSAGE_GAP,
+            _ => DISCARD_IDLE_TIME,
         }
     }
 }
@@ -242,19 +260,19 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::stage::run;
+    use crate::test_support::test_service::run_paused;
 
-    /// How long is waited for more after this has come.
+    /// The idle timeout after these bytes.
     fn waited(parts: &[&[u8]]) -> Duration {
-        let mut place = Place::BEGIN;
+        let mut position = FramePosition::START;
         for part in parts {
-            place.note(&Frame::data(Bytes::copy_from_slice(part)));
+            position.advance(&Frame::data(Bytes::copy_from_slice(part)));
         }
-        place.quiet()
+        position.idle_timeout()
     }
 
     #[test]
-    fn who_is_in_the_middle_of_a_message_is_waited_for() {
+    fn discard_waits_longer_inside_a_message() {
         let between: [&[&[u8]]; 6] = [
             &[],
             &[b""],
@@ -264,7 +282,7 @@ mod tests {
             &[&[0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 3, 1, 1, 1]],
         ];
         for between in between {
-            assert_eq!(waited(between), UNASKED_PAUSE, "{between:?}");
+            assert_eq!(waited(between), DISCARD_MESSAGE_GAP, "{between:?}");
         }
         let inside: [&[&[u8]]; 5] = [
             &[&[0]],
@@ -274,16 +292,16 @@ mod tests {
             &[&[9, 0xff, 0xff, 0xff, 0xff, 1]],
         ];
         for inside in inside {
-            assert_eq!(waited(inside), UNASKED_QUIET, "{inside:?}");
+            assert_eq!(waited(inside), DISCARD_IDLE_TIME, "{inside:?}");
         }
     }
 
     #[test]
-    fn it_is_known_how_much_of_a_message_came_and_when_it_ends() {
-        let mut place = Place::BEGIN;
+    fn frame_position_tracks_partial_bytes_and_message_end() {
+        let mut position = FramePosition::START;
         let mut note = |bytes: &[u8]| {
-            let has_ended = place.note(&Frame::data(Bytes::copy_from_slice(bytes)));
-            (place.part(), has_ended)
+            let has_ended = position.advance(&Frame::data(Bytes::copy_from_slice(bytes)));
+            (position.partial_bytes(), has_ended)
         };
         assert_eq!(note(&[0, 0]), (Some(0), false), "a part of a prefix");
         assert_eq!(note(&[0, 0, 4, 7]), (Some(1), false));
@@ -293,30 +311,35 @@ mod tests {
         assert_eq!(note(&[0, 0, 0, 0]), (None, true), "one without bytes");
         assert_eq!(note(&[0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 9, 7]), (Some(1), true));
         assert_eq!(note(&[7; 8]), (None, true));
-        assert_eq!(note(&[0, 0xff, 0, 0, 0, 1, 2]), (Some(0), false), "nobody keeps it");
+        assert_eq!(
+            note(&[0, 0xff, 0, 0, 0, 1, 2]),
+            (Some(0), false),
+            "the partial message is not kept"
+        );
     }
 
-    /// A message of 17 MiB whose last byte did not come was held for as long as its client liked,
-    /// and a connection may have a thousand calls.
+    /// Story: a message of 17 MiB whose last byte did not arrive was buffered for as long as its
+    /// client liked. A connection may have a thousand calls.
     #[test]
-    fn messages_that_have_come_in_part_stay_within_a_budget_and_have_their_time() {
-        run(async {
-            let budget = Arc::new(Budget::new(100));
+    fn partial_messages_are_bounded_by_quota_and_timeout() {
+        run_paused(async {
+            let budget = Arc::new(InboundQuota::new(100));
             let time = Duration::from_secs(30);
-            let [mut one, mut two] = [(); 2].map(|()| Receiving::new(Arc::clone(&budget), time));
-            one.note(Some(RECEIVING_BYTES_FREE), false).unwrap();
-            assert_eq!(budget.bytes(), 0);
-            one.note(Some(RECEIVING_BYTES_FREE + 70), false).unwrap();
-            let refused = two.note(Some(RECEIVING_BYTES_FREE + 31), false).unwrap_err();
-            assert_eq!((refused.code(), budget.bytes()), (Code::ResourceExhausted, 70));
-            // Who sends little is not refused.
-            let mut three = Receiving::new(Arc::clone(&budget), time);
-            three.note(Some(RECEIVING_BYTES_FREE), false).unwrap();
+            let [mut one, mut two] =
+                [(); 2].map(|()| PartialMessageTracker::new(Arc::clone(&budget), time));
+            one.record(Some(RECEIVE_BYTES_FREE), false).unwrap();
+            assert_eq!(budget.used_bytes(), 0);
+            one.record(Some(RECEIVE_BYTES_FREE + 70), false).unwrap();
+            let refused = two.record(Some(RECEIVE_BYTES_FREE + 31), false).unwrap_err();
+            assert_eq!((refused.code(), budget.used_bytes()), (Code::ResourceExhausted, 70));
+            // A client that sends little is not refused.
+            let mut three = PartialMessageTracker::new(Arc::clone(&budget), time);
+            three.record(Some(RECEIVE_BYTES_FREE), false).unwrap();
             let began = Instant::now();
-            let late = std::future::poll_fn(|context| one.poll_late(context)).await;
+            let late = std::future::poll_fn(|context| one.poll_timeout(context)).await;
             assert_eq!((late.code(), began.elapsed() >= time), (Code::DeadlineExceeded, true));
-            one.note(None, true).unwrap();
-            assert_eq!(budget.bytes(), 0);
+            one.record(None, true).unwrap();
+            assert_eq!(budget.used_bytes(), 0);
         });
     }
 }

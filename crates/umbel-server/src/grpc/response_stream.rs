@@ -1,5 +1,4 @@
-//! Answers of a call that go on for long, made while they are taken, and single ones that may be
-//! large.
+//! Streamed responses, produced as the client takes them, and single responses that may be large.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,14 +8,14 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::limits::LIST_BYTES;
-use crate::unread::{Held, Unsent};
+use crate::resources::outbound_quota::{OutboundShare, PendingPage};
 
-/// The answers of a call, in order; the first error ends them.
-pub type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
+/// The messages of a response, in order; the first error ends them.
+pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// Answers with what one step after the other brings, until a step brings no state for the next
-/// one. Nothing is done unless somebody takes the answers, and nothing once he went away.
-pub fn in_steps<A, S, F, T>(state: S, step: F) -> Answers<A>
+/// Streams the messages of one step after another, until a step returns no next state. A step runs
+/// only while the stream is polled.
+pub fn stream_steps<A, S, F, T>(state: S, step: F) -> ResponseStream<A>
 where
     A: Send + 'static,
     S: Send + 'static,
@@ -35,21 +34,21 @@ where
     Box::pin(pages.flat_map(stream::iter))
 }
 
-/// A response of this, whose frames hold what was counted until they are written.
-pub fn counted<A>(answer: A, unsent: Unsent) -> Response<A> {
+/// A response whose frames hold the page's quota until they are written.
+pub fn with_pending_page<A>(answer: A, unsent: PendingPage) -> Response<A> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(unsent);
     response
 }
 
-/// The one answer that `work` comes to, which may be long: it waits for room, and counts until it
-/// is written.
-pub async fn one_counted<A: Message + 'static>(
-    held: Held,
+/// A single response that may be long. It waits for quota, and holds it until the response is
+/// written.
+pub async fn respond_within_quota<A: Message + 'static>(
+    held: OutboundShare,
     work: impl Future<Output = Result<A, Status>> + Send + 'static,
 ) -> Result<Response<A>, Status> {
-    let (answer, unsent) = held.made(LIST_BYTES, work, A::encoded_len).await?;
-    Ok(counted(answer, unsent))
+    let (answer, unsent) = held.produce(LIST_BYTES, work, A::encoded_len).await?;
+    Ok(with_pending_page(answer, unsent))
 }
 
 #[cfg(test)]
@@ -60,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_taken_when_their_answers_are_and_an_end_ends_them() {
+    fn steps_run_on_demand_and_stop_at_the_end() {
         let steps = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&steps);
-        let mut answers = in_steps(0, move |step: u64| {
+        let mut answers = stream_steps(0, move |step: u64| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 match step {

@@ -1,5 +1,4 @@
-//! What is answered to plain HTTP requests: whether the server is there, what it is, and what its
-//! store does.
+//! Plain HTTP endpoints: health checks, server information and statistics of the store.
 
 use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -12,26 +11,29 @@ use tonic::{Code, Status};
 use umbel_events::Stats;
 
 use crate::limits::HEADERS_MAX;
-use crate::service::Service;
-use crate::{metrics, pages};
+use crate::server_context::ServerContext;
+use crate::services::info_json;
+
+pub mod console;
+pub mod metrics;
 
 const PING: &str = r#"{"text":"Ping request successfully handled"}"#;
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Every path that is served.
+/// All paths that are served.
 pub const PATHS: [&str; 7] =
     ["/health/live", "/health/ready", "/ping", "/info", "/gossip", "/stats", "/metrics"];
 
-/// The answer to a request that is no call.
-pub async fn answer(
-    service: &Service,
+/// The response to a request that is not a gRPC call.
+pub async fn handle(
+    service: &ServerContext,
     method: &Method,
     path: &str,
     reached: Option<&Authority>,
 ) -> Response<Body> {
     if !PATHS.contains(&path) {
         let paths = PATHS.join(", ");
-        let text = format!("there is nothing here but {paths} and the calls of its clients\n");
+        let text = format!("this path is not served; the paths are {paths} and gRPC calls\n");
         return response(StatusCode::NOT_FOUND, Some(TEXT), text);
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -42,33 +44,33 @@ pub async fn answer(
     }
     match path {
         "/health/live" => response(StatusCode::NO_CONTENT, None, String::new()),
-        "/health/ready" => ready(service),
+        "/health/ready" => readiness(service),
         "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
-        "/info" => response(StatusCode::OK, Some(JSON), pages::info(service).to_string()),
+        "/info" => response(StatusCode::OK, Some(JSON), info_json::info(service).to_string()),
         "/gossip" => {
-            let page = pages::gossip(service, reached).to_string();
+            let page = info_json::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
         }
         _ => match service.store.stats().await {
             Ok(stats) if path == "/stats" => {
-                response(StatusCode::OK, Some(JSON), pages::stats(&stats).to_string())
+                response(StatusCode::OK, Some(JSON), info_json::stats(&stats).to_string())
             }
             Ok(stats) => metrics(service, &stats).await,
             Err(error) => {
-                let text = format!("the store does not answer: {error}\n");
+                let text = format!("the store's statistics could not be read: {error}\n");
                 response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
             }
         },
     }
 }
 
-/// Whether calls should be sent here.
-fn ready(service: &Service) -> Response<Body> {
+/// The readiness of the server: whether clients should send calls to it.
+fn readiness(service: &ServerContext) -> Response<Body> {
     let why_not = match service.is_stopping() {
-        true => Some("the server stops\n".to_string()),
-        false => service
-            .failure()
-            .map(|reason| format!("nothing can be written: {reason}; start the server again\n")),
+        true => Some("the server is stopping\n".to_string()),
+        false => {
+            service.failure().map(|reason| format!("writes fail: {reason}; restart the server\n"))
+        }
     };
     match why_not {
         Some(text) => response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text),
@@ -76,24 +78,24 @@ fn ready(service: &Service) -> Response<Body> {
     }
 }
 
-async fn metrics(service: &Service, stats: &Stats) -> Response<Body> {
+async fn metrics(service: &ServerContext, stats: &Stats) -> Response<Body> {
     let kv = match &service.kv {
         Some(kv) => kv.stats().await,
         None => None,
     };
-    match metrics::text(stats, kv.as_ref(), service) {
+    match metrics::render(stats, kv.as_ref(), service) {
         Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
         Err(error) => {
-            let text = format!("the metrics could not be written: {error}\n");
+            let text = format!("the metrics could not be encoded: {error}\n");
             response(StatusCode::INTERNAL_SERVER_ERROR, Some(TEXT), text)
         }
     }
 }
 
-/// Whoever asks may not, or did not show who he is; `says_who` tells whether he tried to.
-pub fn refused(refusal: &Status, says_who: bool) -> Response<Body> {
+/// The response to a caller without access, which depends on whether it sent credentials.
+pub fn access_denied(refusal: &Status, has_credentials: bool) -> Response<Body> {
     let status = match refusal.code() {
-        Code::PermissionDenied if says_who => StatusCode::FORBIDDEN,
+        Code::PermissionDenied if has_credentials => StatusCode::FORBIDDEN,
         Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -106,28 +108,28 @@ pub fn refused(refusal: &Status, says_who: bool) -> Response<Body> {
     response
 }
 
-/// A call that is no HTTP/2 request, or a path of a call without the content type of one.
-pub fn no_call() -> Response<Body> {
-    let text = "calls come by HTTP/2 with application/grpc\n".to_string();
+/// The response to a gRPC call without HTTP/2 or without the gRPC content type.
+pub fn not_grpc() -> Response<Body> {
+    let text = "calls need HTTP/2 and the content type application/grpc\n".to_string();
     response(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some(TEXT), text)
 }
 
-/// A request over HTTP/1.1 that does not say to whom it goes, or says so twice.
-pub fn no_host() -> Response<Body> {
-    let text = "a request over HTTP/1.1 has one host header\n".to_string();
+/// The response to an HTTP/1.1 request without a host header, or with several.
+pub fn missing_host() -> Response<Body> {
+    let text = "a request over HTTP/1.1 needs exactly one host header\n".to_string();
     response(StatusCode::BAD_REQUEST, Some(TEXT), text)
 }
 
-/// A request with more headers than one may have.
-pub fn many_headers(headers: usize) -> Response<Body> {
-    let text = format!("a request has {HEADERS_MAX} headers at most, this one has {headers}\n");
+/// The response to a request with too many headers.
+pub fn too_many_headers(headers: usize) -> Response<Body> {
+    let text = format!("the request has {headers} headers; the limit is {HEADERS_MAX}\n");
     response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Some(TEXT), text)
 }
 
-/// What a request says it brings, without what is behind a semicolon, in small letters.
+/// The content type of a request in lower case, without parameters.
 pub fn media_type(headers: &HeaderMap) -> Option<String> {
-    let said = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    let kind = said.split_once(';').map_or(said, |(kind, _)| kind);
+    let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = content_type.split_once(';').map_or(content_type, |(kind, _)| kind);
     Some(kind.trim().to_ascii_lowercase())
 }
 

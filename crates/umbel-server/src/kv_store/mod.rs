@@ -1,17 +1,19 @@
-//! [`KvStore`]: the store of keys and values as the calls see it. Nothing else names its functions.
+//! [`KvStore`]: the key-value store as its calls use it. No other module calls the engine.
 //!
-//! One thread does all writes, in the order in which they came, and hands each to those who watch
-//! what it wrote to. Nobody else writes, because a store is open once; so the number that the store
-//! is at behind a write is that of the write, and a watch that begins between two writes is told
-//! of all that follow and of none before. As many writes as wait are made durable by one sync.
+//! One thread does all writes, in the order of their arrival, and sends each to the matching
+//! watches. There is no other writer, because only one process may open a store. So the store's
+//! sequence number after a write is that of the write. A watch that begins between two writes
+//! receives all later writes and no earlier one. One sync serves all waiting writes.
 
-mod feed;
-mod scanner;
-mod writer;
+mod kv_scanner;
+mod kv_writer;
+mod watch_hub;
+mod write_request;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -19,112 +21,113 @@ use umbel::{Db, DirectoryStats, Error, Keyspace, KeyspaceOptions, Snapshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_proto::kv::DEFAULT_KEYSPACE;
 
-pub use feed::{Watched, Watcher};
-pub use scanner::{Range, ScanPage, Scanner, fitting};
-pub use writer::{Condition, Operation, Write};
+pub use kv_scanner::ReadError;
+pub use kv_scanner::{ScanPage, ScanRange, Scanner, check_value_size};
+pub use watch_hub::{WatchFilter, Watcher};
+pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
 
-use crate::failure;
-use crate::limits::{QUICK_EVENTS_MAX, SCAN_TIME};
-use crate::quick::Quick;
-use crate::unread::Room;
-use feed::Counts;
-use writer::{Job, Writer};
+use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
+use crate::resources::inline_execution::InlineExecution;
+use crate::resources::outbound_quota::PageReservation;
+use kv_writer::{KvWriter, WriterJob};
+use watch_hub::WatchCounts;
 
-/// The keys and values that a server serves besides its events.
+/// Configuration of the key-value store that a server serves besides its events.
 #[derive(Debug, Clone)]
-pub struct KeyValues {
-    /// The store. Who opened it closes it, after the server has stopped.
+pub struct KvConfig {
+    /// The store. The caller that opened it closes it, after the server has stopped.
     ///
-    /// REQUIRES: nobody else writes to it meanwhile. Watches would not be told.
+    /// REQUIRES: there is no other writer meanwhile. Watches would miss its writes.
     pub db: Db,
-    /// Whether every write is answered once it survives power loss.
+    /// Whether every write is acknowledged only after a sync.
     pub sync: bool,
-    /// How long a scan may take from its first message to its last.
+    /// Time limit of a scan from its first message to its last.
     pub scan_time: Duration,
 }
 
-/// The store of keys and values as the calls see it.
+/// The key-value store as its calls use it.
 #[derive(Debug)]
 pub struct KvStore {
     db: Db,
-    jobs: mpsc::UnboundedSender<Job>,
-    quick: Quick,
+    jobs: mpsc::UnboundedSender<WriterJob>,
+    inline_reads: InlineExecution,
     scan_time: Duration,
-    counts: Arc<Counts>,
-    creating: Arc<Mutex<()>>,
+    watch_counts: Arc<WatchCounts>,
+    create_lock: Arc<Mutex<()>>,
 }
 
-/// What a store of keys and values has and does, for whoever watches over it.
+/// Statistics of the key-value store for operators.
 #[derive(Debug)]
 pub struct KvStats {
-    /// That of the engine.
+    /// Statistics of the engine.
     pub engine: umbel::Stats,
-    /// How many watches go on,
+    /// Number of active watches.
     pub watches: usize,
-    /// and how many were let go because they did not keep up.
-    pub let_go: u64,
+    /// Number of watches that ended because their clients did not keep up.
+    pub watches_evicted: u64,
 }
 
-/// What a call for something of the store comes to.
-type Answer<T> = oneshot::Receiver<T>;
+/// Receiver of the result of a job.
+type Reply<T> = oneshot::Receiver<T>;
 
-/// What a client is told of a read that failed.
-#[derive(Debug)]
-pub struct ReadFailed(pub Status);
-
-impl From<Error> for ReadFailed {
-    fn from(error: Error) -> ReadFailed {
-        ReadFailed(failure::of_engine(&error))
-    }
-}
-
-impl KeyValues {
-    /// What lies in this store.
-    pub fn new(db: Db) -> KeyValues {
-        KeyValues { db, sync: false, scan_time: SCAN_TIME }
+impl KvConfig {
+    /// Serves this store with default settings.
+    pub fn new(db: Db) -> KvConfig {
+        KvConfig { db, sync: false, scan_time: SCAN_TIME }
     }
 }
 
 impl KvStore {
-    /// Why no write is taken any more until the server is started again, if none is.
+    /// Reason why all writes are refused until a restart, if they are.
     pub fn failure(&self) -> Option<String> {
         self.db.failure()
     }
 
-    /// The store, and the thread that writes. It ends once this is dropped.
-    pub fn new(what: KeyValues, env: &Env) -> umbel::Result<(KvStore, Box<dyn JoinHandle>)> {
-        let KeyValues { db, sync, scan_time } = what;
+    /// Opens the service on the store, and starts the writer thread. The thread ends once the
+    /// service is dropped.
+    pub fn new(what: KvConfig, env: &Env) -> umbel::Result<(KvStore, Box<dyn JoinHandle>)> {
+        let KvConfig { db, sync, scan_time } = what;
         db.keyspace(DEFAULT_KEYSPACE, None)?;
-        // It holds no more than the calls do: each waits for the answer.
+        // Bounded by the number of calls: each waits for its reply.
         let (jobs, taken) = mpsc::unbounded_channel();
-        let counts = Arc::new(Counts::default());
-        let writer = Writer::new(db.clone(), sync, Arc::clone(&counts));
+        let counts = Arc::new(WatchCounts::default());
+        let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts));
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
-        let (quick, creating) = (Quick::new(env), Arc::default());
-        Ok((KvStore { db, jobs, quick, scan_time, counts, creating }, thread))
+        let (quick, creating) = (InlineExecution::new(env), Arc::default());
+        Ok((
+            KvStore {
+                db,
+                jobs,
+                inline_reads: quick,
+                scan_time,
+                watch_counts: counts,
+                create_lock: creating,
+            },
+            thread,
+        ))
     }
 
-    /// How long a scan may take.
+    /// Time limit of a scan.
     pub fn scan_time(&self) -> Duration {
         self.scan_time
     }
 
-    /// The keyspace of this name, where there is one.
+    /// Returns the keyspace of this name, if it exists.
     pub fn keyspace(&self, name: &str) -> umbel::Result<Option<Keyspace>> {
         self.db.existing_keyspace(name)
     }
 
-    /// The names of all keyspaces.
+    /// Names of all keyspaces.
     pub fn keyspaces(&self) -> Vec<String> {
         self.db.keyspaces()
     }
 
-    /// Makes a keyspace. Whether there was none of this name.
+    /// Creates a keyspace. Returns whether the name was free.
     pub async fn create_keyspace(&self, name: String) -> umbel::Result<bool> {
-        let (db, creating) = (self.db.clone(), Arc::clone(&self.creating));
+        let (db, creating) = (self.db.clone(), Arc::clone(&self.create_lock));
         blocking(move || {
-            // Of several who ask at once one makes it.
-            let _one = creating.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of several concurrent calls one creates it.
+            let _one = creating.lock().ignore_poison();
             let is_new = db.existing_keyspace(&name)?.is_none();
             db.keyspace(&name, None::<KeyspaceOptions>)?;
             Ok::<_, Error>(is_new)
@@ -132,89 +135,93 @@ impl KvStore {
         .await
     }
 
-    /// Hands a write to the thread that writes. The answer is its number, once it is as durable as
-    /// was asked for; it is an error of the channel where the server stops before.
-    pub fn submit(&self, write: Write) -> Answer<umbel::Result<u64>> {
+    /// Hands a write to the writer thread. The reply is its sequence number, once it has the
+    /// requested durability. The channel fails if the server stops before.
+    pub fn submit(&self, write: WriteRequest) -> Reply<umbel::Result<u64>> {
         let (sender, answer) = oneshot::channel();
-        // Where the thread has ended, so has the sender, and whoever waits learns that.
-        let _ = self.jobs.send(Job::Write(Box::new(write), sender));
+        // If the thread has ended, the sender is dropped, and the waiting caller notices.
+        let _ = self.jobs.send(WriterJob::Write(Box::new(write), sender));
         answer
     }
 
-    /// Begins to watch. The answer is who is told, and the state before everything he is told.
-    pub fn watch(&self, what: Watched) -> Answer<Result<(Watcher, Snapshot), Status>> {
+    /// Begins a watch. The reply is the watcher and a snapshot from before its first change.
+    pub fn watch(&self, what: WatchFilter) -> Reply<Result<(Watcher, Snapshot), Status>> {
         let (sender, answer) = oneshot::channel();
-        let _ = self.jobs.send(Job::Watch(what, sender));
+        let _ = self.jobs.send(WriterJob::Watch(what, sender));
         answer
     }
 
-    /// The present state.
+    /// Takes a snapshot of the present state.
     pub fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
     }
 
-    /// Where its directory is.
+    /// State of the store's directory.
     pub async fn directory(&self) -> Option<DirectoryStats> {
         let db = self.db.clone();
         tokio::task::spawn_blocking(move || db.directory()).await.ok()
     }
 
-    /// Makes durable what was committed; `None` where that failed.
+    /// Syncs all commits; `None` if that failed.
     pub async fn sync(&self) -> Option<()> {
         let db = self.db.clone();
         tokio::task::spawn_blocking(move || db.sync()).await.ok()?.ok()
     }
 
-    /// What it has and does.
+    /// Returns the statistics; `None` if their task failed.
     pub async fn stats(&self) -> Option<KvStats> {
         let db = self.db.clone();
         let engine = tokio::task::spawn_blocking(move || db.stats()).await.ok()?;
-        let watches = self.counts.watches.load(Ordering::Relaxed);
-        Some(KvStats { engine, watches, let_go: self.counts.let_go.load(Ordering::Relaxed) })
+        let watches = self.watch_counts.watches.load(Ordering::Relaxed);
+        Some(KvStats {
+            engine,
+            watches,
+            watches_evicted: self.watch_counts.evicted.load(Ordering::Relaxed),
+        })
     }
 
-    /// Reads few keys into this room, here where such reads are quick, else on a thread that may
-    /// wait.
+    /// Reads a few keys within this reservation, inline if such reads are fast, else on a thread
+    /// that may block.
     pub async fn read<T: Send + 'static>(
         &self,
         keys: usize,
-        room: Room,
-        work: impl FnOnce() -> Result<T, ReadFailed> + Send + 'static,
-    ) -> Result<(T, Room), Status> {
-        if keys <= QUICK_EVENTS_MAX && self.quick.may() {
-            let read = self.quick.time(work).map_err(|failed| failed.0)?;
-            return Ok((read, room));
+        reservation: PageReservation,
+        work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<(T, PageReservation), Status> {
+        if keys <= INLINE_EVENTS_MAX && self.inline_reads.is_allowed() {
+            let read = self.inline_reads.run(work).map_err(|failed| failed.0)?;
+            return Ok((read, reservation));
         }
-        blocking_in(room, work).await
+        blocking_in(reservation, work).await
     }
 
-    /// The next keys of a scan, in this room.
+    /// Reads the next page of a scan within this reservation.
     pub async fn page(
         &self,
         scanner: Scanner,
         snapshot: Snapshot,
-        room: Room,
-    ) -> Result<((ScanPage, Scanner), Room), Status> {
-        blocking_in(room, move || scanner.page(&snapshot)).await
+        reservation: PageReservation,
+    ) -> Result<((ScanPage, Scanner), PageReservation), Status> {
+        blocking_in(reservation, move || scanner.page(&snapshot)).await
     }
 }
 
-/// Does work that may wait for the disk, and holds this room until it is done, whether somebody
-/// waits for it or not.
+/// Runs work that may wait for the disk. Keeps the reservation until the work is done, even if its
+/// caller has left.
 async fn blocking_in<T: Send + 'static>(
-    room: Room,
-    work: impl FnOnce() -> Result<T, ReadFailed> + Send + 'static,
-) -> Result<(T, Room), Status> {
-    // It may have to wait for a thread.
-    room.is_made();
+    reservation: PageReservation,
+    work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+) -> Result<(T, PageReservation), Status> {
+    // The work may have to wait for a thread.
+    reservation.pause_clock();
     let done = blocking(move || {
-        let (done, room) = room.during(work);
-        Ok((done?, room))
+        let (done, reservation) = reservation.fill(work);
+        Ok((done?, reservation))
     });
-    done.await.map_err(|failed: ReadFailed| failed.0)
+    done.await.map_err(|failed: ReadError| failed.0)
 }
 
-/// Does work that may wait for the disk.
+/// Runs work that may wait for the disk.
 async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {

@@ -1,4 +1,4 @@
-//! Until when the client waits, as it says in a header.
+//! Deadline of a call, from the header `grpc-timeout`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,16 +10,19 @@ use tonic::Status;
 /// The header, whose value is up to eight digits and a unit.
 const HEADER: &str = "grpc-timeout";
 
-/// Until when a call is worth working for; for ever where the client did not say.
+/// Deadline of a call; never if the client did not set one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// For ever.
+    /// No deadline.
     pub const NEVER: Deadline = Deadline(None);
 
-    /// The deadline of a request; an error where its header is not understood.
-    pub fn of(headers: &HeaderMap) -> Result<Deadline, Status> {
+    /// Reads the deadline of a request.
+    ///
+    /// # Errors
+    /// The header is malformed.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Deadline, Status> {
         let Some(value) = headers.get(HEADER) else { return Ok(Deadline::NEVER) };
         match value.to_str().ok().and_then(parse) {
             Some(duration) => Ok(Deadline::after(duration)),
@@ -29,17 +32,17 @@ impl Deadline {
         }
     }
 
-    /// At this moment; never where there is none.
+    /// Deadline at `moment`; never for `None`.
     pub fn at(moment: Option<Instant>) -> Deadline {
         Deadline(moment)
     }
 
-    /// So long from now on.
+    /// Deadline `duration` from now on.
     pub fn after(duration: Duration) -> Deadline {
         Deadline(Instant::now().checked_add(duration))
     }
 
-    /// The earlier of two.
+    /// Returns the earlier of two deadlines.
     pub fn earlier(self, other: Deadline) -> Deadline {
         match (self.0, other.0) {
             (Some(one), Some(two)) => Deadline(Some(one.min(two))),
@@ -47,33 +50,37 @@ impl Deadline {
         }
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub fn has_passed(self) -> bool {
         self.0.is_some_and(|moment| moment <= Instant::now())
     }
 
-    /// Waits until it has passed.
-    pub async fn passed(self) {
+    /// Waits until the deadline has passed.
+    pub async fn wait(self) {
         match self.0 {
             Some(moment) => tokio::time::sleep_until(moment).await,
             None => std::future::pending().await,
         }
     }
 
-    /// What the work comes to, or an error where it takes too long.
+    /// Returns the result of the work, or an error if the deadline passes first.
     pub async fn limit<F: Future>(self, work: F) -> Result<F::Output, Status> {
         match self.0 {
-            // What is done at once would be done however late it is.
-            Some(_) if self.has_passed() => Err(too_late()),
-            Some(moment) => tokio::time::timeout_at(moment, work).await.map_err(|_| too_late()),
+            // Work that is ready at once would otherwise succeed after the deadline.
+            Some(_) if self.has_passed() => Err(deadline_exceeded()),
+            Some(moment) => {
+                tokio::time::timeout_at(moment, work).await.map_err(|_| deadline_exceeded())
+            }
             None => Ok(work.await),
         }
     }
 }
 
-/// The answer to who waited too short a time.
-pub fn too_late() -> Status {
-    Status::deadline_exceeded("the deadline passed before the call was done; it may still be done")
+/// Status of a call whose deadline has passed.
+pub fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded(
+        "the deadline passed before the call completed; it may still complete",
+    )
 }
 
 fn parse(text: &str) -> Option<Duration> {
@@ -101,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_read_and_nothing_else() {
+    fn only_valid_timeout_units_are_parsed() {
         let cases = [
             ("1H", Some(3_600_000_000_000)),
             ("2M", Some(120_000_000_000)),
@@ -122,11 +129,11 @@ mod tests {
         }
     }
 
-    /// Story: a value that was in memory was answered to who had stopped waiting, as a call that
-    /// had its time.
+    /// Story: a value in memory was returned to a client whose deadline had passed, as if in time.
     #[tokio::test]
-    async fn nothing_is_done_whose_time_is_over() {
-        let over = Deadline::of(&[(HEADER, "0n")].map(entry).into_iter().collect()).unwrap();
+    async fn expired_call_is_not_executed() {
+        let over =
+            Deadline::from_headers(&[(HEADER, "0n")].map(entry).into_iter().collect()).unwrap();
         assert_eq!(over.limit(async {}).await.unwrap_err().code(), tonic::Code::DeadlineExceeded);
         assert!(Deadline::after(Duration::from_secs(60)).limit(async {}).await.is_ok());
         assert!(Deadline::NEVER.limit(async {}).await.is_ok());
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_of_two_counts() {
+    fn earlier_deadline_applies() {
         let (soon, late) = (Deadline::after(Duration::ZERO), Deadline::after(Duration::MAX / 4));
         assert_eq!(soon.earlier(late), soon);
         assert_eq!(Deadline::NEVER.earlier(soon), soon);

@@ -1,4 +1,4 @@
-//! The filter that a read asks for.
+//! [`FilterRequest`]: the filter that a read requests.
 
 use std::sync::Arc;
 
@@ -8,70 +8,88 @@ use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, Window};
 
 use crate::limits::FILTER_WINDOW_EVENTS;
 
-/// The filter that a read asks for.
+/// The filter that a read requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterRequest {
-    by: By,
-    rule: Rule,
-    /// After how many events that were looked at a subscription is told how far it is.
-    pub interval: u64,
+    subject: FilterSubject,
+    rule: FilterRule,
+    /// Number of examined events after which a subscription sends a checkpoint.
+    pub checkpoint_interval: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum FilterSubject {
     Stream,
     Kind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rule {
+enum FilterRule {
     Regex(String),
     Prefixes(Vec<String>),
 }
 
 impl FilterRequest {
-    /// Reads the options; an error that says what is wrong with them.
-    pub fn read(options: FilterOptions) -> Result<FilterRequest, Status> {
+    /// Reads the options; fails if they are invalid.
+    pub fn from_options(options: FilterOptions) -> Result<FilterRequest, Status> {
         let (by, Expression { regex, prefix }) = match options.filter {
-            Some(Filter::StreamIdentifier(expression)) => (By::Stream, expression),
-            Some(Filter::EventType(expression)) => (By::Kind, expression),
-            None => return Err(invalid("a filter is by the stream or by the event type")),
+            Some(Filter::StreamIdentifier(expression)) => (FilterSubject::Stream, expression),
+            Some(Filter::EventType(expression)) => (FilterSubject::Kind, expression),
+            None => return Err(invalid("the filter names neither the stream nor the event type")),
         };
         let rule = match (regex.is_empty(), prefix.is_empty()) {
-            (false, true) => Rule::Regex(regex),
-            (true, false) => Rule::Prefixes(prefix),
-            (true, true) => return Err(invalid("a filter has an expression or prefixes")),
+            (false, true) => FilterRule::Regex(regex),
+            (true, false) => FilterRule::Prefixes(prefix),
+            (true, true) => {
+                return Err(invalid("the filter has neither an expression nor prefixes"));
+            }
             (false, false) => {
-                return Err(invalid("a filter has an expression or prefixes, but not both"));
+                return Err(invalid(
+                    "the filter has both an expression and prefixes; send one of them",
+                ));
             }
         };
         let window = match options.window {
-            Some(Window::Max(0)) => return Err(invalid("a filter's window has 1 event at least")),
-            Some(Window::Max(most)) => most,
+            Some(Window::Max(0)) => {
+                return Err(invalid("the filter's window must be at least 1 event"));
+            }
+            Some(Window::Max(events)) => events,
             Some(Window::Count(())) | None => FILTER_WINDOW_EVENTS,
         };
         let multiplier = match options.checkpoint_interval_multiplier {
-            0 => return Err(invalid("a filter's checkpoint interval is 1 window at least")),
+            0 => return Err(invalid("the filter's checkpoint interval must be at least 1 window")),
             multiplier => multiplier,
         };
-        Ok(FilterRequest { by, rule, interval: u64::from(window) * u64::from(multiplier) })
+        Ok(FilterRequest {
+            subject: by,
+            rule,
+            checkpoint_interval: u64::from(window) * u64::from(multiplier),
+        })
     }
 
-    /// A name by which the same expression is found again; `None` for prefixes.
-    pub fn name(&self) -> Option<String> {
+    /// Key of the expression in the filter cache; `None` for prefixes.
+    pub fn cache_key(&self) -> Option<String> {
         match &self.rule {
-            Rule::Regex(expression) => Some(format!("{:?} {expression}", self.by)),
-            Rule::Prefixes(_) => None,
+            FilterRule::Regex(expression) => Some(format!("{:?} {expression}", self.subject)),
+            FilterRule::Prefixes(_) => None,
         }
     }
 
-    /// The filter. An expression takes its time to be compiled.
+    /// Builds the filter. Compiling an expression takes some time.
     pub fn compile(&self) -> Result<Arc<EventFilter>, Error> {
-        match (self.by, &self.rule) {
-            (By::Stream, Rule::Regex(expression)) => EventFilter::stream_regex(expression),
-            (By::Kind, Rule::Regex(expression)) => EventFilter::type_regex(expression),
-            (By::Stream, Rule::Prefixes(prefixes)) => EventFilter::stream_prefixes(prefixes),
-            (By::Kind, Rule::Prefixes(prefixes)) => EventFilter::type_prefixes(prefixes),
+        match (self.subject, &self.rule) {
+            (FilterSubject::Stream, FilterRule::Regex(expression)) => {
+                EventFilter::stream_regex(expression)
+            }
+            (FilterSubject::Kind, FilterRule::Regex(expression)) => {
+                EventFilter::type_regex(expression)
+            }
+            (FilterSubject::Stream, FilterRule::Prefixes(prefixes)) => {
+                EventFilter::stream_prefixes(prefixes)
+            }
+            (FilterSubject::Kind, FilterRule::Prefixes(prefixes)) => {
+                EventFilter::type_prefixes(prefixes)
+            }
         }
     }
 }
@@ -100,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_by_prefixes_or_by_an_expression() {
-        let read = FilterRequest::read(options(expression("", &["a", "b"]))).unwrap();
-        assert_eq!(read.interval, 30);
+    fn filter_has_prefixes_or_an_expression() {
+        let read = FilterRequest::from_options(options(expression("", &["a", "b"]))).unwrap();
+        assert_eq!(read.checkpoint_interval, 30);
         assert!(read.compile().unwrap().passes("s", "bc").unwrap());
         let by_stream = FilterOptions {
             filter: Some(Filter::StreamIdentifier(expression("^a|b$", &[]))),
             window: Some(Window::Count(())),
             ..options(expression("", &[]))
         };
-        let read = FilterRequest::read(by_stream).unwrap();
-        assert_eq!(read.interval, 96);
+        let read = FilterRequest::from_options(by_stream).unwrap();
+        assert_eq!(read.checkpoint_interval, 96);
         let filter = read.compile().unwrap();
         assert!(filter.passes("cb", "x").unwrap() && !filter.passes("c", "b").unwrap());
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_filter_is_rejected() {
         let good = || options(expression("a", &[]));
         let cases = [
             FilterOptions::default(),
@@ -127,12 +145,12 @@ mod tests {
             FilterOptions { checkpoint_interval_multiplier: 0, ..good() },
         ];
         for options in cases {
-            let status = FilterRequest::read(options.clone()).expect_err("refused");
+            let status = FilterRequest::from_options(options.clone()).expect_err("refused");
             assert_eq!(status.code(), Code::InvalidArgument, "{options:?}");
         }
         for broken in [expression("(", &[]), expression("", &["a", ""])] {
-            assert!(FilterRequest::read(options(broken)).unwrap().compile().is_err());
+            assert!(FilterRequest::from_options(options(broken)).unwrap().compile().is_err());
         }
-        assert!(FilterRequest::read(FilterOptions { window: None, ..good() }).is_ok());
+        assert!(FilterRequest::from_options(FilterOptions { window: None, ..good() }).is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! What clients of the second protocol are told when something fails: a status whose details are
-//! the kind of failure and, last, its facts.
+//! gRPC statuses of the second protocol. Their details are the kind of failure and, last, its
+//! facts.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -14,13 +14,13 @@ use umbel_proto::v2::errors::{
     StreamRevisionConflictErrorDetails, StreamTombstonedErrorDetails,
 };
 
-use crate::failure;
 use crate::limits::VIOLATIONS_BYTES_MAX;
+use crate::protocol::grpc_status;
 
-/// Where the kinds of failures that any call may have are defined.
-const SHARED: &str = "kurrent.rpc";
+/// Domain of the error kinds that any call may have.
+const COMMON_DOMAIN: &str = "kurrent.rpc";
 
-/// A stream is at another revision.
+/// Status of a version conflict.
 pub fn revision_conflict(stream: &str, expected: i64, actual: i64) -> Status {
     let message = format!(
         "Append failed due to a revision conflict on stream '{stream}'. Expected revision: \
@@ -32,21 +32,21 @@ pub fn revision_conflict(stream: &str, expected: i64, actual: i64) -> Status {
         actual_revision: actual,
     };
     let name = "StreamRevisionConflictErrorDetails";
-    of_streams(Code::FailedPrecondition, "STREAM_REVISION_CONFLICT", message, name, &facts)
+    streams_status(Code::FailedPrecondition, "STREAM_REVISION_CONFLICT", message, name, &facts)
 }
 
-/// A stream to be appended to was tombstoned.
+/// Status of an append to a tombstoned stream.
 pub fn tombstoned(stream: &str) -> Status {
     let message = format!("Stream '{stream}' was tombstoned and can never be appended to again.");
     let facts = StreamTombstonedErrorDetails { stream: stream.to_string() };
     let name = "StreamTombstonedErrorDetails";
-    of_streams(Code::FailedPrecondition, "STREAM_TOMBSTONED", message, name, &facts)
+    streams_status(Code::FailedPrecondition, "STREAM_TOMBSTONED", message, name, &facts)
 }
 
-/// A record is too large.
+/// Status: a record is too large.
 pub fn record_too_large(stream: &str, record_id: String, size: usize) -> Status {
     let message = format!(
-        "Record '{record_id}' of stream '{stream}' has {size} bytes, but may have \
+        "Record '{record_id}' of stream '{stream}' has {size} bytes; the limit is \
          {EVENT_BYTES_MAX}."
     );
     let facts = AppendRecordSizeExceededErrorDetails {
@@ -56,13 +56,13 @@ pub fn record_too_large(stream: &str, record_id: String, size: usize) -> Status 
         max_size: EVENT_BYTES_MAX as i32,
     };
     let name = "AppendRecordSizeExceededErrorDetails";
-    of_streams(Code::InvalidArgument, "APPEND_RECORD_SIZE_EXCEEDED", message, name, &facts)
+    streams_status(Code::InvalidArgument, "APPEND_RECORD_SIZE_EXCEEDED", message, name, &facts)
 }
 
-/// The records are too large together. `size` is as far as they were counted.
+/// Status: the records together are too large. `size` is the count up to the abort.
 pub fn transaction_too_large(size: u64) -> Status {
     let message = format!(
-        "The records have {size} bytes or more together, but may have {APPEND_BYTES_MAX}; append \
+        "The records have {size} bytes or more together; the limit is {APPEND_BYTES_MAX}; append \
          them in parts."
     );
     let facts = AppendTransactionSizeExceededErrorDetails {
@@ -70,28 +70,27 @@ pub fn transaction_too_large(size: u64) -> Status {
         max_size: APPEND_BYTES_MAX as i32,
     };
     let name = "AppendTransactionSizeExceededErrorDetails";
-    of_streams(Code::Aborted, "APPEND_TRANSACTION_SIZE_EXCEEDED", message, name, &facts)
+    streams_status(Code::Aborted, "APPEND_TRANSACTION_SIZE_EXCEEDED", message, name, &facts)
 }
 
-/// A session names a stream twice.
-pub fn stream_twice(stream: &str) -> Status {
+/// Status: a session names a stream twice.
+pub fn duplicate_stream(stream: &str) -> Status {
     let message = format!(
-        "Stream '{stream}' is there twice in one session, in which upper and lower case count as \
-         the same; name it once."
+        "Stream '{stream}' is named twice in one session, which ignores case; name it once."
     );
     let facts = StreamAlreadyInAppendSessionErrorDetails { stream: stream.to_string() };
     let name = "StreamAlreadyInAppendSessionErrorDetails";
-    of_streams(Code::Aborted, "STREAM_ALREADY_IN_APPEND_SESSION", message, name, &facts)
+    streams_status(Code::Aborted, "STREAM_ALREADY_IN_APPEND_SESSION", message, name, &facts)
 }
 
-/// A session without a request.
-pub fn no_requests() -> Status {
+/// Status: a session has no request.
+pub fn empty_session() -> Status {
     let message = "The session has no requests; send at least one.".to_string();
-    rich(Code::FailedPrecondition, PACKAGE, "APPEND_SESSION_NO_REQUESTS", message, None)
+    detailed_status(Code::FailedPrecondition, PACKAGE, "APPEND_SESSION_NO_REQUESTS", message, None)
 }
 
-/// Checks do not hold. As many are told as a trailer has room for.
-pub fn violations(all: Vec<ConsistencyViolation>) -> Status {
+/// Status: checks do not hold. Lists as many violations as fit into a trailer.
+pub fn consistency_violations(all: Vec<ConsistencyViolation>) -> Status {
     let count = all.len();
     let mut facts = AppendConsistencyViolationErrorDetails::default();
     let mut bytes = 0;
@@ -102,24 +101,25 @@ pub fn violations(all: Vec<ConsistencyViolation>) -> Status {
         }
         facts.violations.push(violation);
     }
-    let told = facts.violations.len();
-    let message = match told == count {
+    let listed = facts.violations.len();
+    let message = match listed == count {
         true => format!("Append failed: {count} consistency check(s) do not hold."),
         false => format!(
-            "Append failed: {count} consistency checks do not hold; the first {told} are told."
+            "Append failed: {count} consistency checks do not hold; the details list the first \
+             {listed}."
         ),
     };
     let name = "AppendConsistencyViolationErrorDetails";
-    of_streams(Code::FailedPrecondition, "APPEND_CONSISTENCY_VIOLATION", message, name, &facts)
+    streams_status(Code::FailedPrecondition, "APPEND_CONSISTENCY_VIOLATION", message, name, &facts)
 }
 
-/// The request itself is wrong.
+/// Status: the request is invalid.
 pub fn invalid(message: impl Into<String>) -> Status {
-    rich(Code::InvalidArgument, SHARED, "BAD_REQUEST", message.into(), None)
+    detailed_status(Code::InvalidArgument, COMMON_DOMAIN, "BAD_REQUEST", message.into(), None)
 }
 
-/// The caller may not do this with a stream. Any other refusal stays what it is.
-pub fn refused(status: Status, operation: &str, user: Option<&str>) -> Status {
+/// Status: the caller lacks permission for a stream. Any other status is returned unchanged.
+pub fn access_denied(status: Status, operation: &str, user: Option<&str>) -> Status {
     if status.code() != Code::PermissionDenied {
         return status;
     }
@@ -129,44 +129,50 @@ pub fn refused(status: Status, operation: &str, user: Option<&str>) -> Status {
         permission: None,
     };
     let facts = Some(("AccessDeniedErrorDetails", facts.encode_to_vec()));
-    rich(Code::PermissionDenied, SHARED, "ACCESS_DENIED", status.message().to_string(), facts)
+    detailed_status(
+        Code::PermissionDenied,
+        COMMON_DOMAIN,
+        "ACCESS_DENIED",
+        status.message().to_string(),
+        facts,
+    )
 }
 
-/// The last part of a session did not come in time.
-pub fn parts_too_late() -> Status {
-    let message = failure::parts_too_late().message().to_string();
-    rich(Code::DeadlineExceeded, SHARED, "OPERATION_TIMEOUT", message, None)
+/// Status: the last part of a session did not arrive in time.
+pub fn session_timed_out() -> Status {
+    let message = grpc_status::append_timed_out().message().to_string();
+    detailed_status(Code::DeadlineExceeded, COMMON_DOMAIN, "OPERATION_TIMEOUT", message, None)
 }
 
-/// What reading a client's message came to: one over the limit is too much for one append.
-pub fn unreadable(status: Status) -> Status {
+/// Status of a failed decode: a message over the limit is too large for one append.
+pub fn decode_error(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => transaction_too_large(APPEND_BYTES_MAX as u64 + 1),
-        _ => failure::of_the_client(status),
+        _ => grpc_status::as_client_error(status),
     }
 }
 
-/// A failure of the store that is none of a stream's state.
-pub fn of(error: &Error) -> Status {
+/// Status of a store failure other than a stream's state.
+pub fn store_error(error: &Error) -> Status {
     match error {
         Error::TooLarge { event: None, bytes, .. } => transaction_too_large(*bytes),
-        Error::Deleted { stream } => tombstoned(stream),
+        Error::StreamDeleted { stream } => tombstoned(stream),
         Error::Invalid(message) => invalid(message),
-        error => failure::status(error),
+        error => grpc_status::status(error),
     }
 }
 
-fn of_streams(
+fn streams_status(
     code: Code,
     reason: &str,
     message: String,
     name: &str,
     facts: &impl Message,
 ) -> Status {
-    rich(code, PACKAGE, reason, message, Some((name, facts.encode_to_vec())))
+    detailed_status(code, PACKAGE, reason, message, Some((name, facts.encode_to_vec())))
 }
 
-fn rich(
+fn detailed_status(
     code: Code,
     domain: &str,
     reason: &str,
@@ -197,15 +203,19 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_has_its_kind_first_and_its_facts_last() {
+    fn error_kind_is_first_and_details_are_last() {
         let stream = || "cart".to_string();
         let cases = [
             (revision_conflict("cart", -1, 3), Code::FailedPrecondition, "StreamRevisionConflict"),
             (tombstoned("cart"), Code::FailedPrecondition, "StreamTombstoned"),
             (record_too_large("cart", stream(), 9), Code::InvalidArgument, "AppendRecordSize"),
             (transaction_too_large(u64::MAX), Code::Aborted, "AppendTransactionSizeExceeded"),
-            (stream_twice("cart"), Code::Aborted, "StreamAlreadyInAppendSession"),
-            (violations(Vec::new()), Code::FailedPrecondition, "AppendConsistencyViolation"),
+            (duplicate_stream("cart"), Code::Aborted, "StreamAlreadyInAppendSession"),
+            (
+                consistency_violations(Vec::new()),
+                Code::FailedPrecondition,
+                "AppendConsistencyViolation",
+            ),
         ];
         for (status, code, name) in cases {
             assert_eq!(status.code(), code, "{name}");
@@ -214,18 +224,18 @@ mod tests {
             let begin = format!("type.googleapis.com/{PACKAGE}.{name}");
             assert!(rich.details.len() == 2 && last.starts_with(&begin), "{last}");
         }
-        for status in [no_requests(), invalid("why"), parts_too_late()] {
+        for status in [empty_session(), invalid("why"), session_timed_out()] {
             assert_eq!(details(&status).details.len(), 1);
         }
-        let large = Error::TooLarge { event: None, bytes: 7, most: 1 };
-        assert_eq!(of(&large).code(), Code::Aborted);
-        assert_eq!(of(&Error::Store(umbel::Error::Closed)).code(), Code::Unavailable);
+        let large = Error::TooLarge { event: None, bytes: 7, max_bytes: 1 };
+        assert_eq!(store_error(&large).code(), Code::Aborted);
+        assert_eq!(store_error(&Error::Store(umbel::Error::Closed)).code(), Code::Unavailable);
     }
 
-    /// Clients take trailers up to a limit: a status with ten thousand violations would have ended
+    /// Clients limit the size of trailers: a status with ten thousand violations would have ended
     /// the connection.
     #[test]
-    fn violations_are_told_as_far_as_there_is_room() {
+    fn violations_are_reported_up_to_the_trailer_limit() {
         let one = |index: i32, name: &str| ConsistencyViolation {
             check_index: index,
             violation: Some(ViolationType::StreamState(StreamStateViolation {
@@ -235,11 +245,12 @@ mod tests {
             })),
         };
         for (count, name) in [(1, "n".repeat(1024)), (5, "cart".into()), (10_000, "cart".into())] {
-            let status = violations((0..count).map(|index| one(index, &name)).collect());
+            let status =
+                consistency_violations((0..count).map(|index| one(index, &name)).collect());
             let last = details(&status).details.pop().unwrap().value;
-            let told = AppendConsistencyViolationErrorDetails::decode(&last[..]).unwrap();
-            assert_eq!(told.violations[0], one(0, &name));
-            assert_eq!(told.violations.len() == count as usize, count < 10, "{count}");
+            let listed = AppendConsistencyViolationErrorDetails::decode(&last[..]).unwrap();
+            assert_eq!(listed.violations[0], one(0, &name));
+            assert_eq!(listed.violations.len() == count as usize, count < 10, "{count}");
             assert!(status.details().len() < VIOLATIONS_BYTES_MAX + 2048);
             assert!(status.message().contains(&count.to_string()));
         }

@@ -1,18 +1,18 @@
-//! [`cut`]: the beginning of a text that a client has chosen.
+//! [`truncate`]: shortens a text that a client has chosen.
 
 use std::borrow::Cow;
 
-/// What stands at the end of a text of which more was left out.
-const MORE: &str = "…";
+/// Suffix of a truncated text.
+const ELLIPSIS: &str = "…";
 
-/// A text of so many bytes at most; what is longer is cut, with `…` at its end.
-pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    if text.len() <= most {
+/// Truncates a text to at most `max_bytes` bytes, with `…` at its end.
+pub fn truncate(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    if text.len() <= max_bytes {
         return text.into();
     }
-    let most = most.saturating_sub(MORE.len());
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    [&text[..end], MORE].concat().into()
+    let max_bytes = max_bytes.saturating_sub(ELLIPSIS.len());
+    let end = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    [&text[..end], ELLIPSIS].concat().into()
 }
 
 #[cfg(test)]
@@ -20,11 +20,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_longer_is_cut_between_its_letters() {
+    fn long_text_is_truncated_at_a_character_boundary() {
         let cases = [("", 0, ""), ("abc", 3, "abc"), ("abcd", 3, "…"), ("abcde", 4, "a…")];
-        for (text, most, wanted) in cases {
-            assert_eq!(cut(text, most), wanted);
+        for (text, max_bytes, wanted) in cases {
+            assert_eq!(truncate(text, max_bytes), wanted);
         }
-        assert_eq!(cut(&"é".repeat(9), 8), "éé…");
+        assert_eq!(truncate(&"é".repeat(9), 8), "éé…");
     }
 }

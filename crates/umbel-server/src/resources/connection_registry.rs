@@ -1,249 +1,250 @@
-//! [`Peers`]: the connections there are, and which of them end so that others have room.
+//! [`ConnectionRegistry`]: open connections, and which of them end so that others get a slot.
 //!
-//! A connection without a call costs a place and nothing else, and there are only so many. One
-//! that says nothing but answers when it is asked whether it is there could keep its place for
-//! ever. So it keeps it only until somebody comes who finds none: then the one that is quiet for
-//! the longest time is ended, and its client connects again when it has something to say.
+//! A connection without a call occupies only a slot, but slots are limited. A connection that only
+//! answers keepalive pings could keep its slot for ever. So an idle connection keeps its slot only
+//! until another client finds none. Then the connection idle for the longest time ends, and its
+//! client reconnects when needed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{self, Arc, PoisonError};
+use std::sync::{self, Arc};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::limits::PAGES_MAX;
 
-/// The connections there are.
+/// Registry of the open connections.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub struct ConnectionRegistry {
     next: AtomicU64,
-    all: sync::Mutex<HashMap<u64, Arc<Peer>>>,
-    /// How many calls are open on all of them.
-    calls: Arc<AtomicUsize>,
+    connections: sync::Mutex<HashMap<u64, Arc<Connection>>>,
+    /// Number of open calls on all connections.
+    open_calls: Arc<AtomicUsize>,
 }
 
-/// A connection, as what serves its calls sees it.
+/// A connection, as the handlers of its calls see it.
 #[derive(Debug)]
-pub struct Peer {
+pub struct Connection {
     number: u64,
-    /// Where its client is, where that is known.
+    /// Address of the client, if known.
     address: Option<SocketAddr>,
-    began: Instant,
-    /// How many calls are open, on this one and on all.
-    calls: AtomicUsize,
-    all_calls: Arc<AtomicUsize>,
-    /// When the last one began or ended, in milliseconds since the connection began.
-    quiet_since: AtomicU64,
-    /// Places for pages that were answered and are not written.
-    pages: Arc<Semaphore>,
-    /// Which of its calls waits for room for what it reads.
-    turn: Mutex<()>,
-    end: watch::Sender<bool>,
+    opened_at: Instant,
+    /// Number of open calls on this connection, and on all.
+    open_calls: AtomicUsize,
+    all_open_calls: Arc<AtomicUsize>,
+    /// Time of the last begin or end of a call, in milliseconds since the connection began.
+    idle_since: AtomicU64,
+    /// Slots for pages that are answered but not yet written.
+    page_slots: Arc<Semaphore>,
+    /// Lock of the one call that waits for read quota.
+    quota_turn: Mutex<()>,
+    closing: watch::Sender<bool>,
 }
 
-/// The place of a page among those of its connection, until all of it was written.
+/// Slot of a page within its connection, held until the whole page is written.
 #[derive(Debug, Clone)]
-pub struct PagePlace {
+pub struct PageSlot {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// A connection among the others, until this is dropped.
+/// Entry of a connection in the registry; dropping it removes the entry.
 #[derive(Debug)]
-pub struct Place {
-    peers: Arc<Peers>,
-    /// The connection.
-    pub peer: Arc<Peer>,
+pub struct ConnectionSlot {
+    registry: Arc<ConnectionRegistry>,
+    /// The registered connection.
+    pub connection: Arc<Connection>,
 }
 
-impl Peers {
-    /// Takes a connection among the others, from this client.
-    pub fn place(self: &Arc<Peers>, address: Option<SocketAddr>) -> Place {
-        let peer = Arc::new(Peer {
+impl ConnectionRegistry {
+    /// Registers a connection from this client.
+    pub fn register(self: &Arc<ConnectionRegistry>, address: Option<SocketAddr>) -> ConnectionSlot {
+        let peer = Arc::new(Connection {
             number: self.next.fetch_add(1, Ordering::Relaxed),
             address,
-            began: Instant::now(),
-            calls: AtomicUsize::new(0),
-            all_calls: Arc::clone(&self.calls),
-            quiet_since: AtomicU64::new(0),
-            pages: Arc::new(Semaphore::new(PAGES_MAX)),
-            turn: Mutex::new(()),
-            end: watch::Sender::new(false),
+            opened_at: Instant::now(),
+            open_calls: AtomicUsize::new(0),
+            all_open_calls: Arc::clone(&self.open_calls),
+            idle_since: AtomicU64::new(0),
+            page_slots: Arc::new(Semaphore::new(PAGES_MAX)),
+            quota_turn: Mutex::new(()),
+            closing: watch::Sender::new(false),
         });
         self.locked(|all| all.insert(peer.number, Arc::clone(&peer)));
-        Place { peers: Arc::clone(self), peer }
+        ConnectionSlot { registry: Arc::clone(self), connection: peer }
     }
 
-    /// How many there are.
+    /// Number of open connections.
     pub fn count(&self) -> usize {
         self.locked(|all| all.len())
     }
 
-    /// How many calls are open on all of them.
-    pub fn calls(&self) -> usize {
-        self.calls.load(Ordering::Relaxed)
+    /// Number of open calls on all connections.
+    pub fn open_calls(&self) -> usize {
+        self.open_calls.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection on which the most calls are open, unless calls are about to end with
-    /// another.
-    pub fn end_the_busiest(&self) {
-        let calls = |peer: &&Arc<Peer>| peer.calls.load(Ordering::Relaxed);
+    /// Ends the connection with the most open calls, unless another one that is closing still has
+    /// open calls.
+    pub fn close_busiest(&self) {
+        let calls = |peer: &&Arc<Connection>| peer.open_calls.load(Ordering::Relaxed);
         let busiest = self.locked(|all| {
-            let is_one_ending = all.values().any(|peer| peer.is_ending() && calls(&peer) > 0);
+            let is_one_ending = all.values().any(|peer| peer.is_closing() && calls(&peer) > 0);
             let busiest = all.values().filter(|_| !is_one_ending).max_by_key(calls);
             busiest.map(Arc::clone)
         });
         if let Some(peer) = busiest {
-            peer.end();
+            peer.close();
         }
     }
 
-    /// Ends the connection that has had no call for the longest time, if that is as long as this:
-    /// whether there is one.
-    pub fn end_the_quietest(&self, quiet: Duration) -> bool {
+    /// Ends the connection that has been idle longest, if for at least `quiet`. Returns whether
+    /// there is one.
+    pub fn close_idle(&self, idle_time: Duration) -> bool {
         let quietest = self.locked(|all| {
-            let since = |peer: &Arc<Peer>| Some((peer.quiet_since()?, Arc::clone(peer)));
+            let since = |peer: &Arc<Connection>| Some((peer.idle_since()?, Arc::clone(peer)));
             all.values().filter_map(since).min_by_key(|(since, _)| *since)
         });
         match quietest {
-            Some((since, peer)) if since.elapsed() >= quiet => {
-                peer.end();
+            Some((since, peer)) if since.elapsed() >= idle_time => {
+                peer.close();
                 true
             }
             _ => false,
         }
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut HashMap<u64, Arc<Peer>>) -> T) -> T {
-        // Nothing here can leave the map half changed.
-        work(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    fn locked<T>(&self, work: impl FnOnce(&mut HashMap<u64, Arc<Connection>>) -> T) -> T {
+        // No panic here can leave the map inconsistent.
+        work(&mut self.connections.lock().ignore_poison())
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.peers.locked(|all| all.remove(&self.peer.number));
+        self.registry.locked(|all| all.remove(&self.connection.number));
     }
 }
 
-impl Peer {
+impl Connection {
     /// Ends the connection with all of its calls.
-    pub fn end(&self) {
-        self.end.send_replace(true);
+    pub fn close(&self) {
+        self.closing.send_replace(true);
     }
 
-    /// Where its client is, where that is known.
+    /// Address of the client, if known.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Waits for a place for a page.
-    pub async fn page(&self) -> Option<PagePlace> {
-        let place = Arc::clone(&self.pages).acquire_owned().await;
-        place.ok().map(|place| PagePlace { _permit: Arc::new(place) })
+    /// Waits for a page slot.
+    pub async fn acquire_page_slot(&self) -> Option<PageSlot> {
+        let slot = Arc::clone(&self.page_slots).acquire_owned().await;
+        slot.ok().map(|slot| PageSlot { _permit: Arc::new(slot) })
     }
 
-    /// Waits until no other call of the connection waits for room for what it reads.
-    pub async fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().await
+    /// Waits until no other call of the connection waits for read quota.
+    pub async fn wait_quota_turn(&self) -> MutexGuard<'_, ()> {
+        self.quota_turn.lock().await
     }
 
-    /// Whether it is about to end.
-    pub fn is_ending(&self) -> bool {
-        *self.end.borrow()
+    /// Whether the connection is closing.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
     }
 
-    /// Waits until it is to end.
-    pub async fn ended(&self) {
-        // It cannot fail: the sender is this one's own.
-        let _ = self.end.subscribe().wait_for(|end| *end).await;
+    /// Waits until the connection is to close.
+    pub async fn closed(&self) {
+        // Cannot fail: `self` owns the sender.
+        let _ = self.closing.subscribe().wait_for(|end| *end).await;
     }
 
-    /// Notes a call, until what it gives is dropped.
-    pub fn call(self: &Arc<Peer>) -> Call {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-        self.all_calls.fetch_add(1, Ordering::Relaxed);
-        Call { peer: Arc::clone(self) }
+    /// Counts a call until the returned value is dropped.
+    pub fn begin_call(self: &Arc<Connection>) -> OpenCall {
+        self.open_calls.fetch_add(1, Ordering::AcqRel);
+        self.all_open_calls.fetch_add(1, Ordering::Relaxed);
+        OpenCall { connection: Arc::clone(self) }
     }
 
-    /// Since when it has had no call; `None` while it has one or is about to end.
-    fn quiet_since(&self) -> Option<Instant> {
-        let is_quiet = self.calls.load(Ordering::Acquire) == 0 && !self.is_ending();
-        let since = Duration::from_millis(self.quiet_since.load(Ordering::Acquire));
-        is_quiet.then_some(self.began + since)
+    /// Since when the connection has had no call; `None` during a call or while closing.
+    fn idle_since(&self) -> Option<Instant> {
+        let is_quiet = self.open_calls.load(Ordering::Acquire) == 0 && !self.is_closing();
+        let since = Duration::from_millis(self.idle_since.load(Ordering::Acquire));
+        is_quiet.then_some(self.opened_at + since)
     }
 }
 
-/// A call that is open, until this is dropped.
+/// An open call, counted until dropped.
 #[derive(Debug)]
-pub struct Call {
-    peer: Arc<Peer>,
+pub struct OpenCall {
+    connection: Arc<Connection>,
 }
 
-impl Call {
-    /// The connection over which it came.
-    pub fn peer(&self) -> Arc<Peer> {
-        Arc::clone(&self.peer)
+impl OpenCall {
+    /// The call's connection.
+    pub fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
     }
 }
 
-impl Drop for Call {
+impl Drop for OpenCall {
     fn drop(&mut self) {
-        let now = self.peer.began.elapsed().as_millis();
+        let now = self.connection.opened_at.elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
-        self.peer.quiet_since.store(now, Ordering::Release);
-        self.peer.calls.fetch_sub(1, Ordering::AcqRel);
-        self.peer.all_calls.fetch_sub(1, Ordering::Relaxed);
+        self.connection.idle_since.store(now, Ordering::Release);
+        self.connection.open_calls.fetch_sub(1, Ordering::AcqRel);
+        self.connection.all_open_calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::run;
+    use crate::test_support::test_service::run_paused;
 
     #[test]
-    fn the_busiest_ends_and_no_other_before_it_has() {
-        let peers = Arc::new(Peers::default());
-        let [idle, busy, other] = [(); 3].map(|()| peers.place(None));
-        let mut calls: Vec<Call> = (0..3).map(|_| busy.peer.call()).collect();
-        let _other = other.peer.call();
-        assert_eq!(peers.calls(), 4);
-        let ending = || [&idle, &busy, &other].map(|place| place.peer.is_ending());
+    fn busiest_connection_is_closed_one_at_a_time() {
+        let registry = Arc::new(ConnectionRegistry::default());
+        let [idle, busy, other] = [(); 3].map(|()| registry.register(None));
+        let mut calls: Vec<OpenCall> = (0..3).map(|_| busy.connection.begin_call()).collect();
+        let _other = other.connection.begin_call();
+        assert_eq!(registry.open_calls(), 4);
+        let ending = || [&idle, &busy, &other].map(|slot| slot.connection.is_closing());
         for _ in 0..2 {
-            peers.end_the_busiest();
+            registry.close_busiest();
             assert_eq!(ending(), [false, true, false]);
         }
         calls.clear();
         drop(busy);
-        assert_eq!(peers.calls(), 1);
-        peers.end_the_busiest();
-        assert!(other.peer.is_ending() && !idle.peer.is_ending());
+        assert_eq!(registry.open_calls(), 1);
+        registry.close_busiest();
+        assert!(other.connection.is_closing() && !idle.connection.is_closing());
     }
 
     #[test]
-    fn the_quietest_ends_and_none_that_has_a_call() {
-        run(async {
-            let peers = Arc::new(Peers::default());
-            let [first, busy, last] = [(); 3].map(|()| peers.place(None));
-            let call = busy.peer.call();
+    fn most_idle_connection_without_calls_is_closed() {
+        run_paused(async {
+            let registry = Arc::new(ConnectionRegistry::default());
+            let [first, busy, last] = [(); 3].map(|()| registry.register(None));
+            let call = busy.connection.begin_call();
             tokio::time::sleep(Duration::from_millis(10)).await;
-            drop(first.peer.call());
-            let ending = || [&first, &busy, &last].map(|place| place.peer.is_ending());
-            assert!(!peers.end_the_quietest(Duration::from_secs(1)));
-            assert_eq!(ending(), [false; 3], "nobody was quiet for long enough");
+            drop(first.connection.begin_call());
+            let ending = || [&first, &busy, &last].map(|slot| slot.connection.is_closing());
+            assert!(!registry.close_idle(Duration::from_secs(1)));
+            assert_eq!(ending(), [false; 3], "no connection was idle for long enough");
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(peers.end_the_quietest(Duration::from_secs(1)));
+            assert!(registry.close_idle(Duration::from_secs(1)));
             assert_eq!(ending(), [false, false, true]);
-            assert!(peers.end_the_quietest(Duration::from_secs(1)));
+            assert!(registry.close_idle(Duration::from_secs(1)));
             assert_eq!(ending(), [true, false, true]);
-            assert!(!peers.end_the_quietest(Duration::from_secs(1)));
+            assert!(!registry.close_idle(Duration::from_secs(1)));
             assert_eq!(ending(), [true, false, true]);
             drop((first, call));
-            assert_eq!(peers.count(), 2);
-            last.peer.ended().await;
+            assert_eq!(registry.count(), 2);
+            last.connection.closed().await;
         });
     }
 }

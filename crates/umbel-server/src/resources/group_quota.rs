@@ -1,10 +1,12 @@
-//! [`GroupRoom`]: what all groups of consumers together may hold in memory.
+//! [`GroupQuota`]: memory quota that all consumer groups share.
 //!
-//! A group takes room for the largest page there can be before it reads, first come, first served,
-//! gives back at once what the page does not need, and the rest as its events are done. Who finds
-//! no room waits and nothing fails. Nobody waits for ever: while somebody waits, groups let go of
-//! what their consumers have taken or nobody was sent for long, and read it again when it is
-//! needed; and consumers end that take nothing of what they are sent.
+//! A group reserves quota for the largest possible page before it reads, first come, first served.
+//! It returns at once what the page does not need, and the rest as its events are processed. A
+//! group that finds no quota waits; nothing fails.
+//!
+//! No group waits for ever. While a group waits, the others evict events that have long been
+//! unacknowledged or unsent, and read them again when needed. Consumers that do not read what they
+//! are sent are disconnected.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,142 +14,141 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::limits::UNREAD_PAGE_BYTES;
+use crate::limits::PAGE_BYTES_MAX;
 
-/// What a permit stands for.
+/// Bytes of one permit.
 const UNIT_BYTES: usize = 1 << 10;
-/// Room for the largest page.
-const PAGE_UNITS: usize = UNREAD_PAGE_BYTES.div_ceil(UNIT_BYTES);
-/// What a group that holds something keeps rather than give it back at each event.
+/// Permits for the largest page.
+const PAGE_UNITS: usize = PAGE_BYTES_MAX.div_ceil(UNIT_BYTES);
+/// Permits that a group keeps instead of returning them at each event.
 const SLACK_UNITS: usize = 64;
 
-/// What all groups together may hold.
+/// Quota that all groups share.
 #[derive(Debug)]
-pub struct GroupRoom {
+pub struct GroupQuota {
     units: usize,
-    room: Arc<Semaphore>,
-    /// How many groups wait.
+    semaphore: Arc<Semaphore>,
+    /// Number of groups that wait.
     waiting: watch::Sender<usize>,
 }
 
-impl GroupRoom {
-    /// So many bytes, but no fewer than a page may have.
-    pub fn new(bytes_max: usize) -> GroupRoom {
+impl GroupQuota {
+    /// Creates a quota of `bytes_max` bytes, at least one page.
+    pub fn new(bytes_max: usize) -> GroupQuota {
         let units = (bytes_max / UNIT_BYTES).clamp(PAGE_UNITS, Semaphore::MAX_PERMITS);
-        let room = Arc::new(Semaphore::new(units));
-        GroupRoom { units, room, waiting: watch::Sender::new(0) }
+        let semaphore = Arc::new(Semaphore::new(units));
+        GroupQuota { units, semaphore, waiting: watch::Sender::new(0) }
     }
 
-    /// The bytes that groups hold.
+    /// Bytes that groups hold.
     pub fn bytes(&self) -> usize {
-        (self.units - self.room.available_permits()) * UNIT_BYTES
+        (self.units - self.semaphore.available_permits()) * UNIT_BYTES
     }
 
-    /// What one group holds: nothing yet.
-    pub fn part(self: &Arc<GroupRoom>) -> Part {
-        Part { room: Arc::clone(self), held: None, page: None, turn: None }
+    /// Creates an empty share for one group.
+    pub fn new_share(self: &Arc<GroupQuota>) -> GroupShare {
+        GroupShare { quota: Arc::clone(self), permit: None, page_permit: None, waiter: None }
     }
 
-    /// Hears of it when somebody waits.
-    pub fn wanted(&self) -> Wanted {
-        Wanted(self.waiting.subscribe())
+    /// Returns a receiver that notices waiting groups.
+    pub fn demand(&self) -> QuotaDemand {
+        QuotaDemand(self.waiting.subscribe())
     }
 
     fn try_page(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_many_owned(PAGE_UNITS as u32).ok()
+        Arc::clone(&self.semaphore).try_acquire_many_owned(PAGE_UNITS as u32).ok()
     }
 
-    async fn page(self: Arc<GroupRoom>) -> Option<OwnedSemaphorePermit> {
-        let _waits = Waits::new(&self.waiting);
-        Arc::clone(&self.room).acquire_many_owned(PAGE_UNITS as u32).await.ok()
+    async fn acquire_page(self: Arc<GroupQuota>) -> Option<OwnedSemaphorePermit> {
+        let _waits = WaiterCount::new(&self.waiting);
+        Arc::clone(&self.semaphore).acquire_many_owned(PAGE_UNITS as u32).await.ok()
     }
 }
 
-/// Somebody who waits, until this is dropped.
-struct Waits<'a>(&'a watch::Sender<usize>);
+/// Counts one waiting group until dropped.
+struct WaiterCount<'a>(&'a watch::Sender<usize>);
 
-impl Waits<'_> {
-    fn new(waiting: &watch::Sender<usize>) -> Waits<'_> {
+impl WaiterCount<'_> {
+    fn new(waiting: &watch::Sender<usize>) -> WaiterCount<'_> {
         waiting.send_modify(|count| *count += 1);
-        Waits(waiting)
+        WaiterCount(waiting)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
-/// Whether somebody waits for room.
+/// Receiver that notices when a group waits for quota.
 #[derive(Debug)]
-pub struct Wanted(watch::Receiver<usize>);
+pub struct QuotaDemand(watch::Receiver<usize>);
 
-impl Wanted {
-    /// Whether somebody does now.
-    pub fn is_now(&self) -> bool {
+impl QuotaDemand {
+    /// Whether a group waits now.
+    pub fn is_waiting(&self) -> bool {
         *self.0.borrow() > 0
     }
 
-    /// Waits until somebody does.
-    pub async fn comes(&mut self) {
-        // An error says that nobody can wait any more.
+    /// Waits until a group waits for quota.
+    pub async fn wait(&mut self) {
+        // An error means that no group can wait any more.
         if self.0.wait_for(|count| *count > 0).await.is_err() {
             std::future::pending().await
         }
     }
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
+type PageWaiter = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
 
-/// What one group holds, until it is dropped.
-pub struct Part {
-    room: Arc<GroupRoom>,
-    held: Option<OwnedSemaphorePermit>,
-    /// Room for the next page.
-    page: Option<OwnedSemaphorePermit>,
-    /// Its place among those who wait.
-    turn: Option<Turn>,
+/// Quota that one group holds, until dropped.
+pub struct GroupShare {
+    quota: Arc<GroupQuota>,
+    permit: Option<OwnedSemaphorePermit>,
+    /// Permit for the next page.
+    page_permit: Option<OwnedSemaphorePermit>,
+    /// The group's place in the queue for a page.
+    waiter: Option<PageWaiter>,
 }
 
-impl Part {
-    /// Whether it has room for a page. Takes it where there is some and nobody waits for it.
-    pub fn has_page(&mut self) -> bool {
-        if self.page.is_none() && self.turn.is_none() {
-            self.page = self.room.try_page();
+impl GroupShare {
+    /// Whether the group has quota for a page. Takes it if available and no group waits.
+    pub fn try_reserve_page(&mut self) -> bool {
+        if self.page_permit.is_none() && self.waiter.is_none() {
+            self.page_permit = self.quota.try_page();
         }
-        self.page.is_some()
+        self.page_permit.is_some()
     }
 
-    /// Waits for room for a page. Its place among those who wait is kept where this is given up and
-    /// called again.
-    pub async fn page_comes(&mut self) {
-        if self.has_page() {
+    /// Waits for quota for a page. Cancel safe: the place in the queue is kept for the next call.
+    pub async fn reserve_page(&mut self) {
+        if self.try_reserve_page() {
             return;
         }
-        let room = &self.room;
-        let turn = self.turn.get_or_insert_with(|| Box::pin(Arc::clone(room).page()));
-        self.page = turn.await;
-        self.turn = None;
+        let quota = &self.quota;
+        let turn = self.waiter.get_or_insert_with(|| Box::pin(Arc::clone(quota).acquire_page()));
+        self.page_permit = turn.await;
+        self.waiter = None;
     }
 
-    /// Wants no page any more.
-    pub fn leave(&mut self) {
-        (self.page, self.turn) = (None, None);
+    /// Gives up the reservation for a page.
+    pub fn cancel(&mut self) {
+        (self.page_permit, self.waiter) = (None, None);
     }
 
-    /// Holds so many bytes, and gives back the rest.
-    pub fn hold(&mut self, bytes: usize) {
+    /// Keeps `bytes` and returns the rest.
+    pub fn shrink_to(&mut self, bytes: usize) {
         let units = bytes.div_ceil(UNIT_BYTES);
-        match (&mut self.held, self.page.take()) {
+        match (&mut self.permit, self.page_permit.take()) {
             (Some(held), Some(page)) => held.merge(page),
-            (None, Some(page)) => self.held = Some(page),
+            (None, Some(page)) => self.permit = Some(page),
             (_, None) => {}
         }
-        let Some(held) = &mut self.held else { return };
+        let Some(held) = &mut self.permit else { return };
         let free = held.num_permits().saturating_sub(units);
         if units == 0 {
-            self.held = None;
+            self.permit = None;
         } else if free > SLACK_UNITS {
             drop(held.split(free));
         }
@@ -159,36 +160,37 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stage::run;
+    use crate::test_support::test_service::run_paused;
 
     #[test]
-    fn room_is_given_back_and_places_are_kept() {
-        run(async {
-            let room = Arc::new(GroupRoom::new(0));
+    fn released_quota_goes_to_shares_in_queue_order() {
+        run_paused(async {
+            let quota = Arc::new(GroupQuota::new(0));
             let page = PAGE_UNITS * UNIT_BYTES;
-            let (mut one, mut two, mut three) = (room.part(), room.part(), room.part());
-            one.page_comes().await;
-            assert_eq!(room.bytes(), page);
-            one.hold(page - 1);
-            let (mut wanted, soon) = (room.wanted(), Duration::from_millis(1));
-            assert!(!wanted.is_now());
+            let (mut one, mut two, mut three) =
+                (quota.new_share(), quota.new_share(), quota.new_share());
+            one.reserve_page().await;
+            assert_eq!(quota.bytes(), page);
+            one.shrink_to(page - 1);
+            let (mut wanted, soon) = (quota.demand(), Duration::from_millis(1));
+            assert!(!wanted.is_waiting());
             for _ in 0..3 {
-                assert!(tokio::time::timeout(soon, two.page_comes()).await.is_err());
-                assert!(tokio::time::timeout(soon, three.page_comes()).await.is_err());
+                assert!(tokio::time::timeout(soon, two.reserve_page()).await.is_err());
+                assert!(tokio::time::timeout(soon, three.reserve_page()).await.is_err());
             }
-            wanted.comes().await;
-            one.hold(0);
-            assert!(!one.has_page(), "others came first");
-            assert!(!three.has_page());
-            two.page_comes().await;
-            two.hold(2 * SLACK_UNITS * UNIT_BYTES);
-            assert_eq!(room.bytes(), page, "and the next one has its room in part");
-            two.hold(0);
-            three.page_comes().await;
-            assert!(!wanted.is_now());
-            three.leave();
-            assert_eq!(room.bytes(), 0);
-            assert!(one.has_page());
+            wanted.wait().await;
+            one.shrink_to(0);
+            assert!(!one.try_reserve_page(), "others are first in the queue");
+            assert!(!three.try_reserve_page());
+            two.reserve_page().await;
+            two.shrink_to(2 * SLACK_UNITS * UNIT_BYTES);
+            assert_eq!(quota.bytes(), page, "the next share is partly reserved");
+            two.shrink_to(0);
+            three.reserve_page().await;
+            assert!(!wanted.is_waiting());
+            three.cancel();
+            assert_eq!(quota.bytes(), 0);
+            assert!(one.try_reserve_page());
         });
     }
 }

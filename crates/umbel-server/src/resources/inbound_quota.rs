@@ -1,68 +1,68 @@
-//! [`Budget`]: what all connections together may hold in memory: of appends, and of messages that
-//! have come in part.
+//! [`InboundQuota`]: memory quota of all connections together for appends and for partially
+//! received messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::APPENDS_BYTES_MAX;
 
-/// Bytes that all together may hold, and how many they hold.
+/// Byte limit for all connections together, and the bytes in use.
 #[derive(Debug)]
-pub struct Budget {
+pub struct InboundQuota {
     bytes_max: usize,
     bytes: AtomicUsize,
 }
 
-/// What one append holds of a budget, until it is dropped.
+/// Quota that one append holds, until dropped.
 #[derive(Debug)]
-pub struct Share {
-    budget: Arc<Budget>,
+pub struct QuotaShare {
+    quota: Arc<InboundQuota>,
     bytes: usize,
 }
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget::new(APPENDS_BYTES_MAX)
+impl Default for InboundQuota {
+    fn default() -> InboundQuota {
+        InboundQuota::new(APPENDS_BYTES_MAX)
     }
 }
 
-impl Budget {
-    /// One of so many bytes.
-    pub fn new(bytes_max: usize) -> Budget {
-        Budget { bytes_max, bytes: AtomicUsize::new(0) }
+impl InboundQuota {
+    /// Creates a quota of `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> InboundQuota {
+        InboundQuota { bytes_max, bytes: AtomicUsize::new(0) }
     }
 
-    /// The bytes that are held.
-    pub fn bytes(&self) -> usize {
+    /// Bytes in use.
+    pub fn used_bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether an append as small as there are would find room.
-    pub fn has_room(&self) -> bool {
-        self.bytes() < self.bytes_max
+    /// Whether the smallest append would find quota.
+    pub fn has_capacity(&self) -> bool {
+        self.used_bytes() < self.bytes_max
     }
 
-    /// Nothing of it, to begin with.
-    pub fn share(self: &Arc<Budget>) -> Share {
-        Share { budget: Arc::clone(self), bytes: 0 }
+    /// Creates an empty share.
+    pub fn new_share(self: &Arc<InboundQuota>) -> QuotaShare {
+        QuotaShare { quota: Arc::clone(self), bytes: 0 }
     }
 }
 
-impl Share {
-    /// Takes so many bytes more. `false`, and nothing is taken, where there are not so many.
+impl QuotaShare {
+    /// Takes `bytes` more. Returns `false` and takes nothing if the quota does not suffice.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let grown =
-            |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.budget.bytes_max);
-        let taken = self.budget.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+            |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.quota.bytes_max);
+        let taken = self.quota.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
         self.bytes += if taken.is_ok() { bytes } else { 0 };
         taken.is_ok()
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaShare {
     fn drop(&mut self) {
-        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.quota.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -71,15 +71,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_together_stay_within_the_budget_and_give_back_what_they_took() {
-        let budget = Arc::new(Budget::new(10));
-        let (mut one, mut two) = (budget.share(), budget.share());
-        assert!(one.grow(4) && two.grow(6) && !budget.has_room());
+    fn shares_stay_within_the_quota_and_release_it() {
+        let budget = Arc::new(InboundQuota::new(10));
+        let (mut one, mut two) = (budget.new_share(), budget.new_share());
+        assert!(one.grow(4) && two.grow(6) && !budget.has_capacity());
         assert!(!one.grow(1) && !two.grow(usize::MAX));
         drop(two);
-        assert_eq!(budget.bytes(), 4);
+        assert_eq!(budget.used_bytes(), 4);
         assert!(one.grow(6) && !one.grow(1));
         drop(one);
-        assert_eq!(budget.bytes(), 0);
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

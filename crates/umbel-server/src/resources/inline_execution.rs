@@ -1,47 +1,48 @@
-//! [`Quick`]: whether short reads are done where they are asked for.
+//! [`InlineExecution`]: decides whether short reads run on the calling thread.
 //!
-//! A read of one event that lies in memory takes some microseconds; to have a thread of its own do
-//! it takes twice as long again, for two wake-ups. One that has to wait for the disk would keep
-//! the calls of others waiting meanwhile. Which it is going to be nobody knows: so the last ones
-//! tell. After one that took long all go to threads for a while. One that only had its processor
-//! taken away says nothing about the disk: where clients are on the same machine that happens to
-//! one read in some hundreds, and would keep all of them on threads.
+//! A read of one event in memory takes some microseconds; handing it to another thread triples
+//! that, because of two wake-ups. But a read that waits for the disk would block the calls of other
+//! clients. No caller knows in advance which it will be, so the last reads decide. After a slow
+//! read, all reads go to threads for a while.
+//!
+//! A read whose thread was only preempted says nothing about the disk. With clients on the same
+//! machine this happens to one read in some hundreds, and would keep all of them on threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use umbel_env::Env;
 
-use crate::limits::{QUICK_PAUSE, QUICK_TIME};
+use crate::limits::{INLINE_PAUSE, INLINE_TIME_MAX};
 
-/// Whether short reads are done where they are asked for.
+/// Decides whether short reads run inline.
 #[derive(Debug)]
-pub struct Quick {
+pub struct InlineExecution {
     env: Env,
-    /// Until when they are not, in microseconds of the clock.
+    /// End of the pause of inline reads, in microseconds of the clock.
     paused_until: AtomicU64,
 }
 
-impl Quick {
-    /// They are, until one takes long.
-    pub fn new(env: &Env) -> Quick {
-        Quick { env: env.clone(), paused_until: AtomicU64::new(0) }
+impl InlineExecution {
+    /// Creates the state with inline reads allowed.
+    pub fn new(env: &Env) -> InlineExecution {
+        InlineExecution { env: env.clone(), paused_until: AtomicU64::new(0) }
     }
 
-    /// Whether the next one is.
-    pub fn may(&self) -> bool {
+    /// Whether the next read may run inline.
+    pub fn is_allowed(&self) -> bool {
         micros(self.env.clock.now()) >= self.paused_until.load(Ordering::Relaxed)
     }
 
-    /// Does one.
-    pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
+    /// Runs a read inline.
+    pub fn run<T>(&self, read: impl FnOnce() -> T) -> T {
         let Env { clock, resources, .. } = &self.env;
-        let (before, waits) = (clock.now(), resources.waits());
+        let (before, waits) = (clock.now(), resources.context_switches());
         let done = read();
         let after = clock.now();
-        let has_waited = || waits.is_none() || resources.waits() != waits;
-        if after.saturating_sub(before) > QUICK_TIME && has_waited() {
-            self.paused_until.store(micros(after.saturating_add(QUICK_PAUSE)), Ordering::Relaxed);
+        let has_waited = || waits.is_none() || resources.context_switches() != waits;
+        if after.saturating_sub(before) > INLINE_TIME_MAX && has_waited() {
+            self.paused_until.store(micros(after.saturating_add(INLINE_PAUSE)), Ordering::Relaxed);
         }
         done
     }
@@ -59,17 +60,17 @@ mod tests {
 
     use super::*;
 
-    /// A clock that goes on when it is told to.
+    /// Clock that advances only when the test sets it.
     #[derive(Debug, Default)]
-    struct Told(AtomicU64);
+    struct StubClock(AtomicU64);
 
-    impl Told {
+    impl StubClock {
         fn go_on(&self, time: Duration) {
             self.0.fetch_add(micros(time), Ordering::Relaxed);
         }
     }
 
-    impl Clock for Told {
+    impl Clock for StubClock {
         fn now(&self) -> Duration {
             Duration::from_micros(self.0.load(Ordering::Relaxed))
         }
@@ -79,11 +80,11 @@ mod tests {
         }
     }
 
-    /// A system that says how often it has waited, where it does.
+    /// System that reports a given number of voluntary waits, if any.
     #[derive(Debug, Default)]
-    struct Waits(Option<AtomicU64>);
+    struct WaitCounter(Option<AtomicU64>);
 
-    impl Resources for Waits {
+    impl Resources for WaitCounter {
         fn memory_bytes(&self) -> Option<u64> {
             None
         }
@@ -92,40 +93,40 @@ mod tests {
             None
         }
 
-        fn waits(&self) -> Option<u64> {
+        fn context_switches(&self) -> Option<u64> {
             self.0.as_ref().map(|waits| waits.load(Ordering::Relaxed))
         }
     }
 
-    fn quick(clock: &Arc<Told>, waits: &Arc<Waits>) -> Quick {
+    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlineExecution {
         let (clock, resources) = (Arc::clone(clock), Arc::clone(waits));
-        Quick::new(&Env { clock, resources, ..Env::system() })
+        InlineExecution::new(&Env { clock, resources, ..Env::system() })
     }
 
     #[test]
-    fn one_whose_processor_was_taken_away_says_nothing() {
-        let (clock, waits) = (Arc::default(), Arc::new(Waits(Some(AtomicU64::new(7)))));
+    fn preempted_call_is_not_measured() {
+        let (clock, waits) = (Arc::default(), Arc::new(WaitCounter(Some(AtomicU64::new(7)))));
         let quick = quick(&clock, &waits);
-        quick.time(|| clock.go_on(QUICK_TIME * 9));
-        assert!(quick.may());
-        quick.time(|| {
-            clock.go_on(QUICK_TIME * 9);
+        quick.run(|| clock.go_on(INLINE_TIME_MAX * 9));
+        assert!(quick.is_allowed());
+        quick.run(|| {
+            clock.go_on(INLINE_TIME_MAX * 9);
             waits.0.as_ref().unwrap().fetch_add(1, Ordering::Relaxed);
         });
-        assert!(!quick.may());
+        assert!(!quick.is_allowed());
     }
 
     #[test]
-    fn a_slow_one_sends_those_that_follow_to_threads_for_a_while() {
+    fn slow_call_moves_later_ones_to_threads() {
         let clock = Arc::default();
         let quick = quick(&clock, &Arc::default());
-        quick.time(|| clock.go_on(QUICK_TIME));
-        assert!(quick.may());
-        quick.time(|| clock.go_on(QUICK_TIME + Duration::from_micros(1)));
-        assert!(!quick.may());
-        clock.go_on(QUICK_PAUSE - Duration::from_millis(1));
-        assert!(!quick.may());
+        quick.run(|| clock.go_on(INLINE_TIME_MAX));
+        assert!(quick.is_allowed());
+        quick.run(|| clock.go_on(INLINE_TIME_MAX + Duration::from_micros(1)));
+        assert!(!quick.is_allowed());
+        clock.go_on(INLINE_PAUSE - Duration::from_millis(1));
+        assert!(!quick.is_allowed());
         clock.go_on(Duration::from_millis(1));
-        assert!(quick.may());
+        assert!(quick.is_allowed());
     }
 }

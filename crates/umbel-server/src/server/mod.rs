@@ -1,4 +1,4 @@
-//! [`Server`]: starting and stopping.
+//! [`Server`]: start and shutdown.
 
 use std::fmt;
 use std::io;
@@ -15,84 +15,88 @@ use tokio::task::JoinHandle;
 use umbel_env::{Env, ProcessBound, check_path};
 use umbel_events::Store;
 
-use crate::backups::Backups;
+use crate::access_control::passwords::Secret;
+use crate::access_control::users;
+use crate::auth::tls::Tls;
 use crate::config::Config;
-use crate::connections::{self, Limits};
-use crate::directory_watch;
-use crate::gates::Gates;
-use crate::kv_store::{KeyValues, KvStore};
-use crate::passwords::Secret;
-use crate::scavenging::{Scavenging, StoreScavenging};
-use crate::service::Service;
-use crate::store::EventStore;
-use crate::tls::Tls;
-use crate::users;
+use crate::event_store::EventStore;
+use crate::event_store::backups::Backups;
+use crate::event_store::projection_states::SystemProjections;
+use crate::event_store::scavenging::{Scavenger, StoreScavenger};
+use crate::kv_store::{KvConfig, KvStore};
+use crate::server::listener::ListenerLimits;
+use crate::server_context::ServerContext;
 
-/// How long reads of the store that nobody waits for any more may keep the process from ending.
-const LAST_READS: Duration = Duration::from_secs(5);
+pub mod directory_watch;
+pub mod listener;
+pub mod preface_timeout;
+pub mod router;
+
+/// Time limit at exit for reads that no caller waits for any more.
+const READ_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Starts servers.
 #[derive(Debug)]
 pub struct Server;
 
-/// A server that is about to start: the port is its own and the certificates make sense, so that it
-/// is not refused for these once a store was made for it. Who comes before it starts is refused.
+/// A server that is about to start. It owns its port and has valid certificates, so that neither
+/// fails the start after a store was created. Connections before the start are refused.
 ///
 /// A forked child does not have its threads: there it is not started, and dropping it does nothing.
 #[derive(Debug)]
-pub struct Prepared(ProcessBound<Ready>);
+pub struct Prepared(ProcessBound<PreparedParts>);
 
-/// What a server that is about to start has.
+/// Parts of a server that is about to start.
 #[derive(Debug)]
-struct Ready {
+struct PreparedParts {
     runtime: Runtime,
     socket: TcpSocket,
     tls: Option<Arc<Tls>>,
 }
 
-/// A server that runs until it is told to stop or dropped.
+/// A server that runs until it is shut down or dropped.
 ///
-/// It runs in the process that started it. A forked child has nothing of it but open sockets:
-/// stopping or dropping its copy there does nothing.
+/// It runs in the process that started it. A forked child has only its open sockets: stopping or
+/// dropping the copy there does nothing.
 #[derive(Debug)]
-pub struct Running(ProcessBound<Parts>);
+pub struct Running(ProcessBound<RunningParts>);
 
-/// What a running server consists of.
+/// Parts of a running server.
 #[derive(Debug)]
-struct Parts {
+struct RunningParts {
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    /// A client asks to stop.
-    ask: watch::Sender<bool>,
+    /// Becomes true when a client requests a shutdown.
+    stop_request: watch::Sender<bool>,
     connections: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
-    /// Those that write to the stores.
+    /// Threads that write to the stores.
     writers: Vec<Box<dyn umbel_env::JoinHandle>>,
-    made: Vec<(&'static str, Secret)>,
+    generated_passwords: Vec<(&'static str, Secret)>,
     tls: Option<Arc<Tls>>,
 }
 
-/// Why a server did not start.
+/// Reason why a server did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Another process listens there.
+    /// Another process listens at the address.
     AddressInUse(SocketAddr),
-    /// The certificates cannot be used; why, as a sentence.
+    /// The certificates cannot be used; the reason, as a sentence.
     Certificates(String),
     /// The operating system refused.
     System {
-        /// What was being done, as a verb phrase.
+        /// The failed action, as a verb phrase.
         doing: String,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Server {
-    /// Serves `store` until it is told to stop. Who called closes the store after that, and that of
-    /// keys and values where there is one.
+    /// Serves `store` until shutdown. After that the caller closes the store, and the key-value
+    /// store if there is one.
     ///
-    /// REQUIRES: the store has background threads; without them nobody says when an append is done.
+    /// REQUIRES: the store has background threads; without them appends are never acknowledged.
     ///
     /// # Errors
     ///
@@ -102,16 +106,19 @@ impl Server {
         Server::prepare(&config)?.start(store, config)
     }
 
-    /// Takes the address and reads the certificates, as far as a start needs no store.
+    /// Binds the address and reads the certificates, as far as a start needs no store.
     ///
     /// # Errors
     ///
-    /// The path of the backup is empty, another process listens at the address, the certificates
-    /// cannot be used, or the operating system refuses threads or the address.
+    /// - The path of the backup is empty.
+    /// - Another process listens at the address.
+    /// - The certificates cannot be used.
+    /// - The operating system refuses threads or the address.
     pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
-        if let Some(folder) = &config.backup {
-            check_path("the backup", folder)
-                .map_err(|error| StartError::system("use the folder of backups", other(&error)))?;
+        if let Some(directory) = &config.backup_directory {
+            check_path("the backup", directory).map_err(|error| {
+                StartError::system("use the backup directory", to_io_error(&error))
+            })?;
         }
         let runtime = Builder::new_multi_thread()
             .enable_all()
@@ -120,7 +127,7 @@ impl Server {
             .build()
             .map_err(|source| StartError::system("start threads", source))?;
         let socket =
-            bound(config.listen).map_err(|source| StartError::bind(config.listen, source))?;
+            bind_socket(config.listen).map_err(|source| StartError::bind(config.listen, source))?;
         let tls = match &config.tls {
             Some(certificates) => {
                 let (certificates, clock) = (Arc::clone(certificates), Env::system().clock);
@@ -129,21 +136,22 @@ impl Server {
             }
             None => None,
         };
-        Ok(Prepared(ProcessBound::new(Ready { runtime, socket, tls })))
+        Ok(Prepared(ProcessBound::new(PreparedParts { runtime, socket, tls })))
     }
 }
 
 impl Prepared {
     /// Serves `store`, as [`Server::start`] does.
     ///
-    /// REQUIRES: `config` is that which this was prepared with, but for the keys and values.
+    /// REQUIRES: `config` is the one given to [`Server::prepare`], apart from the key-value store.
     ///
     /// # Errors
     ///
     /// As [`Server::start`].
     pub fn start(self, store: Store, config: Config) -> Result<Running, StartError> {
-        let Some(Ready { runtime, socket, tls }) = self.0.into_inner() else {
-            let why = "it was prepared by the process that forked this one; prepare it after that";
+        let Some(PreparedParts { runtime, socket, tls }) = self.0.into_inner() else {
+            let why = "the server was prepared by the process that forked this one; prepare it \
+                in this process";
             return Err(StartError::system("start the server", io::Error::other(why)));
         };
         let listener = runtime
@@ -151,57 +159,67 @@ impl Prepared {
             .map_err(|source| StartError::bind(config.listen, source))?;
         let address = listener
             .local_addr()
-            .map_err(|source| StartError::system("read the address listened at", source))?;
+            .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
-        let gates = Gates::read(&store).map_err(|error| {
+        let projections = SystemProjections::read(&store).map_err(|error| {
             let source = io::Error::other(error.to_string());
             StartError::system("read which views are stopped", source)
         })?;
         let made = match &config.users {
-            Some(first) => users::begin(&store, &env, first).map_err(|why| {
+            Some(first) => users::bootstrap(&store, &env, first).map_err(|why| {
                 StartError::system("write the first users", io::Error::other(why))
             })?,
             None => Vec::new(),
         };
-        let scavenging = Arc::new(StoreScavenging::new(store.clone()));
-        let backups = Backups::new(store.clone(), &env, config.backup.clone());
-        let work = (gates, scavenging as Arc<dyn Scavenging>, backups);
+        let scavenging = Arc::new(StoreScavenger::new(store.clone()));
+        let backups = Backups::new(store.clone(), &env, config.backup_directory.clone());
+        let work = (projections, scavenging as Arc<dyn Scavenger>, backups);
         let (store, appender) = EventStore::new(store, &env)
-            .map_err(|error| StartError::system("start a thread", other(&error)))?;
-        let limits = Limits::of(&config);
-        let (kv, kv_writer) = key_values(config.kv.clone(), &env)?.unzip();
+            .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
+        let limits = ListenerLimits::from_config(&config);
+        let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
         let mut service =
-            Service::new(store, work, env, config, address.port(), stopped.clone())
-                .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+            ServerContext::new(store, work, env, config, address.port(), stopped.clone()).map_err(
+                |error| StartError::system("generate an instance id", to_io_error(&error)),
+            )?;
         service.kv = kv;
-        let ask = service.ask.clone();
+        let ask = service.stop_request.clone();
         let service = Arc::new(service);
         let watch = directory_watch::watch(Arc::clone(&service), stopped.clone());
-        let serve = connections::serve(listener, service, tls.clone(), limits, stopped);
+        let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
         let serve = async {
             tokio::join!(serve, watch);
         };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
-        let parts = Parts { address, stop, ask, connections, runtime, writers, made, tls };
+        let parts = RunningParts {
+            address,
+            stop,
+            stop_request: ask,
+            connections,
+            runtime,
+            writers,
+            generated_passwords: made,
+            tls,
+        };
         Ok(Running(ProcessBound::new(parts)))
     }
 }
 
 impl Running {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// The first users whose passwords nobody chose, with those that were made for them. They are
-    /// nowhere else.
-    pub fn made_passwords(&self) -> &[(&'static str, Secret)] {
-        &self.0.made
+    /// Initial users whose passwords were generated, with these passwords. They are stored nowhere
+    /// else.
+    pub fn generated_passwords(&self) -> &[(&'static str, Secret)] {
+        &self.0.generated_passwords
     }
 
-    /// How many tasks serve connections and their calls; one more takes connections. None in a
+    /// Number of tasks that serve connections and their calls; one more accepts connections. 0 in a
     /// forked child.
     pub fn tasks(&self) -> usize {
         if !self.0.process().is_current() {
@@ -210,64 +228,63 @@ impl Running {
         self.0.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
     }
 
-    /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such
-    /// signals, for `SIGTERM`. From here on none of them ends the process: [`Interrupts::wait`]
-    /// tells of it, however early it came. `SIGHUP` does not either: the certificates are looked at
-    /// at once.
+    /// Listens for Ctrl-C, for a client's shutdown request and, where it exists, for `SIGTERM`.
+    /// From here on none of them ends the process: [`Interrupts::wait`] returns instead, however
+    /// early one came. Nor does `SIGHUP`: it reloads the certificates at once.
     pub fn interrupts(&self) -> io::Result<Interrupts> {
         if !self.0.process().is_current() {
-            return Err(io::Error::other("it runs in the process that forked this one"));
+            return Err(io::Error::other("the server runs in the parent process"));
         }
         let runtime = self.0.runtime.as_ref();
-        let runtime = runtime.ok_or_else(|| io::Error::other("it was stopped"))?;
+        let runtime = runtime.ok_or_else(|| io::Error::other("the server was stopped"))?;
         let handle = runtime.handle().clone();
         let _inside = handle.enter();
-        let asked = self.0.ask.subscribe();
+        let stop_requested = self.0.stop_request.subscribe();
         let (signals, tls) = (Signals::listen()?, self.0.tls.clone());
-        let waited_for = WaitedFor { handle: handle.clone(), signals, asked, tls };
+        let waited_for = InterruptSources { handle: handle.clone(), signals, stop_requested, tls };
         Ok(Interrupts(ProcessBound::new(waited_for)))
     }
 
-    /// Takes no more calls, tells subscribers to come back, lets calls that are being served end
-    /// for some seconds, and stops.
+    /// Refuses new calls, sends subscribers a status to reconnect, lets running calls end for some
+    /// seconds, and stops.
     pub fn shutdown(self) {
         drop(self);
     }
 }
 
-impl Parts {
+impl RunningParts {
     fn stop(&mut self) {
         self.stop.send_replace(true);
         let (Some(runtime), Some(connections)) = (self.runtime.take(), self.connections.take())
         else {
             return;
         };
-        // An error says that serving panicked: there is nothing left to wait for.
+        // An error means that serving panicked: there is nothing left to wait for.
         let _ = runtime.block_on(connections);
-        runtime.shutdown_timeout(LAST_READS);
-        // The calls went with the runtime, and the threads end when there is nobody to write for.
+        runtime.shutdown_timeout(READ_DRAIN_TIME);
+        // The calls ended with the runtime; the threads end when there is no caller left.
         for writer in self.writers.drain(..) {
             writer.join();
         }
     }
 }
 
-impl Drop for Parts {
+impl Drop for RunningParts {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// Tells when somebody stops the process; from [`Running::interrupts`].
+/// Notifies when the process is to stop; from [`Running::interrupts`].
 #[derive(Debug)]
-pub struct Interrupts(ProcessBound<WaitedFor>);
+pub struct Interrupts(ProcessBound<InterruptSources>);
 
-/// What stops a process.
+/// Sources of a request to stop the process.
 #[derive(Debug)]
-struct WaitedFor {
+struct InterruptSources {
     handle: Handle,
     signals: Signals,
-    asked: watch::Receiver<bool>,
+    stop_requested: watch::Receiver<bool>,
     tls: Option<Arc<Tls>>,
 }
 
@@ -275,47 +292,49 @@ impl Interrupts {
     /// Waits for an interrupt. Returns at once in a forked child, which none reaches.
     pub fn wait(self) {
         let Some(mut this) = self.0.into_inner() else { return };
-        let asked = async {
-            if this.asked.wait_for(|asked| *asked).await.is_err() {
-                // Nobody can ask any more.
+        let stop_requested = async {
+            if this.stop_requested.wait_for(|requested| *requested).await.is_err() {
+                // No client can request it any more.
                 std::future::pending().await
             }
         };
-        let mut asked = pin!(asked);
+        let mut stop_requested = pin!(stop_requested);
         this.handle.block_on(async {
             loop {
                 tokio::select! {
-                    told = this.signals.next() => match told {
-                        Told::Stop => return,
-                        Told::Look => this.tls.iter().for_each(|tls| tls.look()),
+                    action = this.signals.next() => match action {
+                        SignalAction::Stop => return,
+                        SignalAction::ReloadCertificates => {
+                            this.tls.iter().for_each(|tls| tls.request_reload());
+                        }
                     },
-                    () = asked.as_mut() => return,
+                    () = stop_requested.as_mut() => return,
                 }
             }
         });
     }
 }
 
-/// A socket with this address, at which nobody listens yet.
-fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+/// Creates a socket bound to this address, which does not listen yet.
+fn bind_socket(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Without it a server that starts again waits for what the former one's connections left.
+    // Without it a restarted server waits for remains of its predecessor's connections.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// What a signal asks for.
+/// Action that a signal requests.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum SignalAction {
     Stop,
-    /// Look whether there are other certificates.
+    /// Reload the certificates if they changed.
     #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
-    Look,
+    ReloadCertificates,
 }
 
 #[cfg(unix)]
@@ -330,19 +349,19 @@ struct Signals {
 impl Signals {
     fn listen() -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
-        // A file that meets the limit of its length (`ulimit -f`) would end the process. Once the
-        // signal was listened for, the write fails instead, as on a full disk.
+        // A file that reaches its length limit (`ulimit -f`) would end the process. Once a handler
+        // was installed, the write fails instead, as on a full disk.
         drop(signal(SignalKind::from_raw(umbel_env::FILE_SIZE_SIGNAL))?);
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hang_up.recv() => Told::Look,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hang_up.recv() => SignalAction::ReloadCertificates,
         }
     }
 }
@@ -357,25 +376,25 @@ impl Signals {
         Ok(Signals)
     }
 
-    async fn next(&mut self) -> Told {
-        // Where nobody can tell of Ctrl-C, it ends the process by itself.
+    async fn next(&mut self) -> SignalAction {
+        // Without support for Ctrl-C handlers, it ends the process by itself.
         let _ = tokio::signal::ctrl_c().await;
-        Told::Stop
+        SignalAction::Stop
     }
 }
 
-/// Keys and values that are served, and the thread that writes them.
-type Served = (Arc<KvStore>, Box<dyn umbel_env::JoinHandle>);
+/// The served key-value store, and the thread that writes it.
+type StartedKv = (Arc<KvStore>, Box<dyn umbel_env::JoinHandle>);
 
-/// Begins to serve keys and values, where they are to be.
-fn key_values(what: Option<KeyValues>, env: &Env) -> Result<Option<Served>, StartError> {
+/// Begins to serve the key-value store, if configured.
+fn start_kv(what: Option<KvConfig>, env: &Env) -> Result<Option<StartedKv>, StartError> {
     let Some(what) = what else { return Ok(None) };
     let (store, writer) = KvStore::new(what, env)
-        .map_err(|error| StartError::system("begin to serve keys and values", other(&error)))?;
+        .map_err(|error| StartError::system("open the key-value store", to_io_error(&error)))?;
     Ok(Some((Arc::new(store), writer)))
 }
 
-fn other(error: &umbel::Error) -> io::Error {
+fn to_io_error(error: &umbel::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
@@ -419,28 +438,33 @@ impl std::error::Error for StartError {
 mod tests {
     use super::*;
 
-    /// Hundreds who came at once while the server was busy: the system kept 128 of them for it, and
-    /// the others, strangers to that crowd among them, tried again after a second and longer.
+    /// Hundreds of clients connected at once while the server was busy. The system queued 128 of
+    /// them; the others, even clients outside that crowd, retried after a second or more.
     #[test]
-    fn who_comes_in_a_crowd_finds_room() {
+    fn accept_backlog_holds_a_burst_of_clients() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let socket = bound("127.0.0.1:0".parse().unwrap()).unwrap();
+            let socket = bind_socket("127.0.0.1:0".parse().unwrap()).unwrap();
             let listener = socket.listen(BACKLOG).unwrap();
             let address = listener.local_addr().unwrap();
-            // Nobody takes them.
-            let mut crowd = Vec::new();
+            // No task accepts them.
+            let mut clients = Vec::new();
             for number in 0..system_backlog().min(1000) {
                 let coming = tokio::net::TcpStream::connect(address);
-                let come = tokio::time::timeout(LAST_READS, coming).await;
-                crowd.push(come.unwrap_or_else(|_| panic!("{number} found none")).unwrap());
+                let come = tokio::time::timeout(READ_DRAIN_TIME, coming).await;
+                clients.push(
+                    come.unwrap_or_else(|_| {
+                        panic!("connection {number} found no place in the backlog")
+                    })
+                    .unwrap(),
+                );
             }
         });
     }
 
-    /// How many the system keeps at most.
+    /// Upper limit of the system's accept queue.
     fn system_backlog() -> usize {
-        let said = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
-        said.trim().parse().unwrap_or(128)
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+        limit.trim().parse().unwrap_or(128)
     }
 }

@@ -1,7 +1,7 @@
-//! [`Opening`]: a connection whose first bytes must come in time.
+//! [`PrefaceTimeout`]: a connection whose first bytes must arrive in time.
 //!
-//! Whether a client speaks HTTP/1.1 or HTTP/2 is known once its first bytes differ from the preface
-//! of HTTP/2 or are all of it. The limits of either begin only then; until then there is this one.
+//! The protocol, HTTP/1.1 or HTTP/2, is known once the first bytes differ from the preface of
+//! HTTP/2 or are all of it. The time limits of either begin only then; this one applies before.
 
 use std::future::Future;
 use std::io;
@@ -12,37 +12,37 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// What every HTTP/2 client says first.
+/// First bytes of every HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose reads fail where its first bytes do not come in time.
+/// A stream whose reads fail if its first bytes do not arrive in time.
 #[derive(Debug)]
-pub struct Opening<S> {
+pub struct PrefaceTimeout<S> {
     stream: S,
-    /// Until when they must have come; `None` once they have.
-    until: Option<Pin<Box<Sleep>>>,
-    /// How much of the preface has come.
-    come: usize,
+    /// Deadline of the first bytes; `None` once they have arrived.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Received bytes of the preface.
+    preface_bytes: usize,
 }
 
-impl<S> Opening<S> {
-    /// A stream whose first bytes must come within `time`.
-    pub fn new(stream: S, time: Duration) -> Opening<S> {
-        Opening { stream, until: Some(Box::pin(sleep(time))), come: 0 }
+impl<S> PrefaceTimeout<S> {
+    /// Wraps a stream whose first bytes must arrive within `time`.
+    pub fn new(stream: S, time: Duration) -> PrefaceTimeout<S> {
+        PrefaceTimeout { stream, deadline: Some(Box::pin(sleep(time))), preface_bytes: 0 }
     }
 
-    /// Takes note of what was read.
-    fn note(&mut self, read: &[u8]) {
-        let rest = &PREFACE[self.come..];
+    /// Notes the bytes that were read.
+    fn advance(&mut self, read: &[u8]) {
+        let rest = &PREFACE[self.preface_bytes..];
         let compared = read.len().min(rest.len());
-        self.come += compared;
-        if self.come == PREFACE.len() || read[..compared] != rest[..compared] {
-            self.until = None;
+        self.preface_bytes += compared;
+        if self.preface_bytes == PREFACE.len() || read[..compared] != rest[..compared] {
+            self.deadline = None;
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -50,12 +50,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if polled.is_ready() && self.until.is_some() {
-            self.note(&buffer.filled()[before..]);
+        if polled.is_ready() && self.deadline.is_some() {
+            self.advance(&buffer.filled()[before..]);
         }
-        match &mut self.until {
+        match &mut self.deadline {
             Some(until) if polled.is_pending() => until.as_mut().poll(context).map(|()| {
-                let why = "neither a request nor the preface of HTTP/2 came in time";
+                let why = "neither a request nor the HTTP/2 preface arrived in time";
                 Err(io::Error::new(io::ErrorKind::TimedOut, why))
             }),
             _ => polled,
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefaceTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -97,21 +97,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
 mod tests {
     use super::*;
 
-    /// Whether no time limits a connection any more once this was read.
+    /// Whether the time limit is off after these reads.
     fn is_open_after(reads: &[&[u8]]) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _inside = runtime.enter();
-        let mut opening = Opening::new((), Duration::ZERO);
+        let mut opening = PrefaceTimeout::new((), Duration::ZERO);
         for read in reads {
-            if opening.until.is_some() {
-                opening.note(read);
+            if opening.deadline.is_some() {
+                opening.advance(read);
             }
         }
-        opening.until.is_none()
+        opening.deadline.is_none()
     }
 
     #[test]
-    fn a_connection_is_open_once_it_is_known_what_it_speaks() {
+    fn preface_timeout_ends_once_the_protocol_is_known() {
         assert!(is_open_after(&[PREFACE]));
         assert!(is_open_after(&[&PREFACE[..1], &PREFACE[1..23], &PREFACE[23..]]));
         assert!(is_open_after(&[PREFACE, b"frames"]));

@@ -1,22 +1,21 @@
-//! What the server says of itself to clients that look for the leader: it is alone, alive, and
-//! leads.
+//! Gossip for clients that look for the leader: the server is a single live node, and leads.
 
 use hyper::http::uri::Authority;
 use umbel_proto::gossip::{ClusterInfo, EndPoint, MemberInfo, VNodeState};
 use umbel_proto::streams::read_req::UuidForm;
 
-use crate::convert;
-use crate::service::Service;
+use crate::protocol::proto_convert;
+use crate::server_context::ServerContext;
 
 /// Ticks of 100 ns in a microsecond.
 const TICKS: u64 = 10;
 
-/// The one node there is. `reached` is the authority of the request, under which the client must be
-/// able to reach it again.
-pub fn cluster(service: &Service, reached: Option<&Authority>) -> ClusterInfo {
-    let (address, port) = place(service, reached);
+/// Describes the single node. `reached` is the authority of the request, under which the client
+/// must be able to reach it again.
+pub fn cluster_info(service: &ServerContext, reached: Option<&Authority>) -> ClusterInfo {
+    let (address, port) = node_address(service, reached);
     let member = MemberInfo {
-        instance_id: Some(convert::uuid(service.instance, UuidForm::String(()))),
+        instance_id: Some(proto_convert::to_uuid(service.instance_id, UuidForm::String(()))),
         time_stamp: (service.env.clock.wall_micros() * TICKS) as i64,
         state: VNodeState::Leader as i32,
         is_alive: true,
@@ -25,8 +24,8 @@ pub fn cluster(service: &Service, reached: Option<&Authority>) -> ClusterInfo {
     ClusterInfo { members: vec![member] }
 }
 
-/// The host and the port under which the client must be able to reach the node again.
-pub fn place(service: &Service, reached: Option<&Authority>) -> (String, u16) {
+/// Host and port under which the client must be able to reach the node again.
+pub fn node_address(service: &ServerContext, reached: Option<&Authority>) -> (String, u16) {
     match (&service.advertise, reached) {
         (Some((host, port)), _) => (host.clone(), *port),
         (None, Some(authority)) => {

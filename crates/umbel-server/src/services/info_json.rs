@@ -1,16 +1,16 @@
-//! What `/info`, `/gossip` and `/stats` say, as JSON.
+//! JSON of `/info`, `/gossip` and `/stats`.
 
 use hyper::http::uri::Authority;
 use serde_json::{Value, json};
 use umbel_events::Stats;
 
-use crate::features::VERSION;
-use crate::gossip;
-use crate::service::Service;
+use crate::server_context::ServerContext;
+use crate::services::gossip;
+use crate::services::server_features::VERSION;
 
-/// What the server is.
-pub fn info(service: &Service) -> Value {
-    let has_users = service.access.has_users();
+/// Describes the server.
+pub fn info(service: &ServerContext) -> Value {
+    let has_users = service.authorizer.has_users();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "esVersion": VERSION,
@@ -23,11 +23,11 @@ pub fn info(service: &Service) -> Value {
     })
 }
 
-/// The one node there is.
-pub fn gossip(service: &Service, reached: Option<&Authority>) -> Value {
-    let (host, port) = gossip::place(service, reached);
+/// Describes the single node.
+pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
+    let (host, port) = gossip::node_address(service, reached);
     let member = json!({
-        "instanceId": service.instance.to_string(),
+        "instanceId": service.instance_id.to_string(),
         "timeStamp": service.env.clock.wall_micros() / 1_000_000,
         "state": "Leader",
         "isAlive": true,
@@ -37,7 +37,7 @@ pub fn gossip(service: &Service, reached: Option<&Authority>) -> Value {
     json!({ "members": [member], "serverIp": host, "serverPort": port })
 }
 
-/// What the store consists of.
+/// Lists the store's statistics.
 pub fn stats(stats: &Stats) -> Value {
     let (existence, index) = (&stats.existence, &stats.index);
     json!({
@@ -58,7 +58,7 @@ pub fn stats(stats: &Stats) -> Value {
             "measuredRate": existence.measured_rate,
             "denied": existence.denied,
             "maybe": existence.maybe,
-            "inVain": existence.in_vain,
+            "inVain": existence.false_positives,
             "lagItems": existence.lag_items,
             "bytesWritten": existence.bytes_written,
             "damagedLines": existence.damaged_lines,

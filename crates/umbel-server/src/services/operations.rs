@@ -1,5 +1,4 @@
-//! The calls of those who look after a server: scavenging, stopping, and what only several servers
-//! together could do.
+//! Calls for operators: scavenge, shutdown, and no-ops for operations of a cluster.
 
 use std::sync::Arc;
 
@@ -9,51 +8,57 @@ use umbel_proto::operations::{
     ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeReq, StopScavengeReq,
 };
 
-use crate::asked::Asked;
-use crate::handler::{Handler, grpc};
-use crate::scavenging::{Begun, ScavengeOptions};
-use crate::service::Service;
-use crate::{failure, persistent};
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions;
 
 /// Serves a call.
-pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
+pub async fn call(
+    service: Arc<ServerContext>,
+    request: hyper::Request<RequestBody>,
+) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.operations.Operations/") {
         Some("StartScavenge") => {
-            let start = Handler::new(move |asked| start_scavenge(service, asked));
-            grpc().unary(start, request).await
+            let start = Handler::new(move |request| start_scavenge(service, request));
+            grpc_dispatch().unary(start, request).await
         }
         Some("StopScavenge") => {
-            let stop = Handler::new(move |asked| stop_scavenge(service, asked));
-            grpc().unary(stop, request).await
+            let stop = Handler::new(move |request| stop_scavenge(service, request));
+            grpc_dispatch().unary(stop, request).await
         }
         Some("Shutdown") => {
             let shutdown = Handler::new(move |_: Request<()>| shutdown(service));
-            grpc().unary(shutdown, request).await
+            grpc_dispatch().unary(shutdown, request).await
         }
-        // The index is merged all the time; there is nothing to begin.
-        Some("MergeIndexes") => grpc().unary(Handler::saying::<(), _>(()), request).await,
-        // One node leads whatever its priority.
+        // The index is compacted all the time; there is nothing to begin.
+        Some("MergeIndexes") => {
+            grpc_dispatch().unary(Handler::constant::<(), _>(()), request).await
+        }
+        // The single node leads whatever its priority.
         Some("SetNodePriority") => {
-            grpc().unary(Handler::saying::<SetNodePriorityReq, _>(()), request).await
+            grpc_dispatch().unary(Handler::constant::<SetNodePriorityReq, _>(()), request).await
         }
         Some("RestartPersistentSubscriptions") => {
-            let restart = Handler::new(move |_: Request<()>| persistent::restart(service));
-            grpc().unary(restart, request).await
+            let restart =
+                Handler::new(move |_: Request<()>| persistent_subscriptions::restart(service));
+            grpc_dispatch().unary(restart, request).await
         }
         Some("ResignNode") => {
-            Status::unimplemented("there is one node, and nobody who could lead in its place")
-                .into_http()
+            Status::unimplemented("the server is a single node: no other node can lead").into_http()
         }
-        _ => failure::not_served(path).into_http(),
+        _ => grpc_status::unknown_method(path).into_http(),
     }
 }
 
 async fn start_scavenge(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<StartScavengeReq>,
 ) -> Result<Response<ScavengeResp>, Status> {
-    let options = request.into_inner().options.ok_or_else(no_options)?;
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
     let threads = u32::try_from(options.thread_count).ok().filter(|threads| *threads > 0);
     let options = match (threads, u32::try_from(options.start_from_chunk)) {
         (Some(threads), Ok(first_chunk)) => ScavengeOptions { threads, first_chunk },
@@ -64,34 +69,32 @@ async fn start_scavenge(
             )));
         }
     };
-    let (scavenge_id, result) = match service.scavenging.start(options)? {
-        Begun::Started(id) => (id, ScavengeResult::Started),
-        Begun::InProgress(id) => (id, ScavengeResult::InProgress),
+    let (scavenge_id, result) = match service.scavenger.start(options)? {
+        ScavengeStart::Started(id) => (id, ScavengeResult::Started),
+        ScavengeStart::InProgress(id) => (id, ScavengeResult::InProgress),
     };
     Ok(Response::new(ScavengeResp { scavenge_id, scavenge_result: result.into() }))
 }
 
 async fn stop_scavenge(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<StopScavengeReq>,
 ) -> Result<Response<ScavengeResp>, Status> {
-    let scavenge_id = request.into_inner().options.ok_or_else(no_options)?.scavenge_id;
-    service.scavenging.stop(&scavenge_id)?;
+    let scavenge_id = request.into_inner().options.ok_or_else(missing_options)?.scavenge_id;
+    service.scavenger.stop(&scavenge_id)?;
     let scavenge_result = ScavengeResult::Stopped.into();
     Ok(Response::new(ScavengeResp { scavenge_id, scavenge_result }))
 }
 
-/// Answers first; calls that are being served are let end.
-async fn shutdown(service: Arc<Service>) -> Result<Response<()>, Status> {
-    if !service.ask_to_stop() {
-        return Err(Status::unimplemented(
-            "this server is part of a program that stops it by itself",
-        ));
+/// Requests a shutdown. The server drains this call too, so its response is sent.
+async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+    if !service.request_stop() {
+        return Err(Status::unimplemented("this server is embedded in a program, which stops it"));
     }
     Ok(Response::new(()))
 }
 
-fn no_options() -> Status {
+fn missing_options() -> Status {
     Status::invalid_argument("the request has no options")
 }
 
@@ -103,23 +106,27 @@ mod tests {
     use umbel_proto::operations::{StartScavengeOptions, StopScavengeOptions};
 
     use super::*;
-    use crate::scavenging::Scavenging;
-    use crate::stage::{Stage, run};
+    use crate::event_store::scavenging::Scavenger;
+    use crate::test_support::test_service::{TestService, run_paused};
 
-    /// Says what it is asked.
+    /// Records its requests.
     #[derive(Debug, Default)]
-    struct Told(Mutex<Vec<ScavengeOptions>>);
+    struct StubScavenger(Mutex<Vec<ScavengeOptions>>);
 
-    impl Scavenging for Told {
-        fn start(&self, options: ScavengeOptions) -> Result<Begun, Status> {
-            let mut told = self.0.lock().unwrap();
-            told.push(options);
+    impl Scavenger for StubScavenger {
+        fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status> {
+            let mut requests = self.0.lock().unwrap();
+            requests.push(options);
             let id = "one".to_string();
-            Ok(if told.len() == 1 { Begun::Started(id) } else { Begun::InProgress(id) })
+            Ok(if requests.len() == 1 {
+                ScavengeStart::Started(id)
+            } else {
+                ScavengeStart::InProgress(id)
+            })
         }
 
         fn stop(&self, id: &str) -> Result<(), Status> {
-            if id == "one" { Ok(()) } else { Err(failure::scavenge_not_found(id)) }
+            if id == "one" { Ok(()) } else { Err(grpc_status::scavenge_not_found(id)) }
         }
     }
 
@@ -129,22 +136,23 @@ mod tests {
     }
 
     #[test]
-    fn scavenges_are_begun_once_and_stopped_by_their_names() {
-        run(async {
-            let told = Arc::new(Told::default());
-            let service = Stage::with_scavenging(Arc::clone(&told) as Arc<dyn Scavenging>).service;
+    fn scavenge_runs_once_and_stops_by_its_id() {
+        run_paused(async {
+            let scavenger = Arc::new(StubScavenger::default());
+            let service =
+                TestService::with_scavenger(Arc::clone(&scavenger) as Arc<dyn Scavenger>).service;
             for result in [ScavengeResult::Started, ScavengeResult::InProgress] {
-                let said = start_scavenge(Arc::clone(&service), start(2, 7)).await.unwrap();
-                let said = said.into_inner();
-                assert_eq!((said.scavenge_result(), &*said.scavenge_id), (result, "one"));
+                let answer = start_scavenge(Arc::clone(&service), start(2, 7)).await.unwrap();
+                let answer = answer.into_inner();
+                assert_eq!((answer.scavenge_result(), &*answer.scavenge_id), (result, "one"));
             }
-            let asked = ScavengeOptions { threads: 2, first_chunk: 7 };
-            assert_eq!(*told.0.lock().unwrap(), [asked, asked]);
+            let wanted = ScavengeOptions { threads: 2, first_chunk: 7 };
+            assert_eq!(*scavenger.0.lock().unwrap(), [wanted, wanted]);
             for (id, code) in [("one", Code::Ok), ("two", Code::NotFound)] {
                 let options = Some(StopScavengeOptions { scavenge_id: id.to_string() });
                 let request = Request::new(StopScavengeReq { options });
-                let said = stop_scavenge(Arc::clone(&service), request).await;
-                assert_eq!(said.map_or_else(|status| status.code(), |_| Code::Ok), code);
+                let answer = stop_scavenge(Arc::clone(&service), request).await;
+                assert_eq!(answer.map_or_else(|status| status.code(), |_| Code::Ok), code);
             }
             for (threads, chunk) in [(0, 0), (-1, 0), (1, -1)] {
                 let status = start_scavenge(Arc::clone(&service), start(threads, chunk)).await;

@@ -1,5 +1,5 @@
-//! The calls about projections. What servers of this kind have built in is made of the index here:
-//! it can be stopped, started, reset and asked what it does. Programs of users are not run.
+//! Calls about projections. The index implements the built-in ones here: a client can stop, start
+//! and reset them, and read their state. Programs of users are not run.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +10,19 @@ use prost_types::{Struct, Value};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_proto::projections::{
-    CreateMode, CreateReq, Details, NamedReq, StatisticsMode, StatisticsReq, StatisticsResp,
+    CreateMode, CreateReq, Details, ProjectionReq, StatisticsMode, StatisticsReq, StatisticsResp,
     ValueResp,
 };
 
-use crate::asked::Asked;
-use crate::failure;
-use crate::gates::{self, Change, Gate, View};
-use crate::handler::{Handler, grpc};
-use crate::service::Service;
+use crate::event_store::projection_states::{
+    self, ProjectionCommand, ProjectionState, SystemProjection,
+};
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
 
-/// What such servers have built in, in their order.
+/// Built-in projections of such servers, in their order.
 const BUILT_IN: [&str; 5] =
     ["$streams", "$stream_by_category", "$by_category", "$by_event_type", "$by_correlation_id"];
 
@@ -28,49 +30,55 @@ const RUNNING: &str = "Running";
 const STOPPED: &str = "Stopped";
 const CONTINUOUS: &str = "Continuous";
 
-/// What is said of those that are built in elsewhere and not here.
-const NOT_KEPT: &str = "is not kept by this server; $by_category, $by_event_type and $streams are";
+/// Message about projections that are built in elsewhere and not here.
+const UNSUPPORTED: &str =
+    "is not kept by this server; $by_category, $by_event_type and $streams are";
 
 type Statistics = Pin<Box<dyn Stream<Item = Result<StatisticsResp, Status>> + Send>>;
 
 /// Serves a call.
-pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
+pub async fn call(
+    service: Arc<ServerContext>,
+    request: hyper::Request<RequestBody>,
+) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.projections.Projections/") {
-        Some("Create") => grpc().unary(Handler::new(create), request).await,
+        Some("Create") => grpc_dispatch().unary(Handler::new(create), request).await,
         Some("Update") => {
-            let update = Handler::new(|asked| fixed(asked, "changed"));
-            grpc().unary(update, request).await
+            let update = Handler::new(|request| reject_change(request, "changed"));
+            grpc_dispatch().unary(update, request).await
         }
         Some("Delete") => {
-            let delete = Handler::new(|asked| fixed(asked, "deleted"));
-            grpc().unary(delete, request).await
+            let delete = Handler::new(|request| reject_change(request, "deleted"));
+            grpc_dispatch().unary(delete, request).await
         }
         Some("Statistics") => {
-            let statistics = Handler::new(move |asked| statistics(service, asked));
-            grpc().server_streaming(statistics, request).await
+            let statistics = Handler::new(move |request| statistics(service, request));
+            grpc_dispatch().server_streaming(statistics, request).await
         }
-        Some("Disable") => changing(service, Change::Disable, request).await,
-        Some("Enable") => changing(service, Change::Enable, request).await,
-        Some("Reset") => changing(service, Change::Reset, request).await,
-        Some("State" | "Result") => grpc().unary(Handler::new(value), request).await,
-        // There is no subsystem that could hang: the views are part of the index.
-        Some("RestartSubsystem") => grpc().unary(Handler::saying::<(), _>(()), request).await,
-        _ => failure::not_served(path).into_http(),
+        Some("Disable") => handle_change(service, ProjectionCommand::Disable, request).await,
+        Some("Enable") => handle_change(service, ProjectionCommand::Enable, request).await,
+        Some("Reset") => handle_change(service, ProjectionCommand::Reset, request).await,
+        Some("State" | "Result") => grpc_dispatch().unary(Handler::new(value), request).await,
+        // No subsystem could hang: the views are part of the index.
+        Some("RestartSubsystem") => {
+            grpc_dispatch().unary(Handler::constant::<(), _>(()), request).await
+        }
+        _ => grpc_status::unknown_method(path).into_http(),
     }
 }
 
-async fn changing(
-    service: Arc<Service>,
-    change: Change,
-    request: hyper::Request<Asked>,
+async fn handle_change(
+    service: Arc<ServerContext>,
+    change: ProjectionCommand,
+    request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
-    let change = Handler::new(move |asked| changed(service, change, asked));
-    grpc().unary(change, request).await
+    let change = Handler::new(move |request| apply_command(service, change, request));
+    grpc_dispatch().unary(change, request).await
 }
 
 async fn create(request: Request<CreateReq>) -> Result<Response<()>, Status> {
-    let options = request.into_inner().options.ok_or_else(no_options)?;
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
     let name = match options.mode {
         Some(CreateMode::Transient(named) | CreateMode::Continuous(named)) => named.name,
         Some(CreateMode::OneTime(())) => String::new(),
@@ -90,51 +98,57 @@ async fn create(request: Request<CreateReq>) -> Result<Response<()>, Status> {
     ))
 }
 
-/// What is built in can be neither changed nor deleted.
-async fn fixed(request: Request<NamedReq>, what: &str) -> Result<Response<()>, Status> {
-    let name = named(request.into_inner())?;
+/// Refuses to change or delete a built-in projection.
+async fn reject_change(
+    request: Request<ProjectionReq>,
+    what: &str,
+) -> Result<Response<()>, Status> {
+    let name = projection_name(request.into_inner())?;
     Err(Status::failed_precondition(format!(
         "Projection '{name}' is built in and cannot be {what}; it can be disabled"
     )))
 }
 
-async fn changed(
-    service: Arc<Service>,
-    change: Change,
-    request: Request<NamedReq>,
+async fn apply_command(
+    service: Arc<ServerContext>,
+    change: ProjectionCommand,
+    request: Request<ProjectionReq>,
 ) -> Result<Response<()>, Status> {
-    let name = named(request.into_inner())?;
-    let Some(view) = gates::view(&name) else {
+    let name = projection_name(request.into_inner())?;
+    let Some(view) = projection_states::by_name(&name) else {
         return match change {
-            Change::Enable => Err(Status::unimplemented(format!("Projection '{name}' {NOT_KEPT}"))),
-            Change::Disable | Change::Reset => Ok(Response::new(())),
+            ProjectionCommand::Enable => {
+                Err(Status::unimplemented(format!("Projection '{name}' {UNSUPPORTED}")))
+            }
+            ProjectionCommand::Disable | ProjectionCommand::Reset => Ok(Response::new(())),
         };
     };
     let ids = [service.event_id()?, service.event_id()?, service.event_id()?];
-    // Whoever asked may go away; the change is done to its end all the same.
-    let changing =
-        tokio::spawn(async move { service.gates.change(&service.store, view, change, ids).await });
+    // The change completes even if its client leaves.
+    let changing = tokio::spawn(async move {
+        service.system_projections.apply(&service.store, view, change, ids).await
+    });
     match changing.await {
         Ok(Ok(())) => Ok(Response::new(())),
-        Ok(Err(error)) => Err(failure::status(&error)),
-        Err(_) => Err(failure::stopping()),
+        Ok(Err(error)) => Err(grpc_status::status(&error)),
+        Err(_) => Err(grpc_status::shutting_down()),
     }
 }
 
-/// The state or the result of what is built in: it has none.
-async fn value(request: Request<NamedReq>) -> Result<Response<ValueResp>, Status> {
-    named(request.into_inner())?;
+/// State or result of a built-in projection: it has none.
+async fn value(request: Request<ProjectionReq>) -> Result<Response<ValueResp>, Status> {
+    projection_name(request.into_inner())?;
     let value = Some(Value { kind: Some(Kind::StructValue(Struct::default())) });
     Ok(Response::new(ValueResp { value }))
 }
 
 async fn statistics(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<StatisticsReq>,
 ) -> Result<Response<Statistics>, Status> {
     let mode = request.into_inner().options.and_then(|options| options.mode);
-    let names = match mode.ok_or_else(no_options)? {
-        StatisticsMode::Name(name) => vec![known(name)?],
+    let names = match mode.ok_or_else(missing_options)? {
+        StatisticsMode::Name(name) => vec![check_name(name)?],
         StatisticsMode::All(()) | StatisticsMode::Continuous(()) => {
             BUILT_IN.map(str::to_string).to_vec()
         }
@@ -142,23 +156,29 @@ async fn statistics(
     };
     let mut answers = Vec::with_capacity(names.len());
     for name in names {
-        let details = match gates::view(&name) {
-            Some(view) => of_view(&service, name, view).await,
-            None => not_kept(name),
+        let details = match projection_states::by_name(&name) {
+            Some(view) => projection_details(&service, name, view).await,
+            None => unsupported_details(name),
         };
         answers.push(Ok(StatisticsResp { details: Some(details) }));
     }
     Ok(Response::new(Box::pin(stream::iter(answers))))
 }
 
-async fn of_view(service: &Service, name: String, view: View) -> Details {
-    let Gate { through, version, epoch } = service.gates.gate(view).await;
-    let visible = service.store.visible();
+async fn projection_details(
+    service: &ServerContext,
+    name: String,
+    view: SystemProjection,
+) -> Details {
+    let ProjectionState { visible_through: through, version, epoch } =
+        service.system_projections.state(view).await;
+    let visible = service.store.visible_position();
     let position = through.unwrap_or(visible).min(visible);
     let progress = if visible == 0 { 100.0 } else { position as f32 / visible as f32 * 100.0 };
     let position = format!("C:{position}/P:{position}");
     #[cfg(feature = "canary")]
-    let through = through.filter(|_| !umbel_base::canary::Switch::ServerViewSaidToRun.is_on());
+    let through =
+        through.filter(|_| !umbel_base::failpoint::Failpoint::ServerViewSaidToRun.is_enabled());
     Details {
         version: i64::try_from(version).unwrap_or(i64::MAX),
         epoch: i64::try_from(epoch).unwrap_or(i64::MAX),
@@ -173,32 +193,32 @@ async fn of_view(service: &Service, name: String, view: View) -> Details {
     }
 }
 
-fn not_kept(name: String) -> Details {
+fn unsupported_details(name: String) -> Details {
     Details {
         effective_name: name.clone(),
         status: STOPPED.to_string(),
-        state_reason: format!("it {NOT_KEPT}"),
+        state_reason: format!("it {UNSUPPORTED}"),
         mode: CONTINUOUS.to_string(),
         name,
         ..Details::default()
     }
 }
 
-/// The name in a request, where it is that of a projection.
-fn named(request: NamedReq) -> Result<String, Status> {
-    known(request.options.ok_or_else(no_options)?.name)
+/// Reads the name in a request, if it is that of a projection.
+fn projection_name(request: ProjectionReq) -> Result<String, Status> {
+    check_name(request.options.ok_or_else(missing_options)?.name)
 }
 
-/// The name, where it is that of a projection.
-fn known(name: String) -> Result<String, Status> {
+/// Returns the name if it is that of a projection.
+fn check_name(name: String) -> Result<String, Status> {
     if BUILT_IN.contains(&&*name) {
         return Ok(name);
     }
-    let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
+    let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
     Err(Status::not_found(format!("Projection '{shown}' not found")))
 }
 
-fn no_options() -> Status {
+fn missing_options() -> Status {
     Status::invalid_argument("the request has no options, so it names no projection")
 }
 
@@ -208,12 +228,12 @@ mod tests {
 
     #[test]
     fn every_view_that_can_be_stopped_is_built_in() {
-        let kept = BUILT_IN.iter().filter(|name| gates::view(name).is_some());
+        let kept = BUILT_IN.iter().filter(|name| projection_states::by_name(name).is_some());
         assert_eq!(kept.count(), 3);
-        assert_eq!(gates::view("$streams"), Some(View::Streams));
-        assert_eq!(known("$by_category".to_string()).unwrap(), "$by_category");
-        let status = known("mine".to_string()).unwrap_err();
+        assert_eq!(projection_states::by_name("$streams"), Some(SystemProjection::Streams));
+        assert_eq!(check_name("$by_category".to_string()).unwrap(), "$by_category");
+        let status = check_name("mine".to_string()).unwrap_err();
         assert_eq!(status.message(), "Projection 'mine' not found");
-        assert!(known("x".repeat(1 << 20)).unwrap_err().message().len() < 300);
+        assert!(check_name("x".repeat(1 << 20)).unwrap_err().message().len() < 300);
     }
 }

@@ -1,57 +1,65 @@
-//! [`Permit`]: a read that was permitted. It goes on for long, and what was permitted when it began
-//! may be no more: each page asks again.
+//! [`ReadGrant`]: a permission to read. A long read outlives the check at its begin, so each page
+//! checks again.
 
 use std::sync::Arc;
 
 use tonic::{Code, Status};
 
-use crate::access::Caller;
-use crate::acl::Action;
-use crate::service::Service;
-use crate::sight::Sight;
+use crate::access_control::acl::StreamAction;
+use crate::access_control::read_scope::ReadScope;
+use crate::auth::authorization::Caller;
+use crate::server_context::ServerContext;
 
-/// The name under which it is said who may read all events.
+/// Name that stands for all events in permissions.
 pub const ALL_STREAM: &str = "$all";
 
-/// A read of a stream that was permitted.
+/// A permitted read of a stream.
 #[derive(Debug)]
-pub struct Permit {
+pub struct ReadGrant {
     caller: Caller,
     stream: Arc<str>,
 }
 
-impl Permit {
-    /// The permit to read a stream, or all events as [`ALL_STREAM`].
+impl ReadGrant {
+    /// Checks the permission to read a stream, or all events as [`ALL_STREAM`].
     ///
     /// # Errors
-    /// The caller may not.
-    pub async fn new(service: &Service, caller: Caller, stream: &str) -> Result<Permit, Status> {
-        let mut permit = Permit { caller, stream: stream.into() };
-        permit.renewed(service).await?;
+    /// The caller lacks permission.
+    pub async fn new(
+        service: &ServerContext,
+        caller: Caller,
+        stream: &str,
+    ) -> Result<ReadGrant, Status> {
+        let mut permit = ReadGrant { caller, stream: stream.into() };
+        permit.revalidate(service).await?;
         Ok(permit)
     }
 
-    /// Whether it still holds, and what the reader sees of other streams: everything where there is
-    /// nothing.
+    /// Checks the permission again. Returns the scope of other streams that the reader may see;
+    /// `None` means all.
     ///
     /// # Errors
-    /// The caller is no longer who he was, or may no longer.
-    pub async fn renewed(&mut self, service: &Service) -> Result<Option<Sight>, Status> {
-        let access = &service.access;
-        self.caller = access.renewed(&service.store, &self.caller).await?;
-        access.check(&service.store, &self.caller, Action::Read, &self.stream).await?;
+    /// The caller's credentials are no longer valid, or it lacks permission now.
+    pub async fn revalidate(
+        &mut self,
+        service: &ServerContext,
+    ) -> Result<Option<ReadScope>, Status> {
+        let access = &service.authorizer;
+        self.caller = access.revalidate(&service.store, &self.caller).await?;
+        access.authorize(&service.store, &self.caller, StreamAction::Read, &self.stream).await?;
         Ok(match &self.caller {
-            Caller::User(user) => Sight::of(access.rules(), user),
+            Caller::User(user) => ReadScope::for_user(access.acl_cache(), user),
             _ => None,
         })
     }
 
-    /// Whether the reader may read this other stream, too.
+    /// Whether the reader may also read this other stream.
     ///
     /// # Errors
-    /// The store does not say.
-    pub async fn shows(&self, service: &Service, stream: &str) -> Result<bool, Status> {
-        let checked = service.access.check(&service.store, &self.caller, Action::Read, stream);
+    /// The store fails.
+    pub async fn allows(&self, service: &ServerContext, stream: &str) -> Result<bool, Status> {
+        let checked =
+            service.authorizer.authorize(&service.store, &self.caller, StreamAction::Read, stream);
         match checked.await {
             Ok(()) => Ok(true),
             Err(status) if status.code() == Code::PermissionDenied => Ok(false),

@@ -1,6 +1,5 @@
-//! Reflection: which services there are, and what their messages look like, for clients that have
-//! no definition files. It tells of what has a definition here: keys and values, where they are
-//! served, and itself.
+//! Reflection: services and their message definitions, for clients without definition files. It
+//! covers the services with a definition here: the key-value service, if served, and itself.
 
 use std::convert::Infallible;
 
@@ -10,14 +9,18 @@ use tonic::codegen::Service as _;
 use tonic_reflection::server::{Builder, Error};
 use umbel_proto::kv::DESCRIPTORS;
 
-use crate::asked::Asked;
-use crate::service::Service;
+use crate::grpc::request_body::RequestBody;
+use crate::server_context::ServerContext;
 
-/// Longest question. Each is kept until its call ends, and told again in its answer.
-const QUESTION_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of a request. Each is kept until its call ends, and repeated in its response.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// Serves a call of either version. What answers is made for each: a client asks once.
-pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::Response<Body> {
+/// Serves a call of either version. The responder is built for each call, since a client calls
+/// once.
+pub async fn call(
+    service: &ServerContext,
+    request: hyper::Request<RequestBody>,
+) -> hyper::Response<Body> {
     let mut builder = Builder::configure();
     if service.kv.is_some() {
         builder = builder.register_encoded_file_descriptor_set(DESCRIPTORS);
@@ -26,7 +29,7 @@ pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::R
     let answered: Result<Result<hyper::Response<Body>, Infallible>, Error> = if is_alpha {
         match builder.build_v1alpha() {
             Ok(built) => {
-                let mut built = built.max_decoding_message_size(QUESTION_BYTES_MAX);
+                let mut built = built.max_decoding_message_size(REQUEST_BYTES_MAX);
                 Ok(built.call(request).await)
             }
             Err(error) => Err(error),
@@ -34,7 +37,7 @@ pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::R
     } else {
         match builder.build_v1() {
             Ok(built) => {
-                let mut built = built.max_decoding_message_size(QUESTION_BYTES_MAX);
+                let mut built = built.max_decoding_message_size(REQUEST_BYTES_MAX);
                 Ok(built.call(request).await)
             }
             Err(error) => Err(error),
@@ -43,6 +46,9 @@ pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::R
     match answered {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
-        Err(error) => Status::internal(format!("no service can be told of: {error}")).into_http(),
+        Err(error) => {
+            Status::internal(format!("the reflection service could not be built: {error}"))
+                .into_http()
+        }
     }
 }

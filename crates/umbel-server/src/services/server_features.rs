@@ -1,17 +1,17 @@
-//! What the server says it can do.
+//! List of the methods and features that the server supports.
 
 use umbel_proto::gossip;
 use umbel_proto::server_features::{self, SupportedMethod, SupportedMethods};
 use umbel_proto::{monitoring, operations, persistent, projections, streams, users, v2};
 
-/// The version of the protocol that is spoken. Clients want three numbers.
+/// Version of the protocol. Clients expect three numbers.
 pub const VERSION: &str = "26.1.0";
 
-/// What groups of consumers can be of.
-const GROUPS: &[&str] = &["stream", "all"];
+/// Sources of consumer groups.
+const GROUP_SOURCES: &[&str] = &["stream", "all"];
 
-/// Every method, with what it can do beyond its first form.
-const METHODS: [(&str, &str, &[&str]); 43] = [
+/// Every method, with its features beyond the first version.
+const METHOD_FEATURES: [(&str, &str, &[&str]); 43] = [
     (streams::SERVICE, "append", &[]),
     (streams::SERVICE, "batchappend", &["deadline_duration"]),
     (streams::SERVICE, "delete", &[]),
@@ -21,7 +21,7 @@ const METHODS: [(&str, &str, &[&str]); 43] = [
     (gossip::SERVICE, "read", &[]),
     (v2::streams::SERVICE, "appendsession", &[]),
     (v2::streams::SERVICE, "appendrecords", &[]),
-    // Clients that do not find this feature ask over HTTP instead, and are told less.
+    // Clients that miss this feature use HTTP instead, and get less information.
     (projections::SERVICE, "create", &["track_emitted_streams"]),
     (projections::SERVICE, "update", &[]),
     (projections::SERVICE, "delete", &[]),
@@ -32,14 +32,14 @@ const METHODS: [(&str, &str, &[&str]); 43] = [
     (projections::SERVICE, "state", &[]),
     (projections::SERVICE, "result", &[]),
     (projections::SERVICE, "restartsubsystem", &[]),
-    (persistent::SERVICE, "create", GROUPS),
-    (persistent::SERVICE, "update", GROUPS),
-    (persistent::SERVICE, "delete", GROUPS),
-    (persistent::SERVICE, "read", GROUPS),
-    (persistent::SERVICE, "getinfo", GROUPS),
-    (persistent::SERVICE, "replayparked", GROUPS),
-    (persistent::SERVICE, "list", GROUPS),
-    (persistent::SERVICE, "restartsubsystem", GROUPS),
+    (persistent::SERVICE, "create", GROUP_SOURCES),
+    (persistent::SERVICE, "update", GROUP_SOURCES),
+    (persistent::SERVICE, "delete", GROUP_SOURCES),
+    (persistent::SERVICE, "read", GROUP_SOURCES),
+    (persistent::SERVICE, "getinfo", GROUP_SOURCES),
+    (persistent::SERVICE, "replayparked", GROUP_SOURCES),
+    (persistent::SERVICE, "list", GROUP_SOURCES),
+    (persistent::SERVICE, "restartsubsystem", GROUP_SOURCES),
     (users::SERVICE, "create", &[]),
     (users::SERVICE, "update", &[]),
     (users::SERVICE, "delete", &[]),
@@ -58,15 +58,15 @@ const METHODS: [(&str, &str, &[&str]); 43] = [
     (monitoring::SERVICE, "stats", &[]),
 ];
 
-/// What the server says it can do.
-pub fn supported() -> SupportedMethods {
+/// Builds the list of supported methods.
+pub fn supported_methods() -> SupportedMethods {
     let method = |(service, method, features): &(&str, &str, &[&str])| SupportedMethod {
         method_name: (*method).to_string(),
         service_name: service.to_ascii_lowercase(),
         features: features.iter().map(|feature| (*feature).to_string()).collect(),
     };
     SupportedMethods {
-        methods: METHODS.iter().map(method).collect(),
+        methods: METHOD_FEATURES.iter().map(method).collect(),
         event_store_server_version: VERSION.to_string(),
     }
 }
@@ -76,16 +76,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_in_lower_case_and_the_version_has_three_numbers() {
-        let said = supported();
-        assert_eq!(said.methods.len(), METHODS.len());
-        for method in &said.methods {
+    fn method_names_are_lower_case_and_version_has_three_parts() {
+        let supported = supported_methods();
+        assert_eq!(supported.methods.len(), METHOD_FEATURES.len());
+        for method in &supported.methods {
             for name in [&method.method_name, &method.service_name] {
                 assert!(!name.contains(|letter: char| letter.is_ascii_uppercase()), "{name}");
             }
         }
-        let numbers: Vec<u32> =
-            said.event_store_server_version.split('.').map(|part| part.parse().unwrap()).collect();
+        let numbers: Vec<u32> = supported
+            .event_store_server_version
+            .split('.')
+            .map(|part| part.parse().unwrap())
+            .collect();
         assert!(numbers.len() == 3 && numbers >= vec![26, 1, 0], "{numbers:?}");
     }
 }

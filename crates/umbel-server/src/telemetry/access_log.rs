@@ -1,14 +1,14 @@
-//! [`CallLine`]: what the log says of one call, and [`CallLog`], which keeps that within bounds.
+//! [`AccessLogLine`]: the log line of one call, and [`AccessLog`], which limits the rate of lines.
 //!
-//! A call that fails or is slow is a line, one that does well is a line for whoever asks for
-//! details. Where nobody takes lines a call costs one look at a number. What a client sent is not
-//! told, but for the name of the call and, where he showed that he is the one, of its user; why a
-//! call failed is told where the server is to blame. Whoever makes failing calls as fast as he can
-//! gets so many lines in a second and no more: those that were left out are counted.
+//! A call that fails or is slow is logged; other calls are logged at debug level. Where logging is
+//! off, a call costs one comparison. Lines contain nothing that a client sent, except the call's
+//! name and, once authenticated, its user. The reason of a failure is logged where the server is to
+//! blame. Lines per second are limited, and suppressed lines are counted.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tonic::body::Body;
@@ -17,38 +17,38 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use umbel_env::Env;
 
-use crate::access::Caller;
-use crate::failure::{EXCEPTION, PATH_SHOWN};
-use crate::limits::CALL_LINES_MAX;
-use crate::trace::{self, TraceId};
+use crate::auth::authorization::Caller;
+use crate::limits::ACCESS_LOG_LINES_MAX;
+use crate::protocol::grpc_status::{EXCEPTION, PATH_CHARS_MAX};
+use crate::telemetry::trace_context::{self, TraceId};
 
-/// How many characters of the reason of a failure are told.
-const REASON_SHOWN: usize = 500;
-/// What goes wrong with settings of a group, which clients know as a failure of the server.
-const SETTINGS_REFUSED: &[u8] = b"persistent-subscription-failed";
+/// Most logged characters of a failure's reason.
+const REASON_CHARS_MAX: usize = 500;
+/// Exception name for invalid settings of a group, which clients know as a server failure.
+const INVALID_SETTINGS: &[u8] = b"persistent-subscription-failed";
 
-/// What all calls of a server tell the log.
+/// State of the access log, shared by all calls of a server.
 #[derive(Debug)]
-pub struct CallLog {
+pub struct AccessLog {
     env: Env,
-    slow: Duration,
-    pace: Mutex<Pace>,
+    slow_threshold: Duration,
+    limiter: Mutex<LineLimiter>,
 }
 
-/// How much was told in the present second.
+/// Lines logged and suppressed in the current second.
 #[derive(Debug, Default)]
-struct Pace {
+struct LineLimiter {
     second: u64,
-    told: u32,
-    left_out: u64,
+    logged: u32,
+    suppressed: u64,
 }
 
-/// One call.
+/// The log line of one call.
 #[derive(Debug)]
-pub struct CallLine {
-    log: Arc<CallLog>,
+pub struct AccessLogLine {
+    log: Arc<AccessLog>,
     began: Duration,
-    /// What is called; of a page, how and where.
+    /// Method and URI of the request.
     method: Method,
     uri: Uri,
     is_call: bool,
@@ -57,195 +57,204 @@ pub struct CallLine {
     caller: Option<Caller>,
 }
 
-/// What is told of a call.
-struct Told<'a> {
+/// A log record of a call.
+struct LogRecord<'a> {
     level: Level,
     message: &'static str,
     code: &'a str,
     reason: Option<&'a str>,
 }
 
-impl CallLog {
-    /// One for which a call is slow whose answer begins later than this.
-    pub fn new(env: &Env, slow: Duration) -> CallLog {
-        CallLog { env: env.clone(), slow, pace: Mutex::default() }
+impl AccessLog {
+    /// A log for which a call is slow if its response begins later than this.
+    pub fn new(env: &Env, slow: Duration) -> AccessLog {
+        AccessLog { env: env.clone(), slow_threshold: slow, limiter: Mutex::default() }
     }
 
-    /// Whether one more line may be told at this time.
-    fn may_tell(&self, now: Duration) -> bool {
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        let (may, left_out) = pace.count(now.as_secs());
-        drop(pace);
-        if left_out > 0 {
-            tracing::warn!(calls = left_out, "more calls failed or were slow than are told");
+    /// Whether one more line may be logged at this time.
+    fn admit_line(&self, now: Duration) -> bool {
+        let mut limiter = self.limiter.lock().ignore_poison();
+        let (may, suppressed) = limiter.count(now.as_secs());
+        drop(limiter);
+        if suppressed > 0 {
+            tracing::warn!(calls = suppressed, "more calls failed or were slow than are logged");
         }
         may
     }
 }
 
-impl Pace {
-    /// Counts one: whether it may be told, and how many were not in an earlier second.
+impl LineLimiter {
+    /// Counts a line: whether it may be logged, and the number suppressed in an earlier second.
     fn count(&mut self, second: u64) -> (bool, u64) {
-        let mut left_out = 0;
+        let mut suppressed = 0;
         if second != self.second {
-            left_out = self.left_out;
-            *self = Pace { second, ..Pace::default() };
+            suppressed = self.suppressed;
+            *self = LineLimiter { second, ..LineLimiter::default() };
         }
-        let may = self.told < CALL_LINES_MAX;
+        let may = self.logged < ACCESS_LOG_LINES_MAX;
         if may {
-            self.told += 1;
+            self.logged += 1;
         } else {
-            self.left_out += 1;
+            self.suppressed += 1;
         }
-        (may, left_out)
+        (may, suppressed)
     }
 }
 
-impl CallLine {
-    /// The line of a request; nothing where nobody takes lines.
+impl AccessLogLine {
+    /// Begins the line of a request; `None` where logging is off.
     pub fn begin<B>(
-        log: &Arc<CallLog>,
+        log: &Arc<AccessLog>,
         request: &Request<B>,
         peer: Option<SocketAddr>,
         is_call: bool,
-    ) -> Option<CallLine> {
+    ) -> Option<AccessLogLine> {
         if LevelFilter::current() == LevelFilter::OFF {
             return None;
         }
-        Some(CallLine {
+        Some(AccessLogLine {
             began: log.env.clock.now(),
             log: Arc::clone(log),
             method: request.method().clone(),
             uri: request.uri().clone(),
             is_call,
-            trace: TraceId::of(request.headers()),
+            trace: TraceId::from_headers(request.headers()),
             peer,
             caller: None,
         })
     }
 
-    /// Who calls is known.
-    pub fn by(&mut self, caller: &Caller) {
+    /// Sets the authenticated caller.
+    pub fn set_caller(&mut self, caller: &Caller) {
         self.caller = Some(caller.clone());
     }
 
-    /// The head of the answer is there. Gives the line back where the call goes on.
-    pub fn head(mut self, response: &mut Response<Body>) -> Option<CallLine> {
+    /// Logs a failure or slowness at the response head. Returns the line where the call continues.
+    pub fn record_head(mut self, response: &mut Response<Body>) -> Option<AccessLogLine> {
         let (status, headers) = (response.status(), response.headers_mut());
-        let is_told = match Status::from_header_map(headers) {
-            _ if !self.is_call => self.page_failed(status),
+        let is_logged = match Status::from_header_map(headers) {
+            _ if !self.is_call => self.log_page_failure(status),
             Some(status) if status.code() != Code::Ok => {
                 let is_clients = is_clients(&status, headers);
-                self.failed("call failed", &status, is_clients);
+                self.log_failure("call failed", &status, is_clients);
                 true
             }
             _ => false,
         };
-        let took = self.took();
-        let is_slow = !is_told && took > self.log.slow;
+        let took = self.elapsed();
+        let is_slow = !is_logged && took > self.log.slow_threshold;
         if is_slow {
-            let message = "call was slow to be answered";
-            self.tell(&Told { level: Level::WARN, message, code: "Ok", reason: None });
+            let message = "call was slow";
+            self.write(&LogRecord { level: Level::WARN, message, code: "Ok", reason: None });
         }
         if self.trace.is_none() && tracing::enabled!(Level::DEBUG) {
-            self.number();
+            self.trace_id();
         }
         if let Some(trace) = self.trace {
-            headers.insert(trace::TOLD, trace.header());
+            headers.insert(trace_context::TRACE_ID_HEADER, trace.header());
         }
-        (!is_told).then_some(self)
+        (!is_logged).then_some(self)
     }
 
-    /// The call is done, with what the end of its answer says.
-    pub fn end(mut self, trailers: &mut HeaderMap) {
+    /// Logs the end of the call with the status in its trailers.
+    pub fn record_trailers(mut self, trailers: &mut HeaderMap) {
         match Status::from_header_map(trailers).filter(|status| status.code() != Code::Ok) {
             Some(status) => {
                 let is_clients = is_clients(&status, trailers);
-                self.failed("call failed after it had begun to answer", &status, is_clients);
+                self.log_failure("call failed after the first response", &status, is_clients);
                 if let Some(trace) = self.trace {
-                    trailers.insert(trace::TOLD, trace.header());
+                    trailers.insert(trace_context::TRACE_ID_HEADER, trace.header());
                 }
             }
-            None => self.over(true),
+            None => self.record_end(true),
         }
     }
 
-    /// The answer is over and says nothing at its end: all of it was taken, or its client is gone.
-    pub fn over(mut self, is_whole: bool) {
+    /// Logs the end of a response without trailers: it was sent completely, or the client
+    /// disconnected.
+    pub fn record_end(mut self, is_complete: bool) {
         if tracing::enabled!(Level::DEBUG) {
-            let (message, code) =
-                if is_whole { ("call done", "Ok") } else { ("client left", "Cancelled") };
-            self.tell(&Told { level: Level::DEBUG, message, code, reason: None });
+            let (message, code) = if is_complete {
+                ("call done", "Ok")
+            } else {
+                ("client disconnected", "Cancelled")
+            };
+            self.write(&LogRecord { level: Level::DEBUG, message, code, reason: None });
         }
     }
 
-    fn failed(&mut self, message: &'static str, status: &Status, is_clients: bool) {
+    fn log_failure(&mut self, message: &'static str, status: &Status, is_clients: bool) {
         let level = match status.code() {
             _ if is_clients => Level::INFO,
             Code::Internal | Code::Unknown | Code::DataLoss => Level::ERROR,
             _ => Level::WARN,
         };
-        let reason = shown(status.message(), REASON_SHOWN);
+        let reason = sanitize(status.message(), REASON_CHARS_MAX);
         let (code, reason) = (format!("{:?}", status.code()), (!is_clients).then_some(&*reason));
-        self.tell(&Told { level, message, code: &code, reason });
+        self.write(&LogRecord { level, message, code: &code, reason });
     }
 
-    /// Tells of a page that was refused or failed; whether it did.
-    fn page_failed(&mut self, status: StatusCode) -> bool {
+    /// Logs a page that was refused or failed; whether it did.
+    fn log_page_failure(&mut self, status: StatusCode) -> bool {
         let level = match status.as_u16() {
             ..400 => return false,
             400..500 => Level::INFO,
             503 => Level::WARN,
             _ => Level::ERROR,
         };
-        self.tell(&Told { level, message: "request failed", code: status.as_str(), reason: None });
+        self.write(&LogRecord {
+            level,
+            message: "request failed",
+            code: status.as_str(),
+            reason: None,
+        });
         true
     }
 
-    fn took(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         self.log.env.clock.now().saturating_sub(self.began)
     }
 
-    /// The number of the call, made where it has none.
-    fn number(&mut self) -> TraceId {
-        *self.trace.get_or_insert_with(|| TraceId::make(&*self.log.env.entropy))
+    /// The trace id of the call, generated where it has none.
+    fn trace_id(&mut self) -> TraceId {
+        *self.trace.get_or_insert_with(|| TraceId::generate(&*self.log.env.entropy))
     }
 
-    fn tell(&mut self, told: &Told<'_>) {
-        let trace = self.number();
-        if told.level > LevelFilter::current() {
+    fn write(&mut self, record: &LogRecord<'_>) {
+        let trace = self.trace_id();
+        if record.level > LevelFilter::current() {
             return;
         }
         let now = self.log.env.clock.now();
-        if told.level != Level::DEBUG && !self.log.may_tell(now) {
+        if record.level != Level::DEBUG && !self.log.admit_line(now) {
             return;
         }
         let path = self.uri.path();
         let method = match self.is_call {
-            true => shown(path.trim_start_matches('/'), PATH_SHOWN),
-            false => format!("{} {}", self.method, shown(path, PATH_SHOWN)),
+            true => sanitize(path.trim_start_matches('/'), PATH_CHARS_MAX),
+            false => format!("{} {}", self.method, sanitize(path, PATH_CHARS_MAX)),
         };
-        let user = self.caller.as_ref().and_then(Caller::name);
+        let user = self.caller.as_ref().and_then(Caller::user_name);
         let peer = self.peer.map(|peer| peer.to_string());
-        let milliseconds = self.took().as_micros() as f64 / 1e3;
-        // The level of a line is a part of where it is made.
+        let milliseconds = self.elapsed().as_micros() as f64 / 1e3;
+        // The level of a tracing event is static.
         macro_rules! line {
             ($level:expr) => {
                 tracing::event!(
                     $level,
                     trace_id = %trace,
                     method,
-                    code = told.code,
+                    code = record.code,
                     user,
                     peer,
                     milliseconds,
-                    reason = told.reason,
+                    reason = record.reason,
                     "{}",
-                    told.message
+                    record.message
                 )
             };
         }
-        match told.level {
+        match record.level {
             Level::ERROR => line!(Level::ERROR),
             Level::WARN => line!(Level::WARN),
             Level::INFO => line!(Level::INFO),
@@ -254,11 +263,11 @@ impl CallLine {
     }
 }
 
-/// Whether the client is to blame for a failure, or nobody.
+/// Whether the failure is the client's fault, or no fault.
 fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
     match status.code() {
         Code::Internal => {
-            headers.get(EXCEPTION).is_some_and(|name| name.as_bytes() == SETTINGS_REFUSED)
+            headers.get(EXCEPTION).is_some_and(|name| name.as_bytes() == INVALID_SETTINGS)
         }
         Code::Unknown
         | Code::DataLoss
@@ -270,8 +279,11 @@ fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
 }
 
 /// The beginning of a text, which a client may have chosen, on one line.
-fn shown(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+fn sanitize(text: &str, max_chars: usize) -> String {
+    text.chars()
+        .take(max_chars)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
 }
 
 #[cfg(test)]
@@ -279,30 +291,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_without_end_is_told_so_often_in_a_second_and_counted() {
-        let mut pace = Pace::default();
-        let told = (0..CALL_LINES_MAX + 7).filter(|_| pace.count(3).0).count();
-        assert_eq!(told, CALL_LINES_MAX as usize);
-        assert_eq!(pace.count(4), (true, 7));
-        assert_eq!(pace.count(4), (true, 0));
+    fn repeated_failures_are_rate_limited_and_counted() {
+        let mut limiter = LineLimiter::default();
+        let logged = (0..ACCESS_LOG_LINES_MAX + 7).filter(|_| limiter.count(3).0).count();
+        assert_eq!(logged, ACCESS_LOG_LINES_MAX as usize);
+        assert_eq!(limiter.count(4), (true, 7));
+        assert_eq!(limiter.count(4), (true, 0));
     }
 
     #[test]
-    fn who_is_to_blame_is_known() {
+    fn failures_are_attributed_to_client_or_server() {
         let blamed = |status: Status| {
             let headers = status.metadata().clone().into_headers();
             is_clients(&status, &headers)
         };
-        let key = crate::group_key::GroupKey { stream: None, group: "group".to_string() };
-        assert!(blamed(crate::failure::group_failed(&key, "settings")));
+        let key = crate::protocol::group_key::GroupKey { stream: None, group: "group".to_string() };
+        assert!(blamed(crate::protocol::grpc_status::group_failed(&key, "settings")));
         assert!(!blamed(Status::internal("a disk that fails")));
-        assert!(blamed(Status::invalid_argument("what is asked")));
-        assert!(!blamed(crate::failure::stopping()));
+        assert!(blamed(Status::invalid_argument("invalid request")));
+        assert!(!blamed(crate::protocol::grpc_status::shutting_down()));
     }
 
     #[test]
-    fn a_text_stays_on_its_line_and_ends() {
-        assert_eq!(shown("a\nb\u{1b}c", 9), "a b c");
-        assert_eq!(shown(&"é".repeat(600), REASON_SHOWN).chars().count(), REASON_SHOWN);
+    fn logged_text_is_one_bounded_line() {
+        assert_eq!(sanitize("a\nb\u{1b}c", 9), "a b c");
+        assert_eq!(sanitize(&"é".repeat(600), REASON_CHARS_MAX).chars().count(), REASON_CHARS_MAX);
     }
 }

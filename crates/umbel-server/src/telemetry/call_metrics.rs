@@ -1,5 +1,5 @@
-//! [`Calls`]: how many calls came, how many of them failed at once, and how long they waited for
-//! the head of their answer.
+//! [`CallMetrics`]: counts of calls and of failures before the first response message, and
+//! latencies until the response head.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,40 +12,40 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::policy;
+use crate::access_control::call_policy;
 
 /// Labels of a metric.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// The first bound of the times, in seconds; each next one is four times as high.
-const FIRST_BOUND: f64 = 0.0001;
-const BOUNDS: u16 = 9;
-/// What a call that is not served is counted as, whatever its path.
-const NOT_SERVED: &str = "not served";
+/// The first latency bound in seconds; each next one is four times as high.
+const FIRST_BUCKET_SECONDS: f64 = 0.0001;
+const BUCKETS: u16 = 9;
+/// Label of all calls that are not served, whatever their paths.
+const UNKNOWN_METHOD: &str = "not served";
 
-/// Counts of calls. Cloning shares them.
+/// Counts of calls. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Calls {
-    taken: Family<Labels, Counter>,
+pub struct CallMetrics {
+    started: Family<Labels, Counter>,
     failed: Family<Labels, Counter>,
     seconds: Family<Labels, Histogram>,
-    totals: Arc<Totals>,
+    totals: Arc<CallTotals>,
 }
 
-/// All calls together.
+/// Counts of all calls together.
 #[derive(Debug, Default)]
-struct Totals {
+struct CallTotals {
     failed: AtomicU64,
-    /// How many took no longer than each bound, and longer than the one before; last, longer than
-    /// all of them.
-    took: [AtomicU64; BOUNDS as usize + 1],
+    /// Number of calls by latency: up to each bound and above the one before; last, above all
+    /// bounds.
+    latency_buckets: [AtomicU64; BUCKETS as usize + 1],
 }
 
-impl Default for Calls {
-    fn default() -> Calls {
-        let histogram = || Histogram::new(exponential_buckets(FIRST_BOUND, 4.0, BOUNDS));
-        Calls {
-            taken: Family::default(),
+impl Default for CallMetrics {
+    fn default() -> CallMetrics {
+        let histogram = || Histogram::new(exponential_buckets(FIRST_BUCKET_SECONDS, 4.0, BUCKETS));
+        CallMetrics {
+            started: Family::default(),
             failed: Family::default(),
             seconds: Family::new_with_constructor(histogram),
             totals: Arc::default(),
@@ -53,51 +53,51 @@ impl Default for Calls {
     }
 }
 
-impl Calls {
-    /// Notes a call: its path, its status where the head of the answer says one, and how long that
-    /// took. All paths that are not served count as one, also where the call was refused before
-    /// anybody looked for who serves it: each would take memory for ever.
-    pub fn note(&self, path: &str, status: Option<Code>, took: Duration) {
+impl CallMetrics {
+    /// Records a call: its path, its status where the response head has one, and its latency. All
+    /// paths that are not served share one label, even where authorization refused the call before
+    /// dispatch. Separate labels would take memory forever.
+    pub fn record(&self, path: &str, status: Option<Code>, took: Duration) {
         let served = match status {
-            // Somebody served it.
+            // The call was served.
             None | Some(Code::Ok) => true,
             Some(Code::Unimplemented) => false,
-            Some(_) => policy::is_listed(path),
+            Some(_) => call_policy::is_listed(path),
         };
-        let call = if served { path.trim_start_matches('/') } else { NOT_SERVED };
+        let call = if served { path.trim_start_matches('/') } else { UNKNOWN_METHOD };
         let labels = vec![("call", call.to_string())];
         if let Some(code) = status.filter(|code| *code != Code::Ok) {
             let failed = vec![labels[0].clone(), ("code", format!("{code:?}"))];
             self.failed.get_or_create(&failed).inc();
             self.totals.failed.fetch_add(1, Ordering::Relaxed);
         }
-        let bounds = exponential_buckets(FIRST_BOUND, 4.0, BOUNDS);
-        let place = bounds.take_while(|bound| *bound < took.as_secs_f64()).count();
-        self.totals.took[place].fetch_add(1, Ordering::Relaxed);
+        let bounds = exponential_buckets(FIRST_BUCKET_SECONDS, 4.0, BUCKETS);
+        let bucket = bounds.take_while(|bound| *bound < took.as_secs_f64()).count();
+        self.totals.latency_buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
-        self.taken.get_or_create(&labels).inc();
+        self.started.get_or_create(&labels).inc();
     }
 
-    /// All calls since the start: how many failed, and for each bound of time, in seconds, how many
-    /// took no longer than it and longer than the one before.
+    /// Totals of all calls since the start: failures, and for each latency bound, in seconds, the
+    /// calls up to it and above the one before.
     pub fn totals(&self) -> Value {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let bounds: Vec<f64> = exponential_buckets(FIRST_BOUND, 4.0, BOUNDS).collect();
-        let took: Vec<u64> = self.totals.took.iter().map(count).collect();
+        let bounds: Vec<f64> = exponential_buckets(FIRST_BUCKET_SECONDS, 4.0, BUCKETS).collect();
+        let took: Vec<u64> = self.totals.latency_buckets.iter().map(count).collect();
         json!({ "failed": count(&self.totals.failed), "bounds": bounds, "took": took })
     }
 
-    /// Shows the counts.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("calls", "Calls that came", self.taken.clone());
+        registry.register("calls", "Calls received", self.started.clone());
         registry.register(
             "calls_failed",
-            "Calls that were refused or failed before the first message of their answer",
+            "Calls that failed before the first response message",
             self.failed.clone(),
         );
         registry.register(
             "call_seconds",
-            "Time from a call to the head of its answer",
+            "Seconds from a call to its response head",
             self.seconds.clone(),
         );
     }
@@ -107,19 +107,20 @@ impl Calls {
 mod tests {
     use super::*;
 
-    /// Where users are asked for, paths that nobody serves were refused with `PermissionDenied`,
-    /// and each was a label of its own: memory that anybody could have grow.
+    /// Story: with users, unserved paths were refused with `PermissionDenied`, and each got a label
+    /// of its own. Any client could make that memory grow.
     #[test]
-    fn paths_that_are_not_served_count_as_one_whatever_they_are_refused_for() {
-        let (calls, took) = (Calls::default(), Duration::from_millis(1));
+    fn unserved_paths_share_one_metric_label() {
+        let (calls, took) = (CallMetrics::default(), Duration::from_millis(1));
         for number in 0..9 {
             let path = format!("/service.{number}/Call");
-            calls.note(&path, Some(Code::PermissionDenied), took);
-            calls.note(&path, Some(Code::Unimplemented), took);
+            calls.record(&path, Some(Code::PermissionDenied), took);
+            calls.record(&path, Some(Code::Unimplemented), took);
         }
-        calls.note("/event_store.client.streams.Streams/Read", None, took);
-        let taken = |call: &str| calls.taken.get_or_create(&vec![("call", call.to_string())]).get();
-        assert_eq!((taken(NOT_SERVED), taken("service.1/Call")), (18, 0));
+        calls.record("/event_store.client.streams.Streams/Read", None, took);
+        let taken =
+            |call: &str| calls.started.get_or_create(&vec![("call", call.to_string())]).get();
+        assert_eq!((taken(UNKNOWN_METHOD), taken("service.1/Call")), (18, 0));
         assert_eq!(taken("event_store.client.streams.Streams/Read"), 1);
     }
 }

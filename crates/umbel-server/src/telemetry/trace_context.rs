@@ -1,5 +1,5 @@
-//! [`TraceId`]: the number by which a call is found again: in the log, in the client's own log, and
-//! wherever else its trace goes.
+//! [`TraceId`]: the number that identifies a call in the server's log, the client's log, and
+//! traces.
 
 use std::fmt;
 
@@ -7,26 +7,27 @@ use hyper::HeaderMap;
 use hyper::http::HeaderValue;
 use umbel_env::Entropy;
 
-/// The header by which clients that trace say of which trace a call is. The World Wide Web
-/// Consortium's form: a version, the trace, the part of it that calls, flags.
-const HEADER: &str = "traceparent";
-/// The header, or trailer, by which a client is told under which number its call was logged.
-pub const TOLD: &str = "umbel-trace-id";
+/// The header with the trace of a call, in W3C Trace Context format: version, trace, parent span,
+/// flags.
+const TRACEPARENT: &str = "traceparent";
+/// The header or trailer with the trace id under which its call was logged.
+pub const TRACE_ID_HEADER: &str = "umbel-trace-id";
 
 /// The number of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(u128);
 
 impl TraceId {
-    /// What the client says, where it says it once and in its form.
-    pub fn of(headers: &HeaderMap) -> Option<TraceId> {
-        let mut said = headers.get_all(HEADER).iter();
-        let value = said.next()?;
-        if said.next().is_some() { None } else { TraceId::parse(value.as_bytes()) }
+    /// The trace id that the client sent, where the header occurs once and is valid.
+    pub fn from_headers(headers: &HeaderMap) -> Option<TraceId> {
+        let mut values = headers.get_all(TRACEPARENT).iter();
+        let value = values.next()?;
+        if values.next().is_some() { None } else { TraceId::parse(value.as_bytes()) }
     }
 
-    /// A new one. Where the system has no random bytes it is one that no trace has.
-    pub fn make(entropy: &dyn Entropy) -> TraceId {
+    /// A new random trace id. It is 0, which is no valid trace, where the system has no random
+    /// bytes.
+    pub fn generate(entropy: &dyn Entropy) -> TraceId {
         let mut random = [0; 16];
         match entropy.fill(&mut random) {
             Ok(()) => TraceId(u128::from_le_bytes(random)),
@@ -35,27 +36,27 @@ impl TraceId {
     }
 
     fn parse(value: &[u8]) -> Option<TraceId> {
-        let (version, rest) = (hex(value.get(..2)?)?, value.get(2..)?);
-        let (trace, part) = (hex(rest.get(1..33)?)?, hex(rest.get(34..50)?)?);
-        hex(rest.get(51..53)?)?;
+        let (version, rest) = (parse_hex(value.get(..2)?)?, value.get(2..)?);
+        let (trace, part) = (parse_hex(rest.get(1..33)?)?, parse_hex(rest.get(34..50)?)?);
+        parse_hex(rest.get(51..53)?)?;
         let is_parted = rest[0] == b'-' && rest[33] == b'-' && rest[50] == b'-';
-        // Versions to come may say more behind it; the first one may not.
-        let is_whole = match version {
+        // Future versions may append fields; version 0 may not.
+        let is_valid_length = match version {
             0 => rest.len() == 53,
             0xff => false,
             _ => rest.len() == 53 || rest[53] == b'-',
         };
-        (is_parted && is_whole && trace != 0 && part != 0).then_some(TraceId(trace))
+        (is_parted && is_valid_length && trace != 0 && part != 0).then_some(TraceId(trace))
     }
 
-    /// As the value of a header.
+    /// The trace id as a header value.
     pub fn header(self) -> HeaderValue {
-        HeaderValue::try_from(self.to_string()).expect("hex digits are a value")
+        HeaderValue::try_from(self.to_string()).expect("hex digits are a valid header value")
     }
 }
 
-/// A number in small hex digits.
-fn hex(digits: &[u8]) -> Option<u128> {
+/// Parses lower-case hex digits.
+fn parse_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| match digit {
         b'0'..=b'9' => Some(number << 4 | u128::from(digit - b'0')),
         b'a'..=b'f' => Some(number << 4 | u128::from(digit - b'a' + 10)),
@@ -76,7 +77,7 @@ mod tests {
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_trace_is_taken_where_it_is_well_formed_and_nowhere_else() {
+    fn only_well_formed_traceparent_is_accepted() {
         let parsed = |text: &str| TraceId::parse(text.as_bytes()).map(|trace| trace.to_string());
         let wanted = Some("4bf92f3577b34da6a3ce929d0e0e4736".to_string());
         assert_eq!(parsed(GOOD), wanted);
@@ -106,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn who_says_two_traces_says_none() {
+    fn duplicate_traceparent_headers_are_ignored() {
         let mut headers = HeaderMap::new();
-        assert_eq!(TraceId::of(&headers), None);
-        headers.append(HEADER, HeaderValue::from_static(GOOD));
-        assert!(TraceId::of(&headers).is_some());
-        headers.append(HEADER, HeaderValue::from_static(GOOD));
-        assert_eq!(TraceId::of(&headers), None);
+        assert_eq!(TraceId::from_headers(&headers), None);
+        headers.append(TRACEPARENT, HeaderValue::from_static(GOOD));
+        assert!(TraceId::from_headers(&headers).is_some());
+        headers.append(TRACEPARENT, HeaderValue::from_static(GOOD));
+        assert_eq!(TraceId::from_headers(&headers), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The client of the model test of wrong calls: it sends any bytes and takes what comes of them.
+//! Client of the model tests of malformed calls: it sends any bytes and records the response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use umbel_proto::{monitoring, persistent, projections, streams};
 
-/// Nothing here takes longer, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a call is listened to that may go on for ever.
-pub const GLANCE: Duration = Duration::from_millis(150);
-/// Calls that may go on for ever.
+/// Time limit of a call that does not hang.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time to listen to a call that may never end.
+pub const LISTEN_TIME: Duration = Duration::from_millis(150);
+/// Calls that may never end.
 pub const ENDLESS: [(&str, &str); 4] = [
     (persistent::SERVICE, "Read"),
     (monitoring::SERVICE, "Stats"),
@@ -27,28 +27,28 @@ pub const ENDLESS: [(&str, &str); 4] = [
     (streams::SERVICE, "BatchAppend"),
 ];
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below this.
-    pub fn below(&mut self, most: usize) -> usize {
+    /// Random number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
         // xorshift64*
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % most
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
     }
 
-    /// One of these.
+    /// Random element of a slice.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 }
 
-/// How a body ends.
+/// End of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum BodyEnd {
     Whole,
     /// In the middle of its last message.
     Half,
@@ -56,8 +56,8 @@ pub enum End {
     Reset,
 }
 
-/// What becomes of a call: its status and the messages of its answer. No status where it goes on.
-pub struct Answer {
+/// Outcome of a call: its status and the messages of its response. No status if it has not ended.
+pub struct CallOutcome {
     pub code: Option<Code>,
     pub status: Option<Status>,
     pub messages: Vec<Vec<u8>>,
@@ -66,23 +66,23 @@ pub struct Answer {
 type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
 /// A client that sends any bytes.
-pub struct Client {
+pub struct MalformedClient {
     sender: SendRequest<Body>,
     authority: String,
-    /// What was called last.
+    /// The last call.
     pub last: String,
 }
 
-/// How long a call is listened to, and which of its messages is enough.
-pub type Until<'a> = (Duration, &'a dyn Fn(&[u8]) -> bool);
+/// Time limit for listening to a call, and a predicate on the message that ends it.
+pub type ListenUntil<'a> = (Duration, &'a dyn Fn(&[u8]) -> bool);
 
-/// A message as it goes over the connection.
+/// Frames a message for the connection.
 pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-/// A message with any fields, some of them messages again.
-pub fn anything(random: &mut Random, depth: usize) -> Vec<u8> {
+/// Builds a message with random fields, some of them nested messages.
+pub fn random_message(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..random.below(4) {
         let tag = 1 + random.below(6) as u8;
@@ -93,7 +93,7 @@ pub fn anything(random: &mut Random, depth: usize) -> Vec<u8> {
                 prost::encoding::encode_varint(number, &mut bytes);
             }
             1 if depth > 0 => {
-                let inner = anything(random, depth - 1);
+                let inner = random_message(random, depth - 1);
                 bytes.push(tag << 3 | 2);
                 prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
                 bytes.extend(inner);
@@ -108,44 +108,45 @@ pub fn anything(random: &mut Random, depth: usize) -> Vec<u8> {
     bytes
 }
 
-impl Client {
-    /// One that is connected, and what serves its connection.
-    pub async fn to(address: SocketAddr) -> (Client, JoinHandle<hyper::Result<()>>) {
+impl MalformedClient {
+    /// Connects a client; also returns the task that serves its connection.
+    pub async fn to(address: SocketAddr) -> (MalformedClient, JoinHandle<hyper::Result<()>>) {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let builder = Builder::new(TokioExecutor::new());
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
-        let client = Client { sender, authority: address.to_string(), last: String::new() };
+        let client =
+            MalformedClient { sender, authority: address.to_string(), last: String::new() };
         (client, tokio::spawn(connection))
     }
 
-    /// Calls with these bytes. A call that goes on for ever is listened to for a moment.
+    /// Calls a method with these bytes. An endless call is listened to for a short time.
     pub async fn call(
         &mut self,
         service: &'static str,
         method: &'static str,
         sent: Vec<u8>,
-        end: End,
-    ) -> Answer {
+        end: BodyEnd,
+    ) -> CallOutcome {
         let is_endless = ENDLESS.contains(&(service, method));
-        let time = if is_endless { GLANCE } else { PATIENCE };
+        let time = if is_endless { LISTEN_TIME } else { CALL_TIMEOUT };
         self.call_until(service, method, (sent, end), (time, &|_| false)).await
     }
 
-    /// Calls with these bytes, and listens for so long, or until there is a message that is enough.
+    /// Calls a method with these bytes, and listens until the time limit or a sufficient message.
     pub async fn call_until(
         &mut self,
         service: &'static str,
         method: &'static str,
-        (sent, end): (Vec<u8>, End),
-        (time, is_enough): Until<'_>,
-    ) -> Answer {
-        let kept = if end == End::Half { sent.len().saturating_sub(2) } else { sent.len() };
+        (sent, end): (Vec<u8>, BodyEnd),
+        (time, is_enough): ListenUntil<'_>,
+    ) -> CallOutcome {
+        let kept = if end == BodyEnd::Half { sent.len().saturating_sub(2) } else { sent.len() };
         let mut frames = vec![Ok(Frame::data(Bytes::from(sent[..kept].to_vec())))];
-        if end == End::Reset {
+        if end == BodyEnd::Reset {
             frames.push(Err(io::Error::other("reset")));
         }
-        // What is sent is under way before the call is reset.
+        // The data is sent before the call is reset.
         let frames = stream::unfold(frames.into_iter(), |mut frames| async {
             tokio::task::yield_now().await;
             frames.next().map(|frame| (frame, frames))
@@ -156,7 +157,7 @@ impl Client {
             .body(BodyExt::boxed(StreamBody::new(frames)))
             .unwrap();
         self.last = format!("{service}/{method}, {end:?}, of {sent:?}");
-        let mut answer = Answer { code: None, status: None, messages: Vec::new() };
+        let mut answer = CallOutcome { code: None, status: None, messages: Vec::new() };
         let Ok(response) = self.sender.send_request(request).await else { return answer };
         let mut status = Status::from_header_map(response.headers());
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
@@ -180,7 +181,7 @@ impl Client {
     }
 }
 
-/// Takes the first message of these bytes, where all of it is there.
+/// Splits off the first message of these bytes, if it is complete.
 fn next_message(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().unwrap()) as usize;
     let message = bytes.get(5..5 + length)?.to_vec();

@@ -1,9 +1,12 @@
-//! Requests, right ones and wrong ones, put to every call about keys and values over a real
-//! connection, and compared with a plain map: what is wrong is told so with the status of its
-//! family, changes nothing and is never taken for a failure of the server, what is right does what
-//! it says, nothing hangs, and the store is as the model says. Of watches it is compared what there
-//! was when they began; a test of their own has what they are told then. Everything follows from a
-//! seed.
+//! Model test of the key-value calls: valid and malformed requests over a real connection, compared
+//! with a plain map. Everything follows from a seed. Checked properties:
+//!
+//! - An invalid request gets a status of the expected family, changes nothing, and never counts as
+//!   a failure of the server.
+//! - A valid request has its documented effect.
+//! - No call hangs, and the store equals the model.
+//!
+//! Of watches only the initial entries are compared; another test covers their changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,60 +25,66 @@ use umbel_proto::kv::{
 };
 
 use crate::config::Config;
-use crate::connections::{Limits, serve};
-use crate::kv::CALLS;
+use crate::failpoints::{Failpoint, set_failpoint};
 use crate::limits::{KV_KEYS_MAX, KV_VALUE_BYTES_MAX};
-use crate::planted::{Bug, plant};
-use crate::stage::Stage;
-use crate::wrong_calls_client::{Answer, Client, End, GLANCE, PATIENCE, Random, anything, framed};
+use crate::server::listener::{ListenerLimits, serve};
+use crate::services::kv::CALLS;
+use crate::test_support::malformed_client::{
+    BodyEnd, CALL_TIMEOUT, CallOutcome, LISTEN_TIME, MalformedClient, Random, framed,
+    random_message,
+};
+use crate::test_support::test_service::TestService;
 
 const SEEDS: u64 = 40;
-const PLANTED_SEEDS: u64 = 12;
+const FAILPOINT_SEEDS: u64 = 12;
 const STEPS: usize = 150;
-/// Keys that lie beside each other, that begin with each other, and at the end of all keys.
+/// Adjacent keys, keys that are prefixes of others, and keys at the end of the key order.
 const KEYS: [&[u8]; 8] =
     [b"a", b"a\0", b"ab", b"b", b"\0", b"\xff", b"\xff\xff", "käse".as_bytes()];
-/// Beginnings of some of them, and of none.
+/// Prefixes of some of them, and of none.
 const PREFIXES: [&[u8]; 5] = [b"", b"a", b"\xff", b"k", b"z"];
-/// A message that is none.
+/// A malformed message.
 const GARBAGE: [u8; 9] = [0xff; 9];
-/// The second is there once it was made.
+/// Keyspaces; the second exists once it was created.
 const KEYSPACES: [&str; 2] = [DEFAULT_KEYSPACE, "users"];
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct Run {
+struct KvScript {
     random: Random,
-    client: Client,
+    client: MalformedClient,
     model: BTreeMap<&'static str, Map>,
     number: u64,
-    /// The number of the newest write.
+    /// Sequence number of the newest write.
     sequence: u64,
 }
 
-/// What a call is to come to.
+/// Expected outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ExpectedOutcome {
     Done,
     Refused(Code),
 }
 
-impl Run {
-    async fn call(&mut self, method: &'static str, asked: &impl Message) -> Answer {
-        self.client.call(SERVICE, method, framed(0, &asked.encode_to_vec()), End::Whole).await
+impl KvScript {
+    async fn call(&mut self, method: &'static str, request: &impl Message) -> CallOutcome {
+        self.client.call(SERVICE, method, framed(0, &request.encode_to_vec()), BodyEnd::Whole).await
     }
 
-    /// The message of an answer that is to have one; none where it is refused as it should be.
-    fn one<M: Message + Default>(answer: &Answer, wanted: Wanted) -> Result<Option<M>, String> {
+    /// Returns the message of a successful response; `None` if the call was refused as expected.
+    fn one<M: Message + Default>(
+        answer: &CallOutcome,
+        wanted: ExpectedOutcome,
+    ) -> Result<Option<M>, String> {
         let code = match wanted {
-            Wanted::Done => Code::Ok,
-            Wanted::Refused(code) => code,
+            ExpectedOutcome::Done => Code::Ok,
+            ExpectedOutcome::Refused(code) => code,
         };
         match (answer.code, &answer.messages[..]) {
-            (Some(found), [message]) if found == code && wanted == Wanted::Done => {
+            (Some(found), [message]) if found == code && wanted == ExpectedOutcome::Done => {
                 M::decode(&message[..]).map(Some).map_err(|error| error.to_string())
             }
-            (Some(found), []) if found == code && wanted != Wanted::Done => Ok(None),
+            (Some(found), []) if found == code && wanted != ExpectedOutcome::Done => Ok(None),
             (found, messages) => Err(format!(
                 "{found:?} with {} messages and not {wanted:?}: {:?}",
                 messages.len(),
@@ -84,15 +93,15 @@ impl Run {
         }
     }
 
-    /// A keyspace, as it is said, and whether it is there.
+    /// Returns a keyspace, its name in the request, and whether it exists.
     fn keyspace(&mut self) -> (&'static str, String, bool) {
         let name = self.random.of(&[KEYSPACES[0], KEYSPACES[0], KEYSPACES[1]]);
         let is_unsaid = name == DEFAULT_KEYSPACE && self.random.below(2) == 0;
-        let said = if is_unsaid { String::new() } else { name.to_string() };
-        (name, said, self.model.contains_key(name))
+        let sent_name = if is_unsaid { String::new() } else { name.to_string() };
+        (name, sent_name, self.model.contains_key(name))
     }
 
-    /// A key, in one of ten cases none that can be.
+    /// Returns a key; one in ten is invalid.
     fn key(&mut self) -> (Vec<u8>, bool) {
         match self.random.below(20) {
             0 => (Vec::new(), false),
@@ -110,29 +119,29 @@ impl Run {
         }
     }
 
-    /// What a request comes to that is right but for these.
-    fn wanted(is_right: bool, is_there: bool) -> Wanted {
+    /// Expected outcome of a request that is valid apart from these flags.
+    fn wanted(is_right: bool, is_there: bool) -> ExpectedOutcome {
         match (is_right, is_there) {
-            (false, _) => Wanted::Refused(Code::InvalidArgument),
-            (true, false) => Wanted::Refused(Code::NotFound),
-            (true, true) => Wanted::Done,
+            (false, _) => ExpectedOutcome::Refused(Code::InvalidArgument),
+            (true, false) => ExpectedOutcome::Refused(Code::NotFound),
+            (true, true) => ExpectedOutcome::Done,
         }
     }
 
-    /// Takes the number of a write, which must be larger than that of every write before.
+    /// Notes the sequence number of a write, which must exceed those of all earlier writes.
     fn wrote(&mut self, sequence: u64) -> Result<(), String> {
         let before = std::mem::replace(&mut self.sequence, sequence);
-        if sequence > before { Ok(()) } else { Err(format!("write {sequence} behind {before}")) }
+        if sequence > before { Ok(()) } else { Err(format!("write {sequence} after {before}")) }
     }
 
     async fn put(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let ((key, is_key), (value, is_value)) = (self.key(), self.value());
         let sync = self.random.below(8) == 0;
-        let asked = PutRequest { keyspace, key: key.clone(), value: value.clone(), sync };
-        let answer = self.call("Put", &asked).await;
-        let wanted = Run::wanted(is_key && is_value, is_there);
-        let done = Run::one::<umbel_proto::kv::PutResponse>(&answer, wanted)?;
+        let request = PutRequest { keyspace, key: key.clone(), value: value.clone(), sync };
+        let answer = self.call("Put", &request).await;
+        let wanted = KvScript::wanted(is_key && is_value, is_there);
+        let done = KvScript::one::<umbel_proto::kv::PutResponse>(&answer, wanted)?;
         let Some(done) = done else { return Ok(()) };
         self.wrote(done.sequence)?;
         self.model.get_mut(name).unwrap().insert(key, value);
@@ -142,17 +151,17 @@ impl Run {
     async fn delete(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let (key, is_key) = self.key();
-        let asked = DeleteRequest { keyspace, key: key.clone(), sync: false };
-        let answer = self.call("Delete", &asked).await;
-        let wanted = Run::wanted(is_key, is_there);
-        let done = Run::one::<umbel_proto::kv::DeleteResponse>(&answer, wanted)?;
+        let request = DeleteRequest { keyspace, key: key.clone(), sync: false };
+        let answer = self.call("Delete", &request).await;
+        let wanted = KvScript::wanted(is_key, is_there);
+        let done = KvScript::one::<umbel_proto::kv::DeleteResponse>(&answer, wanted)?;
         let Some(done) = done else { return Ok(()) };
         self.wrote(done.sequence)?;
         self.model.get_mut(name).unwrap().remove(&key);
         Ok(())
     }
 
-    /// An operation of a batch, and whether it is one.
+    /// Returns an operation of a batch, and whether it is valid.
     fn operation(&mut self, keyspace: String) -> (Operation, bool) {
         let (kind, is_right) = match self.random.below(12) {
             0 => (None, false),
@@ -175,7 +184,7 @@ impl Run {
         (Operation { keyspace, kind }, is_right)
     }
 
-    /// A condition, whether it is one, and whether it holds.
+    /// Returns a condition, whether it is valid, and whether it holds.
     fn condition(&mut self, name: &str, keyspace: String) -> (Condition, bool, bool) {
         let (key, is_key) = self.key();
         let present = self.model.get(name).and_then(|map| map.get(&key)).cloned();
@@ -189,32 +198,32 @@ impl Run {
     }
 
     async fn batch(&mut self) -> Result<(), String> {
-        let mut asked = BatchRequest::default();
+        let mut request = BatchRequest::default();
         let (mut is_right, mut are_there, mut holds) = (true, true, true);
         let mut names = Vec::new();
         for _ in 0..self.random.below(4) {
-            let (name, said, is_there) = self.keyspace();
-            let (operation, is_one) = self.operation(said);
-            asked.operations.push(operation);
+            let (name, sent_name, is_there) = self.keyspace();
+            let (operation, is_one) = self.operation(sent_name);
+            request.operations.push(operation);
             names.push(name);
             (is_right, are_there) = (is_right && is_one, are_there && is_there);
         }
         for _ in 0..self.random.below(3) {
-            let (name, said, is_there) = self.keyspace();
-            let (condition, is_one, is_so) = self.condition(name, said);
-            asked.conditions.push(condition);
+            let (name, sent_name, is_there) = self.keyspace();
+            let (condition, is_one, is_so) = self.condition(name, sent_name);
+            request.conditions.push(condition);
             (is_right, are_there) = (is_right && is_one, are_there && is_there);
             holds &= is_so;
         }
-        let wanted = match Run::wanted(is_right && !names.is_empty(), are_there) {
-            Wanted::Done if !holds => Wanted::Refused(Code::Aborted),
+        let wanted = match KvScript::wanted(is_right && !names.is_empty(), are_there) {
+            ExpectedOutcome::Done if !holds => ExpectedOutcome::Refused(Code::Aborted),
             wanted => wanted,
         };
-        let answer = self.call("Batch", &asked).await;
-        let done = Run::one::<umbel_proto::kv::BatchResponse>(&answer, wanted)?;
+        let answer = self.call("Batch", &request).await;
+        let done = KvScript::one::<umbel_proto::kv::BatchResponse>(&answer, wanted)?;
         let Some(done) = done else { return Ok(()) };
         self.wrote(done.sequence)?;
-        for (name, operation) in names.into_iter().zip(asked.operations) {
+        for (name, operation) in names.into_iter().zip(request.operations) {
             let map = self.model.get_mut(name).unwrap();
             match operation.kind.unwrap() {
                 OperationKind::Put(entry) => {
@@ -235,7 +244,8 @@ impl Run {
         let (name, keyspace, is_there) = self.keyspace();
         let (key, is_key) = self.key();
         let answer = self.call("Get", &GetRequest { keyspace, key: key.clone() }).await;
-        let found: Option<GetResponse> = Run::one(&answer, Run::wanted(is_key, is_there))?;
+        let found: Option<GetResponse> =
+            KvScript::one(&answer, KvScript::wanted(is_key, is_there))?;
         let Some(found) = found else { return Ok(()) };
         let wanted = self.model[name].get(&key);
         match found.value.as_deref() == wanted.map(Vec::as_slice) {
@@ -257,14 +267,15 @@ impl Run {
             are_keys = false;
         }
         let answer = self.call("MultiGet", &MultiGetRequest { keyspace, keys: keys.clone() }).await;
-        let found: Option<MultiGetResponse> = Run::one(&answer, Run::wanted(are_keys, is_there))?;
+        let found: Option<MultiGetResponse> =
+            KvScript::one(&answer, KvScript::wanted(are_keys, is_there))?;
         let Some(found) = found else { return Ok(()) };
         let map = &self.model[name];
         let values = found.values.iter().map(|found| found.value.as_deref());
         let is_so = values.eq(keys.iter().map(|key| map.get(key).map(Vec::as_slice)));
         match is_so && found.sequence >= self.sequence {
             true => Ok(()),
-            false => Err(format!("{keys:?} are {found:?} in {map:?} behind {}", self.sequence)),
+            false => Err(format!("{keys:?} are {found:?} in {map:?} after {}", self.sequence)),
         }
     }
 
@@ -279,25 +290,25 @@ impl Run {
         let prefix = self.random.of(&PREFIXES).to_vec();
         let [reverse, keys_only] = [self.random.below(2) == 0, self.random.below(2) == 0];
         let limit = self.random.of(&[0, 1, 3, u64::MAX]);
-        let asked = ScanRequest { keyspace, prefix, start, end, reverse, limit, keys_only };
-        let answer = self.call("Scan", &asked).await;
-        match (Run::wanted(is_start && is_end, is_there), answer.code) {
-            (Wanted::Done, Some(Code::Ok)) => {}
-            (Wanted::Refused(code), Some(found)) if code == found => return Ok(()),
-            (wanted, found) => return Err(format!("{found:?} and not {wanted:?}: {asked:?}")),
+        let request = ScanRequest { keyspace, prefix, start, end, reverse, limit, keys_only };
+        let answer = self.call("Scan", &request).await;
+        match (KvScript::wanted(is_start && is_end, is_there), answer.code) {
+            (ExpectedOutcome::Done, Some(Code::Ok)) => {}
+            (ExpectedOutcome::Refused(code), Some(found)) if code == found => return Ok(()),
+            (wanted, found) => return Err(format!("{found:?} and not {wanted:?}: {request:?}")),
         }
         let mut found = Vec::new();
         for message in &answer.messages {
             let page = ScanResponse::decode(&message[..]).map_err(|error| error.to_string())?;
             if page.sequence < self.sequence {
-                return Err(format!("a scan of {} behind {}", page.sequence, self.sequence));
+                return Err(format!("a scan of {} after {}", page.sequence, self.sequence));
             }
             found.extend(page.entries.into_iter().map(|e| (e.key.to_vec(), e.value.to_vec())));
         }
         let is_in = |key: &[u8]| {
-            key.starts_with(&asked.prefix)
-                && key >= &asked.start[..]
-                && (asked.end.is_empty() || key < &asked.end[..])
+            key.starts_with(&request.prefix)
+                && key >= &request.start[..]
+                && (request.end.is_empty() || key < &request.end[..])
         };
         let in_range = self.model[name].iter().filter(|(key, _)| is_in(key));
         let mut wanted: Vec<(Vec<u8>, Vec<u8>)> = in_range
@@ -309,29 +320,35 @@ impl Run {
         if limit > 0 {
             wanted.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        if found == wanted { Ok(()) } else { Err(format!("{asked:?}: {found:?} not {wanted:?}")) }
+        if found == wanted { Ok(()) } else { Err(format!("{request:?}: {found:?} not {wanted:?}")) }
     }
 
-    /// What there is, as a watch tells it that is left once it has.
+    /// Checks the initial entries of a watch, and then leaves it.
     async fn watch(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let prefix = self.random.of(&PREFIXES).to_vec();
         let keys_only = self.random.below(2) == 0;
-        let asked =
+        let request =
             WatchRequest { keyspace, prefix: prefix.clone(), with_entries: true, keys_only };
         let has_started = |message: &[u8]| {
-            let told = WatchResponse::decode(message).ok().and_then(|told| told.event);
-            matches!(told, Some(WatchEvent::Started(_)))
+            let response = WatchResponse::decode(message).ok().and_then(|response| response.event);
+            matches!(response, Some(WatchEvent::Started(_)))
         };
-        let sent = (framed(0, &asked.encode_to_vec()), End::Whole);
-        let answer = self.client.call_until(SERVICE, "Watch", sent, (PATIENCE, &has_started)).await;
+        let sent = (framed(0, &request.encode_to_vec()), BodyEnd::Whole);
+        let answer =
+            self.client.call_until(SERVICE, "Watch", sent, (CALL_TIMEOUT, &has_started)).await;
         if !is_there {
-            return Run::one::<WatchResponse>(&answer, Wanted::Refused(Code::NotFound)).map(drop);
+            return KvScript::one::<WatchResponse>(
+                &answer,
+                ExpectedOutcome::Refused(Code::NotFound),
+            )
+            .map(drop);
         }
         let (mut found, mut is_started) = (Map::new(), false);
         for message in &answer.messages {
-            let told = WatchResponse::decode(&message[..]).map_err(|error| error.to_string())?;
-            match told.event {
+            let response =
+                WatchResponse::decode(&message[..]).map_err(|error| error.to_string())?;
+            match response.event {
                 Some(WatchEvent::Entries(some)) if !is_started => {
                     let entries = some.entries.into_iter();
                     found.extend(entries.map(|e| (e.key.to_vec(), e.value.to_vec())));
@@ -358,10 +375,10 @@ impl Run {
         let answer =
             self.call("CreateKeyspace", &CreateKeyspaceRequest { name: name.into() }).await;
         let wanted = match name == wrong {
-            true => Wanted::Refused(Code::InvalidArgument),
-            false => Wanted::Done,
+            true => ExpectedOutcome::Refused(Code::InvalidArgument),
+            false => ExpectedOutcome::Done,
         };
-        let created: Option<CreateKeyspaceResponse> = Run::one(&answer, wanted)?;
+        let created: Option<CreateKeyspaceResponse> = KvScript::one(&answer, wanted)?;
         if let Some(created) = created {
             if created.created == self.model.contains_key(name) {
                 return Err(format!("{name}: {created:?}"));
@@ -370,43 +387,44 @@ impl Run {
             self.model.entry(known).or_default();
         }
         let answer = self.call("ListKeyspaces", &()).await;
-        let listed: Option<ListKeyspacesResponse> = Run::one(&answer, Wanted::Done)?;
+        let listed: Option<ListKeyspacesResponse> = KvScript::one(&answer, ExpectedOutcome::Done)?;
         match listed.unwrap_or_default().names.iter().eq(self.model.keys()) {
             true => Ok(()),
             false => Err(format!("not {:?}", self.model.keys())),
         }
     }
 
-    /// Calls with anything, or with half of it: they may not fail by it, and those that write do
-    /// not get what they could write.
+    /// Sends random or truncated messages: no call may fail internally, and calls that write get no
+    /// valid write.
     async fn other(&mut self) -> Result<(), String> {
         let method = self.random.of(&CALLS);
-        let message = anything(&mut self.random, 3);
+        let message = random_message(&mut self.random, 3);
         let (bytes, end) = match self.random.below(8) {
-            0 => (Vec::new(), End::Whole),
-            1 => (framed(0, &GARBAGE), End::Whole),
-            2 => (framed(1, &message), End::Whole),
+            0 => (Vec::new(), BodyEnd::Whole),
+            1 => (framed(0, &GARBAGE), BodyEnd::Whole),
+            2 => (framed(1, &message), BodyEnd::Whole),
             3 => {
                 let entry = PutRequest { key: b"a".to_vec(), ..PutRequest::default() };
-                (framed(0, &entry.encode_to_vec()), End::Half)
+                (framed(0, &entry.encode_to_vec()), BodyEnd::Half)
             }
-            4 => (framed(0, &message), End::Reset),
+            4 => (framed(0, &message), BodyEnd::Reset),
             _ if !matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace") => {
-                (framed(0, &message), End::Whole)
+                (framed(0, &message), BodyEnd::Whole)
             }
             _ => return Ok(()),
         };
-        if end == End::Reset && matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace") {
+        if end == BodyEnd::Reset && matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace")
+        {
             return Ok(());
         }
         let is_broken =
-            end == End::Half || bytes.is_empty() || bytes[0] == 1 || bytes.ends_with(&GARBAGE);
-        // A watch goes on for ever.
-        let time = if method == "Watch" { GLANCE } else { PATIENCE };
+            end == BodyEnd::Half || bytes.is_empty() || bytes[0] == 1 || bytes.ends_with(&GARBAGE);
+        // A watch never ends.
+        let time = if method == "Watch" { LISTEN_TIME } else { CALL_TIMEOUT };
         let sent = (bytes.clone(), end);
         let answer = self.client.call_until(SERVICE, method, sent, (time, &|_| false)).await;
         let Some(status) = answer.status else {
-            let may_be_silent = method == "Watch" || end == End::Reset;
+            let may_be_silent = method == "Watch" || end == BodyEnd::Reset;
             return if may_be_silent { Ok(()) } else { Err(format!("{method} says nothing")) };
         };
         match status.code() {
@@ -419,20 +437,21 @@ impl Run {
     }
 }
 
-/// What is found with this seed.
+/// Runs the script of a seed; returns its violation.
 async fn run(seed: u64) -> Result<(), String> {
-    let (stage, db) = Stage::with_key_values();
+    let (fixture, db) = TestService::with_kv();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let limits = Limits::of(&Config::default());
-    let serving = tokio::spawn(serve(listener, Arc::clone(&stage.service), None, limits, stopped));
-    let (client, connection) = Client::to(address).await;
+    let limits = ListenerLimits::from_config(&Config::default());
+    let serving =
+        tokio::spawn(serve(listener, Arc::clone(&fixture.service), None, limits, stopped));
+    let (client, connection) = MalformedClient::to(address).await;
     let model = BTreeMap::from([(DEFAULT_KEYSPACE, Map::new())]);
     let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut run = Run { random, client, model, number: 0, sequence: 0 };
+    let mut run = KvScript { random, client, model, number: 0, sequence: 0 };
     for step in 0..STEPS {
-        let said = |why: String| format!("seed {seed}, step {step}: {why}");
+        let at_step = |why: String| format!("seed {seed}, step {step}: {why}");
         let done = async {
             match run.random.below(40) {
                 0..9 => run.put().await,
@@ -446,9 +465,9 @@ async fn run(seed: u64) -> Result<(), String> {
                 _ => run.other().await,
             }
         };
-        match tokio::time::timeout(PATIENCE, done).await {
-            Ok(done) => done.map_err(said)?,
-            Err(_) => return Err(said(format!("it hangs: {}", run.client.last))),
+        match tokio::time::timeout(CALL_TIMEOUT, done).await {
+            Ok(done) => done.map_err(at_step)?,
+            Err(_) => return Err(at_step(format!("timed out: {}", run.client.last))),
         }
     }
     if !db.keyspaces().iter().eq(run.model.keys()) {
@@ -467,34 +486,34 @@ async fn run(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What the first of these seeds finds that finds something.
+/// Returns the violation of the first seed that has one.
 fn violation(seeds: u64) -> Option<String> {
-    // One thread: a bug is planted for it alone.
+    // A single thread, because failpoints are per thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     (1..=seeds).find_map(|seed| runtime.block_on(run(seed)).err())
 }
 
 #[test]
-fn what_is_asked_wrongly_of_keys_and_values_is_told_so_and_changes_nothing() {
+fn invalid_kv_requests_are_rejected_without_effect() {
     let found = violation(SEEDS);
     assert_eq!(found, None);
 }
 
 #[test]
-fn every_planted_bug_is_found() {
-    let bugs = [
-        Bug::KindUnsaid,
-        Bug::ConditionSkipped,
-        Bug::KeyspaceIsDefault,
-        Bug::ConflictIsOurs,
-        Bug::PrefixForgotten,
-        Bug::ReverseForgotten,
+fn every_kv_failpoint_is_detected() {
+    let failpoints = [
+        Failpoint::KindMissing,
+        Failpoint::ConditionSkipped,
+        Failpoint::KeyspaceIsDefault,
+        Failpoint::ConflictIsInternal,
+        Failpoint::PrefixIgnored,
+        Failpoint::ReverseIgnored,
     ];
-    for bug in bugs {
-        plant(Some(bug));
-        let found = violation(PLANTED_SEEDS);
-        plant(None);
-        println!("{bug:?}: {found:?}");
-        assert!(found.is_some(), "{bug:?} is not found");
+    for failpoint in failpoints {
+        set_failpoint(Some(failpoint));
+        let found = violation(FAILPOINT_SEEDS);
+        set_failpoint(None);
+        println!("{failpoint:?}: {found:?}");
+        assert!(found.is_some(), "{failpoint:?} is not found");
     }
 }

@@ -1,4 +1,4 @@
-//! What a call meets, without a connection: for tests of what cannot be seen from outside.
+//! A service without a connection, for tests of internal state.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,72 +16,76 @@ use umbel_events::{Store, StoreOptions};
 use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
 
-use crate::backups::Backups;
 use crate::config::Config;
-use crate::gates::Gates;
-use crate::kv_store::{KeyValues, KvStore};
-use crate::messages::Messages;
-use crate::question::Question;
-use crate::scavenging::{Scavenging, StoreScavenging};
-use crate::service::Service;
-use crate::store::EventStore;
+use crate::event_store::EventStore;
+use crate::event_store::backups::Backups;
+use crate::event_store::projection_states::SystemProjections;
+use crate::event_store::scavenging::{Scavenger, StoreScavenger};
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_limits::RequestMessage;
+use crate::kv_store::{KvConfig, KvStore};
+use crate::server_context::ServerContext;
 
 /// A service on a store of its own.
-pub struct Stage {
-    pub service: Arc<Service>,
+pub struct TestService {
+    pub service: Arc<ServerContext>,
     pub store: Store,
     _stop: watch::Sender<bool>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
-impl Stage {
-    pub fn new() -> Stage {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
+impl TestService {
+    pub fn new() -> TestService {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
         let env = Env::system();
-        let gates = Gates::read(&store).unwrap();
-        let scavenging = Arc::new(StoreScavenging::new(store.clone()));
+        let projections = SystemProjections::read(&store).unwrap();
+        let scavenging = Arc::new(StoreScavenger::new(store.clone()));
         let (events, _) = EventStore::new(store.clone(), &env).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let work =
-            (gates, scavenging as Arc<dyn Scavenging>, Backups::new(store.clone(), &env, None));
-        let service = Service::new(events, work, env, Config::default(), 0, stopped).unwrap();
-        Stage { service: Arc::new(service), store, _stop: stop, folder }
+        let work = (
+            projections,
+            scavenging as Arc<dyn Scavenger>,
+            Backups::new(store.clone(), &env, None),
+        );
+        let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();
+        TestService { service: Arc::new(service), store, _stop: stop, directory }
     }
 
-    /// One that scavenges so.
-    pub fn with_scavenging(scavenging: Arc<dyn Scavenging>) -> Stage {
-        let mut stage = Stage::new();
-        Arc::get_mut(&mut stage.service).expect("nobody shares it yet").scavenging = scavenging;
-        stage
+    /// Creates a service with this scavenger.
+    pub fn with_scavenger(scavenging: Arc<dyn Scavenger>) -> TestService {
+        let mut fixture = TestService::new();
+        Arc::get_mut(&mut fixture.service).expect("the context is not shared yet").scavenger =
+            scavenging;
+        fixture
     }
 
-    /// One that serves keys and values, too, and their store.
-    pub fn with_key_values() -> (Stage, Db) {
-        let mut stage = Stage::new();
-        let db = Db::open(stage.folder.path().join("kv"), Options::default()).unwrap();
-        let (kv, _) = KvStore::new(KeyValues::new(db.clone()), &Env::system()).unwrap();
-        let service = Arc::get_mut(&mut stage.service).expect("nobody shares it yet");
+    /// Creates a service with a key-value store; also returns that store.
+    pub fn with_kv() -> (TestService, Db) {
+        let mut fixture = TestService::new();
+        let db = Db::open(fixture.directory.path().join("kv"), Options::default()).unwrap();
+        let (kv, _) = KvStore::new(KvConfig::new(db.clone()), &Env::system()).unwrap();
+        let service = Arc::get_mut(&mut fixture.service).expect("the context is not shared yet");
         service.kv = Some(Arc::new(kv));
-        (stage, db)
+        (fixture, db)
     }
 
-    /// The bytes that appends hold which are not in the log.
+    /// Bytes of appends that are not in the log yet.
     pub fn bytes(&self) -> usize {
-        self.service.budget.bytes()
+        self.service.append_quota.used_bytes()
     }
 }
 
-/// Runs a test whose clock goes on only when nothing else does.
-pub fn run<F: Future>(test: F) -> F::Output {
+/// Runs a test whose clock advances only when all tasks are idle.
+pub fn run_paused<F: Future>(test: F) -> F::Output {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-/// What a client sends, message by message; it ends once the sender is dropped.
-pub fn sent<M>() -> (mpsc::UnboundedSender<M>, Messages<M>)
+/// Creates a client's message stream; it ends once the sender is dropped.
+pub fn message_channel<M>() -> (mpsc::UnboundedSender<M>, MessageStream<M>)
 where
-    M: Question + 'static,
+    M: RequestMessage + 'static,
 {
     let (sender, mut messages) = mpsc::unbounded_channel::<M>();
     let frames = stream::poll_fn(move |context| {
@@ -89,10 +93,10 @@ where
         messages.poll_recv(context).map(|message| message.map(frame))
     });
     let body = StreamBody::new(frames);
-    (sender, Messages::new(body))
+    (sender, MessageStream::new(body))
 }
 
-/// A message as it goes over a call.
+/// Frames a message for a call.
 pub fn framed(message: &impl Message) -> Bytes {
     frame(&message.encode_to_vec())
 }
@@ -101,13 +105,13 @@ fn frame(message: &[u8]) -> Bytes {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
 }
 
-/// The bytes of one message that a client sends, whatever they are.
-pub fn sent_bytes<M>(message: &[u8]) -> Messages<M>
+/// Builds a message stream of one message with any bytes.
+pub fn message_from_bytes<M>(message: &[u8]) -> MessageStream<M>
 where
-    M: Question + 'static,
+    M: RequestMessage + 'static,
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
-    Messages::new(StreamBody::new(stream::iter([frame])))
+    MessageStream::new(StreamBody::new(stream::iter([frame])))
 }
 
 /// The identifier with this number.

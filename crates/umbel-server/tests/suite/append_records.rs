@@ -1,9 +1,9 @@
-//! Records of the second protocol: interleaved, with checks of streams.
+//! Tests of AppendRecords: interleaved streams, with checks of stream states.
 
 use tonic::Code;
 use umbel_env::Env;
 use umbel_events::limits::{APPEND_EVENTS_MAX, APPEND_STREAMS_MAX};
-use umbel_events::{Expected, NewEvent, StreamState};
+use umbel_events::{ExpectedVersion, NewEvent, StreamState};
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::v2::errors::{
     AppendConsistencyViolationErrorDetails, AppendRecordSizeExceededErrorDetails,
@@ -13,8 +13,8 @@ use umbel_proto::v2::errors::{
 use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, ConsistencyCheck};
 
 use super::client::{ANY, Client, events, numbers, of_all, of_stream};
-use super::ground::Ground;
-use super::second::{SERVICE, blob, failure, of, record, records};
+use super::test_server::TestServer;
+use super::v2_client::{SERVICE, blob, failure, of, record, records};
 
 const START: RevisionOption = RevisionOption::Start(());
 
@@ -22,17 +22,17 @@ async fn read(client: &Client, stream: &str) -> Vec<u64> {
     numbers(client.read(of_stream(stream, START)).await.unwrap())
 }
 
-/// Streams of which one has three events, one was deleted, one tombstoned.
-async fn prepared(client: &Client, ground: &Ground) {
+/// Creates a stream with three events, a deleted one and a tombstoned one.
+async fn prepare_streams(client: &Client, server: &TestServer) {
     client.append("cart", ANY, &events(0..3)).await.unwrap();
     client.append("gone", ANY, &events(3..5)).await.unwrap();
-    ground.store.delete("gone", Expected::Any).unwrap();
+    server.store.delete("gone", ExpectedVersion::Any).unwrap();
     client.append("dead", ANY, &events(5..6)).await.unwrap();
-    ground.store.tombstone("dead", Expected::Any).unwrap();
+    server.store.tombstone("dead", ExpectedVersion::Any).unwrap();
 }
 
-/// What each check that does not hold is told: its place, stream, what was expected and what is.
-fn told(status: &tonic::Status) -> Vec<(i32, String, i64, i64)> {
+/// Lists the failed checks of a status: index, stream, expected and actual number.
+fn violations(status: &tonic::Status) -> Vec<(i32, String, i64, i64)> {
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
     let (reason, facts) = failure::<AppendConsistencyViolationErrorDetails>(status);
     assert_eq!(reason, "APPEND_CONSISTENCY_VIOLATION");
@@ -45,14 +45,15 @@ fn told(status: &tonic::Status) -> Vec<(i32, String, i64, i64)> {
 
 #[test]
 fn interleaved_records_keep_their_order_in_each_stream() {
-    Ground::new().run(async |client, _| {
+    TestServer::new().run(async |client, _| {
         let sent = || {
             let streams = ["a", "b", "a", "c", "b", "a"];
             (0..).zip(streams).map(|(number, stream)| of(stream, number)).collect()
         };
         let done = records(&client, sent(), &[]).await.unwrap();
-        let said: Vec<_> = done.revisions.iter().map(|one| (&*one.stream, one.revision)).collect();
-        assert_eq!(said, [("a", 2), ("b", 1), ("c", 0)]);
+        let revisions: Vec<_> =
+            done.revisions.iter().map(|one| (&*one.stream, one.revision)).collect();
+        assert_eq!(revisions, [("a", 2), ("b", 1), ("c", 0)]);
         assert_eq!(read(&client, "a").await, [0, 2, 5]);
         assert_eq!(read(&client, "b").await, [1, 4]);
         let all = client.read(of_all(AllOption::Start(()))).await.unwrap();
@@ -64,10 +65,10 @@ fn interleaved_records_keep_their_order_in_each_stream() {
 
 #[test]
 fn checks_hold_for_every_state_of_a_stream() {
-    Ground::new().run(async |client, ground| {
-        prepared(&client, ground).await;
+    TestServer::new().run(async |client, server| {
+        prepare_streams(&client, server).await;
         let states = [("cart", 2), ("gone", -5), ("dead", -6), ("none", -1)];
-        // For each expectation, the streams of which it holds.
+        // For each expectation, the streams that match it.
         let holds: [(i64, &[&str]); 8] = [
             (-1, &["gone", "dead", "none"]),
             (-2, &["cart", "gone", "dead", "none"]),
@@ -88,8 +89,8 @@ fn checks_hold_for_every_state_of_a_stream() {
                     done.unwrap();
                 } else {
                     let status = done.unwrap_err();
-                    assert_eq!(told(&status), [(0, stream.to_string(), expected, actual)]);
-                    assert_eq!(ground.store.stream(&target).unwrap(), StreamState::Missing);
+                    assert_eq!(violations(&status), [(0, stream.to_string(), expected, actual)]);
+                    assert_eq!(server.store.stream_state(&target).unwrap(), StreamState::Missing);
                 }
             }
         }
@@ -97,9 +98,9 @@ fn checks_hold_for_every_state_of_a_stream() {
 }
 
 #[test]
-fn every_check_that_does_not_hold_is_told_with_its_place() {
-    Ground::new().run(async |client, ground| {
-        prepared(&client, ground).await;
+fn every_failed_check_is_reported_with_its_index() {
+    TestServer::new().run(async |client, server| {
+        prepare_streams(&client, server).await;
         let checks = [
             ("cart", 2),
             ("gone", -4),
@@ -122,20 +123,20 @@ fn every_check_that_does_not_hold_is_told_with_its_place() {
         ];
         let wanted = wanted
             .map(|(index, name, expected, actual)| (index, name.to_string(), expected, actual));
-        assert_eq!(told(&status), wanted);
+        assert_eq!(violations(&status), wanted);
         for stream in ["target", "other"] {
-            assert_eq!(ground.store.stream(stream).unwrap(), StreamState::Missing);
+            assert_eq!(server.store.stream_state(stream).unwrap(), StreamState::Missing);
         }
         let checks: Vec<_> = (0..5000).map(|_| ("none", 10)).collect();
         let status = records(&client, sent(), &checks).await.unwrap_err();
-        assert!(told(&status).len() > 50 && status.message().contains("5000"), "{status:?}");
+        assert!(violations(&status).len() > 50 && status.message().contains("5000"), "{status:?}");
     });
 }
 
 #[test]
-fn what_is_expected_of_a_stream_that_is_written_to_also_knows_a_retry() {
-    Ground::new().run(async |client, ground| {
-        prepared(&client, ground).await;
+fn check_of_a_written_stream_recognizes_a_retry() {
+    TestServer::new().run(async |client, server| {
+        prepare_streams(&client, server).await;
         let cases = [("cart", 2, 60, 3), ("gone", -5, 61, 2), ("none", -1, 62, 0)];
         for (stream, expected, number, revision) in cases {
             for _ in 0..2 {
@@ -145,9 +146,9 @@ fn what_is_expected_of_a_stream_that_is_written_to_also_knows_a_retry() {
             }
             let sent = vec![of(stream, number + 10)];
             let status = records(&client, sent, &[(stream, expected)]).await.unwrap_err();
-            assert_eq!(told(&status), [(0, stream.to_string(), expected, revision)]);
+            assert_eq!(violations(&status), [(0, stream.to_string(), expected, revision)]);
         }
-        // A part of what happens together cannot have happened.
+        // A transaction of which only some records exist is a conflict, not a retry.
         let sent = vec![of("cart", 60), of("cart", 99)];
         let status = records(&client, sent, &[]).await.unwrap_err();
         let (_, facts) = failure::<StreamRevisionConflictErrorDetails>(&status);
@@ -171,8 +172,8 @@ fn what_is_expected_of_a_stream_that_is_written_to_also_knows_a_retry() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
-    Ground::new().run(async |client, _| {
+fn invalid_records_are_rejected_and_not_written() {
+    TestServer::new().run(async |client, _| {
         let good = || vec![of("good", 1)];
         let many = |count: usize| -> Vec<AppendRecord> {
             let small = || AppendRecord { record_id: None, data: Vec::new(), ..of("many", 1) };
@@ -197,7 +198,7 @@ fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
         let unknown = vec![ConsistencyCheck { check: None }];
         let message = AppendRecordsRequest { records: good(), checks: unknown };
         let status = client.unary::<_, ()>(SERVICE, "AppendRecords", message).await.unwrap_err();
-        assert!(status.message().contains("no known kind"), "{status:?}");
+        assert!(status.message().contains("unknown kind"), "{status:?}");
         let status = client.unary::<_, ()>(SERVICE, "AppendOthers", ()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
         assert_eq!(client.read(of_all(AllOption::Start(()))).await.unwrap(), []);
@@ -205,8 +206,8 @@ fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
 }
 
 #[test]
-fn what_is_too_large_is_told_the_limit() {
-    Ground::new().run(async |client, _| {
+fn oversized_append_reports_the_limit() {
+    TestServer::new().run(async |client, _| {
         let one = AppendRecord { stream: "cart".to_string(), ..blob(1, 9_000_000) };
         let status = records(&client, vec![one], &[]).await.unwrap_err();
         let (reason, facts) = failure::<AppendRecordSizeExceededErrorDetails>(&status);
@@ -224,15 +225,15 @@ fn what_is_too_large_is_told_the_limit() {
     });
 }
 
-/// A stream that somebody else appends to at the same time is either found as expected or told.
+/// A stream that another client writes concurrently either matches the check or fails it.
 #[test]
-fn a_check_and_an_append_are_one_step() {
-    Ground::new().run(async |client, ground| {
-        let store = ground.store.clone();
+fn check_and_append_are_atomic() {
+    TestServer::new().run(async |client, server| {
+        let store = server.store.clone();
         let write = move || {
             for _ in 0..200 {
                 let event = NewEvent::json(store.new_id().unwrap(), "Moved", b"{}");
-                store.append("watched", Expected::Any, &[event]).unwrap();
+                store.append("watched", ExpectedVersion::Any, &[event]).unwrap();
             }
         };
         let writer = Env::system().threads.spawn("writer", Box::new(write)).unwrap();
@@ -242,7 +243,7 @@ fn a_check_and_an_append_are_one_step() {
             match records(&client, sent, &[("watched", revision)]).await {
                 Ok(_) => done += 1,
                 Err(status) => {
-                    let [(_, _, expected, actual)] = told(&status)[..] else { panic!() };
+                    let [(_, _, expected, actual)] = violations(&status)[..] else { panic!() };
                     assert!(expected == revision && actual > revision, "{expected} {actual}");
                     revision = actual;
                 }

@@ -1,8 +1,8 @@
-//! Sessions of the second protocol: several streams at once, and what is refused.
+//! Tests of AppendSession: several streams in one append, and refused sessions.
 
 use tonic::Code;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_events::{Expected, StreamState};
+use umbel_events::{ExpectedVersion, StreamState};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::v2::errors::{
@@ -13,8 +13,8 @@ use umbel_proto::v2::errors::{
 use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
 
 use super::client::{ANY, Client, events, numbers, of_all, of_stream, recorded};
-use super::ground::Ground;
-use super::second::{blob, failure, part, record, session};
+use super::test_server::TestServer;
+use super::v2_client::{blob, failure, part, record, session};
 
 const START: RevisionOption = RevisionOption::Start(());
 
@@ -23,9 +23,9 @@ async fn read(client: &Client, stream: &str) -> Vec<u64> {
 }
 
 #[test]
-fn several_streams_are_appended_to_together() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn session_appends_to_several_streams() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         client.append("till", ANY, &events(0..2)).await.unwrap();
         let parts = || {
             vec![
@@ -35,9 +35,9 @@ fn several_streams_are_appended_to_together() {
             ]
         };
         let done = session(&client, address, parts()).await.unwrap();
-        let said: Vec<_> =
+        let revisions: Vec<_> =
             done.output.iter().map(|one| (&*one.stream, one.stream_revision)).collect();
-        assert_eq!(said, [("cart", 1), ("till", 2), ("log", 0)]);
+        assert_eq!(revisions, [("cart", 1), ("till", 2), ("log", 0)]);
         assert_eq!(Some(done.position), done.output[2].position);
         assert_eq!(read(&client, "cart").await, [10, 11]);
         assert_eq!(read(&client, "till").await, [0, 1, 12]);
@@ -46,34 +46,34 @@ fn several_streams_are_appended_to_together() {
         assert_eq!(last.commit_position as i64, done.position);
         assert_eq!(last.metadata["content-type"], "application/json");
         assert_eq!(last.metadata["type"], "Counted");
-        let said = br#"{"$schema.format":"Json","$schema.name":"Counted"}"#;
-        assert_eq!(&last.custom_metadata[..], said);
+        let revisions = br#"{"$schema.format":"Json","$schema.name":"Counted"}"#;
+        assert_eq!(&last.custom_metadata[..], revisions);
         let again = session(&client, address, parts()).await.unwrap();
-        assert_eq!(again, done, "a retry is told the same");
+        assert_eq!(again, done, "a retry gets the same response");
         assert_eq!(read(&client, "cart").await, [10, 11]);
     });
 }
 
 #[test]
-fn what_was_written_by_the_first_protocol_is_what_it_was() {
-    Ground::new().run(async |client, ground| {
+fn events_of_the_v1_protocol_stay_unchanged() {
+    TestServer::new().run(async |client, server| {
         let first = events(0..1);
         client.append("cart", ANY, &first).await.unwrap();
-        session(&client, ground.address(), vec![part("cart", 0, vec![record(1)])]).await.unwrap();
+        session(&client, server.address(), vec![part("cart", 0, vec![record(1)])]).await.unwrap();
         let read = client.read(of_stream("cart", START)).await.unwrap();
         assert_eq!(recorded(read[0].clone()).custom_metadata, first[0].custom_metadata);
     });
 }
 
 #[test]
-fn a_stream_that_is_not_as_expected_refuses_the_whole_session() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn version_conflict_rejects_the_whole_session() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         client.append("cart", ANY, &events(0..3)).await.unwrap();
         client.append("gone", ANY, &events(3..5)).await.unwrap();
-        ground.store.delete("gone", Expected::Any).unwrap();
+        server.store.delete("gone", ExpectedVersion::Any).unwrap();
         client.append("dead", ANY, &events(5..6)).await.unwrap();
-        ground.store.tombstone("dead", Expected::Any).unwrap();
+        server.store.tombstone("dead", ExpectedVersion::Any).unwrap();
         let cases = [
             ("cart", -1, 2),
             ("cart", 1, 2),
@@ -101,16 +101,16 @@ fn a_stream_that_is_not_as_expected_refuses_the_whole_session() {
             let (reason, facts) = failure::<StreamTombstonedErrorDetails>(&status);
             assert_eq!((&*reason, &*facts.unwrap().stream), ("STREAM_TOMBSTONED", "dead"));
         }
-        assert_eq!(ground.store.stream("other").unwrap(), StreamState::Missing);
+        assert_eq!(server.store.stream_state("other").unwrap(), StreamState::Missing);
         let parts = vec![part("gone", -1, vec![record(93)])];
         assert_eq!(session(&client, address, parts).await.unwrap().output[0].stream_revision, 2);
     });
 }
 
 #[test]
-fn a_session_names_each_stream_once_in_whatever_case() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn duplicate_stream_in_a_session_is_rejected_in_any_case() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         for (one, two) in [("cart", "cart"), ("cart", "CART"), ("Käse", "KÄSE")] {
             let parts = vec![part(one, -2, vec![record(1)]), part(two, -2, vec![record(2)])];
             let status = session(&client, address, parts).await.unwrap_err();
@@ -128,8 +128,8 @@ fn a_session_names_each_stream_once_in_whatever_case() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
-    Ground::new().run(async |client, ground| {
+fn invalid_session_is_rejected_and_not_written() {
+    TestServer::new().run(async |client, server| {
         let schema = |format| {
             let schema = SchemaInfo { format, name: "Counted".to_string(), id: None };
             AppendRecord { schema: Some(schema), ..record(1) }
@@ -148,7 +148,7 @@ fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
             (part("cart", -3, vec![record(1)]), "expected_revision"),
             (part("cart", i64::MIN, vec![record(1)]), "expected_revision"),
             (part("cart", -2, vec![schema(0)]), "format"),
-            (part("cart", -2, vec![schema(77)]), "77 is no format"),
+            (part("cart", -2, vec![schema(77)]), "77 is no schema format"),
             (part("cart", -2, vec![AppendRecord::default()]), "format"),
             (part("cart", -2, vec![no_id]), "'seven' is no event id"),
             (part("cart", -2, vec![elsewhere]), "another stream"),
@@ -159,7 +159,7 @@ fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
         ];
         for (wrong, why) in cases {
             let parts = vec![part("good", -2, vec![record(2)]), wrong];
-            let status = session(&client, ground.address(), parts).await.unwrap_err();
+            let status = session(&client, server.address(), parts).await.unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{why}: {status:?}");
             assert!(status.message().contains(why), "{why}: {status:?}");
             let (reason, _) = failure::<StreamTombstonedErrorDetails>(&status);
@@ -170,9 +170,9 @@ fn what_makes_no_sense_is_refused_with_a_reason_and_writes_nothing() {
 }
 
 #[test]
-fn what_is_too_large_is_told_the_limit() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn oversized_session_reports_the_limit() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         let parts = vec![part("cart", -2, vec![blob(3, EVENT_BYTES_MAX + 1)])];
         let status = session(&client, address, parts).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
@@ -196,25 +196,25 @@ fn what_is_too_large_is_told_the_limit() {
             assert!(facts.size > APPEND_BYTES_MAX as i32);
         }
         assert_eq!(client.read(of_all(AllOption::Start(()))).await.unwrap(), []);
-        // The limit of the log counts names and headers too; this is below it.
+        // The limit of the log also counts names and headers; this is below it.
         let parts = vec![part("cart", -2, vec![blob(0, 8_000_000), blob(1, 8_000_000)])];
         session(&client, address, parts).await.unwrap();
     });
 }
 
 #[test]
-fn identifiers_that_are_left_out_are_made_by_the_server() {
-    Ground::new().run(async |client, ground| {
+fn missing_record_ids_are_generated_by_the_server() {
+    TestServer::new().run(async |client, server| {
         let nameless = || AppendRecord { record_id: None, ..record(7) };
         for _ in 0..2 {
             let parts = vec![part("cart", -2, vec![nameless(), nameless()])];
-            session(&client, ground.address(), parts).await.unwrap();
+            session(&client, server.address(), parts).await.unwrap();
         }
         let read = client.read(of_stream("cart", START)).await.unwrap();
         let mut ids: Vec<_> =
             read.into_iter().map(|event| format!("{:?}", recorded(event).id)).collect();
         ids.sort();
         ids.dedup();
-        assert_eq!(ids.len(), 4, "nobody can know that they were sent again");
+        assert_eq!(ids.len(), 4, "the server cannot recognize the retry");
     });
 }

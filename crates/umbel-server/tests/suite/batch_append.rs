@@ -1,4 +1,4 @@
-//! BatchAppend: batches in parts, at once, refused, too late.
+//! Tests of BatchAppend: batches in parts, concurrent, refused or late.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use umbel_proto::streams::{BatchAppendReq, BatchAppendResp, ExpectedRevision};
 use umbel_server::limits::BATCHES_OPEN_MAX;
 
 use super::client::{ANY, Client, NO_STREAM, events, id, name, numbers, of_stream};
-use super::ground::Ground;
+use super::test_server::TestServer;
 
 const START: RevisionOption = RevisionOption::Start(());
 
@@ -26,7 +26,7 @@ fn options(stream: &str, expected: ExpectedRevision) -> Options {
     }
 }
 
-/// A whole batch with this number as its identifier.
+/// Builds a complete batch with this number as its identifier.
 fn batch(number: u64, options: Options, events_of: std::ops::Range<u64>) -> BatchAppendReq {
     BatchAppendReq {
         correlation_id: Some(id(number)),
@@ -36,7 +36,7 @@ fn batch(number: u64, options: Options, events_of: std::ops::Range<u64>) -> Batc
     }
 }
 
-/// What became of the batches, by their numbers.
+/// Sends the parts, and returns the responses by the numbers of their batches.
 async fn send(client: &Client, parts: Vec<BatchAppendReq>) -> BTreeMap<u64, BatchAppendResp> {
     let mut answers = client.batches(stream::iter(parts)).await.unwrap();
     let mut by_number = BTreeMap::new();
@@ -68,8 +68,8 @@ fn refusal(answer: &BatchAppendResp) -> (i32, &str) {
 }
 
 #[test]
-fn many_batches_are_answered_each_by_itself() {
-    Ground::new().run(async |client, _| {
+fn each_batch_gets_its_own_response() {
+    TestServer::new().run(async |client, _| {
         let of = |number: u64| format!("cart-{}", number % 50);
         let parts = (0..1000).map(|number: u64| {
             let former = (number / 50).checked_sub(1);
@@ -90,8 +90,8 @@ fn many_batches_are_answered_each_by_itself() {
 }
 
 #[test]
-fn parts_of_batches_may_be_mixed() {
-    Ground::new().run(async |client, _| {
+fn parts_of_batches_may_be_interleaved() {
+    TestServer::new().run(async |client, _| {
         let part = |number, first: bool, events_of, is_final| {
             let stream = format!("cart-{number}");
             let options = first.then(|| options(&stream, NO_STREAM));
@@ -112,8 +112,8 @@ fn parts_of_batches_may_be_mixed() {
 }
 
 #[test]
-fn a_batch_that_fails_leaves_the_others_alone() {
-    Ground::new().run(async |client, _| {
+fn failed_batch_does_not_affect_others() {
+    TestServer::new().run(async |client, _| {
         client.append("dead", ANY, &events(0..1)).await.unwrap();
         client.delete("Tombstone", "dead", ANY).await.unwrap();
         client.append("cart", ANY, &events(0..1)).await.unwrap();
@@ -147,8 +147,8 @@ fn a_batch_that_fails_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_batch_whose_deadline_has_passed_is_not_written() {
-    Ground::new().run(async |client, _| {
+fn expired_batch_is_not_written() {
+    TestServer::new().run(async |client, _| {
         let until = |deadline| Options { deadline_option: Some(deadline), ..options("cart", ANY) };
         let now = DeadlineOption::Duration(Duration { seconds: 0, nanos: 0 });
         let past = DeadlineOption::Moment(Timestamp { seconds: 1, nanos: 0 });
@@ -169,8 +169,8 @@ fn a_batch_whose_deadline_has_passed_is_not_written() {
 }
 
 #[test]
-fn a_call_that_breaks_the_rules_ends() {
-    Ground::new().run(async |client, _| {
+fn protocol_violation_ends_the_call() {
+    TestServer::new().run(async |client, _| {
         let nameless = BatchAppendReq { correlation_id: None, ..batch(0, options("a", ANY), 0..1) };
         let begun = |number| BatchAppendReq {
             is_final: false,
@@ -198,8 +198,8 @@ fn a_call_that_breaks_the_rules_ends() {
 }
 
 #[test]
-fn a_client_that_waits_for_each_answer_gets_it() {
-    Ground::new().run(async |client, _| {
+fn client_may_wait_for_each_response() {
+    TestServer::new().run(async |client, _| {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let parts = stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|part| (part, receiver))

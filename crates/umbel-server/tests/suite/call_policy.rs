@@ -1,4 +1,5 @@
-//! Who may make which call: every call there is, said anew so that a row that changes is noticed.
+//! Tests of the call policy: repeats every call with its permission, so that a changed row is
+//! noticed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,19 +10,19 @@ use futures_util::stream;
 use tonic::Code;
 
 use super::client::Client;
-use super::ground::Ground;
+use super::test_server::TestServer;
 use super::users::create;
 
-/// What somebody must at least be. Who is more may do what those before him may.
+/// Least permission that a call requires; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Least {
-    Nobody,
+    Anonymous,
     User,
     Operator,
     Admin,
 }
 
-use Least::{Admin, Nobody, Operator, User};
+use Least::{Admin, Anonymous, Operator, User};
 
 const CALLS: &[(&str, &[(&str, Least)])] = &[
     (
@@ -92,8 +93,8 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
         ],
     ),
     ("event_store.client.monitoring.Monitoring", &[("Stats", User)]),
-    ("event_store.client.server_features.ServerFeatures", &[("GetSupportedMethods", Nobody)]),
-    ("event_store.client.gossip.Gossip", &[("Read", Nobody)]),
+    ("event_store.client.server_features.ServerFeatures", &[("GetSupportedMethods", Anonymous)]),
+    ("event_store.client.gossip.Gossip", &[("Read", Anonymous)]),
     (
         "umbel.kv.v1.KeyValue",
         &[
@@ -115,7 +116,7 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
     ("no.such.Service", &[("NoSuchCall", Admin)]),
 ];
 
-/// What became of a call with an empty message: its status.
+/// Calls a method with an empty message, and returns the status.
 async fn code(client: &Client, service: &str, method: &str) -> Code {
     let answers = client.streaming::<(), (), _>(service, method, stream::iter([()])).await;
     let ended = match answers {
@@ -125,10 +126,10 @@ async fn code(client: &Client, service: &str, method: &str) -> Code {
     ended.err().map_or(Code::Ok, |status| status.code())
 }
 
-/// Somebody who is no more than that.
+/// Clients with exactly these permissions.
 fn callers(client: &Client) -> [(Least, Client); 4] {
     [
-        (Nobody, client.clone()),
+        (Anonymous, client.clone()),
         (User, client.with_user("ada", "third")),
         (Operator, client.with_user("ops", "second")),
         (Admin, client.with_user("admin", "first")),
@@ -136,15 +137,15 @@ fn callers(client: &Client) -> [(Least, Client); 4] {
 }
 
 #[test]
-fn every_call_is_refused_to_whoever_may_not_make_it_and_to_nobody_else() {
-    Ground::with_users().run(async |client, _| {
+fn each_call_is_denied_only_to_unauthorized_users() {
+    TestServer::with_users().run(async |client, _| {
         let admin = client.with_user("admin", "first");
         create(&admin, "ada", "third", &[]).await.unwrap();
         for (service, calls) in CALLS {
             for (method, least) in *calls {
                 for (caller, client) in callers(&client) {
                     let code = code(&client, service, method).await;
-                    // Each user may ask about himself; without a name it is about all.
+                    // Each user may read its own details; without a name the call means all users.
                     let is_of_all = *method == "Details" && (User..Admin).contains(&caller);
                     let is_refused = code == Code::PermissionDenied;
                     let wanted = caller < *least || is_of_all;
@@ -156,18 +157,18 @@ fn every_call_is_refused_to_whoever_may_not_make_it_and_to_nobody_else() {
     });
 }
 
-/// Who shows a wrong password is refused whatever he asks, but for what anybody may ask.
+/// Invalid credentials fail every call except public endpoints.
 #[test]
-fn who_is_not_who_he_says_he_is_is_refused_whatever_he_asks() {
-    Ground::with_users().run(async |client, _| {
-        for (login, password) in [("admin", "second"), ("nobody", "first"), ("", ""), ("$ops", "")]
+fn invalid_credentials_fail_every_call() {
+    TestServer::with_users().run(async |client, _| {
+        for (login, password) in [("admin", "second"), ("unknown", "first"), ("", ""), ("$ops", "")]
         {
             let wrong = client.with_user(login, password);
             for (service, calls) in CALLS {
                 for (method, least) in *calls {
                     let code = code(&wrong, service, method).await;
                     let is_refused = code == Code::Unauthenticated;
-                    assert_eq!(is_refused, *least > Nobody, "{service}/{method}: {code:?}");
+                    assert_eq!(is_refused, *least > Anonymous, "{service}/{method}: {code:?}");
                 }
             }
         }
@@ -175,11 +176,11 @@ fn who_is_not_who_he_says_he_is_is_refused_whatever_he_asks() {
 }
 
 #[test]
-fn headers_that_say_nothing_sensible_are_refused() {
-    Ground::with_users().run(async |client, _| {
+fn malformed_authorization_header_is_rejected() {
+    TestServer::with_users().run(async |client, _| {
         let coded = |text: &[u8]| format!("Basic {}", STANDARD.encode(text));
         let long = format!("admin:{}", "x".repeat(2000));
-        for said in [
+        for header in [
             "Basic".to_string(),
             "Basic !!!!".to_string(),
             "Bearer abc".to_string(),
@@ -188,21 +189,21 @@ fn headers_that_say_nothing_sensible_are_refused() {
             coded(b"\xff:first"),
             coded(long.as_bytes()),
         ] {
-            let odd = client.saying(&said);
+            let odd = client.with_authorization(&header);
             let code = code(&odd, "event_store.client.monitoring.Monitoring", "Stats").await;
-            assert_eq!(code, Code::Unauthenticated, "{said}");
+            assert_eq!(code, Code::Unauthenticated, "{header}");
         }
-        for said in [coded(b"admin:first"), coded(b"admin:first").replace("Basic", "bAsIC")] {
-            let right = client.saying(&said);
+        for header in [coded(b"admin:first"), coded(b"admin:first").replace("Basic", "bAsIC")] {
+            let right = client.with_authorization(&header);
             let code = code(&right, "event_store.client.operations.Operations", "MergeIndexes");
-            assert_eq!(code.await, Code::Ok, "{said}");
+            assert_eq!(code.await, Code::Ok, "{header}");
         }
     });
 }
 
-/// The status line and the head of the answer to a request for this page.
-fn page(ground: &Ground, path: &str, authorization: &str) -> String {
-    let mut stream = TcpStream::connect(ground.address()).unwrap();
+/// Status line and head of the response to a request for this page.
+fn page(server: &TestServer, path: &str, authorization: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: a\r\n{authorization}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -212,21 +213,21 @@ fn page(ground: &Ground, path: &str, authorization: &str) -> String {
 }
 
 #[test]
-fn pages_that_tell_of_the_store_are_for_users() {
-    let ground = Ground::with_users();
+fn pages_about_the_store_require_a_user() {
+    let server = TestServer::with_users();
     let user = format!("Authorization: Basic {}\r\n", STANDARD.encode("ops:second"));
     let wrong = format!("Authorization: Basic {}\r\n", STANDARD.encode("ops:third"));
     for path in ["/stats", "/metrics"] {
         for refused in ["", &wrong] {
-            let answer = page(&ground, path, refused);
+            let answer = page(&server, path, refused);
             assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
             assert!(answer.contains("www-authenticate: Basic realm="), "{path}: {answer}");
         }
-        assert!(page(&ground, path, &user).starts_with("HTTP/1.1 200 "), "{path}");
+        assert!(page(&server, path, &user).starts_with("HTTP/1.1 200 "), "{path}");
     }
     for path in ["/health/live", "/health/ready", "/ping", "/info", "/gossip"] {
-        let answer = page(&ground, path, "");
+        let answer = page(&server, path, "");
         assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
     }
-    assert!(page(&ground, "/nothing", &user).starts_with("HTTP/1.1 403 "), "for administrators");
+    assert!(page(&server, "/nothing", &user).starts_with("HTTP/1.1 403 "), "for administrators");
 }

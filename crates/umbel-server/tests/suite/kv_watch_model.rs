@@ -1,5 +1,5 @@
-//! Watches and scans beside many writers, against a model: a state is exactly what the writes up to
-//! its number made, and a watch is told of each later write once, in order.
+//! Model test of watches and scans beside many writers. A snapshot is exactly the result of the
+//! writes up to its sequence number. A watch receives each later write once, in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use tonic::Code;
 use umbel_proto::kv::*;
 
 use super::client::Client;
-use super::ground::Ground;
 use super::kv_client::{Kv, condition, delete_of, delete_range_of, event, put_of, shown};
+use super::test_server::TestServer;
 
 type Map = BTreeMap<String, String>;
 
@@ -20,15 +20,15 @@ const WATCHERS: u64 = 8;
 const KEYS: u64 = 24;
 const PREFIX: &str = "b";
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % most
+        self.0 % limit
     }
 
     fn key(&mut self) -> String {
@@ -37,7 +37,7 @@ impl Dice {
     }
 }
 
-/// Every write that was acknowledged, by its number.
+/// Acknowledged writes by sequence number.
 type Written = Arc<Mutex<BTreeMap<u64, Vec<Operation>>>>;
 
 async fn write(kv: Kv, number: u64, written: Written) {
@@ -59,7 +59,7 @@ async fn write(kv: Kv, number: u64, written: Written) {
                 vec![first, delete_of("", &dice.key()), put_of("other", &dice.key(), &value)]
             }
         };
-        // Some are refused, and must leave no trace.
+        // Some fail, and must leave no trace.
         let conditions = match dice.below(4) {
             0 => vec![condition("a-key-that-is-never-there", Some("x"))],
             _ => vec![],
@@ -101,7 +101,7 @@ fn as_change(operation: &Operation) -> ChangeKind {
     }
 }
 
-/// The state of the watched keyspace behind the writes up to `through`, as far as `prefix` shows.
+/// State of the watched keyspace after the writes up to `through`, limited to `prefix`.
 fn state(written: &BTreeMap<u64, Vec<Operation>>, through: u64, prefix: &str) -> Map {
     let mut map = Map::new();
     for operations in written.range(..=through).map(|(_, operations)| operations) {
@@ -113,7 +113,7 @@ fn state(written: &BTreeMap<u64, Vec<Operation>>, through: u64, prefix: &str) ->
     map
 }
 
-/// What a watch of the prefix is to be told of behind `after`: the numbers of the writes.
+/// Sequence numbers of the writes after `after` that a watch of the prefix must receive.
 fn expected(written: &BTreeMap<u64, Vec<Operation>>, after: u64) -> Vec<u64> {
     let concerns = |operation: &Operation| match as_change(operation) {
         _ if !operation.keyspace.is_empty() => false,
@@ -122,24 +122,25 @@ fn expected(written: &BTreeMap<u64, Vec<Operation>>, after: u64) -> Vec<u64> {
         // All keys begin with a, b or bc, and ranges end at keys.
         ChangeKind::DeleteRange(range) => range.end > PREFIX.as_bytes(),
     };
-    let told = written.range(after + 1..).filter(|(_, operations)| operations.iter().any(concerns));
-    told.map(|(sequence, _)| *sequence).collect()
+    let reported =
+        written.range(after + 1..).filter(|(_, operations)| operations.iter().any(concerns));
+    reported.map(|(sequence, _)| *sequence).collect()
 }
 
-/// What a watch saw: its state after each thing it was told.
+/// Observations of a watch: its state after each event.
 struct Seen {
     started: u64,
     states: Vec<(u64, Map)>,
 }
 
-/// Watches until the write that ends everything.
+/// Watches until the final write.
 async fn watch(kv: Kv, is_over: impl Fn(&Map) -> bool) -> Seen {
-    let asked = WatchRequest {
+    let request = WatchRequest {
         prefix: PREFIX.as_bytes().to_vec(),
         with_entries: true,
         ..WatchRequest::default()
     };
-    let mut answers = kv.watch(asked).await.unwrap();
+    let mut answers = kv.watch(request).await.unwrap();
     let (mut map, mut seen) = (Map::new(), None);
     while !is_over(&map) {
         match event(&mut answers).await.unwrap() {
@@ -156,7 +157,7 @@ async fn watch(kv: Kv, is_over: impl Fn(&Map) -> bool) -> Seen {
                     do_to(&mut map, change.kind.as_ref().unwrap());
                     map.retain(|key, _| key.starts_with(PREFIX));
                 }
-                let seen = seen.as_mut().expect("changes come behind the start");
+                let seen = seen.as_mut().expect("changes come after the start");
                 seen.states.push((changes.sequence, map.clone()));
             }
         }
@@ -164,7 +165,7 @@ async fn watch(kv: Kv, is_over: impl Fn(&Map) -> bool) -> Seen {
     seen.expect("it has started")
 }
 
-/// Scans until everything is over.
+/// Scans until all writers are done.
 async fn scan(kv: Kv, is_done: Arc<AtomicBool>) -> Vec<(u64, Map)> {
     let mut states = Vec::new();
     while !is_done.load(Ordering::SeqCst) {
@@ -175,29 +176,29 @@ async fn scan(kv: Kv, is_done: Arc<AtomicBool>) -> Vec<(u64, Map)> {
 }
 
 fn check(written: &BTreeMap<u64, Vec<Operation>>, seen: &Seen) {
-    let told: Vec<u64> = seen.states[1..].iter().map(|(sequence, _)| *sequence).collect();
-    assert_eq!(told, expected(written, seen.started), "each once, in order, behind the start");
+    let reported: Vec<u64> = seen.states[1..].iter().map(|(sequence, _)| *sequence).collect();
+    assert_eq!(reported, expected(written, seen.started), "each once, in order, after the start");
     for (sequence, map) in &seen.states {
         assert_eq!(*map, state(written, *sequence, PREFIX), "at {sequence}");
     }
 }
 
 #[test]
-fn every_write_is_in_the_entries_or_is_told_and_never_both() {
-    Ground::with_kv().run(async |client, ground| {
+fn each_write_is_in_the_entries_or_an_update_not_both() {
+    TestServer::with_kv().run(async |client, server| {
         let kv = Kv::new(&client);
         kv.create("other").await.unwrap();
         let written = Written::default();
         let is_done = Arc::new(AtomicBool::new(false));
         let mut tasks = Vec::new();
         for number in 0..WRITERS {
-            let kv = Kv::new(&Client::connect(ground.address()).await);
+            let kv = Kv::new(&Client::connect(server.address()).await);
             tasks.push(tokio::spawn(write(kv, number, Arc::clone(&written))));
         }
         let scans = tokio::spawn(scan(kv.clone(), Arc::clone(&is_done)));
         let mut watches = Vec::new();
         for number in 0..WATCHERS {
-            // They begin all over the time in which there are writes.
+            // They begin at times spread over the writes.
             while (written.lock().unwrap().len() as u64) < number * 60 {
                 tokio::task::yield_now().await;
             }

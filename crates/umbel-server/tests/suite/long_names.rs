@@ -1,4 +1,4 @@
-//! The longest names that streams may have, in every call that names one.
+//! Tests of the longest stream names, in every call that names a stream.
 
 use futures_util::stream;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
@@ -10,13 +10,13 @@ use umbel_proto::streams::read_req::RevisionOption;
 use umbel_proto::v2::streams::AppendRecord;
 
 use super::client::{ANY, Client, event, id, name, of_stream, recorded};
-use super::ground::Ground;
-use super::second::{part, record, records, session};
+use super::test_server::TestServer;
+use super::v2_client::{part, record, records, session};
 
-/// What is said of a stream.
+/// Metadata of a stream.
 const SAID: &[u8] = b"{}";
 
-fn said(number: u64) -> AppendRecord {
+fn counted_record(number: u64) -> AppendRecord {
     AppendRecord { data: SAID.to_vec(), ..record(number) }
 }
 
@@ -38,11 +38,11 @@ async fn batch(client: &Client, stream: &str) -> bool {
     matches!(answer.result, Some(Outcome::Success(_)))
 }
 
-/// Story: a stream with the longest name could be appended to, but nothing could be said of who may
-/// read it: the name of its metadata was too long for every call but the console's.
+/// Story: a stream with the longest name accepted appends, but no ACL could be set. The name of its
+/// metadata stream was too long for every call except the console's.
 #[test]
-fn the_metadata_of_a_stream_with_the_longest_name_has_a_name_in_every_call() {
-    Ground::new().run(async |client, ground| {
+fn longest_stream_name_has_reachable_metadata() {
+    TestServer::new().run(async |client, server| {
         for bytes in [STREAM_NAME_BYTES_MAX - 1, STREAM_NAME_BYTES_MAX, STREAM_NAME_BYTES_MAX + 1] {
             let metadata = format!("$${}", "s".repeat(bytes));
             let is_written = bytes <= STREAM_NAME_BYTES_MAX;
@@ -50,18 +50,18 @@ fn the_metadata_of_a_stream_with_the_longest_name_has_a_name_in_every_call() {
             let sent = [ProposedMessage { data: SAID.into(), ..event(4) }];
             let sent = client.append(&metadata, ANY, &sent).await;
             assert_eq!(sent.is_ok(), is_written, "{bytes}: {sent:?}");
-            let sent = vec![AppendRecord { stream: metadata.clone(), ..said(2) }];
+            let sent = vec![AppendRecord { stream: metadata.clone(), ..counted_record(2) }];
             let sent = records(&client, sent, &[]).await;
             assert_eq!(sent.is_ok(), is_written, "{bytes}: {sent:?}");
-            let parts = vec![part(&metadata, None, vec![said(3)])];
-            let sent = session(&client, ground.address(), parts).await;
+            let parts = vec![part(&metadata, None, vec![counted_record(3)])];
+            let sent = session(&client, server.address(), parts).await;
             assert_eq!(sent.is_ok(), is_written, "{bytes}: {sent:?}");
             if is_written {
                 let read = client.read(of_stream(&metadata, RevisionOption::Start(()))).await;
                 let last = recorded(read.unwrap().remove(0));
                 assert_eq!(last.stream_revision, 3, "of metadata the last one counts");
                 let kept = client.delete("Delete", &metadata, ANY).await.unwrap_err();
-                assert!(kept.message().contains("lives as long as its stream"), "{kept}");
+                assert!(kept.message().contains("cannot be deleted without its stream"), "{kept}");
             }
         }
     });

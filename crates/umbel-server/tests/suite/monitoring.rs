@@ -1,4 +1,4 @@
-//! What is answered to whoever watches over a server: pages of JSON and metrics.
+//! Tests of the monitoring endpoints: pages of JSON, and metrics.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,11 +7,10 @@ use serde_json::Value;
 use umbel_server::Config;
 
 use super::client::{ANY, NO_STREAM, events};
-use super::ground::Ground;
+use super::test_server::TestServer;
 
-/// The head and the body of the answer to `METHOD path` over HTTP/1.1.
-/// The head and the body of the answer to a request over HTTP/1.1.
-pub fn asked(address: SocketAddr, method: &str, path: &str) -> (String, String) {
+/// Head and body of the response to `METHOD path` over HTTP/1.1.
+pub fn http_request(address: SocketAddr, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: a:7\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -21,12 +20,12 @@ pub fn asked(address: SocketAddr, method: &str, path: &str) -> (String, String) 
 }
 
 fn json(address: SocketAddr, path: &str) -> Value {
-    let (head, body) = asked(address, "GET", path);
+    let (head, body) = http_request(address, "GET", path);
     assert!(head.starts_with("http/1.1 200") && head.contains("application/json"), "{head}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// The value of a line of metrics that begins with `name` and has all of `labels`.
+/// Value of the metrics line that begins with `name` and has all of `labels`.
 pub fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
     let mut lines = text.lines().filter(|line| {
         let begins = line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
@@ -37,12 +36,12 @@ pub fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 #[test]
-fn pages_say_what_the_server_is_and_what_its_store_has() {
-    Ground::new().run(async |client, ground| {
+fn info_pages_describe_server_and_store() {
+    TestServer::new().run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
-        let (address, store) = (ground.address(), ground.store.clone());
-        let look = move || {
-            assert!(asked(address, "GET", "/health/ready").0.starts_with("http/1.1 204"));
+        let (address, store) = (server.address(), server.store.clone());
+        let check = move || {
+            assert!(http_request(address, "GET", "/health/ready").0.starts_with("http/1.1 204"));
             assert_eq!(json(address, "/info")["state"], "leader");
             let gossip = json(address, "/gossip");
             let member = &gossip["members"][0];
@@ -51,36 +50,36 @@ fn pages_say_what_the_server_is_and_what_its_store_has() {
                 (&Value::from("a"), &Value::from(7))
             );
             let stats = json(address, "/stats");
-            assert_eq!(stats["store"]["position"], store.visible().0);
+            assert_eq!(stats["store"]["position"], store.visible_position().0);
             assert_eq!(stats["existenceFilter"]["items"], 1);
-            let (head, body) = asked(address, "HEAD", "/stats");
+            let (head, body) = http_request(address, "HEAD", "/stats");
             assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}\n{body}");
-            assert!(asked(address, "POST", "/stats").0.starts_with("http/1.1 405"));
-            assert!(asked(address, "GET", "/stats/").0.starts_with("http/1.1 404"));
+            assert!(http_request(address, "POST", "/stats").0.starts_with("http/1.1 405"));
+            assert!(http_request(address, "GET", "/stats/").0.starts_with("http/1.1 404"));
         };
-        tokio::task::spawn_blocking(look).await.unwrap();
+        tokio::task::spawn_blocking(check).await.unwrap();
     });
     let advertise = Some(("store.example".to_string(), 9));
-    Ground::with(Config { advertise, ..Config::default() }).run(async |_, ground| {
-        let address = ground.address();
-        let look = move || assert_eq!(json(address, "/gossip")["serverIp"], "store.example");
-        tokio::task::spawn_blocking(look).await.unwrap();
+    TestServer::with(Config { advertise, ..Config::default() }).run(async |_, server| {
+        let address = server.address();
+        let check = move || assert_eq!(json(address, "/gossip")["serverIp"], "store.example");
+        tokio::task::spawn_blocking(check).await.unwrap();
     });
 }
 
 #[test]
-fn metrics_count_what_was_called_and_what_the_store_has() {
-    Ground::new().run(async |client, ground| {
+fn metrics_count_calls_and_store_contents() {
+    TestServer::new().run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
         let _ = client.append("cart", ANY, &events(3..4)).await.unwrap();
         for number in 0..3 {
             let path = format!("Call{number}");
             let status = client.unary::<(), ()>("no.such.Service", &path, ()).await;
-            status.expect_err("nobody answers");
+            status.expect_err("the server does not answer");
         }
-        let (address, store) = (ground.address(), ground.store.clone());
-        let look = move || {
-            let (head, text) = asked(address, "GET", "/metrics");
+        let (address, store) = (server.address(), server.store.clone());
+        let check = move || {
+            let (head, text) = http_request(address, "GET", "/metrics");
             assert!(head.contains("application/openmetrics-text"), "{head}");
             assert!(text.ends_with("# EOF\n"), "{text}");
             let append = "call=\"event_store.client.streams.Streams/Append\"";
@@ -94,16 +93,16 @@ fn metrics_count_what_was_called_and_what_the_store_has() {
             for name in ["umbel_appends_bytes", "umbel_unread_bytes"] {
                 assert!(metric(&text, name, &[]) >= 0.0);
             }
-            assert_eq!(metric(&text, "umbel_position", &[]), store.visible().0 as f64);
+            assert_eq!(metric(&text, "umbel_position", &[]), store.visible_position().0 as f64);
             assert_eq!(metric(&text, "umbel_existence_items", &[]), 1.0);
             assert!(metric(&text, "umbel_existence_denied_total", &[]) >= 1.0);
             store.flush().unwrap();
-            let (_, text) = asked(address, "GET", "/metrics");
+            let (_, text) = http_request(address, "GET", "/metrics");
             assert_eq!(metric(&text, "umbel_index_lag_bytes", &[]), 0.0);
             let heads = ["keyspace=\"heads\"", "level=\"0\""];
-            // The thread in the background may have flushed as well.
+            // The background thread may have flushed as well.
             assert!(metric(&text, "umbel_level_tables", &heads) >= 1.0);
         };
-        tokio::task::spawn_blocking(look).await.unwrap();
+        tokio::task::spawn_blocking(check).await.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! A client of the second protocol.
+//! Client of the second protocol.
 
 use std::net::SocketAddr;
 
@@ -16,12 +16,12 @@ use umbel_proto::v2::streams::{
 
 use super::client::Client;
 
-/// The service, said anew so that another name is noticed.
+/// The service, repeated here so that a changed name is noticed.
 pub const SERVICE: &str = "kurrentdb.protocol.v2.streams.StreamsService";
-/// The longest message that is sent.
+/// Maximum bytes of a message that is sent.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A call of several messages that is answered with one.
+/// Makes a client-streaming call.
 pub async fn client_streaming<Q, A>(
     client: &Client,
     address: SocketAddr,
@@ -68,7 +68,7 @@ pub async fn records(
     client.unary(SERVICE, "AppendRecords", AppendRecordsRequest { records, checks }).await
 }
 
-/// The record with this number, which is its data too.
+/// The record with this number, which is also its data.
 pub fn record(number: u64) -> AppendRecord {
     AppendRecord {
         record_id: Some(format!("00000000-0000-1234-0000-{number:012x}")),
@@ -83,7 +83,7 @@ pub fn of(stream: &str, number: u64) -> AppendRecord {
     AppendRecord { stream: stream.to_string(), ..record(number) }
 }
 
-/// The record with this number and so many bytes.
+/// The record with this number and size in bytes.
 pub fn blob(number: u64, bytes: usize) -> AppendRecord {
     AppendRecord { data: vec![b'1'; bytes], ..record(number) }
 }
@@ -97,7 +97,7 @@ pub fn part(
     AppendRequest { stream: stream.to_string(), records, expected_revision: expected.into() }
 }
 
-/// The reason of a failure, and its facts where there are some.
+/// Reason of a failure, and its details if it has any.
 pub fn failure<F: Message + Default>(status: &Status) -> (String, Option<F>) {
     let rich = RichStatus::decode(status.details()).unwrap();
     assert_eq!((rich.code, &*rich.message), (status.code() as i32, status.message()));

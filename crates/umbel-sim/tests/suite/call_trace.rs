@@ -1,4 +1,4 @@
-//! Numbers, sites, traces, and the world beside the disk.
+//! Numbers, sites, traces, and the environment besides the disk.
 
 use std::path::Path;
 use std::time::Duration;
@@ -116,7 +116,7 @@ fn removed_files_stay_readable_through_their_handles() {
 }
 
 #[test]
-fn the_contract_of_names_is_that_of_the_real_world() {
+fn name_rules_equal_the_real_file_system() {
     let folder = fresh_folder();
     for (env, root) in [(Env::system(), folder.clone()), (Sim::new(1).env(), folder.clone())] {
         env.files.create_dir_all(&root.join("d/e")).unwrap();

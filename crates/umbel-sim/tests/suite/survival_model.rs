@@ -1,4 +1,4 @@
-//! Random histories against a small model of what must and what may survive.
+//! Random scripts against a small model of the states that must and may survive.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const NAMES: u8 = 4;
 const BLOCKS: u8 = 6;
 const BLOCK_BYTES: u64 = 512;
 
-/// Each write fills one sector with a stamp of its own, so that an image tells which writes it has.
+/// Each write fills one sector with a stamp of its own, so that an image shows which writes it has.
 #[derive(Debug, Clone)]
 enum Step {
     Create(u8),
@@ -43,9 +43,9 @@ fn path(name: u8) -> PathBuf {
     PathBuf::from(format!("/{name}"))
 }
 
-/// What the model knows of one file, by the order of its creation.
+/// Model of one file, by the order of its creation.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct ModelFile {
     /// Per block, every stamp written since the last sync, and the one that was synced (or 0).
     durable: BTreeMap<u8, u32>,
     pending: BTreeMap<u8, Vec<u32>>,
@@ -54,8 +54,8 @@ struct Known {
 
 #[derive(Default)]
 struct Model {
-    files: Vec<Known>,
-    /// What each name stands for now, and everything a power loss could make it stand for.
+    files: Vec<ModelFile>,
+    /// Current file of each name, and every file that a power loss could give it.
     now: BTreeMap<u8, usize>,
     may: BTreeMap<u8, Vec<Option<usize>>>,
 }
@@ -83,7 +83,7 @@ fn run(steps: &[Step], sim: &Sim) -> Model {
                 assert_eq!(created.is_ok(), !model.now.contains_key(&name));
                 if let Ok(file) = created {
                     handles.push(file);
-                    model.files.push(Known::default());
+                    model.files.push(ModelFile::default());
                     model.named(name, Some(handles.len() - 1));
                 }
             }
@@ -130,8 +130,8 @@ fn run(steps: &[Step], sim: &Sim) -> Model {
     model
 }
 
-/// Whether these bytes can be what a power loss leaves of a file.
-fn fits(known: &Known, bytes: &[u8], may_be_garbage: bool) -> Result<(), String> {
+/// Whether a power loss can leave these bytes of a file.
+fn fits(known: &ModelFile, bytes: &[u8], may_be_garbage: bool) -> Result<(), String> {
     if (bytes.len() as u64) < known.len_durable {
         return Err(format!("{} bytes of {} synced", bytes.len(), known.len_durable));
     }
@@ -182,7 +182,7 @@ proptest! {
     /// Whatever the policy, synced names and bytes are there, and nothing is that was never
     /// written.
     #[test]
-    fn images_are_possible(
+    fn images_are_allowed_by_the_model(
         steps in prop::collection::vec(step(), 1..40),
         policies in prop::collection::vec((policy(), any::<u64>()), 4),
     ) {
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Nothing lost is what the page cache shows; everything lost is what the syncs say.
+    /// Losing nothing gives the page cache; losing everything gives the synced state.
     #[test]
     fn the_extremes_are_exact(steps in prop::collection::vec(step(), 1..40)) {
         let sim = Sim::new(5);

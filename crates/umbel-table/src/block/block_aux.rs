@@ -1,18 +1,19 @@
-//! What is derived from a payload when a block is loaded; see [`crate::block`] for where it stands.
+//! Search helpers that are derived from a payload when a block is loaded; see [`crate::block`] for
+//! their layout.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_filter::KeyHasher;
 
-use crate::entry::read_entry;
+use crate::block::entry::read_entry;
+use crate::block::hash_tag::tag;
 use crate::format::{GROUP_ENTRIES_MAX, head32, read_varint};
-use crate::tags::tag;
 
 /// Longer prefixes are not repeated in the section: they stand right before `base`.
 pub(crate) const SECTION_PREFIX_MAX: usize = 64;
-/// What a section starts with: base and packed.
-pub(crate) const SECTION_HEAD: usize = 8;
-/// What stands behind the directory.
-pub(crate) const TAIL: usize = 8;
+/// Bytes of a section's header: base and packed.
+pub(crate) const SECTION_HEADER_BYTES: usize = 8;
+/// Bytes after the directory.
+pub(crate) const TAIL_BYTES: usize = 8;
 
 /// The bits of a section's packed number; the lowest 17 are the prefix length.
 pub(crate) mod packed {
@@ -21,38 +22,38 @@ pub(crate) mod packed {
     pub(crate) const COUNT: u32 = 0x7f;
     pub(crate) const TAGGED: u32 = 1 << 24;
     pub(crate) const HEADED: u32 = 1 << 25;
-    /// There are groups behind.
+    /// Groups follow.
     pub(crate) const MORE: u32 = 1 << 26;
     /// No two entries of the group have the same key.
     pub(crate) const DISTINCT: u32 = 1 << 27;
 }
 
-/// Which helpers are derived when a block is loaded.
+/// Search helpers that are derived when a block is loaded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Derive<'a> {
+pub(crate) enum AuxKind<'a> {
     /// Offsets only: the block is walked once.
     Offsets,
     /// Offsets and heads, and tags where there is a hash.
-    All(Option<&'a KeyHasher>),
+    Full(Option<&'a KeyHasher>),
 }
 
-/// Why a block was refused that no writer of ours can have made.
+/// Error for a block that no writer of this version can have made.
 pub(crate) const TOO_LONG: &str = "a data block is longer than any block may be";
 
-/// What is to stand around the payload.
-pub(crate) struct Derived {
+/// Bytes that surround the payload.
+pub(crate) struct BlockAux {
     /// In front of it.
     pub(crate) sections: Vec<u8>,
-    /// Behind it, so that 64 bytes can be read where the last tags start.
+    /// After it, so that 64 bytes can be read where the last tags start.
     pub(crate) padding: &'static [u8],
-    /// Behind that.
+    /// After that.
     pub(crate) directory: Vec<u8>,
 }
 
-/// Checks a payload and derives what searching needs. The error is a reason in words.
-pub(crate) fn derive_sections(body: &[u8], derive: Derive<'_>) -> Result<Derived, &'static str> {
-    let mut parser = Parser { body, derive, sections: Vec::new(), scratch: Vec::new() };
-    let mut directory: Vec<u8> = Vec::with_capacity(4 + TAIL);
+/// Checks a payload and derives the search helpers. The error is a reason in words.
+pub(crate) fn build_aux(body: &[u8], derive: AuxKind<'_>) -> Result<BlockAux, &'static str> {
+    let mut parser = AuxBuilder { body, derive, sections: Vec::new(), scratch: Vec::new() };
+    let mut directory: Vec<u8> = Vec::with_capacity(4 + TAIL_BYTES);
     let (mut at, mut entries, mut groups) = (0, 0u32, 0u32);
     while at < body.len() || groups == 0 {
         let start = u32::try_from(parser.sections.len()).map_err(|_| TOO_LONG)?;
@@ -75,20 +76,20 @@ pub(crate) fn derive_sections(body: &[u8], derive: Derive<'_>) -> Result<Derived
     }
     directory.extend_from_slice(&groups.to_le_bytes());
     directory.extend_from_slice(&entries.to_le_bytes());
-    let behind = (body.len() + directory.len()).min(GROUP_ENTRIES_MAX);
-    Ok(Derived { sections, padding: &[0; GROUP_ENTRIES_MAX][behind..], directory })
+    let after = (body.len() + directory.len()).min(GROUP_ENTRIES_MAX);
+    Ok(BlockAux { sections, padding: &[0; GROUP_ENTRIES_MAX][after..], directory })
 }
 
 /// Walks a payload once, checking and deriving.
-struct Parser<'a> {
+struct AuxBuilder<'a> {
     body: &'a [u8],
-    derive: Derive<'a>,
+    derive: AuxKind<'a>,
     /// The sections so far; their bases still count from the start of the payload.
     sections: Vec<u8>,
     scratch: Vec<u8>,
 }
 
-impl Parser<'_> {
+impl AuxBuilder<'_> {
     /// Parses the group at `at`; says how many entries it has and where it ends.
     fn group(&mut self, at: usize) -> Result<(u32, usize), &'static str> {
         const CUT: &str = "a data block ends inside a group";
@@ -111,7 +112,7 @@ impl Parser<'_> {
         let mut before: Option<&[u8]> = None;
         for index in 0..usize::from(count) {
             offsets[index] = u16::try_from(at - base)
-                .map_err(|_| "an entry starts too far behind the start of its group")?;
+                .map_err(|_| "an entry starts too far after the start of its group")?;
             let entry = read_entry(self.body, at)
                 .ok_or("an entry overruns its block or is of a kind this version cannot read")?;
             if prefix_len + entry.suffix.len() > KEY_BYTES_MAX
@@ -123,7 +124,7 @@ impl Parser<'_> {
             if before.replace(entry.suffix) == Some(entry.suffix) {
                 bits = 0;
             }
-            if let Derive::All(hasher) = self.derive {
+            if let AuxKind::Full(hasher) = self.derive {
                 heads[index] = head32(entry.suffix);
                 if let Some(hasher) = hasher {
                     self.scratch.truncate(prefix_len);
@@ -154,8 +155,8 @@ impl Parser<'_> {
         let mut bits = bits | prefix.len() as u32 | (count as u32) << packed::COUNT_AT;
         let prefix = if prefix.len() <= SECTION_PREFIX_MAX { prefix } else { &[] };
         let (tagged, headed) = match self.derive {
-            Derive::All(hasher) => (hasher.is_some(), true),
-            Derive::Offsets => (false, false),
+            AuxKind::Full(hasher) => (hasher.is_some(), true),
+            AuxKind::Offsets => (false, false),
         };
         let out = &mut self.sections;
         out.extend_from_slice(&(base as u32).to_le_bytes());

@@ -7,23 +7,23 @@ use umbel_base::{ValueKind, varint};
 
 use crate::format::{GROUP_BYTES_MAX, GROUP_ENTRIES_MAX, KIND_BITS, TRAILER_BYTES, common_prefix};
 
-/// What an entry takes besides its key and value, estimated: three varints.
+/// Estimated bytes of an entry besides its key and value: three varints.
 const ENTRY_LENGTHS_BYTES: usize = 8;
 
-/// How much memory is kept from one block to the next.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Memory that is kept from one block to the next.
+const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// The most that they take.
 const LENGTHS_BYTES_MAX: usize = 30;
 
 /// One entry of the group being gathered; its key and value stand in `gathered`.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct PendingEntry {
     key_len: usize,
     value_len: usize,
     trailer: u64,
 }
 
-/// Writes the three varints that an entry starts with to the start of `out`, which has room for
+/// Writes the three varints that an entry starts with to the start of `out`, which has space for
 /// [`LENGTHS_BYTES_MAX`]; says how many bytes they take.
 #[inline]
 fn put_lengths(out: &mut [u8], suffix_len: usize, value_len: usize, trailer: u64) -> usize {
@@ -47,12 +47,12 @@ fn put_lengths(out: &mut [u8], suffix_len: usize, value_len: usize, trailer: u64
             out[used..used + 8].copy_from_slice(&(each | goes_on).to_le_bytes());
             used + len
         }
-        _ => put_any_lengths(out, [suffix_len as u64, value_len as u64, trailer]),
+        _ => put_long_lengths(out, [suffix_len as u64, value_len as u64, trailer]),
     }
 }
 
 #[inline(never)]
-fn put_any_lengths(out: &mut [u8], lengths: [u64; 3]) -> usize {
+fn put_long_lengths(out: &mut [u8], lengths: [u64; 3]) -> usize {
     lengths.into_iter().fold(0, |used, length| used + put_varint(&mut out[used..], length))
 }
 
@@ -69,21 +69,21 @@ fn put_varint(out: &mut [u8], value: u64) -> usize {
 /// Builds one block after the other.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
-    /// The finished groups, up to `end`; what stands behind means nothing, and is kept so that it
+    /// The finished groups, up to `end`; what stands after it means nothing, and is kept so that it
     /// need not be cleared for each block.
     payload: Vec<u8>,
     end: usize,
     /// Keys and values of the open group, joined.
-    gathered: Vec<u8>,
-    rows: Vec<Row>,
-    /// What all keys of the open group share at their start.
+    pending_bytes: Vec<u8>,
+    pending_entries: Vec<PendingEntry>,
+    /// Length of the common prefix of all keys of the open group.
     prefix_len: usize,
 }
 
 impl BlockBuilder {
     /// Whether the block holds no entry.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.end == 0
+        self.pending_entries.is_empty() && self.end == 0
     }
 
     /// About how many bytes the payload takes.
@@ -103,17 +103,17 @@ impl BlockBuilder {
 
     /// About how many bytes the open group takes if its keys share `prefix_len` bytes.
     fn group_bytes(&self, prefix_len: usize) -> usize {
-        let saved = prefix_len * self.rows.len().saturating_sub(1);
-        self.gathered.len() + self.rows.len() * ENTRY_LENGTHS_BYTES - saved
+        let saved = prefix_len * self.pending_entries.len().saturating_sub(1);
+        self.pending_bytes.len() + self.pending_entries.len() * ENTRY_LENGTHS_BYTES - saved
     }
 
-    /// What the keys of the open group and `key` share at their start.
+    /// Length of the common prefix of the open group and `key`.
     fn shared_with(&self, key: &[u8]) -> usize {
-        if self.rows.is_empty() {
+        if self.pending_entries.is_empty() {
             return key.len();
         }
         let shared = self.prefix_len.min(key.len());
-        common_prefix(&self.gathered[..shared], &key[..shared])
+        common_prefix(&self.pending_bytes[..shared], &key[..shared])
     }
 
     /// Adds the entry that follows in internal order.
@@ -122,25 +122,29 @@ impl BlockBuilder {
         let entry_bytes = Self::entry_bytes(key, value);
         if entry_bytes > GROUP_BYTES_MAX {
             self.close_group();
-            self.add_alone(key, trailer, value);
+            self.add_single_entry_group(key, trailer, value);
             return;
         }
         let mut shared = self.shared_with(key);
-        let full = self.rows.len() == GROUP_ENTRIES_MAX
+        let full = self.pending_entries.len() == GROUP_ENTRIES_MAX
             || self.group_bytes(shared) + entry_bytes > GROUP_BYTES_MAX;
         if full {
             self.close_group();
             shared = key.len();
         }
         self.prefix_len = shared;
-        self.gathered.extend_from_slice(key);
-        self.gathered.extend_from_slice(value);
-        self.rows.push(Row { key_len: key.len(), value_len: value.len(), trailer });
+        self.pending_bytes.extend_from_slice(key);
+        self.pending_bytes.extend_from_slice(value);
+        self.pending_entries.push(PendingEntry {
+            key_len: key.len(),
+            value_len: value.len(),
+            trailer,
+        });
     }
 
-    /// Makes room for `bytes` behind the finished groups.
+    /// Reserves space for `bytes` after the finished groups.
     #[inline]
-    fn make_room(&mut self, bytes: usize) -> &mut [u8] {
+    fn reserve(&mut self, bytes: usize) -> &mut [u8] {
         let end = self.end + bytes;
         if self.payload.len() < end {
             self.payload.resize(end, 0);
@@ -149,35 +153,35 @@ impl BlockBuilder {
     }
 
     /// Adds a group of one large entry without copying it twice. Its prefix is the whole key.
-    fn add_alone(&mut self, key: &[u8], trailer: u64, value: &[u8]) {
+    fn add_single_entry_group(&mut self, key: &[u8], trailer: u64, value: &[u8]) {
         let mut start = vec![1];
         varint::put_bytes(&mut start, key);
         varint::put_u64(&mut start, 0);
         varint::put_u64(&mut start, value.len() as u64);
         varint::put_u64(&mut start, trailer);
-        let room = self.make_room(start.len() + value.len());
-        room[..start.len()].copy_from_slice(&start);
-        room[start.len()..].copy_from_slice(value);
+        let target = self.reserve(start.len() + value.len());
+        target[..start.len()].copy_from_slice(&start);
+        target[start.len()..].copy_from_slice(value);
         self.end += start.len() + value.len();
     }
 
     fn close_group(&mut self) {
-        if self.rows.is_empty() {
+        if self.pending_entries.is_empty() {
             return;
         }
-        let (prefix_len, gathered) = (self.prefix_len, std::mem::take(&mut self.gathered));
-        let rows = std::mem::take(&mut self.rows);
-        // Room for the most that the lengths can take, so that they are written by a few moves.
+        let (prefix_len, gathered) = (self.prefix_len, std::mem::take(&mut self.pending_bytes));
+        let rows = std::mem::take(&mut self.pending_entries);
+        // Space for the most that the lengths can take, so that they are written by a few moves.
         let lengths = (rows.len() + 1) * LENGTHS_BYTES_MAX;
-        let out = self.make_room(prefix_len + gathered.len() + lengths);
+        let out = self.reserve(prefix_len + gathered.len() + lengths);
         out[0] = rows.len() as u8;
         let mut end = 1 + put_varint(&mut out[1..], prefix_len as u64);
         out[end..end + prefix_len].copy_from_slice(&gathered[..prefix_len]);
         end += prefix_len;
         let mut rest = gathered.as_slice();
         for row in &rows {
-            let (entry, behind) = rest.split_at(row.key_len + row.value_len);
-            rest = behind;
+            let (entry, after) = rest.split_at(row.key_len + row.value_len);
+            rest = after;
             let suffix_len = row.key_len - prefix_len;
             end += put_lengths(&mut out[end..], suffix_len, row.value_len, row.trailer);
             let entry = &entry[prefix_len..];
@@ -185,21 +189,21 @@ impl BlockBuilder {
             end += entry.len();
         }
         self.end += end;
-        (self.rows, self.gathered) = (rows, gathered);
-        self.rows.clear();
-        self.gathered.clear();
+        (self.pending_entries, self.pending_bytes) = (rows, gathered);
+        self.pending_entries.clear();
+        self.pending_bytes.clear();
         self.prefix_len = 0;
     }
 
-    /// Closes the block and lends its payload with room for a trailer behind it, for the caller to
+    /// Closes the block and lends its payload with space for a trailer after it, for the caller to
     /// seal. [`BlockBuilder::clear`] is to be called before the next entry.
     pub(crate) fn finish(&mut self) -> &mut [u8] {
         self.close_group();
-        self.make_room(TRAILER_BYTES);
+        self.reserve(TRAILER_BYTES);
         &mut self.payload[..self.end + TRAILER_BYTES]
     }
 
-    /// The payload by itself.
+    /// Payload without the derived parts.
     #[cfg(test)]
     pub(crate) fn payload(&mut self) -> Vec<u8> {
         self.finish();
@@ -210,11 +214,11 @@ impl BlockBuilder {
     pub(crate) fn clear(&mut self) {
         self.end = 0;
         // One huge value must not keep its memory for the rest of the table.
-        if self.payload.len() > KEPT_BYTES_MAX {
-            self.payload.truncate(KEPT_BYTES_MAX);
+        if self.payload.len() > RETAINED_BYTES_MAX {
+            self.payload.truncate(RETAINED_BYTES_MAX);
             self.payload.shrink_to_fit();
         }
-        self.gathered.shrink_to(KEPT_BYTES_MAX);
+        self.pending_bytes.shrink_to(RETAINED_BYTES_MAX);
     }
 }
 

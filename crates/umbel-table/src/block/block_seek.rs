@@ -1,50 +1,54 @@
-//! The search for the first entry at or behind a key, in two parts: what heads say of its place,
-//! and the entries themselves. Who seeks in many tables does the first part in all of them and
-//! asks for the entries, so that the waiting for them overlaps.
+//! The search for the first entry at or after a key, in two parts: the range that heads leave,
+//! and the entries themselves. A caller that seeks in many tables does the first part in all of
+//! them and prefetches the entries, so that the misses overlap.
 
 use std::cmp::Ordering;
 
 use umbel_arena::prefetch_lines;
 use umbel_base::SequenceNumber;
 
-use crate::block::{Block, Group, Place, View};
+use crate::block::block_aux::packed;
+use crate::block::{Block, BlockView, EntryPosition, SearchGroup};
 use crate::format::head32;
-use crate::section::packed;
 
-/// So many lines of the entry that a seek goes to are asked for.
+/// Number of lines of the entry at a seek target that are prefetched.
 const LINES: usize = 4;
 
-/// What heads say of a place: all entries of the group before `low` stand before it, none from
-/// `high` on does.
+/// Range that heads leave for a position: entries of the group before `low` come before it, and
+/// those from `high` on do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Narrowed {
+pub(crate) struct SeekRange {
     number: usize,
-    pub(crate) group: Group,
+    pub(crate) group: SearchGroup,
     low: usize,
     high: usize,
 }
 
-impl Narrowed {
-    /// How many entries of the group may stand at the place or behind it, at most.
+impl SeekRange {
+    /// Number of entries of the group may stand at the place or after it, at most.
     #[inline]
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.group.count - self.low
     }
 }
 
-/// Finds out without reading an entry, in a block of one group, where the first entry at or behind
-/// (`key`, `sequence`) stands, and asks for what is read next. `None` where all stand before.
+/// Finds the range of the first entry at or after (`key`, `sequence`) in a block of one group,
+/// without reading an entry. Prefetches the next reads. `None` where all entries come before.
 #[inline]
-pub(crate) fn narrow(block: &Block, key: &[u8], sequence: SequenceNumber) -> Option<Narrowed> {
+pub(crate) fn narrow_range(
+    block: &Block,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Option<SeekRange> {
     let view = block.view();
     let mut group = view.group_at(0)?;
     let mut number = 0;
     // Of a single group the last entry, which is far from the others, need not be read.
     if group.packed & packed::MORE != 0 {
-        number = view.group_of(key, sequence);
+        number = view.find_group(key, sequence);
         group = if number < block.groups() { view.group(number)? } else { return None };
     }
-    let (low, high) = match view.strip(&group, key) {
+    let (low, high) = match view.strip_prefix(&group, key) {
         Some(suffix) => equal_heads(view, &group, suffix),
         None if view.prefix_of(&group) < key => (group.count, group.count),
         None => (0, 0),
@@ -60,12 +64,12 @@ pub(crate) fn narrow(block: &Block, key: &[u8], sequence: SequenceNumber) -> Opt
         let middle = (low + high) / 2;
         [middle, (low + middle) / 2, (middle + high) / 2].into_iter().for_each(|at| ask(at, 1));
     }
-    Some(Narrowed { number, group, low, high })
+    Some(SeekRange { number, group, low, high })
 }
 
-/// Where the entries stand whose heads are that of `suffix`, among which it has its place.
+/// Entries whose heads equal that of `suffix`; its position is among them.
 #[inline]
-fn equal_heads(view: View<'_>, group: &Group, suffix: &[u8]) -> (usize, usize) {
+fn equal_heads(view: BlockView<'_>, group: &SearchGroup, suffix: &[u8]) -> (usize, usize) {
     if group.packed & packed::HEADED == 0 {
         return (0, group.count);
     }
@@ -78,19 +82,19 @@ fn equal_heads(view: View<'_>, group: &Group, suffix: &[u8]) -> (usize, usize) {
     (less as usize, (less + equal) as usize)
 }
 
-/// The first entry at or behind (`key`, `sequence`). `None` where all of its group stand before.
-/// REQUIRES: what [`narrow`] got and gave.
+/// The first entry at or after (`key`, `sequence`). `None` where all of its group stand before.
+/// REQUIRES: the arguments and the result of [`narrow`].
 #[inline]
-pub(crate) fn place_among(
+pub(crate) fn find_in_range(
     block: &Block,
-    narrowed: &Narrowed,
+    narrowed: &SeekRange,
     key: &[u8],
     sequence: SequenceNumber,
-) -> Option<Place> {
-    let Narrowed { number, ref group, mut low, mut high } = *narrowed;
+) -> Option<EntryPosition> {
+    let SeekRange { number, ref group, mut low, mut high } = *narrowed;
     if low < high {
         let view = block.view();
-        let suffix = view.strip(group, key)?;
+        let suffix = view.strip_prefix(group, key)?;
         while low < high {
             let middle = (low + high) / 2;
             let before = view.entry_of(group, middle).is_some_and(|entry| {
@@ -104,13 +108,17 @@ pub(crate) fn place_among(
             }
         }
     }
-    (low < group.count).then_some(Place { group: number, entry: low })
+    (low < group.count).then_some(EntryPosition { group: number, entry: low })
 }
 
 impl Block {
-    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
-    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        place_among(self, &narrow(self, key, sequence)?, key, sequence)
+    /// The first entry at or after (`key`, `sequence`). `None` where all stand before.
+    pub(crate) fn lower_bound(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<EntryPosition> {
+        find_in_range(self, &narrow_range(self, key, sequence)?, key, sequence)
     }
 }
 
@@ -121,12 +129,12 @@ mod tests {
     use umbel_arena::Arena;
     use umbel_base::{ValueKind, cmp_internal};
 
-    use crate::block_builder::BlockBuilder;
-    use crate::section::Derive;
+    use crate::block::block_aux::AuxKind;
+    use crate::block::block_builder::BlockBuilder;
 
     proptest! {
         #[test]
-        fn in_two_parts_it_finds_what_a_walk_finds(
+        fn two_part_seek_equals_a_scan(
             keys in proptest::collection::btree_set(
                 proptest::collection::vec(0u8..3, 0..9), 1..200,
             ),
@@ -136,21 +144,21 @@ mod tests {
                 (proptest::collection::vec(0u8..3, 0..9), 0u64..9), 1..20,
             ),
         ) {
-            let whole = |key: &Vec<u8>| [&vec![1; if long { 70 } else { 0 }], &key[..]].concat();
+            let long_key = |key: &Vec<u8>| [&vec![1; if long { 70 } else { 0 }], &key[..]].concat();
             let mut builder = BlockBuilder::default();
             for key in &keys {
-                builder.add(&whole(key), 7, ValueKind::Put, b"value");
-                builder.add(&whole(key), 3, ValueKind::Put, b"old");
+                builder.add(&long_key(key), 7, ValueKind::Put, b"value");
+                builder.add(&long_key(key), 3, ValueKind::Put, b"old");
             }
-            let derive = if headed { Derive::All(None) } else { Derive::Offsets };
+            let derive = if headed { AuxKind::Full(None) } else { AuxKind::Offsets };
             let block = Block::parse(&Arena::new(), &builder.payload(), derive).unwrap();
             for (key, sequence) in wanted {
-                for key in [whole(&key), key] {
-                    let parts = narrow(&block, &key, sequence)
-                        .and_then(|narrowed| place_among(&block, &narrowed, &key, sequence));
+                for key in [long_key(&key), key] {
+                    let parts = narrow_range(&block, &key, sequence)
+                        .and_then(|narrowed| find_in_range(&block, &narrowed, &key, sequence));
                     let places = (0..block.groups()).flat_map(|group| {
                         let entries = 0..block.group_entries(group);
-                        entries.map(move |entry| Place { group, entry })
+                        entries.map(move |entry| EntryPosition { group, entry })
                     });
                     let mut walked = places.filter(|&place| {
                         let entry = block.entry(place).unwrap();

@@ -7,12 +7,12 @@ use crate::format::{KIND_BITS, read_varint, short_varint};
 /// An entry, borrowed from its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// The key behind the group's prefix.
+    /// The key after the group's prefix.
     pub(crate) suffix: &'a [u8],
     pub(crate) sequence: SequenceNumber,
     pub(crate) kind: ValueKind,
     pub(crate) value: &'a [u8],
-    /// Where the value starts in the body.
+    /// Offset at which the value starts in the body.
     pub(crate) value_at: usize,
 }
 
@@ -22,7 +22,7 @@ type Lengths = (u64, u64, u64, usize);
 /// Reads the entry that starts at `at`. `None` where it overruns the body or its kind is unknown.
 #[inline]
 pub(crate) fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
-    let lengths = short_lengths(body, at).or_else(|| any_lengths(body, at));
+    let lengths = short_lengths(body, at).or_else(|| long_lengths(body, at));
     let (suffix_len, value_len, trailer, suffix_at) = lengths?;
     let value_at = suffix_at.checked_add(usize::try_from(suffix_len).ok()?)?;
     let suffix = body.get(suffix_at..value_at)?;
@@ -32,8 +32,8 @@ pub(crate) fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
     Some(Entry { suffix, sequence: trailer >> KIND_BITS, kind, value, value_at })
 }
 
-/// Nearly every entry: a suffix below 128 bytes, a value below 16 KiB, a trailer of up to eight
-/// bytes, and as many bytes behind; read with one check of the bounds.
+/// The common entry: a suffix below 128 bytes, a value below 16 KiB, a trailer of up to eight
+/// bytes, and as many bytes after it. One bounds check suffices.
 #[inline]
 fn short_lengths(body: &[u8], at: usize) -> Option<Lengths> {
     let start = body.get(at..)?.first_chunk::<11>()?;
@@ -53,7 +53,7 @@ fn short_lengths(body: &[u8], at: usize) -> Option<Lengths> {
 }
 
 #[inline(never)]
-fn any_lengths(body: &[u8], at: usize) -> Option<Lengths> {
+fn long_lengths(body: &[u8], at: usize) -> Option<Lengths> {
     let (suffix_len, at) = read_varint(body, at)?;
     let (value_len, at) = read_varint(body, at)?;
     let (trailer, at) = read_varint(body, at)?;
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_reads_what_the_long_way_reads(
+        fn fast_and_slow_decoders_agree(
             numbers: [u64; 3],
             shifts in [0u32..64, 0u32..64, 0u32..64],
             tail: Vec<u8>,
@@ -78,14 +78,14 @@ mod tests {
             numbers.iter().zip(shifts).for_each(|(number, by)| put_u64(&mut body, number >> by));
             body.extend(tail);
             let short = short_lengths(&body, 1);
-            prop_assert!(short.is_none() || short == any_lengths(&body, 1));
+            prop_assert!(short.is_none() || short == long_lengths(&body, 1));
             let likely = numbers[0] >> shifts[0] < 128
                 && numbers[1] >> shifts[1] < 1 << 14
                 && numbers[2] >> shifts[2] < 1 << 56
                 && body.len() >= 12;
             prop_assert_eq!(short.is_some(), likely);
             let short = short_lengths(&noise, 0);
-            prop_assert!(short.is_none() || short == any_lengths(&noise, 0));
+            prop_assert!(short.is_none() || short == long_lengths(&noise, 0));
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Where the parts of an entry stand: what a step from one entry to the next has to know.
+//! Layout of an entry: the offsets that a step to the next entry needs.
 
 use umbel_base::{SequenceNumber, ValueKind};
 
-use crate::entry::{Entry, read_entry};
+use crate::block::entry::{Entry, read_entry};
 use crate::format::KIND_BITS;
 
-/// Where the parts of an entry stand, counted from its start.
-pub(crate) struct Parts {
+/// Offsets of the parts of an entry, from its start.
+pub(crate) struct EntryLayout {
     pub(crate) suffix_at: usize,
     pub(crate) suffix_len: usize,
     pub(crate) value_len: usize,
     pub(crate) trailer: Trailer,
 }
 
-/// A sequence number and a kind, taken apart when they are asked for: most steps ask for the kind
+/// A sequence number and a kind, taken apart when they are requested: most steps read the kind
 /// only.
 ///
-/// INVARIANT: the bytes of a varint of up to eight bytes and zeros behind, so that the highest bit
-/// is clear; or [`Trailer::DECODED`] and the number itself. The kind is lowest in both.
+/// INVARIANT: either the bytes of a varint of up to eight bytes and zeros after them, so that the
+/// highest bit is clear, or [`Trailer::DECODED`] and the number. The kind is lowest in both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trailer(u64);
 
@@ -29,7 +29,7 @@ impl Trailer {
         Trailer(Trailer::DECODED | sequence << KIND_BITS | kind as u64)
     }
 
-    /// Whether it says that the key has a value, which stands beside it.
+    /// Whether the key has a value, which follows it.
     #[inline(always)]
     pub(crate) fn is_put(self) -> bool {
         self.0 & Trailer::KIND == ValueKind::Put as u64
@@ -59,11 +59,11 @@ impl Trailer {
     }
 }
 
-/// Reads the entry at the start of `bytes`, where it is of the usual lengths: a suffix below 128
-/// bytes, a value below 16 KiB, a trailer of up to eight bytes. The block was checked when it was
-/// loaded, so nothing is checked here but that reading stays inside it.
+/// Reads the entry at the start of `bytes`, where it has the usual lengths: a suffix below 128
+/// bytes, a value below 16 KiB, a trailer of up to eight bytes. The block was checked at its
+/// load, so only the bounds are checked here.
 #[inline(always)]
-pub(crate) fn read_usual(bytes: &[u8]) -> Option<Parts> {
+pub(crate) fn read_short(bytes: &[u8]) -> Option<EntryLayout> {
     let start = bytes.first_chunk::<11>()?;
     let [suffix_len, low, high, ..] = *start;
     let (value_len, trailer_at, trailer) = match low < 0x80 {
@@ -77,9 +77,9 @@ pub(crate) fn read_usual(bytes: &[u8]) -> Option<Parts> {
     if suffix_len >= 0x80 || (low >= 0x80 && high >= 0x80) || ends == 0 {
         return None;
     }
-    // The lowest of the bits that end a byte tells how many bytes there are.
+    // The lowest of the bits that end a byte says how many bytes there are.
     let used = (ends.trailing_zeros() / 8 + 1) as usize;
-    Some(Parts {
+    Some(EntryLayout {
         suffix_at: trailer_at + used,
         suffix_len: usize::from(suffix_len),
         value_len,
@@ -89,11 +89,11 @@ pub(crate) fn read_usual(bytes: &[u8]) -> Option<Parts> {
 
 /// Reads the entry at the start of `bytes`.
 #[inline(never)]
-pub(crate) fn read_any(bytes: &[u8]) -> Option<Parts> {
+pub(crate) fn read_long(bytes: &[u8]) -> Option<EntryLayout> {
     let Entry { suffix, sequence, kind, value, value_at } = read_entry(bytes, 0)?;
     let suffix_at = value_at - suffix.len();
     let trailer = Trailer::new(sequence, kind);
-    Some(Parts { suffix_at, suffix_len: suffix.len(), value_len: value.len(), trailer })
+    Some(EntryLayout { suffix_at, suffix_len: suffix.len(), value_len: value.len(), trailer })
 }
 
 #[cfg(test)]
@@ -104,13 +104,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_usual_way_reads_what_any_way_reads(
+        fn common_and_general_decoders_agree(
             lens in [0usize..300, 0usize..40_000],
             small: bool,
             sequence: u64,
             shift in 8u32..64,
             put: bool,
-            behind in 0usize..20,
+            extra in 0usize..20,
         ) {
             let [suffix_len, value_len] = lens.map(|len| if small { len % 120 } else { len });
             let mut bytes = Vec::new();
@@ -119,9 +119,9 @@ mod tests {
             let trailer = sequence >> shift << KIND_BITS | u64::from(put);
             put_u64(&mut bytes, trailer);
             let suffix_at = bytes.len();
-            bytes.resize(suffix_at + suffix_len + value_len + behind, 7);
-            let any = read_any(&bytes).unwrap();
-            for read in read_usual(&bytes).into_iter().chain([any]) {
+            bytes.resize(suffix_at + suffix_len + value_len + extra, 7);
+            let any = read_long(&bytes).unwrap();
+            for read in read_short(&bytes).into_iter().chain([any]) {
                 let lens = (read.suffix_at, read.suffix_len, read.value_len);
                 prop_assert_eq!(lens, (suffix_at, suffix_len, value_len));
                 prop_assert_eq!(read.trailer.sequence(), trailer >> KIND_BITS);
@@ -129,7 +129,7 @@ mod tests {
                 prop_assert_eq!(read.trailer.is_put(), put);
             }
             let usual = suffix_len < 128 && value_len < 1 << 14 && trailer < 1 << 56;
-            prop_assert_eq!(read_usual(&bytes).is_some(), usual && bytes.len() > 10);
+            prop_assert_eq!(read_short(&bytes).is_some(), usual && bytes.len() > 10);
         }
     }
 }

@@ -5,10 +5,10 @@
 //! section: base u32 | packed u32 | prefix | tag * count | offset u16 * count | head u32 * count
 //! ```
 //!
-//! The payload stays as it is on disk. In front of it stands, for each group, what is derived when
-//! the block is loaded: the group's prefix, a tag (a byte of the hash) of each key, where each
-//! entry starts behind `base`, and the head of each key behind the prefix. A block of the usual
-//! size has one group, and what a point read needs of it before the entry stands in two
+//! The payload is the same as on disk. Derived data of each group precedes it, made at the load of
+//! the block: the group's prefix, a tag (a byte of the hash) of each key, the offset of each
+//! entry after `base`, and the head of each key after the prefix. A block of the usual
+//! size has one group. The data that a point read needs of it before the entry is in two
 //! neighbouring lines.
 //!
 //! INVARIANT: every length and offset was checked by [`Block::parse`]. Reads go through checked
@@ -16,30 +16,39 @@
 
 use std::cmp::Ordering;
 
-use umbel_arena::{Arena, Piece};
+use umbel_arena::{Allocation, Arena};
 use umbel_base::SequenceNumber;
 
-use crate::entry::{Entry, read_entry};
-use crate::format::{INLINE_PREFIX, strip_inline};
-use crate::section::{
-    Derive, Derived, SECTION_HEAD, SECTION_PREFIX_MAX, TAIL, TOO_LONG, derive_sections, packed,
+use crate::block::block_aux::{
+    AuxKind, BlockAux, SECTION_HEADER_BYTES, SECTION_PREFIX_MAX, TAIL_BYTES, TOO_LONG, build_aux,
+    packed,
 };
+use crate::block::entry::{Entry, read_entry};
+use crate::format::{INLINE_PREFIX, strip_inline};
+
+pub mod block_aux;
+pub mod block_builder;
+pub mod block_lookup;
+pub mod block_seek;
+pub mod entry;
+pub mod entry_layout;
+pub mod hash_tag;
 
 /// A data block, checked and ready to be searched. A clone is another reference to it.
 #[derive(Debug, Clone)]
 pub struct Block {
-    piece: Piece,
+    piece: Allocation,
 }
 
-/// A block that somebody else keeps.
+/// A block that another owner keeps.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct BlockView<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What a section says of its group.
+/// Header of a section, which describes its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct SearchGroup {
     at: usize,
     base: usize,
     prefix_len: usize,
@@ -48,9 +57,9 @@ pub(crate) struct Group {
     pub(crate) tags_at: usize,
 }
 
-/// Where an entry stands: its group, and its number in the group.
+/// Position of an entry: its group, and its number in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Place {
+pub(crate) struct EntryPosition {
     pub(crate) group: usize,
     pub(crate) entry: usize,
 }
@@ -61,43 +70,43 @@ impl Block {
     pub(crate) fn parse(
         arena: &Arena,
         body: &[u8],
-        derive: Derive<'_>,
+        derive: AuxKind<'_>,
     ) -> Result<Block, &'static str> {
-        let Derived { sections, padding, directory } = derive_sections(body, derive)?;
-        if sections.len() + body.len() + padding.len() + directory.len() >= Piece::BYTES_MAX {
+        let BlockAux { sections, padding, directory } = build_aux(body, derive)?;
+        if sections.len() + body.len() + padding.len() + directory.len() >= Allocation::BYTES_MAX {
             return Err(TOO_LONG);
         }
         Ok(Block { piece: arena.store(&[&sections, body, padding, &directory]) })
     }
 
     /// The block whose piece this is. REQUIRES: the piece came from [`Block::into_piece`].
-    pub(crate) fn from_piece(piece: Piece) -> Block {
+    pub(crate) fn from_piece(piece: Allocation) -> Block {
         Block { piece }
     }
 
     /// The piece, for a slot.
-    pub(crate) fn into_piece(self) -> Piece {
+    pub(crate) fn into_piece(self) -> Allocation {
         self.piece
     }
 
     /// The block, to be searched.
     #[inline]
-    pub(crate) fn view(&self) -> View<'_> {
-        View { bytes: &self.piece }
+    pub(crate) fn view(&self) -> BlockView<'_> {
+        BlockView { bytes: &self.piece }
     }
 
-    /// How many bytes of memory the block takes.
+    /// Bytes of memory that the block takes.
     pub fn memory_bytes(&self) -> usize {
         self.piece.memory_bytes()
     }
 
-    /// How many entries the block holds.
+    /// Number of entries the block holds.
     pub fn entries(&self) -> usize {
-        self.view().tail().1
+        self.view().counts().1
     }
 
     pub(crate) fn groups(&self) -> usize {
-        self.view().tail().0
+        self.view().counts().0
     }
 
     pub(crate) fn group_entries(&self, group: usize) -> usize {
@@ -111,14 +120,14 @@ impl Block {
     }
 
     /// The entry at a place that [`Block::entries`] and the groups allow.
-    pub(crate) fn entry(&self, place: Place) -> Option<Entry<'_>> {
+    pub(crate) fn entry(&self, place: EntryPosition) -> Option<Entry<'_>> {
         let view = self.view();
         view.entry_of(&view.group(place.group)?, place.entry)
     }
 
     /// The bytes of the block from `at` on.
     #[inline]
-    pub(crate) fn behind(&self, at: usize) -> &[u8] {
+    pub(crate) fn bytes_from(&self, at: usize) -> &[u8] {
         self.piece.get(at..).unwrap_or_default()
     }
 
@@ -129,55 +138,56 @@ impl Block {
     }
 
     /// The last place of the block.
-    pub(crate) fn last(&self) -> Place {
+    pub(crate) fn last(&self) -> EntryPosition {
         let group = self.groups().saturating_sub(1);
-        Place { group, entry: self.group_entries(group).saturating_sub(1) }
+        EntryPosition { group, entry: self.group_entries(group).saturating_sub(1) }
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> BlockView<'a> {
     /// The block in a piece that came from [`Block::into_piece`].
     #[inline]
-    pub(crate) fn new(bytes: &'a [u8]) -> View<'a> {
-        View { bytes }
+    pub(crate) fn new(bytes: &'a [u8]) -> BlockView<'a> {
+        BlockView { bytes }
     }
 
     /// The numbers of groups and of entries.
-    pub(crate) fn tail(self) -> (usize, usize) {
-        let Some(tail) = self.bytes.last_chunk::<TAIL>() else { return (0, 0) };
+    pub(crate) fn counts(self) -> (usize, usize) {
+        let Some(tail) = self.bytes.last_chunk::<TAIL_BYTES>() else { return (0, 0) };
         let [[a, b, c, d], [e, f, g, h]] = [0, 4].map(|at| [0, 1, 2, 3].map(|i| tail[at + i]));
         (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]) as usize)
     }
 
     /// A group by its number.
-    pub(crate) fn group(self, number: usize) -> Option<Group> {
+    pub(crate) fn group(self, number: usize) -> Option<SearchGroup> {
         if number == 0 {
             return self.group_at(0);
         }
-        let groups = self.tail().0;
-        // A search for a key behind the last one asks for the group behind the last.
+        let groups = self.counts().0;
+        // A search for a key after the last one names the group after the last.
         if number >= groups {
             return None;
         }
-        let directory = self.bytes.len() - TAIL - 4 * groups;
+        let directory = self.bytes.len() - TAIL_BYTES - 4 * groups;
         let start = self.bytes.get(directory + 4 * number..)?.first_chunk::<4>()?;
         self.group_at(u32::from_le_bytes(*start) as usize)
     }
 
     #[inline(always)]
-    pub(crate) fn group_at(self, at: usize) -> Option<Group> {
-        let head = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<SECTION_HEAD>()?);
+    pub(crate) fn group_at(self, at: usize) -> Option<SearchGroup> {
+        let head =
+            u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<SECTION_HEADER_BYTES>()?);
         let packed = (head >> 32) as u32;
         let prefix_len = (packed & packed::PREFIX_LEN) as usize;
         let inline = if prefix_len <= SECTION_PREFIX_MAX { prefix_len } else { 0 };
         let count = (packed >> packed::COUNT_AT & packed::COUNT) as usize;
-        let tags_at = at + SECTION_HEAD + inline;
-        Some(Group { at, base: head as u32 as usize, prefix_len, count, packed, tags_at })
+        let tags_at = at + SECTION_HEADER_BYTES + inline;
+        Some(SearchGroup { at, base: head as u32 as usize, prefix_len, count, packed, tags_at })
     }
 
     #[inline]
-    pub(crate) fn prefix_of(self, group: &Group) -> &'a [u8] {
-        let start = group.at + SECTION_HEAD;
+    pub(crate) fn prefix_of(self, group: &SearchGroup) -> &'a [u8] {
+        let start = group.at + SECTION_HEADER_BYTES;
         let start = if group.prefix_len <= SECTION_PREFIX_MAX {
             start
         } else {
@@ -186,24 +196,24 @@ impl<'a> View<'a> {
         self.bytes.get(start..start + group.prefix_len).unwrap_or_default()
     }
 
-    /// What of `key` follows the group's prefix; `None` where it does not start with it.
+    /// Rest of `key` after the group's prefix; `None` where it does not start with it.
     #[inline(always)]
-    pub(crate) fn strip<'k>(self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
+    pub(crate) fn strip_prefix<'k>(self, group: &SearchGroup, key: &'k [u8]) -> Option<&'k [u8]> {
         if group.prefix_len <= INLINE_PREFIX {
-            let prefix = self.bytes.get(group.at + SECTION_HEAD..)?.first_chunk()?;
+            let prefix = self.bytes.get(group.at + SECTION_HEADER_BYTES..)?.first_chunk()?;
             return strip_inline(key, prefix, group.prefix_len);
         }
         key.strip_prefix(self.prefix_of(group))
     }
 
     #[inline(always)]
-    pub(crate) fn entry_of(self, group: &Group, entry: usize) -> Option<Entry<'a>> {
+    pub(crate) fn entry_of(self, group: &SearchGroup, entry: usize) -> Option<Entry<'a>> {
         read_entry(self.bytes, self.start_of(group, entry)?)
     }
 
-    /// Where an entry starts.
+    /// Offset at which an entry starts.
     #[inline(always)]
-    pub(crate) fn start_of(self, group: &Group, entry: usize) -> Option<usize> {
+    pub(crate) fn start_of(self, group: &SearchGroup, entry: usize) -> Option<usize> {
         if entry >= group.count {
             return None;
         }
@@ -213,10 +223,10 @@ impl<'a> View<'a> {
         Some(group.base + usize::from(offset))
     }
 
-    /// The first group whose last entry stands at or behind (`key`, `sequence`), or the number of
-    /// groups where there is none.
-    pub(crate) fn group_of(self, key: &[u8], sequence: SequenceNumber) -> usize {
-        let (mut low, mut high) = (0, self.tail().0);
+    /// The first group whose last entry is at or after (`key`, `sequence`); the number of
+    /// groups where no such group exists.
+    pub(crate) fn find_group(self, key: &[u8], sequence: SequenceNumber) -> usize {
+        let (mut low, mut high) = (0, self.counts().0);
         while low < high {
             let middle = (low + high) / 2;
             let before = self.group(middle).is_some_and(|group| {
@@ -241,7 +251,7 @@ impl<'a> View<'a> {
     }
 
     /// The heads of a group that has them.
-    pub(crate) fn heads_of(self, group: &Group) -> &'a [u8] {
+    pub(crate) fn heads_of(self, group: &SearchGroup) -> &'a [u8] {
         let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
         let start = group.tags_at + tags + 2 * group.count;
         self.bytes.get(start..start + 4 * group.count).unwrap_or_default()
@@ -254,7 +264,7 @@ mod tests {
     use umbel_base::ValueKind;
     use umbel_filter::{HashSecret, KeyHasher};
 
-    use crate::block_builder::BlockBuilder;
+    use crate::block::block_builder::BlockBuilder;
 
     fn build(entries: &[(&[u8], u64, &[u8])]) -> Vec<u8> {
         let mut builder = BlockBuilder::default();
@@ -264,16 +274,16 @@ mod tests {
         builder.payload()
     }
 
-    fn parse(body: &[u8], derive: Derive<'_>) -> Result<Block, &'static str> {
+    fn parse(body: &[u8], derive: AuxKind<'_>) -> Result<Block, &'static str> {
         Block::parse(&Arena::new(), body, derive)
     }
 
     #[test]
-    fn what_a_point_read_needs_before_the_entry_stands_in_two_lines() {
+    fn point_read_header_fits_two_cache_lines() {
         let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let keys: Vec<[u8; 16]> = (0..33u128).map(|i| (i << 100).to_be_bytes()).collect();
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &[1u8; 100][..])).collect();
-        let block = parse(&build(&entries), Derive::All(Some(&hasher))).unwrap();
+        let block = parse(&build(&entries), AuxKind::Full(Some(&hasher))).unwrap();
         let group = block.view().group_at(0).unwrap();
         // In front of a piece's bytes stand sixteen of its own.
         assert!(16 + group.tags_at + 3 * group.count <= 128);
@@ -288,7 +298,7 @@ mod tests {
             for count in 1..=3 {
                 let entries: Vec<_> =
                     keys[..count].iter().map(|key| (key.as_slice(), 5, &key[len..])).collect();
-                let block = parse(&build(&entries), Derive::All(Some(&hasher))).unwrap();
+                let block = parse(&build(&entries), AuxKind::Full(Some(&hasher))).unwrap();
                 for (number, key) in keys.iter().enumerate() {
                     let found = block.view().find(key, hasher.hash(key), 9);
                     block.view().prefetch_entry(key, hasher.hash(key));
@@ -301,13 +311,13 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_searching_agrees() {
+    fn every_search_agrees() {
         let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let keys: Vec<Vec<u8>> = (0..700u32).map(|i| format!("path/{:05}", i * 3).into()).collect();
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &key[5..])).collect();
         for count in [1, 2, 63, 64, 65, 200, 700] {
             let body = build(&entries[..count]);
-            let derived = [Derive::Offsets, Derive::All(None), Derive::All(Some(&hasher))];
+            let derived = [AuxKind::Offsets, AuxKind::Full(None), AuxKind::Full(Some(&hasher))];
             for derive in derived {
                 let block = parse(&body, derive).unwrap();
                 assert_eq!(block.entries(), count);
@@ -321,7 +331,7 @@ mod tests {
                     assert!(bound.is_none_or(|entry| entry.value > *value));
                 }
                 assert_eq!(block.view().find(b"path/", hasher.hash(b"path/"), 9), None);
-                assert_eq!(block.lower_bound(b"", 9), Some(Place::default()));
+                assert_eq!(block.lower_bound(b"", 9), Some(EntryPosition::default()));
                 assert_eq!(block.lower_bound(b"q", 9), None);
             }
         }
@@ -332,13 +342,13 @@ mod tests {
         let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let body = build(&[(b"apple", 1 << 40, b"1"), (b"apple", 3, b"2"), (b"apricot", 4, b"3")]);
         for cut in 0..body.len() {
-            assert!(parse(&body[..cut], Derive::All(Some(&hasher))).is_err());
+            assert!(parse(&body[..cut], AuxKind::Full(Some(&hasher))).is_err());
         }
         for index in 0..body.len() {
             for flip in 1..=255u8 {
                 let mut flipped = body.clone();
                 flipped[index] ^= flip;
-                if let Ok(block) = parse(&flipped, Derive::All(Some(&hasher))) {
+                if let Ok(block) = parse(&flipped, AuxKind::Full(Some(&hasher))) {
                     block.view().find(b"apple", hasher.hash(b"apple"), 9);
                     block.lower_bound(b"apple", 9);
                 }

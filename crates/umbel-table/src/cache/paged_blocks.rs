@@ -4,33 +4,34 @@
 //! blocks. What is loaded of it, blocks and parts of the index, stands here.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_arena::Piece;
+use umbel_arena::Allocation;
 
-/// What a piece takes here besides its own bytes, about.
-pub(crate) const PLACE_BYTES: usize = 48;
+/// Approximate overhead of a piece besides its own bytes.
+pub(crate) const ENTRY_BYTES: usize = 48;
 
 #[derive(Debug)]
-struct Held {
-    piece: Piece,
+struct PagedBlock {
+    piece: Allocation,
     touched: bool,
 }
 
 /// Pieces by number.
 #[derive(Debug, Default)]
-pub(crate) struct Sparse {
-    held: Mutex<BTreeMap<u32, Held>>,
+pub(crate) struct PagedBlocks {
+    pieces: Mutex<BTreeMap<u32, PagedBlock>>,
 }
 
-impl Sparse {
-    fn held(&self) -> MutexGuard<'_, BTreeMap<u32, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+impl PagedBlocks {
+    fn lock_pieces(&self) -> MutexGuard<'_, BTreeMap<u32, PagedBlock>> {
+        self.pieces.lock().ignore_poison()
     }
 
     /// The piece of a number, which is marked as read.
-    pub(crate) fn get(&self, number: u32) -> Option<Piece> {
-        let mut all = self.held();
+    pub(crate) fn get(&self, number: u32) -> Option<Allocation> {
+        let mut all = self.lock_pieces();
         let held = all.get_mut(&number)?;
         held.touched = true;
         Some(held.piece.clone())
@@ -38,27 +39,28 @@ impl Sparse {
 
     /// The chunk that the piece of a number lies in, which is not marked.
     pub(crate) fn chunk(&self, number: u32) -> Option<u32> {
-        self.held().get(&number).map(|held| held.piece.chunk())
+        self.lock_pieces().get(&number).map(|held| held.piece.chunk())
     }
 
-    /// Puts a piece where there is none. Gives the one that is there where there is.
-    pub(crate) fn put(&self, number: u32, piece: Piece) -> Result<(), Piece> {
-        let mut all = self.held();
+    /// Puts a piece into an empty slot. Returns the piece that is there where the slot is not
+    /// empty.
+    pub(crate) fn put(&self, number: u32, piece: Allocation) -> Result<(), Allocation> {
+        let mut all = self.lock_pieces();
         if let Some(there) = all.get(&number) {
             return Err(there.piece.clone());
         }
-        all.insert(number, Held { piece, touched: false });
+        all.insert(number, PagedBlock { piece, touched: false });
         Ok(())
     }
 
-    /// Takes a piece out; how many bytes it took, 0 where there was none. Who holds it keeps it.
+    /// Takes a piece out; how many bytes it took, 0 where there was none. Existing holders keep it.
     pub(crate) fn evict(&self, number: u32) -> usize {
-        let gone = self.held().remove(&number);
-        gone.map_or(0, |held| held.piece.memory_bytes() + PLACE_BYTES)
+        let evicted = self.lock_pieces().remove(&number);
+        evicted.map_or(0, |held| held.piece.memory_bytes() + ENTRY_BYTES)
     }
 
-    /// Whether a piece was read since this was last asked; clears the mark.
+    /// Whether a piece was read since the last call; clears the mark.
     pub(crate) fn take_touched(&self, number: u32) -> bool {
-        self.held().get_mut(&number).is_some_and(|held| std::mem::take(&mut held.touched))
+        self.lock_pieces().get_mut(&number).is_some_and(|held| std::mem::take(&mut held.touched))
     }
 }

@@ -1,10 +1,10 @@
 //! The key that a cursor stands on, put together from its group's prefix and its own suffix.
 //!
-//! A step replaces the suffix only. Keys of usual length stand in an array inside the cursor, and
-//! their suffixes are copied by a few moves of fixed length, without a call or an allocation; the
-//! others stand in a vector.
+//! A step replaces the suffix only. Keys of usual length are in an array inside the cursor. Their
+//! suffixes are copied by a few moves of fixed length, without a call or an allocation. Other
+//! keys are in a vector.
 
-/// How many bytes stand in the array.
+/// Number of bytes stand in the array.
 const INLINE: usize = 96;
 /// Suffixes up to this length are copied by moves of fixed length, which write all of it.
 const MOVED: usize = 32;
@@ -15,7 +15,7 @@ pub(crate) struct KeyBuffer {
     inline: [u8; INLINE],
     len: usize,
     prefix_len: usize,
-    /// Whether the key stands in `long`; so for all of a group behind a key that had to.
+    /// Whether the key is in `long`. The rest of its group stays there too.
     is_long: bool,
     long: Vec<u8>,
 }
@@ -40,32 +40,34 @@ impl KeyBuffer {
         }
     }
 
-    /// Replaces what stands behind the prefix. `around` begins with the suffix, and where it goes
-    /// on for long enough the suffix is copied with what stands behind it.
+    /// Replaces the bytes after the prefix. `around` begins with the suffix. Where it is
+    /// long enough, the suffix is copied together with the following bytes.
     #[inline]
     pub(crate) fn set_suffix(&mut self, suffix: &[u8], around: &[u8]) {
         self.len = self.prefix_len + suffix.len();
-        let room = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
-        match (room, around.first_chunk::<MOVED>()) {
-            (Some(room), Some(moved)) if suffix.len() <= MOVED && !self.is_long => *room = *moved,
+        let target = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
+        match (target, around.first_chunk::<MOVED>()) {
+            (Some(target), Some(moved)) if suffix.len() <= MOVED && !self.is_long => {
+                *target = *moved
+            }
             _ => self.set_any_suffix(suffix),
         }
     }
 
-    /// Replaces what stands behind the prefix by the first `len` bytes of `moved`, where that is
+    /// Replaces what stands after the prefix by the first `len` bytes of `moved`, where that is
     /// all it takes. `false`, and nothing changed, elsewhere.
     #[inline(always)]
     pub(crate) fn move_suffix(&mut self, moved: &[u8; MOVED], len: usize) -> bool {
-        let room = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
-        match room {
-            Some(room) if len <= MOVED && !self.is_long => *room = *moved,
+        let target = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
+        match target {
+            Some(target) if len <= MOVED && !self.is_long => *target = *moved,
             _ => return false,
         }
         self.len = self.prefix_len + len;
         true
     }
 
-    /// The head of a suffix of `len` bytes: its first eight, zeros behind a shorter one.
+    /// The head of a suffix of `len` bytes: its first eight, zeros after them a shorter one.
     #[inline(always)]
     pub(crate) fn head_of_moved(moved: &[u8; MOVED], len: usize) -> u64 {
         let head = moved.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
@@ -75,8 +77,8 @@ impl KeyBuffer {
     #[inline(never)]
     fn set_any_suffix(&mut self, suffix: &[u8]) {
         if !self.is_long {
-            if let Some(room) = self.inline.get_mut(self.prefix_len..self.len) {
-                room.copy_from_slice(suffix);
+            if let Some(target) = self.inline.get_mut(self.prefix_len..self.len) {
+                target.copy_from_slice(suffix);
                 return;
             }
             self.is_long = true;
@@ -100,7 +102,7 @@ impl KeyBuffer {
         self.key().get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// What of the key stands behind the prefix.
+    /// Rest of the key after the prefix.
     #[inline]
     pub(crate) fn suffix(&self) -> &[u8] {
         self.key().get(self.prefix_len..).unwrap_or_default()
@@ -126,8 +128,8 @@ mod tests {
             for (prefix_len, suffixes) in groups {
                 let prefix = &bytes[..prefix_len];
                 buffer.start_group(prefix);
-                for (len, behind) in suffixes {
-                    let around = &bytes[5..5 + len + behind];
+                for (len, extra) in suffixes {
+                    let around = &bytes[5..5 + len + extra];
                     buffer.set_suffix(&around[..len], around);
                     prop_assert_eq!(buffer.key(), [prefix, &around[..len]].concat());
                     prop_assert_eq!(buffer.suffix(), &around[..len]);

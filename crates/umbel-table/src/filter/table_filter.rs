@@ -1,61 +1,61 @@
 //! The filter of a table, as it is kept in memory.
 
-use umbel_arena::{Arena, Fixed, prefetch};
+use umbel_arena::{Arena, ArenaArray, prefetch};
 use umbel_filter::{Bloom, BloomProbe, Filter, FilterError, FilterKind, designed_rate};
 
-/// What of a table's filters is kept in memory.
+/// Filters of a table that are kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterKeep {
+pub enum FilterResidency {
     /// None of them.
     Nothing,
-    /// The plain one, which every table has that was written with bits for it: folded by this
-    /// factor, or the next larger one up to twice that which divides it; whole where none does.
-    /// Of another kind than lines of 512 bits it is kept whole or, where it is to be folded, not at
-    /// all.
+    /// The plain filter, which every table has that was written with bits for it. It is folded by
+    /// this factor, or by the next larger divisor up to twice that; otherwise it is not folded. A
+    /// filter of another kind than lines of 512 bits cannot be folded: it is kept in full, or not
+    /// at all where `factor` requires a fold.
     Plain {
-        /// How many times smaller it is kept than it is on disk.
+        /// Number of times smaller it is kept than it is on disk.
         factor: u64,
     },
     /// The second one; the plain one whole where there is no second.
     Second,
 }
 
-impl Default for FilterKeep {
+impl Default for FilterResidency {
     /// The plain one, whole.
-    fn default() -> FilterKeep {
-        FilterKeep::Plain { factor: 1 }
+    fn default() -> FilterResidency {
+        FilterResidency::Plain { factor: 1 }
     }
 }
 
 /// A filter in memory.
 #[derive(Debug)]
-pub struct TableFilter(Form);
+pub struct TableFilter(FilterStorage);
 
 #[derive(Debug)]
-enum Form {
-    /// The usual kind, whose lines are asked without a step between.
-    Lines(Lines),
+enum FilterStorage {
+    /// The usual kind, whose lines are probed without a step between.
+    Blocked(ArenaLines),
     Other(Filter),
 }
 
 /// Lines of 512 bits in the arena: on huge pages, for each question falls on another page.
 #[derive(Debug)]
-struct Lines {
+struct ArenaLines {
     /// Some words, so that each line is a cache line, and the lines.
-    words: Fixed<u64>,
+    words: ArenaArray<u64>,
     probe: BloomProbe,
     keys: u64,
 }
 
-/// The bytes of a piece of the arena start so many words behind the start of a cache line.
+/// Words between the start of a cache line and the bytes of a piece of the arena.
 const WORDS_BEFORE: usize = 6;
 
-impl Lines {
-    fn new(arena: &Arena, filter: &Bloom) -> Lines {
+impl ArenaLines {
+    fn new(arena: &Arena, filter: &Bloom) -> ArenaLines {
         let before = [0; WORDS_BEFORE].into_iter();
         let words: Vec<u64> = before.chain(filter.words()).collect();
-        Lines {
-            words: Fixed::new(arena, &words),
+        ArenaLines {
+            words: ArenaArray::new(arena, &words),
             probe: BloomProbe::new(filter.lines(), filter.probes()),
             keys: filter.keys(),
         }
@@ -72,9 +72,9 @@ impl TableFilter {
     /// `None` for a filter of a kind that this build does not know, or over another hash than that
     /// of the table, which means "maybe".
     ///
-    /// `factor` is how many times smaller it is to be: lines of 512 bits are folded by it, or by
-    /// the next larger one up to twice that which divides them, and are whole where none does;
-    /// other kinds, which do not fold, are not kept then.
+    /// `factor` is the requested reduction. Lines of 512 bits are folded by it, or by
+    /// the next larger divisor up to twice that; otherwise they are not folded.
+    /// Other kinds cannot be folded, and are not kept then.
     pub(crate) fn decode(
         arena: &Arena,
         payload: &[u8],
@@ -82,11 +82,13 @@ impl TableFilter {
         factor: u64,
     ) -> Result<Option<TableFilter>, &'static str> {
         let form = match Bloom::decode_over(payload, hash_kind) {
-            Ok(lines) => Some(Form::Lines(Lines::new(arena, &folded(lines, factor)))),
+            Ok(lines) => {
+                Some(FilterStorage::Blocked(ArenaLines::new(arena, &folded(lines, factor))))
+            }
             Err(FilterError::Unknown { .. }) => match Filter::decode(payload) {
                 Ok(filter) => {
                     let is_asked = filter.view().hash_kind() == hash_kind && factor <= 1;
-                    is_asked.then_some(Form::Other(filter))
+                    is_asked.then_some(FilterStorage::Other(filter))
                 }
                 Err(FilterError::Malformed { reason }) => return Err(reason),
                 Err(_) => None,
@@ -101,15 +103,17 @@ impl TableFilter {
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.0 {
-            Form::Lines(lines) => lines.line(hash).is_none_or(|line| lines.probe.has(line, hash)),
-            Form::Other(filter) => ask(filter, hash),
+            FilterStorage::Blocked(lines) => {
+                lines.line(hash).is_none_or(|line| lines.probe.has(line, hash))
+            }
+            FilterStorage::Other(filter) => probe(filter, hash),
         }
     }
 
-    /// Asks for the line that [`TableFilter::may_contain`] reads for `hash`, where it reads one.
+    /// Prefetches the line that [`TableFilter::may_contain`] reads for `hash`, where it reads one.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        if let Form::Lines(lines) = &self.0
+        if let FilterStorage::Blocked(lines) = &self.0
             && let Some(line) = lines.line(hash)
         {
             prefetch(line, 0);
@@ -119,26 +123,26 @@ impl TableFilter {
     /// Its bytes in memory.
     pub fn bytes(&self) -> usize {
         match &self.0 {
-            Form::Lines(lines) => lines.words.memory_bytes(),
-            Form::Other(filter) => filter.bytes().len(),
+            FilterStorage::Blocked(lines) => lines.words.memory_bytes(),
+            FilterStorage::Other(filter) => filter.bytes().len(),
         }
     }
 
     /// The share of absent keys for which it says "maybe" by its design.
     pub fn designed_rate(&self) -> f64 {
         match &self.0 {
-            Form::Lines(Lines { keys, probe, .. }) => {
+            FilterStorage::Blocked(ArenaLines { keys, probe, .. }) => {
                 designed_rate(*keys, probe.lines(), probe.probes())
             }
-            Form::Other(filter) => filter.view().designed_rate(),
+            FilterStorage::Other(filter) => filter.view().designed_rate(),
         }
     }
 
     /// Its kind.
     pub fn kind(&self) -> FilterKind {
         match &self.0 {
-            Form::Lines(_) => FilterKind::Blocked512,
-            Form::Other(filter) => filter.view().kind().unwrap_or_default(),
+            FilterStorage::Blocked(_) => FilterKind::Blocked512,
+            FilterStorage::Other(filter) => filter.view().kind().unwrap_or_default(),
         }
     }
 }
@@ -153,7 +157,7 @@ fn folded(filter: Bloom, factor: u64) -> Bloom {
 
 /// Apart, so that the way past the usual kind stays short.
 #[inline(never)]
-fn ask(filter: &Filter, hash: u64) -> bool {
+fn probe(filter: &Filter, hash: u64) -> bool {
     filter.contains(hash)
 }
 
@@ -169,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_line_of_the_cache_and_says_what_the_filter_says() {
+    fn every_line_is_a_cache_line_and_equals_the_filter() {
         for keys in [1, 60, 5000, 200_000] {
             let bytes = encoded(keys);
             let bloom = Bloom::decode(&bytes).unwrap();
             let filter = TableFilter::decode(&Arena::new(), &bytes, HashKind::Keyed.number(), 1);
             let filter = filter.unwrap().unwrap();
-            let Form::Lines(lines) = &filter.0 else { panic!("the usual kind") };
+            let FilterStorage::Blocked(lines) = &filter.0 else { panic!("the usual kind") };
             for hash in (0..2000u64).map(|n| (n * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
                 assert_eq!(filter.may_contain(hash), bloom.may_contain(hash));
                 assert_eq!(lines.line(hash), bloom.line(hash));
@@ -185,24 +189,24 @@ mod tests {
         }
     }
 
-    /// Story: a filter over SipHash said that it was over the keyed hash, and whoever had believed
-    /// it would have denied keys.
+    /// Story: a filter over SipHash claimed the keyed hash. A caller that trusted it
+    /// would have denied keys.
     #[test]
-    fn lines_say_over_which_hash_they_are() {
+    fn lines_name_their_hash() {
         let (arena, siphash) = (Arena::new(), HashKind::SipHash13.number());
         let mut builder = BloomBuilder::new(10).with_hash_kind(siphash);
         builder.add(7);
         let bytes = builder.finish();
         assert_eq!(bytes[6], siphash);
         let filter = TableFilter::decode(&arena, &bytes, siphash, 1).unwrap().unwrap();
-        assert!(matches!(filter.0, Form::Lines(_)) && filter.may_contain(7));
+        assert!(matches!(filter.0, FilterStorage::Blocked(_)) && filter.may_contain(7));
         let keyed = TableFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1);
         assert!(keyed.unwrap().is_none());
         assert!(Bloom::decode(&bytes).is_err_and(|error| error.means_maybe()));
     }
 
     #[test]
-    fn another_hash_or_an_unknown_kind_means_maybe() {
+    fn other_hash_or_unknown_kind_answers_maybe() {
         let arena = Arena::new();
         let mut bytes = encoded(100);
         assert!(

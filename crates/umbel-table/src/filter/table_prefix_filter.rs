@@ -1,26 +1,26 @@
-//! [`PrefixFilter`]: the prefix filter of a table, as it is kept in memory.
+//! [`TablePrefixFilter`]: the prefix filter of a table, as it is kept in memory.
 
-use umbel_filter::{KeyPrefix, ParsedPrefix, PrefixFilterView, PrefixHasher};
+use umbel_filter::{KeyPrefix, ParsedPrefixFilter, PrefixFilterView, PrefixHasher};
 
 /// Says of beginnings of keys whether a table may have keys with them.
 #[derive(Debug)]
-pub struct PrefixFilter {
+pub struct TablePrefixFilter {
     bytes: Box<[u8]>,
 }
 
-impl PrefixFilter {
+impl TablePrefixFilter {
     /// `None` for a filter that this build does not know, which means "maybe".
-    pub(crate) fn decode(payload: Vec<u8>) -> Result<Option<PrefixFilter>, &'static str> {
+    pub(crate) fn decode(payload: Vec<u8>) -> Result<Option<TablePrefixFilter>, &'static str> {
         match PrefixFilterView::parse(&payload) {
-            ParsedPrefix::Filter(_) => Ok(Some(PrefixFilter { bytes: payload.into() })),
-            ParsedPrefix::Maybe => Ok(None),
-            ParsedPrefix::Malformed(_) => Err("the prefix filter is malformed"),
+            ParsedPrefixFilter::Filter(_) => Ok(Some(TablePrefixFilter { bytes: payload.into() })),
+            ParsedPrefixFilter::Maybe => Ok(None),
+            ParsedPrefixFilter::Malformed(_) => Err("the prefix filter is malformed"),
         }
     }
 
     fn view(&self) -> Option<PrefixFilterView<'_>> {
         match PrefixFilterView::parse(&self.bytes) {
-            ParsedPrefix::Filter(view) => Some(view),
+            ParsedPrefixFilter::Filter(view) => Some(view),
             _ => None,
         }
     }

@@ -1,10 +1,10 @@
 //! The footer: the last bytes of a table file, of fixed size, which say where everything stands and
 //! how to check it.
 //!
-//! FORMAT: file id `u64`, file length `u64`, entries `u64`, data blocks `u32`, longest unpacked
+//! FORMAT: file id `u64`, file length `u64`, entries `u64`, data blocks `u32`, longest uncompressed
 //! payload `u32`, feature bits `u32`, hash kind `u8`, comparator `u8` (0: by bytes), zero `u16`,
 //! seed id `u32`, bytes of the index's top `u32`, five regions (data, index, filter, tombstones,
-//! properties) of offset `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`,
+//! properties) of offset `u64`, length `u64`, checksum `u64`. Then the tail: footer length `u32`,
 //! format version `u32`, checksum `u64` of all bytes of the footer before it, magic. The tail is
 //! the same in every version.
 
@@ -39,13 +39,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Both, of which `behind` stands behind this one.
-    pub(crate) fn and(self, behind: Region) -> Region {
-        Region { len: self.len + behind.len, checksum: behind.checksum, ..self }
+    /// Joins two regions, of which `next` follows this one.
+    pub(crate) fn join(self, next: Region) -> Region {
+        Region { len: self.len + next.len, checksum: next.checksum, ..self }
     }
 }
 
-/// What the footer says.
+/// Content of the footer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Footer {
     pub(crate) file_id: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Footer {
     pub(crate) hash_kind: u8,
     pub(crate) seed_id: u32,
     /// Bytes of the top of the index with its trailer, at the end of the index region.
-    pub(crate) index_top_bytes: u32,
+    pub(crate) top_level_index_bytes: u32,
     pub(crate) data: Region,
     pub(crate) index: Region,
     pub(crate) filter: Region,
@@ -71,7 +71,7 @@ impl Footer {
         [self.data, self.index, self.filter, self.tombstones, self.properties]
     }
 
-    /// The footer's bytes and its checksum. Its offset is what `file_bytes` leaves.
+    /// The footer's bytes and its checksum. Its offset follows from `file_bytes`.
     pub(crate) fn encode(&self) -> (Vec<u8>, u64) {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         for number in [self.file_id, self.file_bytes, self.entries] {
@@ -82,7 +82,7 @@ impl Footer {
         }
         out.extend_from_slice(&[self.hash_kind, 0, 0, 0]);
         out.extend_from_slice(&self.seed_id.to_le_bytes());
-        out.extend_from_slice(&self.index_top_bytes.to_le_bytes());
+        out.extend_from_slice(&self.top_level_index_bytes.to_le_bytes());
         for region in self.regions() {
             for number in [region.offset, region.len, region.checksum] {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -159,7 +159,7 @@ impl Footer {
         let comparator = decoder.u8()?;
         let zeros = decoder.u16()?;
         footer.seed_id = decoder.u32()?;
-        footer.index_top_bytes = decoder.u32()?;
+        footer.top_level_index_bytes = decoder.u32()?;
         let Footer { data, index, filter, tombstones, properties, .. } = &mut footer;
         for region in [data, index, filter, tombstones, properties] {
             *region =
@@ -184,18 +184,18 @@ impl Footer {
             let starts_here = end == Some(region.offset);
             end = region.offset.checked_add(region.len).filter(|_| starts_here);
         }
-        let whole = |region: Region| region.len > TRAILER_BYTES as u64;
+        let has_content = |region: Region| region.len > TRAILER_BYTES as u64;
         let fits = end == Some(at)
             && self.file_id == file_id
             && self.file_bytes == file_bytes
             && self.payload_bytes_max as usize <= PAYLOAD_BYTES_MAX
-            && u64::from(self.index_top_bytes) >= TRAILER_BYTES as u64
-            && u64::from(self.index_top_bytes) <= self.index.len
-            && whole(self.properties)
-            && (self.filter.len == 0 || whole(self.filter))
+            && u64::from(self.top_level_index_bytes) >= TRAILER_BYTES as u64
+            && u64::from(self.top_level_index_bytes) <= self.index.len
+            && has_content(self.properties)
+            && (self.filter.len == 0 || has_content(self.filter))
             && (self.features & (feature::SECOND_FILTER | feature::PREFIX_FILTER) == 0
                 || self.filter.len > 0)
-            && (self.tombstones.len == 0 || whole(self.tombstones));
+            && (self.tombstones.len == 0 || has_content(self.tombstones));
         if fits {
             Ok(())
         } else {
@@ -204,8 +204,8 @@ impl Footer {
     }
 }
 
-/// Reads and checks a part behind the data; empty where the table has none.
-pub(crate) fn read_part(
+/// Reads and checks a part after the data; empty where the table has none.
+pub(crate) fn read_metadata_block(
     file: &dyn File,
     footer: &Footer,
     region: Region,

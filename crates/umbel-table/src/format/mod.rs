@@ -8,7 +8,12 @@ use umbel_base::checksum::checksum;
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use umbel_base::{Error, Result, varint};
 
-use crate::compress::{Compression, unpack};
+use crate::compression::{Compression, unpack};
+
+pub mod footer;
+pub mod properties;
+pub mod range_tombstone_block;
+pub mod table_meta;
 
 /// FORMAT: the first and the last eight bytes of a table file.
 pub(crate) const MAGIC: [u8; 8] = *b"UMBELTBL";
@@ -16,7 +21,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"UMBELTBL";
 pub const FORMAT_VERSION: u32 = 1;
 /// FORMAT: magic, version `u32`, zero `u32`, file id `u64`, checksum `u64` of the 24 bytes before.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// FORMAT: behind each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
+/// FORMAT: after each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
 /// payload.
 pub(crate) const TRAILER_BYTES: usize = 13;
 /// FORMAT: most entries of one search group, and most blocks of one part of the index.
@@ -39,16 +44,16 @@ pub(crate) mod feature {
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
     /// Some entry is a blob pointer.
     pub(crate) const BLOB_POINTERS: u32 = 1 << 5;
-    /// There is a second filter behind the plain one.
+    /// There is a second filter after the plain one.
     pub(crate) const SECOND_FILTER: u32 = 1 << 6;
-    /// There is a prefix filter behind the others.
+    /// There is a prefix filter after the others.
     pub(crate) const PREFIX_FILTER: u32 = 1 << 7;
     /// All that this build can read. Bits 3 merge operands and 4 expiry are reserved.
     pub(crate) const KNOWN: u32 =
         LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS | SECOND_FILTER | PREFIX_FILTER;
 }
 
-/// What a block holds. FORMAT: the high four bits of a trailer's tag; the low four are the
+/// Kind of a block. FORMAT: the high four bits of a trailer's tag; the low four are the
 /// compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -87,7 +92,7 @@ pub(crate) fn seal(
     seal_in_place(payload, file_id, offset, kind, compression)
 }
 
-/// Puts the trailer at the end of `sealed`, behind the payload. Returns the checksum.
+/// Puts the trailer at the end of `sealed`, after the payload. Returns the checksum.
 /// REQUIRES: `sealed` is shorter than 4 GiB, and no shorter than a trailer.
 pub(crate) fn seal_in_place(
     sealed: &mut [u8],
@@ -191,10 +196,10 @@ pub(crate) fn head64(suffix: &[u8]) -> u64 {
     }
 }
 
-/// How many bytes of a prefix the forms in memory hold where no other line is touched for them.
+/// Number of bytes of a prefix the forms in memory hold where no other line is touched for them.
 pub(crate) const INLINE_PREFIX: usize = 16;
 
-/// What of `key` follows a prefix of `len` bytes that stands at the start of `prefix`; `None` where
+/// Rest of `key` after a prefix of `len` bytes at the start of `prefix`; `None` where
 /// the key does not start with it. REQUIRES: `len <= 16`.
 #[inline(always)]
 pub(crate) fn strip_inline<'k>(
@@ -226,7 +231,7 @@ fn halves(bytes: &[u8; INLINE_PREFIX]) -> [u64; 2] {
 
 /// Whether two short strings are the same, without a call for the usual lengths of key suffixes.
 #[inline(always)]
-pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }
@@ -240,12 +245,12 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>()
 }
 
-/// How many bytes `a` and `b` share at their start.
+/// Number of bytes `a` and `b` share at their start.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let whole = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
     let mut len = 0;
-    for (a, b) in whole {
+    for (a, b) in words {
         let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
         if differing != 0 {
             return len + (differing.trailing_zeros() / 8) as usize;
@@ -278,7 +283,7 @@ fn read_long_varint(tail: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// The bit of each byte that says that a varint goes on.
+/// The bit of each byte that says that a varint continues.
 const VARINT_GOES_ON: u64 = 0x8080_8080_8080_8080;
 
 /// A varint of up to eight bytes at the start of a little-endian word: its value and its length.
@@ -329,12 +334,12 @@ mod tests {
             prefix: [bool; INLINE_PREFIX],
             len in 0..=INLINE_PREFIX,
         ) {
-            prop_assert_eq!(same(&key, &other), key == other);
+            prop_assert_eq!(bytes_equal(&key, &other), key == other);
             let mut copy = key.clone();
-            prop_assert!(same(&key, &copy));
+            prop_assert!(bytes_equal(&key, &copy));
             if let Some(last) = copy.last_mut() {
                 *last ^= 1;
-                prop_assert!(!same(&key, &copy));
+                prop_assert!(!bytes_equal(&key, &copy));
             }
             let mut prefix = prefix.map(u8::from);
             prop_assert_eq!(strip_inline(&key, &prefix, len), key.strip_prefix(&prefix[..len]));

@@ -1,4 +1,4 @@
-//! The properties block: what is known of a table beyond what a reader needs, by name.
+//! The properties block: metadata of a table that readers do not need, by name.
 //!
 //! FORMAT: `payload := count varint, (name, value) * count`, each a varint length and bytes, sorted
 //! by name. Numbers are varints, flags a byte 0 or 1, keys plain. A reader skips names it does not
@@ -8,25 +8,25 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, varint};
 
-use crate::meta::{SecondFilter, TableMeta};
+use crate::format::table_meta::{SecondFilter, TableMeta};
 use crate::options::TableOptions;
 
-/// What the block adds to the footer.
+/// Fields that the block adds to the footer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
-    /// The table in numbers. The checksum of the footer, which comes behind this block, is 0.
+    /// The table in numbers. The checksum of the footer, which comes after this block, is 0.
     pub meta: Arc<TableMeta>,
-    /// Filter bits per key that were asked for.
+    /// Filter bits per key that were requested.
     pub bloom_bits: i32,
     /// Bytes a data block was filled with.
     pub block_bytes: u64,
-    /// The number of the compression that was asked for.
+    /// The number of the compression that was requested.
     pub compression: u8,
     /// The checksums that the region of the filters does not have.
     pub(crate) filter_checksums: FilterChecksums,
 }
 
-/// The checksums of filters that another one stands behind.
+/// The checksums of filters that another one follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FilterChecksums {
     /// That of the plain filter, where there is a second one; 0 where there is no plain one.
@@ -39,7 +39,7 @@ pub(crate) struct FilterChecksums {
 const PROPERTIES_MAX: usize = 1024;
 
 impl Properties {
-    /// Gathers what is to be written.
+    /// Collects the properties to write.
     pub(crate) fn new(
         meta: TableMeta,
         options: &TableOptions,
@@ -114,7 +114,7 @@ impl Properties {
             list.push((decoder.bytes().ok_or(CUT)?, decoder.bytes().ok_or(CUT)?));
         }
         if !decoder.is_done() || !list.is_sorted_by(|a, b| a.0 < b.0) {
-            return Err("the properties are not sorted or go on behind the last one");
+            return Err("the properties are not sorted or have bytes after the last one");
         }
         let bytes = |name: &str| {
             let found = list.binary_search_by(|(other, _)| (*other).cmp(name.as_bytes())).ok();
@@ -139,7 +139,7 @@ impl Properties {
             ..TableMeta::default()
         };
         if let Ok(blobs) = bytes("blobs") {
-            // What only the footer knows is not known yet: it need not fit here.
+            // Fields of the footer only are not known yet and need not match here.
             let mut decoder = Decoder::new(blobs);
             let mut list = TableMeta { blocks: 1, ..meta.clone() };
             let taken = list.decode_blobs(&mut decoder).filter(|()| decoder.is_done());
@@ -147,7 +147,7 @@ impl Properties {
             meta.blobs = list.blobs;
         }
         let mut filter_checksums = FilterChecksums::default();
-        let odd = "what is said of a filter is never written";
+        let odd = "the properties of a filter have values that are never written";
         if let Ok(second) = bytes("second_filter") {
             let mut decoder = Decoder::new(second);
             let (kind, bytes) = decoder.u8().zip(decoder.varint()).ok_or(odd)?;

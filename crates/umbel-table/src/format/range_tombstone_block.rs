@@ -39,7 +39,7 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Vec<RangeTombstone>, &'static str
         tombstones.push(RangeTombstone { start, end, sequence });
     }
     if !decoder.is_done() || !tombstones.is_sorted_by(|a, b| a < b) {
-        return Err("the range tombstones are not sorted or go on behind the last one");
+        return Err("the range tombstones are not sorted or have bytes after the last one");
     }
     Ok(tombstones)
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tombstones_come_back_and_damaged_ones_are_refused() {
+    fn tombstones_round_trip_and_damaged_ones_are_refused() {
         let one = |start: &str, end: &str, sequence| RangeTombstone {
             start: start.into(),
             end: end.into(),

@@ -1,4 +1,4 @@
-//! What the engine's manifest keeps of each table, so that opening a store reads no table.
+//! Table metadata in the engine's manifest, so that opening a store reads no table.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{BlobPointer, Decoder, SequenceNumber, varint};
@@ -39,24 +39,24 @@ pub struct TableMeta {
     pub sequence_min: SequenceNumber,
     /// The greatest sequence number of an entry or a range tombstone.
     pub sequence_max: SequenceNumber,
-    /// Bytes of the filters in the file; 0 where there is none.
+    /// Bytes of the filters in the file; 0 where it has none.
     pub filter_bytes: u64,
-    /// What is known of the second filter, where there is one.
+    /// Second filter, where the table has one.
     pub second_filter: Option<SecondFilter>,
-    /// Bytes of the prefix filter in the file; 0 where there is none.
+    /// Bytes of the prefix filter in the file; 0 where it has none.
     pub prefix_filter_bytes: u64,
     /// Bytes of the index in the file.
     pub index_bytes: u64,
     /// Data blocks.
     pub blocks: u32,
-    /// The checksum in the footer, which tells this file from any other of the same id.
+    /// The checksum in the footer, which distinguishes this file from any other of the same id.
     pub footer_checksum: u64,
-    /// What its entries point at, by id.
+    /// Blob pointers of the entries, by id.
     pub blobs: Vec<BlobPointer>,
 }
 
 impl TableMeta {
-    /// Appends the meta to `out`, but for its blobs and what is known of filters beside the plain
+    /// Appends the metadata to `out`, except the blobs and the filters besides the plain
     /// one.
     ///
     /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or
@@ -145,43 +145,43 @@ impl TableMeta {
         self.is_plausible().then_some(())
     }
 
-    /// Bytes of the second filter in the file; 0 where there is none.
+    /// Bytes of the second filter in the file; 0 where it has none.
     pub fn second_filter_bytes(&self) -> u64 {
         self.second_filter.map_or(0, |filter| filter.bytes)
     }
 
-    /// Bytes of the plain filter in the file; 0 where there is none.
+    /// Bytes of the plain filter in the file; 0 where it has none.
     pub fn plain_filter_bytes(&self) -> u64 {
-        self.filter_bytes.saturating_sub(self.other_filter_bytes().unwrap_or(u64::MAX))
+        self.filter_bytes.saturating_sub(self.extra_filter_bytes().unwrap_or(u64::MAX))
     }
 
-    /// Bytes of the filters beside the plain one.
-    fn other_filter_bytes(&self) -> Option<u64> {
+    /// Bytes of the filters besides the plain one.
+    fn extra_filter_bytes(&self) -> Option<u64> {
         self.second_filter_bytes().checked_add(self.prefix_filter_bytes)
     }
 
-    /// Whether there are filters beside the plain one.
-    pub fn has_other_filters(&self) -> bool {
+    /// Whether there are filters besides the plain one.
+    pub fn has_extra_filters(&self) -> bool {
         self.second_filter.is_some() || self.prefix_filter_bytes > 0
     }
 
-    /// Appends what is known of the filters beside the plain one to `out`.
+    /// Appends the metadata of the filters besides the plain one to `out`.
     ///
-    /// FORMAT: the number of the second filter's kind as a byte and its bytes as a varint, 0 and 0
-    /// where there is none; the bytes of the prefix filter as a varint.
-    pub fn encode_other_filters(&self, out: &mut Vec<u8>) {
+    /// FORMAT: the number of the second filter's kind as a byte and its bytes as a varint, both 0
+    /// without one; the bytes of the prefix filter as a varint.
+    pub fn encode_extra_filters(&self, out: &mut Vec<u8>) {
         out.push(self.second_filter.map_or(0, |filter| filter.kind));
         varint::put_u64(out, self.second_filter_bytes());
         varint::put_u64(out, self.prefix_filter_bytes);
     }
 
-    /// Takes what is known of the filters beside the plain one off a decoder. `None` where it is
-    /// nothing that [`TableMeta::encode_other_filters`] writes where there are some.
-    pub fn decode_other_filters(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
+    /// Takes the metadata of the filters besides the plain one off a decoder. `None` where
+    /// [`TableMeta::encode_extra_filters`] never writes these bytes for such filters.
+    pub fn decode_extra_filters(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
         let (kind, bytes) = (decoder.u8()?, decoder.varint()?);
         self.second_filter = (kind > 0).then_some(SecondFilter { kind, bytes });
         self.prefix_filter_bytes = decoder.varint()?;
-        let fits = (kind > 0) == (bytes > 0) && self.has_other_filters();
+        let fits = (kind > 0) == (bytes > 0) && self.has_extra_filters();
         (fits && self.is_plausible()).then_some(())
     }
 
@@ -193,8 +193,8 @@ impl TableMeta {
     /// Whether the fields do not contradict each other.
     pub(crate) fn is_plausible(&self) -> bool {
         self.deletes <= self.entries
-            && self.other_filter_bytes() <= Some(self.filter_bytes)
-            && self.other_filter_bytes().is_some()
+            && self.extra_filter_bytes() <= Some(self.filter_bytes)
+            && self.extra_filter_bytes().is_some()
             && self.smallest <= self.largest
             && self.largest.len() <= KEY_BYTES_MAX + 1
             && self.sequence_min <= self.sequence_max
@@ -213,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn meta_comes_back_and_cut_or_contradictory_bytes_are_refused() {
+    fn meta_round_trips_and_malformed_bytes_are_refused() {
         let meta = TableMeta {
             id: 7,
             file_bytes: 1 << 40,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn blobs_come_back_and_lists_that_nobody_writes_are_refused() {
+    fn blob_list_round_trips_and_invalid_lists_are_refused() {
         let table = TableMeta { entries: 3, deletes: 1, blocks: 1, ..TableMeta::default() };
         let blob = |id, value_bytes| BlobPointer { id, value_bytes, checksum: 77 };
         let taken = |blobs: &[BlobPointer]| {
@@ -274,18 +274,18 @@ mod tests {
     }
 
     #[test]
-    fn a_second_filter_comes_back_and_nonsense_is_refused() {
+    fn second_filter_round_trips_and_invalid_bytes_are_refused() {
         let table = TableMeta { filter_bytes: 500, entries: 1, blocks: 1, ..TableMeta::default() };
         let taken = |kind, bytes, prefix_filter_bytes| {
             let second_filter = Some(SecondFilter { kind, bytes });
             let mut out = Vec::new();
             let meta = TableMeta { second_filter, prefix_filter_bytes, ..table.clone() };
-            meta.encode_other_filters(&mut out);
+            meta.encode_extra_filters(&mut out);
             let mut meta = table.clone();
-            let whole = meta.decode_other_filters(&mut Decoder::new(&out));
+            let decoded = meta.decode_extra_filters(&mut Decoder::new(&out));
             let cut = &mut Decoder::new(&out[..out.len() - 1]);
-            assert_eq!(table.clone().decode_other_filters(cut), None);
-            whole.map(|()| (meta.second_filter_bytes(), meta.plain_filter_bytes()))
+            assert_eq!(table.clone().decode_extra_filters(cut), None);
+            decoded.map(|()| (meta.second_filter_bytes(), meta.plain_filter_bytes()))
         };
         assert_eq!(taken(5, 300, 0), Some((300, 200)));
         assert_eq!(taken(5, 300, 70), Some((300, 130)));

@@ -1,34 +1,36 @@
-//! Makes the nodes of [`Heads`] from sorted keys.
+//! Makes the nodes of [`HeadTree`] from sorted keys.
 
-use umbel_arena::{Arena, Fixed, Piece};
+use umbel_arena::{Allocation, Arena, ArenaArray};
 
 use crate::format::{INLINE_PREFIX, common_prefix};
-use crate::heads::{Heads, LINK, LOOK, Link, NONE, Node, TABLELESS_MAX};
+use crate::index::head_search::{
+    COMPARED_HEADS, HeadNode, HeadTree, LINK, Link, NO_LINK, UNBUCKETED_MAX,
+};
 
-/// So many keys with equal heads are worth a node of their own.
+/// This number of keys with equal heads are worth a node of their own.
 const RUN_MIN: usize = 5;
 /// Nodes below nodes; keys that are equal for longer are compared whole.
 const DEPTH_MAX: usize = 16;
 
-/// A key in two parts, as it stands in the file: what its node shares, and the rest.
+/// A key in two parts, as in the file: the common part of its node, and the rest.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Joined<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
+pub(crate) struct SplitKey<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
 
-impl<'a> Joined<'a> {
-    /// What stands behind the first `at` bytes, in two parts.
-    fn behind(&self, at: usize) -> [&'a [u8]; 2] {
+impl<'a> SplitKey<'a> {
+    /// Bytes after the first `at`, in two parts.
+    fn tail(&self, at: usize) -> [&'a [u8]; 2] {
         let own = at.saturating_sub(self.0.len());
         [self.0.get(at..).unwrap_or_default(), self.1.get(own..).unwrap_or_default()]
     }
 
-    fn bytes_behind(&self, at: usize) -> impl Iterator<Item = u8> {
-        let [shared, own] = self.behind(at);
+    fn tail_bytes(&self, at: usize) -> impl Iterator<Item = u8> {
+        let [shared, own] = self.tail(at);
         shared.iter().chain(own).copied()
     }
 
-    /// How many bytes two keys that begin with the same `at` bytes share behind these.
-    fn shared(&self, other: &Joined<'_>, at: usize) -> usize {
-        let ([shared, own], [other_shared, other_own]) = (self.behind(at), other.behind(at));
+    /// Number of bytes two keys that begin with the same `at` bytes share after these.
+    fn shared(&self, other: &SplitKey<'_>, at: usize) -> usize {
+        let ([shared, own], [other_shared, other_own]) = (self.tail(at), other.tail(at));
         let alike = common_prefix(shared, other_shared);
         if alike < shared.len().min(other_shared.len()) {
             return alike;
@@ -36,73 +38,73 @@ impl<'a> Joined<'a> {
         if shared.len() == other_shared.len() {
             return alike + common_prefix(own, other_own);
         }
-        alike + self.shared_slowly(other, at + alike)
+        alike + self.shared_bytewise(other, at + alike)
     }
 
-    fn shared_slowly(&self, other: &Joined<'_>, at: usize) -> usize {
-        let pairs = self.bytes_behind(at).zip(other.bytes_behind(at));
+    fn shared_bytewise(&self, other: &SplitKey<'_>, at: usize) -> usize {
+        let pairs = self.tail_bytes(at).zip(other.tail_bytes(at));
         pairs.take_while(|(own, other)| own == other).count()
     }
 
-    /// The head behind the first `at` bytes, as of a whole key.
+    /// The head after the first `at` bytes, as of a whole key.
     fn head(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
-        bytes.iter_mut().zip(self.bytes_behind(at)).for_each(|(to, from)| *to = from);
+        bytes.iter_mut().zip(self.tail_bytes(at)).for_each(|(to, from)| *to = from);
         u64::from_be_bytes(bytes)
     }
 }
 
-impl Heads {
+impl HeadTree {
     /// Reads the heads of sorted keys; `None` where there are none, or more bytes than a piece
     /// holds or 32 bits can number.
-    pub(crate) fn new(arena: &Arena, keys: &[Joined<'_>]) -> Option<Heads> {
+    pub(crate) fn new(arena: &Arena, keys: &[SplitKey<'_>]) -> Option<HeadTree> {
         if keys.is_empty() {
             return None;
         }
-        let mut builder = Builder { keys, ..Builder::default() };
+        let mut builder = HeadTreeBuilder { keys, ..HeadTreeBuilder::default() };
         let root = builder.node(0, keys.len(), 0, 0)?;
-        let most = [
+        let lengths = [
             size_of_val(&*builder.heads),
-            size_of_val(&*builder.stretches),
+            size_of_val(&*builder.buckets),
             size_of_val(&*builder.links),
             builder.prefixes.len(),
         ];
-        if most.into_iter().any(|bytes| bytes >= Piece::BYTES_MAX) {
+        if lengths.into_iter().any(|bytes| bytes >= Allocation::BYTES_MAX) {
             return None;
         }
-        Some(Heads {
+        Some(HeadTree {
             root,
             nodes: builder.nodes,
-            heads: Fixed::new(arena, &builder.heads),
-            stretches: Fixed::new(arena, &builder.stretches),
-            links: Fixed::new(arena, builder.links.as_flattened()),
-            prefixes: Fixed::new(arena, &builder.prefixes),
+            heads: ArenaArray::new(arena, &builder.heads),
+            buckets: ArenaArray::new(arena, &builder.buckets),
+            links: ArenaArray::new(arena, builder.links.as_flattened()),
+            prefixes: ArenaArray::new(arena, &builder.prefixes),
         })
     }
 }
 
 #[derive(Default)]
-struct Builder<'a> {
-    keys: &'a [Joined<'a>],
-    nodes: Vec<Node>,
+struct HeadTreeBuilder<'a> {
+    keys: &'a [SplitKey<'a>],
+    nodes: Vec<HeadNode>,
     heads: Vec<u64>,
-    stretches: Vec<u32>,
+    buckets: Vec<u32>,
     links: Vec<Link>,
     prefixes: Vec<u8>,
 }
 
-impl Builder<'_> {
+impl HeadTreeBuilder<'_> {
     /// Makes the node of the keys from `start` to `end`, of which there is one at least, and which
     /// share the first `skip` bytes.
-    fn node(&mut self, start: usize, end: usize, depth: usize, skip: usize) -> Option<Node> {
+    fn node(&mut self, start: usize, end: usize, depth: usize, skip: usize) -> Option<HeadNode> {
         let keys = self.keys.get(start..end)?;
         let (first, last) = (*keys.first()?, *keys.last()?);
         let prefix_len = first.shared(&last, skip);
         let mut prefix = [0; INLINE_PREFIX];
-        let shared = first.bytes_behind(skip).take(prefix_len);
+        let shared = first.tail_bytes(skip).take(prefix_len);
         prefix.iter_mut().zip(shared).for_each(|(to, from)| *to = from);
         let prefix_at = u32::try_from(self.prefixes.len()).ok()?;
-        self.prefixes.extend(first.bytes_behind(skip).take(prefix_len));
+        self.prefixes.extend(first.tail_bytes(skip).take(prefix_len));
         let skip = skip + prefix_len;
         // Each head once, with the number of its first key.
         let mut firsts: Vec<(u64, usize)> = Vec::new();
@@ -115,8 +117,8 @@ impl Builder<'_> {
         let count = firsts.len();
         let heads_at = u32::try_from(self.heads.len()).ok()?;
         self.heads.extend(firsts.iter().map(|first| first.0));
-        self.heads.extend_from_slice(&[u64::MAX; LOOK]);
-        let mut node = Node {
+        self.heads.extend_from_slice(&[u64::MAX; COMPARED_HEADS]);
+        let mut node = HeadNode {
             prefix,
             least: firsts.first()?.0,
             prefix_len: u32::try_from(prefix_len).ok()?,
@@ -125,13 +127,13 @@ impl Builder<'_> {
             keys: u32::try_from(end - start).ok()?,
             count: u32::try_from(count).ok()?,
             heads_at,
-            stretches_at: u32::try_from(self.stretches.len()).ok()?,
-            stretch_last: 0,
-            links_at: NONE,
+            buckets_at: u32::try_from(self.buckets.len()).ok()?,
+            bucket_last: 0,
+            links_at: NO_LINK,
             shift: 0,
         };
-        if count > TABLELESS_MAX {
-            self.table(&mut node, &firsts)?;
+        if count > UNBUCKETED_MAX {
+            self.add_buckets(&mut node, &firsts)?;
         }
         if count < end - start {
             self.link(&mut node, &firsts, end, depth, skip)?;
@@ -140,24 +142,24 @@ impl Builder<'_> {
     }
 
     /// Makes the table of a node's stretches.
-    fn table(&mut self, node: &mut Node, firsts: &[(u64, usize)]) -> Option<()> {
+    fn add_buckets(&mut self, node: &mut HeadNode, firsts: &[(u64, usize)]) -> Option<()> {
         let span = firsts.last()?.0 - node.least;
         node.shift = shift_for(span, firsts.len());
-        node.stretch_last = u32::try_from(span >> node.shift).ok()?;
+        node.bucket_last = u32::try_from(span >> node.shift).ok()?;
         let mut at = 0;
-        for stretch in 0..=u64::from(node.stretch_last) {
-            self.stretches.push(u32::try_from(at).ok()?);
+        for stretch in 0..=u64::from(node.bucket_last) {
+            self.buckets.push(u32::try_from(at).ok()?);
             let rest = firsts[at..].iter();
             at += rest.take_while(|first| (first.0 - node.least) >> node.shift == stretch).count();
         }
-        self.stretches.push(u32::try_from(at).ok()?);
+        self.buckets.push(u32::try_from(at).ok()?);
         Some(())
     }
 
     /// Makes a node's links, and the nodes below.
     fn link(
         &mut self,
-        node: &mut Node,
+        node: &mut HeadNode,
         firsts: &[(u64, usize)],
         end: usize,
         depth: usize,
@@ -167,11 +169,11 @@ impl Builder<'_> {
         node.links_at = u32::try_from(LINK * links_at).ok()?;
         let starts = firsts.iter().map(|first| first.1).chain([end]);
         for start in starts {
-            self.links.push([u32::try_from(start).ok()?, NONE, 0]);
+            self.links.push([u32::try_from(start).ok()?, NO_LINK, 0]);
         }
         for at in 0..firsts.len() {
             let [from, to] = [at, at + 1].map(|at| self.links[links_at + at][0] as usize);
-            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, skip) {
+            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.shares_whole_head(from, to, skip) {
                 let child = self.node(from, to, depth + 1, skip + 8)?;
                 let below = u32::try_from(self.nodes.len()).ok()?;
                 self.links[links_at + at][1..].copy_from_slice(&[below, child.heads_at]);
@@ -182,7 +184,7 @@ impl Builder<'_> {
     }
 
     /// Whether the keys of a run share the whole head: a node of theirs then has other heads.
-    fn goes_on(&self, from: usize, to: usize, skip: usize) -> bool {
+    fn shares_whole_head(&self, from: usize, to: usize, skip: usize) -> bool {
         self.keys[from].shared(&self.keys[to - 1], skip) >= 8
     }
 }
@@ -196,44 +198,44 @@ fn shift_for(span: u64, count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heads::{Below, Position, Way};
+    use crate::index::head_search::{HeadMatch, SearchState, SearchStep};
     use proptest::prelude::*;
 
     fn check(keys: &[&[u8]], probe: &[u8]) {
-        let joined: Vec<Joined<'_>> = keys
+        let joined: Vec<SplitKey<'_>> = keys
             .iter()
             .enumerate()
             .map(|(number, key)| {
                 let (prefix, suffix) = key.split_at(key.len() * (number % 3) / 2);
-                Joined(prefix, suffix)
+                SplitKey(prefix, suffix)
             })
             .collect();
-        let heads = Heads::new(&Arena::new(), &joined).unwrap();
+        let heads = HeadTree::new(&Arena::new(), &joined).unwrap();
         let before = keys.partition_point(|key| *key < probe);
-        let position = heads.find_from(Way::default(), probe, |_| ());
-        let mut way = heads.way(probe);
+        let position = heads.find_from(SearchState::default(), probe, |_| ());
+        let mut way = heads.begin_search(probe);
         let mut below = heads.prefetch(way, probe, |hint| assert!(hint <= keys.len()));
         assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= keys.len())), position);
         // One node after the other, as a batch goes down.
         while below {
-            match heads.below(way, probe) {
-                Below::Node(next) => way = next,
-                Below::Keys(low, high) => {
-                    assert_eq!(Position::Among(low, high), position);
+            match heads.descend(way, probe) {
+                SearchStep::Node(next) => way = next,
+                SearchStep::Keys(low, high) => {
+                    assert_eq!(HeadMatch::Among(low, high), position);
                     break;
                 }
-                Below::Nothing => break,
+                SearchStep::Done => break,
             }
             heads.prefetch_node(way, probe);
             below = heads.prefetch(way, probe, |hint| assert!(hint <= keys.len()));
             assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= keys.len())), position);
         }
         match position {
-            Position::Behind(found) => {
+            HeadMatch::After(found) => {
                 assert_eq!(found, before, "{probe:?}");
                 assert!(!keys.contains(&probe));
             }
-            Position::Among(low, high) => {
+            HeadMatch::Among(low, high) => {
                 assert!(low <= before && before <= high && low < high, "{probe:?}");
             }
         }
@@ -241,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_stand_before_as_a_walk_counts(
+        fn rank_equals_a_linear_count(
             mut keys in proptest::collection::vec(
                 proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..24),
                 1..120,
@@ -263,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn files_in_folders_are_counted_alike(
+        fn path_like_keys_have_the_same_rank(
             names in proptest::collection::vec((0u32..40, 0u32..60, 0usize..30), 1..400),
             probes in proptest::collection::vec((0u32..42, 0u32..62, 0usize..30), 1..12),
         ) {
@@ -283,21 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_grow_by_heads_do_not_make_nodes_without_end() {
+    fn keys_growing_by_heads_keep_the_node_count_bounded() {
         let all = vec![3u8; 8 * 300];
         let keys: Vec<&[u8]> = (0..300).map(|n| &all[..8 * n]).collect();
-        let joined: Vec<Joined<'_>> = keys.iter().map(|key| Joined(&[], key)).collect();
-        let heads = Heads::new(&Arena::new(), &joined).unwrap();
+        let joined: Vec<SplitKey<'_>> = keys.iter().map(|key| SplitKey(&[], key)).collect();
+        let heads = HeadTree::new(&Arena::new(), &joined).unwrap();
         assert!((1..=DEPTH_MAX).contains(&heads.nodes.len()));
         for key in &keys {
             check(&keys, key);
         }
     }
-    /// Each node had a copy of all that its keys share: with prefixes of 60 KiB that was most of a
-    /// gigabyte here, more than 32 bits can number in a larger table, and then every look-up said
-    /// that the key was not there.
+    /// Story: each node had a copy of the common bytes of its keys. With prefixes of 60 KiB that
+    /// took most of a gigabyte here, and in a larger table more than 32 bits can address. Then
+    /// every lookup was a miss.
     #[test]
-    fn what_many_keys_share_is_there_once() {
+    fn shared_prefix_is_stored_once() {
         let shared = vec![b'p'; 60 << 10];
         let suffixes: Vec<[u8; 16]> = (0..1 << 16u32)
             .map(|number| {
@@ -306,20 +308,20 @@ mod tests {
                 [a, b, c, d, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 1 + (number % 6) as u8]
             })
             .collect();
-        let joined: Vec<Joined<'_>> = suffixes.iter().map(|own| Joined(&shared, own)).collect();
-        let heads = Heads::new(&Arena::new(), &joined).unwrap();
-        let find = |key: &[u8]| heads.find_from(Way::default(), key, |_| ());
+        let joined: Vec<SplitKey<'_>> = suffixes.iter().map(|own| SplitKey(&shared, own)).collect();
+        let heads = HeadTree::new(&Arena::new(), &joined).unwrap();
+        let find = |key: &[u8]| heads.find_from(SearchState::default(), key, |_| ());
         assert!(heads.nodes.len() > 10_000, "{}", heads.nodes.len());
         assert!(heads.memory_bytes() < 8 << 20, "{}", heads.memory_bytes());
         for (number, own) in suffixes.iter().enumerate().step_by(997) {
             let key = [&shared[..], own].concat();
-            assert_eq!(find(&key), Position::Among(number, number + 1));
+            assert_eq!(find(&key), HeadMatch::Among(number, number + 1));
             let before = find(&key[..key.len() - 1]);
-            assert_eq!(before, Position::Behind(number / 6 * 6));
+            assert_eq!(before, HeadMatch::After(number / 6 * 6));
             let longer = find(&[&key[..], b"x"].concat());
-            assert_eq!(longer, Position::Behind(number + 1));
+            assert_eq!(longer, HeadMatch::After(number + 1));
         }
-        assert_eq!(find(&shared), Position::Behind(0));
-        assert_eq!(find(b"q"), Position::Behind(1 << 16));
+        assert_eq!(find(&shared), HeadMatch::After(0));
+        assert_eq!(find(b"q"), HeadMatch::After(1 << 16));
     }
 }

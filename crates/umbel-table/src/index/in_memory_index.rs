@@ -1,50 +1,50 @@
 //! The index in memory: which block can hold a key and a sequence number.
 //!
-//! Every block has a separator behind it. Most searches are answered by the separators' heads alone
-//! (see [`crate::heads`]); a key that they do not tell apart from a separator is compared with it
-//! whole, and with its sequence number.
+//! Every block has a separator after it. Most searches need only the separators' heads
+//! (see [`crate::index::head_search`]). A key that they do not distinguish from a separator is
+//! compared with it in full, and with its sequence number.
 
 use std::cmp::Ordering;
 
-use umbel_arena::{Arena, Fixed, prefetch};
+use umbel_arena::{Arena, ArenaArray, prefetch};
 use umbel_base::SequenceNumber;
 
-use crate::heads::{Below, Heads, Position, Way};
-use crate::heads_builder::Joined;
-use crate::index_part::{Item, Items};
-use crate::index_top::PART_BLOCKS;
+use crate::index::head_search::{HeadMatch, HeadTree, SearchState, SearchStep};
+use crate::index::head_search_builder::SplitKey;
+use crate::index::index_block::{IndexEntries, IndexEntry};
+use crate::index::top_level_index::INDEX_BLOCK_ENTRIES;
 
-/// What [`TableIndex::find`] says where the index is paged: to be asked where it can fail. No table
+/// Result of [`TableIndex::find`] where the index is paged: use the fallible lookup. No table
 /// has a block of this number.
-pub(crate) const PAGED: usize = usize::MAX;
+pub(crate) const PAGED_INDEX: usize = usize::MAX;
 
 /// The index of a table in memory.
 #[derive(Debug)]
 pub(crate) struct TableIndex {
     /// `None` where the table has no blocks, or the index is paged.
-    heads: Option<Heads>,
+    heads: Option<HeadTree>,
     blocks: usize,
-    /// Where each block starts in the file, and at the end where the last one ends. Empty where the
-    /// index is paged.
-    offsets: Fixed<u64>,
+    /// Offset at which each block starts in the file, and at the end where the last one ends. Empty
+    /// where the index is paged.
+    offsets: ArenaArray<u64>,
     separators: Separators,
 }
 
 /// The separators whole, each as the prefix of its node and its own suffix.
 #[derive(Debug)]
 struct Separators {
-    bytes: Fixed<u8>,
+    bytes: ArenaArray<u8>,
     /// For each part where its prefix starts, and where it ends.
-    prefixes: Fixed<u32>,
+    prefixes: ArenaArray<u32>,
     /// For each separator where its suffix starts, and where it ends.
-    suffixes: Fixed<u32>,
+    suffixes: ArenaArray<u32>,
     /// The sequence number of each separator; empty where all are 0.
-    sequences: Fixed<u64>,
+    sequences: ArenaArray<u64>,
 }
 
-/// What of the separators is read from the file, before it goes to the arena.
+/// Separators read from the file, before they go to the arena.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct IndexData {
     bytes: Vec<u8>,
     prefixes: Vec<u32>,
     suffixes: Vec<u32>,
@@ -53,12 +53,12 @@ pub(crate) struct Gathered {
 }
 
 impl Separators {
-    fn new(arena: &Arena, gathered: &Gathered) -> Separators {
+    fn new(arena: &Arena, gathered: &IndexData) -> Separators {
         Separators {
-            bytes: Fixed::new(arena, &gathered.bytes),
-            prefixes: Fixed::new(arena, &gathered.prefixes),
-            suffixes: Fixed::new(arena, &gathered.suffixes),
-            sequences: Fixed::new(arena, &gathered.sequences),
+            bytes: ArenaArray::new(arena, &gathered.bytes),
+            prefixes: ArenaArray::new(arena, &gathered.prefixes),
+            suffixes: ArenaArray::new(arena, &gathered.suffixes),
+            sequences: ArenaArray::new(arena, &gathered.sequences),
         }
     }
 
@@ -73,27 +73,29 @@ impl Separators {
         self.bytes.get(*start as usize..*end as usize).unwrap_or_default()
     }
 
-    /// How a separator stands to (`key`, `sequence`) in internal order.
+    /// Order of a separator relative to (`key`, `sequence`) in internal order.
     fn compare(&self, separator: usize, key: &[u8], sequence: SequenceNumber) -> Ordering {
-        let prefix = self.slice(&self.prefixes, 2 * (separator / PART_BLOCKS));
+        let prefix = self.slice(&self.prefixes, 2 * (separator / INDEX_BLOCK_ENTRIES));
         let suffix = self.slice(&self.suffixes, 2 * separator);
         let shared = prefix.len().min(key.len());
         let order = prefix.cmp(&key[..shared]).then_with(|| suffix.cmp(&key[shared..]));
         order.then_with(|| sequence.cmp(&self.sequence(separator)))
     }
 
-    /// Asks for where a separator stands.
+    /// Prefetches the place where a separator stands.
     #[inline]
     fn prefetch_place(&self, separator: usize) {
-        prefetch(&self.prefixes, 2 * (separator / PART_BLOCKS));
+        prefetch(&self.prefixes, 2 * (separator / INDEX_BLOCK_ENTRIES));
         prefetch(&self.suffixes, 2 * separator);
     }
 
-    /// Asks for a separator.
+    /// Prefetches a separator.
     #[inline]
     fn prefetch(&self, separator: usize) {
-        let places =
-            [self.prefixes.get(2 * (separator / PART_BLOCKS)), self.suffixes.get(2 * separator)];
+        let places = [
+            self.prefixes.get(2 * (separator / INDEX_BLOCK_ENTRIES)),
+            self.suffixes.get(2 * separator),
+        ];
         for start in places.into_iter().flatten() {
             prefetch(&self.bytes, *start as usize);
         }
@@ -105,18 +107,18 @@ impl Separators {
     }
 }
 
-impl Gathered {
+impl IndexData {
     const TOO_LONG: &str = "the index is over 4 GiB";
 
     /// Nothing yet, of a table whose blocks start at `data_start`.
-    pub(crate) fn new(data_start: u64) -> Gathered {
-        Gathered { offsets: vec![data_start], ..Gathered::default() }
+    pub(crate) fn new(data_start: u64) -> IndexData {
+        IndexData { offsets: vec![data_start], ..IndexData::default() }
     }
 
     /// Takes the next part, of `count` blocks, which was checked to ascend and to reach where the
     /// top says.
-    pub(crate) fn part(&mut self, payload: &[u8], count: usize) -> Result<(), &'static str> {
-        let mut items = Items::new(payload, count)?;
+    pub(crate) fn add_block(&mut self, payload: &[u8], count: usize) -> Result<(), &'static str> {
+        let mut items = IndexEntries::new(payload, count)?;
         let prefix = items.prefix;
         let range = self.push(prefix)?;
         self.prefixes.extend(range);
@@ -124,7 +126,7 @@ impl Gathered {
         let mut is_first = true;
         while let Some(item) = items.next()? {
             // The top's separators ascend, and each part ends with its own.
-            if is_first && !self.is_behind_last(prefix, &item) {
+            if is_first && !self.is_after_last(prefix, &item) {
                 return Err("the separators of the index do not ascend");
             }
             is_first = false;
@@ -137,8 +139,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Whether an item stands behind all that were taken before its part.
-    fn is_behind_last(&self, prefix: &[u8], item: &Item<'_>) -> bool {
+    /// Whether an item stands after all that were taken before its part.
+    fn is_after_last(&self, prefix: &[u8], item: &IndexEntry<'_>) -> bool {
         let Some(&sequence) = self.sequences.last() else { return true };
         // The prefix of the new part is there already.
         let prefixes = self.prefixes.as_chunks().0;
@@ -149,9 +151,9 @@ impl Gathered {
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<[u32; 2], &'static str> {
-        let start = u32::try_from(self.bytes.len()).map_err(|_| Gathered::TOO_LONG)?;
+        let start = u32::try_from(self.bytes.len()).map_err(|_| IndexData::TOO_LONG)?;
         self.bytes.extend_from_slice(bytes);
-        let end = u32::try_from(self.bytes.len()).map_err(|_| Gathered::TOO_LONG)?;
+        let end = u32::try_from(self.bytes.len()).map_err(|_| IndexData::TOO_LONG)?;
         Ok([start, end])
     }
 
@@ -160,45 +162,46 @@ impl Gathered {
         self.bytes.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    fn keys(&self) -> Vec<Joined<'_>> {
+    fn keys(&self) -> Vec<SplitKey<'_>> {
         let prefixes = self.prefixes.as_chunks().0;
         let suffixes = self.suffixes.as_chunks().0.iter().enumerate();
-        let joined =
-            |(at, own)| Joined(self.slice(prefixes.get(at / PART_BLOCKS)), self.slice(Some(own)));
+        let joined = |(at, own)| {
+            SplitKey(self.slice(prefixes.get(at / INDEX_BLOCK_ENTRIES)), self.slice(Some(own)))
+        };
         suffixes.map(joined).collect()
     }
 }
 
 impl TableIndex {
     /// The index of all parts. The error is a reason in words.
-    pub(crate) fn new(arena: &Arena, mut gathered: Gathered) -> Result<TableIndex, &'static str> {
+    pub(crate) fn new(arena: &Arena, mut gathered: IndexData) -> Result<TableIndex, &'static str> {
         // A quarter of a piece's limit, for the arrays that are longer than the bytes.
         if gathered.bytes.len() > 1 << 30 || gathered.offsets.len() > 1 << 28 {
-            return Err(Gathered::TOO_LONG);
+            return Err(IndexData::TOO_LONG);
         }
         if gathered.sequences.iter().all(|&sequence| sequence == 0) {
             gathered.sequences.clear();
         }
         let blocks = gathered.offsets.len() - 1;
-        let heads = Heads::new(arena, &gathered.keys());
+        let heads = HeadTree::new(arena, &gathered.keys());
         if heads.is_none() && blocks > 0 {
-            return Err(Gathered::TOO_LONG);
+            return Err(IndexData::TOO_LONG);
         }
         Ok(TableIndex {
             heads,
             blocks,
-            offsets: Fixed::new(arena, &gathered.offsets),
+            offsets: ArenaArray::new(arena, &gathered.offsets),
             separators: Separators::new(arena, &gathered),
         })
     }
 
-    /// What stands in its place where it is paged, of a table of `blocks` blocks.
+    /// Placeholder of a paged index, for a table of `blocks` blocks.
     pub(crate) fn paged(arena: &Arena, blocks: usize) -> TableIndex {
         TableIndex {
             heads: None,
             blocks,
-            offsets: Fixed::new(arena, &[]),
-            separators: Separators::new(arena, &Gathered::default()),
+            offsets: ArenaArray::new(arena, &[]),
+            separators: Separators::new(arena, &IndexData::default()),
         }
     }
 
@@ -207,86 +210,87 @@ impl TableIndex {
         self.heads.is_none() && self.blocks > 0
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Where a block starts in the file, and how many bytes it takes with its trailer. `None` where
-    /// there is no such block, or the index is paged.
+    /// Offset at which a block starts in the file, and how many bytes it takes with its trailer.
+    /// `None` where there is no such block, or the index is paged.
     pub(crate) fn extent(&self, block: usize) -> Option<(u64, usize)> {
         let start = *self.offsets.get(block)?;
         let end = *self.offsets.get(block + 1)?;
         Some((start, (end - start) as usize))
     }
 
-    /// The only block that can hold the first entry at or behind (`key`, `sequence`), if that is
-    /// an entry of `key`; else the block that holds that entry or the one before. `None` where the
-    /// table ends before, [`PAGED`] where the index is.
+    /// The only block that can hold the first entry at or after (`key`, `sequence`), if that is
+    /// an entry of `key`; else the block of that entry or of the one before. `None` where the
+    /// table ends before, [`PAGED_INDEX`] where the index is paged.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        self.find_from(Way::default(), key, sequence, |_| ())
+        self.find_from(SearchState::default(), key, sequence, |_| ())
     }
 
-    /// The first part of a search; see [`Heads::way`].
+    /// The first part of a search; see [`HeadTree::begin_search`].
     #[inline]
-    pub(crate) fn way(&self, key: &[u8]) -> Way {
-        self.heads.as_ref().map_or(Way::default(), |heads| heads.way(key))
+    pub(crate) fn begin_search(&self, key: &[u8]) -> SearchState {
+        self.heads.as_ref().map_or(SearchState::default(), |heads| heads.begin_search(key))
     }
 
-    /// The second part of a search; see [`Heads::prefetch`].
+    /// The second part of a search; see [`HeadTree::prefetch`].
     #[inline]
-    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) -> bool {
+    pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         self.heads.as_ref().is_some_and(|heads| heads.prefetch(way, key, hint))
     }
 
     /// The third part of a search, where the second said that there may be one; see
-    /// [`Heads::below`]. Asks for where the first separator stands that is compared, if any is.
+    /// [`HeadTree::descend`]. Prefetches the place where the first separator stands that is
+    /// compared, if any is.
     #[inline]
-    pub(crate) fn below(&self, way: Way, key: &[u8]) -> Below {
-        let Some(heads) = &self.heads else { return Below::Nothing };
-        let below = heads.below(way, key);
-        if let Below::Keys(low, high) = below {
+    pub(crate) fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
+        let Some(heads) = &self.heads else { return SearchStep::Done };
+        let below = heads.descend(way, key);
+        if let SearchStep::Keys(low, high) = below {
             self.separators.prefetch_place((low + high) / 2);
         }
         below
     }
 
-    /// The first part again, one node down; see [`Heads::prefetch_node`].
+    /// The first part again, one node down; see [`HeadTree::prefetch_node`].
     #[inline]
-    pub(crate) fn prefetch_node(&self, way: Way, key: &[u8]) {
+    pub(crate) fn prefetch_node(&self, way: SearchState, key: &[u8]) {
         if let Some(heads) = &self.heads {
             heads.prefetch_node(way, key);
         }
     }
 
-    /// Asks for the separator that is compared first of those from `low` up to `high`.
+    /// Prefetches the separator that is compared first of those from `low` up to `high`.
     #[inline]
     pub(crate) fn prefetch_separator(&self, low: usize, high: usize) {
         self.separators.prefetch((low + high) / 2);
     }
 
-    /// As [`TableIndex::find`], from what [`TableIndex::way`] gave. `hint` may be told early of a
-    /// block near to the one that is found.
+    /// As [`TableIndex::find`], from the result of [`TableIndex::begin_search`]. `hint` may receive
+    /// a near block early.
     #[inline]
     pub(crate) fn find_from(
         &self,
-        way: Way,
+        way: SearchState,
         key: &[u8],
         sequence: SequenceNumber,
         hint: impl Fn(usize),
     ) -> Option<usize> {
         let Some(heads) = &self.heads else { return self.find_without_heads() };
         let found = match heads.find_from(way, key, hint) {
-            Position::Behind(found) => found,
-            Position::Among(low, high) => self.find_among(low, high, key, sequence),
+            HeadMatch::After(found) => found,
+            HeadMatch::Among(low, high) => self.find_among(low, high, key, sequence),
         };
         (found < self.blocks()).then_some(found)
     }
 
     #[cold]
     fn find_without_heads(&self) -> Option<usize> {
-        self.is_paged().then_some(PAGED)
+        self.is_paged().then_some(PAGED_INDEX)
     }
 
     #[inline(never)]
@@ -308,7 +312,7 @@ impl TableIndex {
         low
     }
 
-    /// How the separator behind a block stands to (`key`, `sequence`).
+    /// Order of the separator after a block relative to (`key`, `sequence`).
     pub(crate) fn compare(
         &self,
         block: usize,
@@ -318,9 +322,9 @@ impl TableIndex {
         (block < self.blocks()).then(|| self.separators.compare(block, key, sequence))
     }
 
-    /// How many bytes of memory the index takes.
+    /// Bytes of memory that the index takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let heads = self.heads.as_ref().map_or(0, Heads::memory_bytes);
+        let heads = self.heads.as_ref().map_or(0, HeadTree::memory_bytes);
         heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
     }
 }
@@ -331,8 +335,8 @@ mod tests {
 
     use super::*;
     use crate::format::sealed_checksum;
-    use crate::index_builder::IndexBuilder;
-    use crate::index_region::IndexRegion;
+    use crate::index::index_builder::IndexBuilder;
+    use crate::index::index_region::IndexRegion;
 
     fn build(separators: &[(Vec<u8>, u64)]) -> TableIndex {
         let mut builder = IndexBuilder::default();
@@ -347,7 +351,7 @@ mod tests {
     /// Reads an index region as a table does that keeps all of it.
     fn read(bytes: &[u8], top_bytes: u32, blocks: u32, end: u64) -> umbel_base::Result<TableIndex> {
         let len = bytes.len() as u64;
-        let whole = IndexRegion {
+        let region = IndexRegion {
             path: Path::new("1.table"),
             file_id: 1,
             data: (32, end),
@@ -357,8 +361,8 @@ mod tests {
             checksum: sealed_checksum(bytes),
             blocks,
         };
-        let top = whole.top(&bytes[bytes.len().saturating_sub(top_bytes as usize)..])?;
-        whole.index(&Arena::new(), &top, bytes)
+        let top = region.top(&bytes[bytes.len().saturating_sub(top_bytes as usize)..])?;
+        region.index(&Arena::new(), &top, bytes)
     }
 
     fn check(separators: &[(Vec<u8>, u64)], probes: &[(Vec<u8>, u64)]) {
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_a_walk_finds() {
+    fn seek_equals_a_scan() {
         for count in [1usize, 2, 7, 8, 9, 63, 64, 65, 200, 4097] {
             let mut keys: Vec<(Vec<u8>, u64)> = (0..count as u64)
                 .map(|i| match count % 3 {

@@ -2,7 +2,7 @@
 //! kept in memory.
 //!
 //! FORMAT: `payload := prefix bytes, item * count`, `item := suffix bytes, sequence varint,
-//! payload_len varint`; the count is 64, in the last part what is left.
+//! payload_len varint`. The count is 64; the last part has the rest.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use crate::format::{PAYLOAD_BYTES_MAX, TRAILER_BYTES};
 
 /// One separator and its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Item<'a> {
+pub(crate) struct IndexEntry<'a> {
     pub(crate) suffix: &'a [u8],
     pub(crate) sequence: SequenceNumber,
     /// The block's bytes with its trailer.
@@ -22,44 +22,44 @@ pub(crate) struct Item<'a> {
 
 /// The items of a part, one after the other.
 #[derive(Debug)]
-pub(crate) struct Items<'a> {
-    /// What all its separators start with.
+pub(crate) struct IndexEntries<'a> {
+    /// Common prefix of all separators.
     pub(crate) prefix: &'a [u8],
     decoder: Decoder<'a>,
     left: usize,
 }
 
-impl<'a> Items<'a> {
+impl<'a> IndexEntries<'a> {
     const CUT: &'static str = "the index ends inside a part";
 
     /// The `count` items of `payload`.
-    pub(crate) fn new(payload: &'a [u8], count: usize) -> Result<Items<'a>, &'static str> {
+    pub(crate) fn new(payload: &'a [u8], count: usize) -> Result<IndexEntries<'a>, &'static str> {
         let mut decoder = Decoder::new(payload);
-        let prefix = decoder.bytes().ok_or(Items::CUT)?;
-        Ok(Items { prefix, decoder, left: count })
+        let prefix = decoder.bytes().ok_or(IndexEntries::CUT)?;
+        Ok(IndexEntries { prefix, decoder, left: count })
     }
 
-    /// The next item; `None` behind the last one, where nothing may follow.
-    pub(crate) fn next(&mut self) -> Result<Option<Item<'a>>, &'static str> {
+    /// The next item; `None` after the last one, where nothing may follow.
+    pub(crate) fn next(&mut self) -> Result<Option<IndexEntry<'a>>, &'static str> {
         if self.left == 0 {
             let is_done = self.decoder.is_done();
             return if is_done {
                 Ok(None)
             } else {
-                Err("a part of the index goes on behind its end")
+                Err("a part of the index has bytes after its end")
             };
         }
         self.left -= 1;
-        let suffix = self.decoder.bytes().ok_or(Items::CUT)?;
-        let sequence = self.decoder.varint().ok_or(Items::CUT)?;
-        let len = self.decoder.varint().ok_or(Items::CUT)?;
+        let suffix = self.decoder.bytes().ok_or(IndexEntries::CUT)?;
+        let sequence = self.decoder.varint().ok_or(IndexEntries::CUT)?;
+        let len = self.decoder.varint().ok_or(IndexEntries::CUT)?;
         if self.prefix.len() + suffix.len() > KEY_BYTES_MAX
             || sequence > SEQUENCE_MAX
             || len > PAYLOAD_BYTES_MAX as u64
         {
             return Err("a separator or a block in the index is over the limit");
         }
-        Ok(Some(Item { suffix, sequence, block_len: len + TRAILER_BYTES as u64 }))
+        Ok(Some(IndexEntry { suffix, sequence, block_len: len + TRAILER_BYTES as u64 }))
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn find(
     key: &[u8],
     sequence: SequenceNumber,
 ) -> Result<Option<usize>, &'static str> {
-    let mut items = Items::new(payload, count)?;
+    let mut items = IndexEntries::new(payload, count)?;
     let shared = items.prefix.len().min(key.len());
     let before = items.prefix.cmp(&key[..shared]);
     let rest = &key[shared..];
@@ -85,13 +85,13 @@ pub(crate) fn find(
     Ok(None)
 }
 
-/// Where a block of a part stands, counted from the first one's start, and its length.
+/// Extent of a block of a part: its offset from the first block's start, and its length.
 pub(crate) fn extent(
     payload: &[u8],
     count: usize,
     number: usize,
 ) -> Result<Option<(u64, usize)>, &'static str> {
-    let mut items = Items::new(payload, count)?;
+    let mut items = IndexEntries::new(payload, count)?;
     let mut start = 0;
     for _ in 0..number {
         let Some(item) = items.next()? else { return Ok(None) };
@@ -108,9 +108,9 @@ pub(crate) fn check(
     last: (&[u8], SequenceNumber),
     data_len: u64,
 ) -> Result<(), &'static str> {
-    let mut items = Items::new(payload, count)?;
+    let mut items = IndexEntries::new(payload, count)?;
     let prefix = items.prefix;
-    let mut before: Option<Item<'_>> = None;
+    let mut before: Option<IndexEntry<'_>> = None;
     let mut sum = 0;
     while let Some(item) = items.next()? {
         let ascends = before.is_none_or(|before| {
@@ -130,6 +130,6 @@ pub(crate) fn check(
     if reaches && sum == data_len {
         Ok(())
     } else {
-        Err("a part of the index is not what its top says")
+        Err("a part of the index does not match the top of the index")
     }
 }

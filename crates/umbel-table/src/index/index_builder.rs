@@ -1,19 +1,20 @@
-//! Builds the index region: parts of 64 blocks each, and behind them their top. The bytes of both
-//! are described where they are read: [`crate::index_part`] and [`crate::index_top`].
+//! Builds the index region: parts of 64 blocks each, and after them their top. The bytes of both
+//! are described in their readers: [`crate::index::index_block`] and
+//! [`crate::index::top_level_index`].
 //!
-//! Prefix and suffix of an item are a key at or behind the block's last one and before the next
-//! block's first; where the next block goes on with versions of the same key, the separator is that
-//! key and the sequence number of the block's last entry, else the number is 0. Blocks stand one
-//! behind the other, so that their lengths say where each starts.
+//! Prefix and suffix of an item are a key at or after the block's last one and before the next
+//! block's first. Where the next block continues with versions of the same key, the separator is
+//! that key and the sequence number of the block's last entry; else the number is 0. Blocks follow
+//! each other without gaps, so that their lengths give their offsets.
 
 use umbel_base::varint;
 
-use crate::compress::Compression;
+use crate::compression::Compression;
 use crate::format::{BlockKind, TRAILER_BYTES, common_prefix, seal};
-use crate::index_top::{PART_BLOCKS, put_entry};
+use crate::index::top_level_index::{INDEX_BLOCK_ENTRIES, put_entry};
 
 #[derive(Debug, Clone, Copy)]
-struct Item {
+struct PendingSeparator {
     separator_len: usize,
     sequence: u64,
     payload_len: u64,
@@ -21,7 +22,7 @@ struct Item {
 
 /// A part that is complete.
 #[derive(Debug)]
-struct Part {
+struct PendingIndexBlock {
     payload: Vec<u8>,
     last_separator: Vec<u8>,
     last_sequence: u64,
@@ -32,7 +33,7 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct SealedIndex {
     pub(crate) bytes: Vec<u8>,
-    /// How many of them, at the end, are the top with its trailer.
+    /// Bytes of the top with its trailer, at the end.
     pub(crate) top_bytes: u32,
     /// The checksum in the top's trailer.
     pub(crate) checksum: u64,
@@ -41,67 +42,77 @@ pub(crate) struct SealedIndex {
 /// Gathers one separator and length per block.
 #[derive(Debug, Default)]
 pub(crate) struct IndexBuilder {
-    parts: Vec<Part>,
-    /// About what the parts and their entries in the top take in the file.
-    parts_bytes: usize,
+    index_blocks: Vec<PendingIndexBlock>,
+    /// Approximate bytes of the parts and their entries in the top.
+    index_block_bytes: usize,
     /// The separators of the open part, joined.
-    gathered: Vec<u8>,
-    items: Vec<Item>,
+    pending_separators: Vec<u8>,
+    pending_items: Vec<PendingSeparator>,
     prefix_len: usize,
     blocks: u32,
 }
 
 impl IndexBuilder {
-    /// How many blocks were added.
+    /// Number of blocks added.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// About how many bytes the payload takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.parts_bytes + self.gathered.len() + self.items.len() * 4
+        self.index_block_bytes + self.pending_separators.len() + self.pending_items.len() * 4
     }
 
     /// Adds the next block.
     pub(crate) fn add(&mut self, separator: &[u8], sequence: u64, payload_len: u64) {
-        self.prefix_len = if self.items.is_empty() {
+        self.prefix_len = if self.pending_items.is_empty() {
             separator.len()
         } else {
             let shared = self.prefix_len.min(separator.len());
-            common_prefix(&self.gathered[..shared], &separator[..shared])
+            common_prefix(&self.pending_separators[..shared], &separator[..shared])
         };
-        self.gathered.extend_from_slice(separator);
-        self.items.push(Item { separator_len: separator.len(), sequence, payload_len });
+        self.pending_separators.extend_from_slice(separator);
+        self.pending_items.push(PendingSeparator {
+            separator_len: separator.len(),
+            sequence,
+            payload_len,
+        });
         self.blocks += 1;
-        if self.items.len() == PART_BLOCKS {
-            self.close_part();
+        if self.pending_items.len() == INDEX_BLOCK_ENTRIES {
+            self.close_index_block();
         }
     }
 
-    fn close_part(&mut self) {
-        let Some(last) = self.items.last().copied() else { return };
-        let mut payload = Vec::with_capacity(self.gathered.len() + 4 * self.items.len());
-        varint::put_bytes(&mut payload, &self.gathered[..self.prefix_len]);
+    fn close_index_block(&mut self) {
+        let Some(last) = self.pending_items.last().copied() else { return };
+        let mut payload =
+            Vec::with_capacity(self.pending_separators.len() + 4 * self.pending_items.len());
+        varint::put_bytes(&mut payload, &self.pending_separators[..self.prefix_len]);
         let (mut at, mut data_len) = (0, 0);
-        for item in self.items.drain(..) {
+        for item in self.pending_items.drain(..) {
             let end = at + item.separator_len;
-            varint::put_bytes(&mut payload, &self.gathered[at + self.prefix_len..end]);
+            varint::put_bytes(&mut payload, &self.pending_separators[at + self.prefix_len..end]);
             varint::put_u64(&mut payload, item.sequence);
             varint::put_u64(&mut payload, item.payload_len);
             data_len += item.payload_len + TRAILER_BYTES as u64;
             at = end;
         }
-        let last_separator = self.gathered[at - last.separator_len..].to_vec();
-        self.parts_bytes += payload.len() + last_separator.len() + 32;
-        self.gathered.clear();
+        let last_separator = self.pending_separators[at - last.separator_len..].to_vec();
+        self.index_block_bytes += payload.len() + last_separator.len() + 32;
+        self.pending_separators.clear();
         let last_sequence = last.sequence;
-        self.parts.push(Part { payload, last_separator, last_sequence, data_len });
+        self.index_blocks.push(PendingIndexBlock {
+            payload,
+            last_separator,
+            last_sequence,
+            data_len,
+        });
     }
 
     /// The region, of table `file_id`, which is to stand at `offset`.
     pub(crate) fn finish(mut self, file_id: u64, offset: u64) -> SealedIndex {
-        self.close_part();
-        let mut bytes = Vec::with_capacity(self.parts_bytes);
+        self.close_index_block();
+        let mut bytes = Vec::with_capacity(self.index_block_bytes);
         let mut top = Vec::new();
         let mut sealed = |payload: &mut Vec<u8>, kind| {
             let at = offset + bytes.len() as u64;
@@ -109,7 +120,7 @@ impl IndexBuilder {
             bytes.extend_from_slice(payload);
             sum
         };
-        for mut part in self.parts {
+        for mut part in self.index_blocks {
             let sum = sealed(&mut part.payload, BlockKind::IndexPart);
             let separator = (part.last_separator.as_slice(), part.last_sequence);
             put_entry(&mut top, separator, part.data_len, part.payload.len() as u64, sum);
@@ -119,7 +130,7 @@ impl IndexBuilder {
     }
 }
 
-/// Writes into `out` the shortest key that is at or behind `last` and before `next`.
+/// Writes into `out` the shortest key that is at or after `last` and before `next`.
 /// REQUIRES: `last < next`.
 pub(crate) fn shortest_separator(last: &[u8], next: &[u8], out: &mut Vec<u8>) {
     out.clear();
@@ -129,11 +140,11 @@ pub(crate) fn shortest_separator(last: &[u8], next: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&next[..=shared]);
         return;
     }
-    // `next` is one byte longer than what is shared: what starts with it is not before it.
+    // `next` is one byte longer than the common prefix: a key that starts with it is not before it.
     let step = last.get(shared).is_some_and(|&byte| next.get(shared) > Some(&(byte + 1)));
     let first_raised = if step { shared } else { shared + 1 };
     let raised = last.iter().skip(first_raised).position(|&byte| byte < u8::MAX);
-    match raised.map(|behind| first_raised + behind) {
+    match raised.map(|offset| first_raised + offset) {
         Some(at) if at + 1 < last.len() => {
             out.extend_from_slice(&last[..=at]);
             out[at] += 1;

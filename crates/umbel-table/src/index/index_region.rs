@@ -1,4 +1,4 @@
-//! The index region of a table file: the parts of the index, and behind them its top.
+//! The index region of a table file: the parts of the index, and after them its top.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use umbel_arena::Arena;
 use umbel_base::{Error, Result};
 use umbel_env::File;
 
-use crate::footer::Footer;
+use crate::format::footer::Footer;
 use crate::format::{BlockKind, open_sealed, sealed_checksum};
-use crate::index::{Gathered, TableIndex};
-use crate::index_part;
-use crate::index_top::IndexTop;
+use crate::index::in_memory_index::{IndexData, TableIndex};
+use crate::index::index_block;
+use crate::index::top_level_index::TopLevelIndex;
 
-/// Where the index stands, and what it must fit.
+/// Region of the index, and the values that it must match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexRegion<'a> {
     pub(crate) path: &'a Path,
     pub(crate) file_id: u64,
-    /// Where the data starts and ends in the file.
+    /// Offset at which the data starts and ends in the file.
     pub(crate) data: (u64, u64),
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -29,7 +29,7 @@ pub(crate) struct IndexRegion<'a> {
 }
 
 impl<'a> IndexRegion<'a> {
-    /// The region that a footer tells of. REQUIRES: the footer was checked.
+    /// The region that a footer describes. REQUIRES: the footer was checked.
     pub(crate) fn new(path: &'a Path, footer: &Footer) -> IndexRegion<'a> {
         IndexRegion {
             path,
@@ -37,7 +37,7 @@ impl<'a> IndexRegion<'a> {
             data: (footer.data.offset, footer.data.offset + footer.data.len),
             offset: footer.index.offset,
             len: footer.index.len,
-            top_bytes: u64::from(footer.index_top_bytes),
+            top_bytes: u64::from(footer.top_level_index_bytes),
             checksum: footer.index.checksum,
             blocks: footer.blocks,
         }
@@ -60,7 +60,7 @@ impl<'a> IndexRegion<'a> {
     }
 
     /// Reads the top alone.
-    pub(crate) fn read_top(&self, file: &dyn File) -> Result<IndexTop> {
+    pub(crate) fn read_top(&self, file: &dyn File) -> Result<TopLevelIndex> {
         self.top(&self.read(file, self.top_at(), self.top_bytes)?)
     }
 
@@ -69,7 +69,7 @@ impl<'a> IndexRegion<'a> {
         &self,
         file: &dyn File,
         arena: &Arena,
-    ) -> Result<(IndexTop, TableIndex)> {
+    ) -> Result<(TopLevelIndex, TableIndex)> {
         let bytes = self.read(file, self.offset, self.len)?;
         let top_at = (self.top_at() - self.offset) as usize;
         let top = self.top(bytes.get(top_at..).unwrap_or_default())?;
@@ -78,7 +78,7 @@ impl<'a> IndexRegion<'a> {
     }
 
     /// Checks and parses the top's bytes.
-    pub(crate) fn top(&self, sealed: &[u8]) -> Result<IndexTop> {
+    pub(crate) fn top(&self, sealed: &[u8]) -> Result<TopLevelIndex> {
         let at = self.top_at();
         if sealed_checksum(sealed) != self.checksum {
             let reason = "the top of the index is not the one that the footer was written for";
@@ -86,14 +86,19 @@ impl<'a> IndexRegion<'a> {
         }
         let payload = open_sealed(self.path, self.file_id, at, BlockKind::Index, sealed, 0)?;
         let parts = (self.offset, at);
-        IndexTop::decode(&payload, self.blocks, self.data, parts)
+        TopLevelIndex::decode(&payload, self.blocks, self.data, parts)
             .map_err(|reason| self.refuse(at, reason))
     }
 
     /// Checks and parses the parts, which stand at the start of `bytes`.
-    pub(crate) fn index(&self, arena: &Arena, top: &IndexTop, bytes: &[u8]) -> Result<TableIndex> {
-        let mut gathered = Gathered::new(self.data.0);
-        for place in (0..top.parts()).filter_map(|number| top.part(number)) {
+    pub(crate) fn index(
+        &self,
+        arena: &Arena,
+        top: &TopLevelIndex,
+        bytes: &[u8],
+    ) -> Result<TableIndex> {
+        let mut gathered = IndexData::new(self.data.0);
+        for place in (0..top.index_blocks()).filter_map(|number| top.handle(number)) {
             let refuse = |reason: &str| self.refuse(place.offset, reason);
             let start = (place.offset - self.offset) as usize;
             let sealed = bytes.get(start..start + place.len).unwrap_or_default();
@@ -105,8 +110,8 @@ impl<'a> IndexRegion<'a> {
             let payload = open_sealed(self.path, id, place.offset, kind, sealed, 0)?;
             let last = top.last_separator(place.number);
             let data_len = place.data.1 - place.data.0;
-            index_part::check(&payload, place.blocks, last, data_len).map_err(refuse)?;
-            gathered.part(&payload, place.blocks).map_err(refuse)?;
+            index_block::check(&payload, place.blocks, last, data_len).map_err(refuse)?;
+            gathered.add_block(&payload, place.blocks).map_err(refuse)?;
         }
         TableIndex::new(arena, gathered).map_err(|reason| self.refuse(self.offset, reason))
     }

@@ -1,8 +1,8 @@
 //! The top of the index: one entry for each part, which says up to which separator it reaches.
 //!
 //! FORMAT: `payload := entry*`, `entry := separator bytes, sequence varint, data_len varint,
-//! part_len varint, checksum u64`, one for each part in order: the part's last separator, the bytes
-//! of its data blocks and of itself, both with trailers, and the checksum in its trailer.
+//! part_len varint, checksum u64`, one for each part in order. They are the part's last separator,
+//! the bytes of its data blocks and of itself, both with trailers, and the checksum in its trailer.
 
 use std::cmp::Ordering;
 
@@ -12,42 +12,42 @@ use umbel_base::{Decoder, SequenceNumber, varint};
 use crate::format::GROUP_ENTRIES_MAX;
 
 /// Blocks of each part but the last.
-pub(crate) const PART_BLOCKS: usize = GROUP_ENTRIES_MAX;
+pub(crate) const INDEX_BLOCK_ENTRIES: usize = GROUP_ENTRIES_MAX;
 
 /// A part of the index, as the top describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PartPlace {
+pub(crate) struct IndexBlockHandle {
     /// Its number.
     pub(crate) number: usize,
-    /// Where it starts in the file.
+    /// Offset of the part in the file.
     pub(crate) offset: u64,
     /// Its bytes with the trailer.
     pub(crate) len: usize,
     /// The checksum in its trailer.
     pub(crate) checksum: u64,
-    /// The blocks it speaks of.
+    /// Blocks of the part.
     pub(crate) blocks: usize,
-    /// Where the first of them starts in the file, and where the last one ends.
+    /// Start of the first block in the file, and end of the last.
     pub(crate) data: (u64, u64),
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TopLevelEntry {
     key_end: u32,
     sequence: SequenceNumber,
     data_end: u64,
-    part_end: u64,
+    index_block_end: u64,
     checksum: u64,
 }
 
 /// The top of a table's index.
 #[derive(Debug)]
-pub(crate) struct IndexTop {
+pub(crate) struct TopLevelIndex {
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<TopLevelEntry>,
     blocks: usize,
     data_start: u64,
-    parts_start: u64,
+    index_blocks_start: u64,
 }
 
 /// Appends the entry of a part.
@@ -63,29 +63,28 @@ pub(crate) fn put_entry(
     payload.extend_from_slice(&checksum.to_le_bytes());
 }
 
-impl IndexTop {
-    /// Reads the payload of the top over `blocks` blocks, which stand from the first to the second
-    /// of `data`; the parts stand from the first to the second of `parts`. The error is a reason in
-    /// words.
+impl TopLevelIndex {
+    /// Reads the payload of the top over `blocks` blocks, which are in the range `data` of the
+    /// file; the parts are in the range `parts`. The error is a reason in words.
     pub(crate) fn decode(
         payload: &[u8],
         blocks: u32,
         data: (u64, u64),
         parts: (u64, u64),
-    ) -> Result<IndexTop, &'static str> {
+    ) -> Result<TopLevelIndex, &'static str> {
         const CUT: &str = "the top of the index ends inside an entry";
         let blocks = blocks as usize;
-        let count = blocks.div_ceil(PART_BLOCKS);
+        let count = blocks.div_ceil(INDEX_BLOCK_ENTRIES);
         // The least that an entry takes.
         if count > payload.len() / 12 {
             return Err("the top of the index is too short for the number of blocks");
         }
-        let mut top = IndexTop {
+        let mut top = TopLevelIndex {
             keys: Vec::with_capacity(payload.len().saturating_sub(count * 12)),
             entries: Vec::with_capacity(count),
             blocks,
             data_start: data.0,
-            parts_start: parts.0,
+            index_blocks_start: parts.0,
         };
         let (mut data_end, mut part_end) = (data.0, parts.0);
         let mut decoder = Decoder::new(payload);
@@ -109,35 +108,41 @@ impl IndexTop {
             }
             top.keys.extend_from_slice(key);
             let key_end = u32::try_from(top.keys.len()).map_err(|_| "the index is over 4 GiB")?;
-            top.entries.push(Entry { key_end, sequence, data_end, part_end, checksum });
+            top.entries.push(TopLevelEntry {
+                key_end,
+                sequence,
+                data_end,
+                index_block_end: part_end,
+                checksum,
+            });
         }
         if !decoder.is_done() {
-            return Err("the top of the index goes on behind its last entry");
+            return Err("the top of the index has bytes after its last entry");
         }
         if data_end != data.1 || part_end != parts.1 {
-            return Err("the parts of the index do not fill the room between data and top");
+            return Err("the parts of the index do not fill the space between data and top");
         }
         top.keys.shrink_to_fit();
         Ok(top)
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// How many parts there are.
-    pub(crate) fn parts(&self) -> usize {
+    /// Number of parts.
+    pub(crate) fn index_blocks(&self) -> usize {
         self.entries.len()
     }
 
     fn key(&self, part: usize) -> &[u8] {
-        let end = |entry: &Entry| entry.key_end as usize;
+        let end = |entry: &TopLevelEntry| entry.key_end as usize;
         let start = part.checked_sub(1).and_then(|before| self.entries.get(before)).map_or(0, end);
         self.keys.get(start..self.entries.get(part).map_or(start, end)).unwrap_or_default()
     }
 
-    /// How the last separator of a part stands to (`key`, `sequence`) in internal order.
+    /// Order of the last separator of a part relative to (`key`, `sequence`) in internal order.
     fn compare(&self, part: usize, key: &[u8], sequence: SequenceNumber) -> Ordering {
         let own = self.entries.get(part).map_or(0, |entry| entry.sequence);
         self.key(part).cmp(key).then_with(|| sequence.cmp(&own))
@@ -148,24 +153,24 @@ impl IndexTop {
         (self.key(part), self.entries.get(part).map_or(0, |entry| entry.sequence))
     }
 
-    /// Where a part stands.
-    pub(crate) fn part(&self, number: usize) -> Option<PartPlace> {
+    /// Place of a part.
+    pub(crate) fn handle(&self, number: usize) -> Option<IndexBlockHandle> {
         let entry = self.entries.get(number)?;
         let before = number.checked_sub(1).and_then(|before| self.entries.get(before));
-        let offset = before.map_or(self.parts_start, |before| before.part_end);
+        let offset = before.map_or(self.index_blocks_start, |before| before.index_block_end);
         let data_start = before.map_or(self.data_start, |before| before.data_end);
-        Some(PartPlace {
+        Some(IndexBlockHandle {
             number,
             offset,
-            len: usize::try_from(entry.part_end - offset).ok()?,
+            len: usize::try_from(entry.index_block_end - offset).ok()?,
             checksum: entry.checksum,
-            blocks: (self.blocks - number * PART_BLOCKS).min(PART_BLOCKS),
+            blocks: (self.blocks - number * INDEX_BLOCK_ENTRIES).min(INDEX_BLOCK_ENTRIES),
             data: (data_start, entry.data_end),
         })
     }
 
     /// The part that has the first separator which does not stand before (`key`, `sequence`).
-    pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<PartPlace> {
+    pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<IndexBlockHandle> {
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
             let middle = (low + high) / 2;
@@ -175,7 +180,7 @@ impl IndexTop {
                 high = middle;
             }
         }
-        self.part(low)
+        self.handle(low)
     }
 
     /// The last separator of each part, with where its data ends in the file.
@@ -183,9 +188,9 @@ impl IndexTop {
         self.entries.iter().enumerate().map(|(part, entry)| (self.key(part), entry.data_end))
     }
 
-    /// How many bytes of memory it takes.
+    /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.keys.capacity() + self.entries.capacity() * size_of::<TopLevelEntry>()
     }
 }
 
@@ -202,37 +207,37 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_part_and_says_where_it_stands() {
+    fn finds_the_part_and_its_location() {
         let data = (32, 32 + 3 * 6400);
-        let top = IndexTop::decode(&payload(3), 130, data, (data.1, data.1 + 150)).unwrap();
-        assert_eq!((top.blocks(), top.parts()), (130, 3));
+        let top = TopLevelIndex::decode(&payload(3), 130, data, (data.1, data.1 + 150)).unwrap();
+        assert_eq!((top.blocks(), top.index_blocks()), (130, 3));
         let found = |key: &str| top.find(key.as_bytes(), 7).map(|part| part.number);
         assert_eq!([found(""), found("k000"), found("k000x")], [Some(0), Some(0), Some(1)]);
         assert_eq!([found("k002"), found("k0020")], [Some(2), None]);
-        let place = top.part(2).unwrap();
+        let place = top.handle(2).unwrap();
         assert_eq!((place.offset, place.len, place.blocks), (data.1 + 100, 50, 2));
         assert_eq!((place.data, place.checksum), ((32 + 2 * 6400, data.1), 2));
-        assert_eq!(top.part(3), None);
+        assert_eq!(top.handle(3), None);
         assert_eq!(top.splits().last(), Some((&b"k002"[..], data.1)));
     }
 
     #[test]
-    fn damaged_tops_are_refused() {
+    fn damaged_top_levels_are_refused() {
         let (data, parts) = ((32, 32 + 3 * 6400), (19_232, 19_382));
         let sound = payload(3);
-        assert!(IndexTop::decode(&sound, 130, data, parts).is_ok());
+        assert!(TopLevelIndex::decode(&sound, 130, data, parts).is_ok());
         for blocks in [0, 128, 193, u32::MAX] {
-            assert!(IndexTop::decode(&sound, blocks, data, parts).is_err(), "{blocks}");
+            assert!(TopLevelIndex::decode(&sound, blocks, data, parts).is_err(), "{blocks}");
         }
-        assert!(IndexTop::decode(&sound, 130, (31, data.1), parts).is_err());
-        assert!(IndexTop::decode(&sound, 130, data, (parts.0, parts.1 + 1)).is_err());
+        assert!(TopLevelIndex::decode(&sound, 130, (31, data.1), parts).is_err());
+        assert!(TopLevelIndex::decode(&sound, 130, data, (parts.0, parts.1 + 1)).is_err());
         for cut in 0..sound.len() {
-            assert!(IndexTop::decode(&sound[..cut], 130, data, parts).is_err());
+            assert!(TopLevelIndex::decode(&sound[..cut], 130, data, parts).is_err());
         }
         for at in 0..sound.len() {
             let mut flipped = sound.clone();
             flipped[at] ^= 0xff;
-            if let Ok(top) = IndexTop::decode(&flipped, 130, data, parts) {
+            if let Ok(top) = TopLevelIndex::decode(&flipped, 130, data, parts) {
                 assert!(top.find(b"k001", 7).is_none_or(|part| part.offset >= parts.0));
             }
         }

@@ -1,15 +1,15 @@
 //! Carrying the cache over from tables to those that take their place: which keys are in memory,
-//! and loading blocks before anybody asks for them.
+//! and loading blocks before a reader requests them.
 
 use umbel_base::Result;
 
-use crate::block::View;
-use crate::reader::Table;
-use crate::section::Derive;
+use crate::block::BlockView;
+use crate::block::block_aux::AuxKind;
+use crate::reader::table_reader::Table;
 
-/// What was loaded ahead of its readers.
+/// Blocks that were loaded ahead of readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Warmed {
+pub struct CacheWarming {
     /// Blocks.
     pub blocks: u64,
     /// Bytes of memory they take.
@@ -17,27 +17,27 @@ pub struct Warmed {
 }
 
 /// Entries of a block that stand for all of it.
-const SAMPLE: usize = 4;
+const SAMPLE_ENTRIES: usize = 4;
 
 impl Table {
-    /// Calls `each` with the keys of four entries of every block that is in the cache, evenly
-    /// spread over the block; fewer where it has fewer. Of a table whose index is paged it is not
-    /// known which blocks are, and of no block are keys given.
+    /// Calls `each` with the keys of four entries of every cached block, evenly
+    /// spread over the block; fewer where it has fewer. A table with a paged index
+    /// does not know its cached blocks, and gives no keys.
     pub fn sample_cached(&self, mut each: impl FnMut(&[u8])) {
         if self.slots().resident_bytes() == 0 {
             return;
         }
         let mut key = Vec::new();
         for number in 0..self.slots().len() {
-            // Entered anew for each block, so that no memory waits for all of them.
+            // Entered again for each block, so that no memory waits for all of them.
             let reading = self.slots().read();
             if let Some(block) = reading.peek(number) {
-                sample(block, &mut key, &mut each);
+                sample_block(block, &mut key, &mut each);
             }
         }
     }
 
-    /// The number of the block that holds `key` or would; `None` where there is none, or where the
+    /// The number of the block for `key`; `None` where there is no such block, or where the
     /// index is paged.
     pub fn block_of(&self, key: &[u8]) -> Option<u32> {
         let number = self.locate(key, umbel_base::limits::SEQUENCE_MAX)?;
@@ -49,8 +49,8 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::get_with`], after the blocks before the damaged one are loaded.
-    pub fn warm(&self, blocks: &[u32]) -> Result<Warmed> {
-        let mut warmed = Warmed::default();
+    pub fn warm(&self, blocks: &[u32]) -> Result<CacheWarming> {
+        let mut warmed = CacheWarming::default();
         let mut rest = blocks;
         while let [first, ..] = *rest {
             let (start, len) = self.extent(first as usize)?;
@@ -59,13 +59,13 @@ impl Table {
             for (next, number) in rest.iter().zip(first..).skip(1) {
                 let (offset, len) = self.extent(number as usize)?;
                 let joins = *next == number && offset == end;
-                if !joins || end + len as u64 - start > self.ahead_bytes() as u64 {
+                if !joins || end + len as u64 - start > self.readahead_bytes() as u64 {
                     break;
                 }
                 end += len as u64;
                 count += 1;
             }
-            let loaded = self.warm_together(start, (end - start) as usize, first, count)?;
+            let loaded = self.warm_adjacent(start, (end - start) as usize, first, count)?;
             warmed.blocks += loaded.blocks;
             warmed.bytes += loaded.bytes;
             rest = &rest[count as usize..];
@@ -73,16 +73,22 @@ impl Table {
         Ok(warmed)
     }
 
-    fn warm_together(&self, start: u64, len: usize, first: u32, count: u32) -> Result<Warmed> {
+    fn warm_adjacent(
+        &self,
+        start: u64,
+        len: usize,
+        first: u32,
+        count: u32,
+    ) -> Result<CacheWarming> {
         let mut sealed = vec![0; len];
         self.file().read_exact_at(&mut sealed, start)?;
-        let mut warmed = Warmed::default();
+        let mut warmed = CacheWarming::default();
         for number in first..first + count {
             let (offset, len) = self.extent(number as usize)?;
             let at = (offset - start) as usize;
             let sealed = sealed.get(at..at + len).unwrap_or_default();
-            let block = self.parse_block(offset, sealed, Derive::All(self.hasher()))?;
-            if !self.cache().loaded(block.memory_bytes()) {
+            let block = self.parse_block(offset, sealed, AuxKind::Full(self.hasher()))?;
+            if !self.cache().on_block_read(block.memory_bytes()) {
                 continue;
             }
             if let (_, Some(taken)) = self.slots().put(number as usize, block) {
@@ -95,10 +101,12 @@ impl Table {
     }
 }
 
-fn sample(block: View<'_>, key: &mut Vec<u8>, each: &mut impl FnMut(&[u8])) {
-    let groups = block.tail().0;
-    let of_each = SAMPLE.div_ceil(groups.clamp(1, SAMPLE));
-    for number in (0..SAMPLE.min(groups)).map(|part| part * groups / SAMPLE.min(groups)) {
+fn sample_block(block: BlockView<'_>, key: &mut Vec<u8>, each: &mut impl FnMut(&[u8])) {
+    let groups = block.counts().0;
+    let of_each = SAMPLE_ENTRIES.div_ceil(groups.clamp(1, SAMPLE_ENTRIES));
+    for number in
+        (0..SAMPLE_ENTRIES.min(groups)).map(|part| part * groups / SAMPLE_ENTRIES.min(groups))
+    {
         let Some(group) = block.group(number) else { return };
         let wanted = of_each.min(group.count);
         for entry in (0..wanted).map(|part| part * group.count / wanted) {

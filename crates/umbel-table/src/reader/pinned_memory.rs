@@ -1,14 +1,14 @@
-//! What of a table stays in memory while it is open, and how much that is.
+//! Memory that a table pins while it is open.
 
-use crate::reader::Table;
-use crate::slots::BlockSlots;
+use crate::cache::block_slots::BlockSlots;
+use crate::reader::table_reader::Table;
 
 impl Table {
-    /// How many bytes stay in memory while the table is open: index, range tombstones and slots,
+    /// Number of bytes stay in memory while the table is open: index, range tombstones and slots,
     /// but neither filters nor cached blocks.
     pub fn pinned_bytes(&self) -> usize {
         let key_bytes: usize =
-            self.tombstones_given().iter().map(|t| t.start.len() + t.end.len()).sum();
+            self.original_tombstones().iter().map(|t| t.start.len() + t.end.len()).sum();
         let fragments: usize = self
             .tombstones()
             .fragments()

@@ -8,46 +8,46 @@ use umbel_env::File;
 use umbel_filter::{KeyHasher, PrefixHasher};
 
 use crate::block::Block;
-use crate::footer::{Footer, Region, read_part};
+use crate::block::block_aux::AuxKind;
+use crate::cache::block_slots::{BlockCache, BlockSlots, UnboundedCache};
+use crate::format::footer::{Footer, Region, read_metadata_block};
+use crate::format::properties::Properties;
+use crate::format::range_tombstone_block;
+use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, feature, open_sealed};
-use crate::heads::{Below, Way};
-use crate::index::{PAGED, TableIndex};
-use crate::index_region::IndexRegion;
-use crate::index_top::IndexTop;
-use crate::meta::TableMeta;
+use crate::index::head_search::{SearchState, SearchStep};
+use crate::index::in_memory_index::{PAGED_INDEX, TableIndex};
+use crate::index::index_region::IndexRegion;
+use crate::index::top_level_index::TopLevelIndex;
 use crate::options::TableHasher;
-use crate::properties::Properties;
-use crate::section::Derive;
-use crate::slots::{BlockCache, BlockSlots, KeepAll};
-use crate::tombstones;
 
 /// An open table. Threads share it; a read takes no lock.
 #[derive(Debug)]
 pub struct Table {
     index: TableIndex,
-    top: IndexTop,
+    top_level_index: TopLevelIndex,
     slots: Arc<BlockSlots>,
-    /// Where what stays lies.
+    /// Arena of pinned data.
     pinned: Arena,
-    /// What tags are made with; where there is nothing, blocks are searched by order.
+    /// Hash of tags; where there is nothing, blocks are searched by order.
     hasher: Option<KeyHasher>,
-    /// What prefixes are hashed with.
+    /// Hash of prefixes.
     prefixes: Option<PrefixHasher>,
-    /// Whether the filters in the file can be asked with this hash.
+    /// Whether the filters in the file can be probed with this hash.
     filter_is_usable: bool,
     tombstones: Arc<FragmentedTombstones>,
-    tombstones_given: Vec<RangeTombstone>,
+    original_tombstones: Vec<RangeTombstone>,
     cache: Arc<dyn BlockCache>,
     file: Arc<dyn File>,
     footer: Footer,
     properties: Properties,
     /// The greatest sequence number in the table, where point reads need it at hand.
     sequence_max: SequenceNumber,
-    ahead_bytes: usize,
+    readahead_bytes: usize,
 }
 
 /// A walk that does not fill the cache and goes forwards reads pieces of this size, unless the
-/// table was told another.
+/// table got another.
 const AHEAD_BYTES: usize = 256 * 1024;
 
 impl Table {
@@ -55,10 +55,10 @@ impl Table {
     /// the properties, and keeps the first three in memory. Its filters are read by
     /// [`Table::read_filter`].
     ///
-    /// `hasher` is what the hashes passed to [`Table::get_with`] and to filters are made with.
-    /// Where it is `None`, hashes are ignored and blocks are searched by key order; where its kind
-    /// or seed id is not the table's, tags are made with it at block load, but there is no filter
-    /// to read.
+    /// `hasher` makes the hashes passed to [`Table::get_with`] and to filters.
+    /// Where it is `None`, hashes are ignored and blocks are searched by key order. Where its kind
+    /// or seed id is not the table's, tags are made with it at block load, but no filter
+    /// is read.
     ///
     /// # Errors
     /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
@@ -73,12 +73,12 @@ impl Table {
         Table::open_as(file, &meta, hasher, cache, false)
     }
 
-    /// As [`Table::open`], but shares `meta`; where it is `paged`, only the top of the index stays
-    /// in memory, its parts being loaded as needed and kept as blocks are. Reads then take a lock
-    /// and search a part by walking it.
+    /// As [`Table::open`], but shares `meta`. With `paged`, only the top of the index stays
+    /// in memory; its parts are loaded as needed and cached as blocks are. Reads then take a lock
+    /// and scan a part.
     ///
     /// # Errors
-    /// As [`Table::open`]; what does not stay in memory is checked when it is read.
+    /// As [`Table::open`]; data that does not stay in memory is checked at each read.
     pub fn open_as(
         file: Arc<dyn File>,
         meta: &Arc<TableMeta>,
@@ -112,7 +112,7 @@ impl Table {
     /// As [`Table::open`].
     pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Table> {
         let (footer, checksum) = Footer::read(&*file, id)?;
-        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll), false)
+        Table::assemble(file, footer, checksum, None, Arc::new(UnboundedCache), false)
     }
 
     fn assemble(
@@ -123,14 +123,14 @@ impl Table {
         cache: Arc<dyn BlockCache>,
         paged: bool,
     ) -> Result<Table> {
-        let part = |region: Region, kind| read_part(&*file, &footer, region, kind);
+        let part = |region: Region, kind| read_metadata_block(&*file, &footer, region, kind);
         let damaged = |region: Region| {
             let path = file.path();
             move |reason: &'static str| Error::corruption(path, region.offset, reason)
         };
         let payload = part(footer.properties, BlockKind::Properties)?;
         let mut properties = Properties::decode(&payload).map_err(damaged(footer.properties))?;
-        complete(Arc::make_mut(&mut properties.meta), &footer, footer_checksum);
+        complete_meta(Arc::make_mut(&mut properties.meta), &footer, footer_checksum);
         let meta = &properties.meta;
         let has = |feature| footer.features & feature != 0;
         let checksums = properties.filter_checksums;
@@ -142,11 +142,11 @@ impl Table {
             return Err(damaged(footer.properties)("the properties contradict the footer"));
         }
         let arena = cache.arena();
-        let own = cache.arena_of_what_stays(&arena);
+        let own = cache.pinned_arena(&arena);
         let region = IndexRegion::new(file.path(), &footer);
         let (top, index, slots) = if paged && footer.blocks > 0 {
             let index = TableIndex::paged(&own, footer.blocks as usize);
-            (region.read_top(&*file)?, index, BlockSlots::sparse(&own, arena))
+            (region.read_top(&*file)?, index, BlockSlots::paged(&own, arena))
         } else {
             let (top, index) = region.read_all(&*file, &own)?;
             let slots = BlockSlots::new(&own, arena, index.blocks());
@@ -154,7 +154,9 @@ impl Table {
         };
         let tombstones_given = match part(footer.tombstones, BlockKind::Tombstones)? {
             payload if payload.is_empty() => Vec::new(),
-            payload => tombstones::decode(&payload).map_err(damaged(footer.tombstones))?,
+            payload => {
+                range_tombstone_block::decode(&payload).map_err(damaged(footer.tombstones))?
+            }
         };
         if tombstones_given.len() as u64 != meta.range_tombstones {
             return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
@@ -166,18 +168,18 @@ impl Table {
             slots: Arc::new(slots),
             pinned: own,
             index,
-            top,
+            top_level_index: top,
             filter_is_usable: hasher.is_some_and(usable),
             hasher: hasher.map(|hasher| hasher.keys),
             prefixes: hasher.and_then(|hasher| hasher.prefixes),
             tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
-            tombstones_given,
+            original_tombstones: tombstones_given,
             cache,
             footer,
             sequence_max: properties.meta.sequence_max,
             properties,
             file,
-            ahead_bytes: AHEAD_BYTES,
+            readahead_bytes: AHEAD_BYTES,
         })
     }
 
@@ -186,26 +188,26 @@ impl Table {
         &self.properties.meta
     }
 
-    /// How the table was written.
+    /// Options with which the table was written.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
     /// Sets how many bytes a walk reads at a time that does not fill the cache and goes forwards.
-    pub fn set_ahead_bytes(&mut self, bytes: usize) {
-        self.ahead_bytes = bytes;
+    pub fn set_readahead_bytes(&mut self, bytes: usize) {
+        self.readahead_bytes = bytes;
     }
 
-    pub(crate) fn ahead_bytes(&self) -> usize {
-        self.ahead_bytes
+    pub(crate) fn readahead_bytes(&self) -> usize {
+        self.readahead_bytes
     }
 
-    /// Whether the filters in the file can be asked.
+    /// Whether the filters in the file can be probed.
     pub(crate) fn filter_is_usable(&self) -> bool {
         self.filter_is_usable
     }
 
-    /// Where what stays of it in memory lies.
+    /// Arena of pinned data.
     pub(crate) fn pinned_arena(&self) -> &Arena {
         &self.pinned
     }
@@ -219,13 +221,13 @@ impl Table {
     }
 
     /// Lends the newest version of `key` that is not newer than `sequence` to `read`: its sequence
-    /// number, its kind and its value. `None` where there is none. Range tombstones are not applied
-    /// and the filter is not asked.
+    /// number, its kind and its value. `None` where there is no such version. Range tombstones are
+    /// not applied and the filter is not probed.
     ///
     /// `hash` is the key's, made with the hasher that the table was opened with.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the block that could hold the key is damaged; what the file says
+    /// [`Error::Corruption`] where the block of the key is damaged; the file's error
     /// where it cannot be read.
     #[inline]
     pub fn get_with<R>(
@@ -236,80 +238,86 @@ impl Table {
         read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
     ) -> Result<Option<R>> {
         match self.locate(key, sequence) {
-            Some(number) => self.get_in(number, key, hash, sequence, read),
+            Some(number) => self.get_in_block(number, key, hash, sequence, read),
             None => Ok(None),
         }
     }
 
-    // A get in stages, so that a batch of them can let each stage's misses overlap: ask for the
-    // memory of the next stage for every key of the batch before the first of them needs it. None
-    // of the stages has to be asked for; `get_in` is right without them.
+    // A get in stages, so that a batch of gets overlaps the misses of each stage: prefetch the
+    // memory of the next stage for every key of the batch before the first of them needs it. Every
+    // stage is optional; `get_in` is right without them.
 
     /// The number of the only block that can hold the newest version of `key` that is not newer
-    /// than `sequence`, to be passed to the stages below. `None` where the table ends before.
+    /// than `sequence`, for the stages below. `None` where the table ends before.
     #[inline]
     pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        self.locate_from(Way::default(), key, sequence)
+        self.locate_from(SearchState::default(), key, sequence)
     }
 
-    /// A first look at where `key` may be: asks for the memory that [`Table::prefetch_index`]
+    /// First stage: prefetches the memory that [`Table::prefetch_index`]
     /// reads.
     #[inline]
-    pub fn way(&self, key: &[u8]) -> Way {
-        self.index.way(key)
+    pub fn begin_lookup(&self, key: &[u8]) -> SearchState {
+        self.index.begin_search(key)
     }
 
-    /// Asks for the memory that the next step of [`Table::locate_from`] reads. `way` is what
-    /// [`Table::way`] gave. Says whether there may be a step below, for [`Table::below`].
+    /// Prefetches the memory that the next step of [`Table::locate_from`] reads. `way` is the
+    /// result of [`Table::begin_lookup`]. Returns whether there may be a step below, for
+    /// [`Table::descend`].
     #[inline]
-    pub fn prefetch_index(&self, way: Way, key: &[u8]) -> bool {
+    pub fn prefetch_index(&self, way: SearchState, key: &[u8]) -> bool {
         self.index.prefetch(way, key, |near| self.slots.prefetch(near))
     }
 
-    /// Goes one step down, where there may be one, and asks for the memory that
-    /// [`Table::prefetch_below`] reads.
+    /// Goes one step down, where there may be one, and prefetches the memory that
+    /// [`Table::prefetch_step`] reads.
     #[inline]
-    pub fn below(&self, way: Way, key: &[u8]) -> Below {
-        self.index.below(way, key)
+    pub fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
+        self.index.descend(way, key)
     }
 
-    /// Asks for the memory that [`Table::prefetch_index`] reads at the way that a step down gave,
-    /// or for the key that it gave to be compared with. Gives the way, where there is one.
+    /// Prefetches the memory that [`Table::prefetch_index`] reads at the way that a step down gave,
+    /// or for the key that it returned for a comparison. Returns the way, if any.
     #[inline]
-    pub fn prefetch_below(&self, below: Below, key: &[u8]) -> Option<Way> {
+    pub fn prefetch_step(&self, below: SearchStep, key: &[u8]) -> Option<SearchState> {
         match below {
-            Below::Nothing => None,
-            Below::Keys(low, high) => {
+            SearchStep::Done => None,
+            SearchStep::Keys(low, high) => {
                 self.index.prefetch_separator(low, high);
                 None
             }
-            Below::Node(way) => {
+            SearchStep::Node(way) => {
                 self.index.prefetch_node(way, key);
                 Some(way)
             }
         }
     }
 
-    /// As [`Table::locate`], from what [`Table::way`] gave for the key.
+    /// As [`Table::locate`], from the result of [`Table::begin_lookup`] for the key.
     #[inline]
-    pub fn locate_from(&self, way: Way, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+    pub fn locate_from(
+        &self,
+        way: SearchState,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<usize> {
         self.index.find_from(way, key, sequence, |near| self.slots.prefetch(near))
     }
 
-    /// Asks for the slot of the block that [`Table::locate`] named.
+    /// Prefetches the slot of the block that [`Table::locate`] named.
     #[inline]
     pub fn prefetch_slot(&self, number: usize) {
         self.slots.prefetch(number);
     }
 
-    /// Reads the slot and, where the block is cached, asks for what a point read needs of its
-    /// start: header, tags and offsets. Says whether it is cached.
+    /// Reads the slot and, where the block is cached, prefetches the start that a point read
+    /// needs: header, tags and offsets. Returns whether it is cached.
     #[inline]
     pub fn prefetch_block(&self, number: usize) -> bool {
         self.slots.prefetch_block(number)
     }
 
-    /// Looks at the tags of the block, where it is cached, and asks for the entry that `key` may
+    /// Checks the tags of the block, where it is cached, and prefetches the entry that `key` may
     /// be. `hash` is the key's.
     #[inline]
     pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) {
@@ -324,7 +332,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get_with`].
     #[inline]
-    pub fn get_in<R>(
+    pub fn get_in_block<R>(
         &self,
         number: usize,
         key: &[u8],
@@ -332,7 +340,7 @@ impl Table {
         sequence: SequenceNumber,
         read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
     ) -> Result<Option<R>> {
-        // Where no entry is too new, the entries' own numbers need not be looked at.
+        // Where no entry is too new, the sequence numbers of the entries need no check.
         let too_new = self.sequence_max > sequence;
         let sequence = if too_new { sequence } else { SequenceNumber::MAX };
         let reading = self.slots.read();
@@ -342,7 +350,7 @@ impl Table {
         } else {
             // A read of the file is slow: no memory that other readers released waits for it.
             drop(reading);
-            let Some(block) = self.load_for(number, key, sequence)? else { return Ok(None) };
+            let Some(block) = self.load_for_lookup(number, key, sequence)? else { return Ok(None) };
             loaded = block;
             loaded.view().find(key, hash, sequence)
         };
@@ -350,35 +358,36 @@ impl Table {
         Ok(found.map(|found| read(found.trailer.sequence(), found.trailer.kind(), found.value)))
     }
 
-    /// Enters, for a batch of gets of blocks that are cached: until what this gives is dropped,
-    /// each of them is cheaper, and no memory that the cache gives up is free. Nothing should be
-    /// read from a file meanwhile.
-    pub fn enter(&self) -> impl Sized + '_ {
+    /// Enters an epoch, for a batch of gets of cached blocks. Until the result is dropped,
+    /// each of them is cheaper, and no evicted memory is freed. Do not read
+    /// from a file meanwhile.
+    pub fn pin_slots(&self) -> impl Sized + '_ {
         self.slots.read()
     }
 
     /// The block that `locate` named, which has no piece in its slot. `None` where a paged index
     /// says that the table ends before the key.
     #[cold]
-    fn load_for(
+    fn load_for_lookup(
         &self,
         number: usize,
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<Block>> {
-        let number = if number == PAGED { self.find_paged(key, sequence)? } else { Some(number) };
+        let number =
+            if number == PAGED_INDEX { self.find_paged(key, sequence)? } else { Some(number) };
         number.map(|number| self.load(number)).transpose()
     }
 
-    /// Reads a block into its slot and tells the cache.
+    /// Reads a block into its slot and notifies the cache.
     #[cold]
     pub(crate) fn load(&self, number: usize) -> Result<Block> {
-        if let Some(block) = self.held_block(number) {
+        if let Some(block) = self.paged_block(number) {
             return Ok(block);
         }
         self.slots.count_miss();
-        let block = self.read_block(number, Derive::All(self.hasher.as_ref()))?;
-        if !self.cache.loaded(block.memory_bytes()) {
+        let block = self.read_block(number, AuxKind::Full(self.hasher.as_ref()))?;
+        if !self.cache.on_block_read(block.memory_bytes()) {
             return Ok(block);
         }
         let (block, taken) = self.slots.put(number, block);
@@ -388,14 +397,14 @@ impl Table {
         Ok(block)
     }
 
-    fn read_block(&self, number: usize, derive: Derive<'_>) -> Result<Block> {
+    fn read_block(&self, number: usize, derive: AuxKind<'_>) -> Result<Block> {
         let (offset, len) = self.extent(number)?;
         let mut sealed = vec![0; len];
         self.file.read_exact_at(&mut sealed, offset)?;
         self.parse_block(offset, &sealed, derive)
     }
 
-    /// Where a block starts and how many bytes it takes with its trailer.
+    /// Offset at which a block starts and how many bytes it takes with its trailer.
     pub(crate) fn extent(&self, number: usize) -> Result<(u64, usize)> {
         let extent = match self.index.extent(number) {
             None if self.is_paged() => self.extent_paged(number)?,
@@ -410,7 +419,7 @@ impl Table {
         &self,
         offset: u64,
         sealed: impl AsRef<[u8]>,
-        derive: Derive<'_>,
+        derive: AuxKind<'_>,
     ) -> Result<Block> {
         let limit = self.footer.payload_bytes_max as usize;
         let (path, id) = (self.file.path(), self.footer.file_id);
@@ -423,18 +432,18 @@ impl Table {
         Error::corruption(self.file.path(), offset, reason)
     }
 
-    /// Whether there are range tombstones at all: where there are none, asking
-    /// [`Table::tombstones`] can be left out.
+    /// Whether the table has range tombstones: without them, callers can skip
+    /// [`Table::tombstones`].
     #[inline]
     pub fn has_tombstones(&self) -> bool {
-        !self.tombstones_given.is_empty()
+        !self.original_tombstones.is_empty()
     }
 
     /// The sequence number of the newest range tombstone over `key` that is not newer than
-    /// `sequence`; 0 where there is none.
+    /// `sequence`; 0 where no such tombstone exists.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> SequenceNumber {
-        if self.tombstones_given.is_empty() {
+        if self.original_tombstones.is_empty() {
             return 0;
         }
         self.tombstones.covering(key, sequence).unwrap_or(0)
@@ -446,15 +455,15 @@ impl Table {
     }
 
     /// The range tombstones as they were written.
-    pub fn tombstones_given(&self) -> &[RangeTombstone] {
-        &self.tombstones_given
+    pub fn original_tombstones(&self) -> &[RangeTombstone] {
+        &self.original_tombstones
     }
 
-    /// Keys that split the table into stretches of about 64 blocks, ascending, each with the number
+    /// Keys that split the table into ranges of about 64 blocks, ascending, each with the number
     /// of data bytes at or before it: to divide a compaction.
     pub fn block_separators(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let start = self.footer.data.offset;
-        self.top.splits().map(move |(key, end)| (key, end - start))
+        self.top_level_index.splits().map(move |(key, end)| (key, end - start))
     }
 
     /// The slots of the table's blocks.
@@ -466,8 +475,8 @@ impl Table {
         &self.index
     }
 
-    pub(crate) fn top(&self) -> &IndexTop {
-        &self.top
+    pub(crate) fn top(&self) -> &TopLevelIndex {
+        &self.top_level_index
     }
 
     pub(crate) fn cache(&self) -> &dyn BlockCache {
@@ -484,7 +493,7 @@ impl Table {
 }
 
 /// Fills the fields of the meta that stand in the footer.
-fn complete(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
+fn complete_meta(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
     meta.id = footer.file_id;
     meta.file_bytes = footer.file_bytes;
     meta.filter_bytes = footer.filter.len;

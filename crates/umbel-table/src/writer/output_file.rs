@@ -1,8 +1,8 @@
-//! The file that a table is written to: gathers what is written into pieces, and writes them past
-//! the page cache where that is wanted and the file system allows it.
+//! The output file of a table: collects bytes into pieces, and writes them past
+//! the page cache where that is requested and the file system permits it.
 //!
 //! A table that fits into one piece is written through the page cache: it is small, and likely to
-//! be read soon. INVARIANT: pieces stand one behind the other and all but the last are full, so
+//! be read soon. INVARIANT: pieces stand one after the other and all but the last are full, so
 //! that direct writes stay aligned.
 
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 use umbel_env::{AlignedBuffer, File};
 
-/// How many bytes are gathered, unless said otherwise.
+/// Number of bytes that are gathered, unless said otherwise.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// How pieces get to the file.
+/// Write mode of the pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum WriteMode {
     /// None was written yet.
-    Untried,
+    Undecided,
     Direct,
     Buffered,
 }
 
-/// The file behind a buffer.
+/// The file, with a buffer in front.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: Arc<dyn File>,
     piece: AlignedBuffer,
     written: u64,
-    /// How long the file is expected to become; 0 where nobody knows.
+    /// Expected length of the file; 0 where that is unknown.
     expected: u64,
-    /// Whether the file may be longer than what was put into it.
+    /// Whether the file may be longer than the written bytes.
     is_longer: bool,
-    way: Way,
+    mode: WriteMode,
 }
 
 impl OutputFile {
@@ -40,26 +40,33 @@ impl OutputFile {
     pub(crate) fn new(file: Arc<dyn File>, header: &[u8]) -> OutputFile {
         let mut piece = AlignedBuffer::new(PIECE_BYTES);
         piece.fill(header);
-        OutputFile { file, piece, written: 0, expected: 0, is_longer: false, way: Way::Untried }
+        OutputFile {
+            file,
+            piece,
+            written: 0,
+            expected: 0,
+            is_longer: false,
+            mode: WriteMode::Undecided,
+        }
     }
 
     /// Sets the size of a piece, how long the file is expected to become and whether to write it
     /// past the page cache. REQUIRES: nothing was pushed yet.
-    pub(crate) fn set_pieces(&mut self, piece_bytes: usize, expected: u64, direct: bool) {
-        self.way = if direct { Way::Untried } else { Way::Buffered };
+    pub(crate) fn set_chunk_size(&mut self, piece_bytes: usize, expected: u64, direct: bool) {
+        self.mode = if direct { WriteMode::Undecided } else { WriteMode::Buffered };
         let header = std::mem::replace(&mut self.piece, AlignedBuffer::new(piece_bytes));
         self.piece.fill(header.bytes());
         self.expected = expected;
     }
 
-    /// Where the next byte will stand.
+    /// Offset of the next byte.
     pub(crate) fn end(&self) -> u64 {
         self.written + self.piece.len() as u64
     }
 
     /// Whether the file is written past the page cache.
     pub(crate) fn is_direct(&self) -> bool {
-        self.way == Way::Direct
+        self.mode == WriteMode::Direct
     }
 
     /// Appends `bytes`.
@@ -76,15 +83,17 @@ impl OutputFile {
 
     /// Writes a full piece.
     fn write_piece(&mut self) -> Result<()> {
-        if self.way != Way::Buffered {
+        if self.mode != WriteMode::Buffered {
             let done = self.file.write_direct(self.piece.bytes(), self.written)?;
-            let was =
-                std::mem::replace(&mut self.way, if done { Way::Direct } else { Way::Buffered });
-            if done && was == Way::Untried {
+            let was = std::mem::replace(
+                &mut self.mode,
+                if done { WriteMode::Direct } else { WriteMode::Buffered },
+            );
+            if done && was == WriteMode::Undecided {
                 self.reserve()?;
             }
         }
-        if self.way == Way::Buffered {
+        if self.mode == WriteMode::Buffered {
             self.file.write_all_at(self.piece.bytes(), self.written)?;
             // The device works while the next piece is made.
             self.file.write_back(self.written..self.written + self.piece.len() as u64);
@@ -94,7 +103,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Asks for the space at once, so that the file lies together. Where there is not so much the
+    /// Requests the space at once, so that the file lies together. Where there is not so much the
     /// writes themselves find out whether there is enough.
     fn reserve(&mut self) -> Result<()> {
         if self.expected <= self.piece.capacity() as u64 {
@@ -102,17 +111,17 @@ impl OutputFile {
         }
         self.is_longer = true;
         match self.file.preallocate(self.expected) {
-            Err(Error::Full { .. }) => Ok(()),
+            Err(Error::DiskFull { .. }) => Ok(()),
             reserved => reserved,
         }
     }
 
-    /// Writes what is left, gives the file its length and syncs it.
+    /// Writes the rest, sets the file's length and syncs it.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let end = self.end();
         let left = self.piece.len();
         let mut done = left == 0;
-        if !done && self.way == Way::Direct {
+        if !done && self.mode == WriteMode::Direct {
             self.piece.pad();
             done = self.file.write_direct(self.piece.bytes(), self.written)?;
             self.is_longer |= done && self.piece.len() > left;

@@ -11,19 +11,19 @@ use umbel_filter::{
     HEADER_BYTES as FILTER_HEADER_BYTES, KeyPrefix, PrefixFilterBuilder,
 };
 
-use crate::block_builder::BlockBuilder;
-use crate::compress::{Compression, Compressor};
-use crate::footer::{FOOTER_BYTES, Footer, Region};
+use crate::block::block_builder::BlockBuilder;
+use crate::compression::{Compression, Compressor};
+use crate::format::footer::{FOOTER_BYTES, Footer, Region};
+use crate::format::properties::{FilterChecksums, Properties};
+use crate::format::range_tombstone_block;
+use crate::format::table_meta::{SecondFilter, TableMeta};
 use crate::format::{
     BlockKind, HEADER_BYTES, TRAILER_BYTES, chain_checksum, feature, head64, header, seal,
     seal_in_place, sealed_checksum,
 };
-use crate::index_builder::{IndexBuilder, shortest_separator};
-use crate::meta::{SecondFilter, TableMeta};
+use crate::index::index_builder::{IndexBuilder, shortest_separator};
 use crate::options::{FilterChoice, TableHasher, TableOptions};
-use crate::output_file::OutputFile;
-use crate::properties::{FilterChecksums, Properties};
-use crate::tombstones;
+use crate::writer::output_file::OutputFile;
 
 /// Bits for each prefix of a table without a filter of its keys.
 const PREFIX_BITS: i32 = 10;
@@ -34,7 +34,7 @@ const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Writes one table, entry by entry in internal order.
 ///
-/// After an error the file is of no use and the builder refuses everything.
+/// After an error the file is useless and the builder refuses everything.
 #[derive(Debug)]
 pub struct TableBuilder {
     output: OutputFile,
@@ -98,15 +98,15 @@ impl TableBuilder {
         }
     }
 
-    /// Has `piece_bytes` gathered before they are written, past the page cache where `direct` says
-    /// so and the file system allows it, into a file of about `file_bytes`. REQUIRES: nothing was
+    /// Collects `piece_bytes` before each write, past the page cache where `direct` requests
+    /// it and the file system permits it, into a file of about `file_bytes`. REQUIRES: no entry was
     /// added yet.
-    pub fn with_pieces(mut self, piece_bytes: usize, file_bytes: u64, direct: bool) -> Self {
-        self.output.set_pieces(piece_bytes, file_bytes, direct);
+    pub fn with_chunk_size(mut self, piece_bytes: usize, file_bytes: u64, direct: bool) -> Self {
+        self.output.set_chunk_size(piece_bytes, file_bytes, direct);
         self
     }
 
-    /// Gives the table a prefix filter by this rule, where there is what prefixes are hashed with.
+    /// Gives the table a prefix filter by this rule, where the prefix hasher is known.
     /// REQUIRES: nothing was added yet.
     pub fn with_prefix(mut self, rule: Option<&KeyPrefix>) -> Self {
         let both = rule.cloned().zip(self.hasher.prefixes);
@@ -122,8 +122,8 @@ impl TableBuilder {
     /// Adds the next entry.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the entry does not stand behind the one before in internal order or
-    /// is over a limit; what the file says where it cannot be written.
+    /// [`Error::Invalid`] where the entry is not after the previous one in internal order or
+    /// is over a limit; the file's error where it cannot be written.
     pub fn add(
         &mut self,
         key: &[u8],
@@ -144,7 +144,7 @@ impl TableBuilder {
         value: &[u8],
     ) -> Result<()> {
         let mut same_key = false;
-        // Most keys are told apart by their first bytes alone.
+        // Most keys are distinguished by their first bytes alone.
         let head = head64(key);
         if self.meta.entries > 0 {
             let order = self.last_head.cmp(&head).then_with(|| self.last_key.as_slice().cmp(key));
@@ -174,7 +174,7 @@ impl TableBuilder {
             }
         }
         if kind == ValueKind::BlobPointer {
-            self.note_blob(value)?;
+            self.record_blob(value)?;
         }
         self.block.add(key, sequence, kind, value);
         if !same_key {
@@ -200,10 +200,10 @@ impl TableBuilder {
     }
 
     #[cold]
-    fn note_blob(&mut self, value: &[u8]) -> Result<()> {
+    fn record_blob(&mut self, value: &[u8]) -> Result<()> {
         let pointer = BlobPointer::decode(value).ok_or_else(|| {
             let bytes = value.len();
-            Error::invalid(format!("internal: an entry's {bytes} bytes are no blob pointer"))
+            Error::invalid(format!("internal: an entry's {bytes} bytes are not a blob pointer"))
         })?;
         self.features |= feature::BLOB_POINTERS;
         self.meta.blobs.push(pointer);
@@ -224,7 +224,7 @@ impl TableBuilder {
     #[cold]
     fn out_of_order(&self) -> Error {
         Error::invalid(format!(
-            "an entry for table {} does not stand behind the one before it in internal order; \
+            "an entry for table {} is not after the one before it in internal order; \
              this is a bug in what writes the table",
             self.meta.id
         ))
@@ -266,7 +266,7 @@ impl TableBuilder {
         self.output.end() + pinned as u64 + filter + FOOTER_BYTES as u64
     }
 
-    /// How many entries were added.
+    /// Number of entries added.
     pub fn entries(&self) -> u64 {
         self.meta.entries
     }
@@ -303,7 +303,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Writes the index. Gives its region, and how many bytes its top takes.
+    /// Writes the index. Returns its region, and how many bytes its top takes.
     fn write_index(&mut self) -> Result<(Region, u32)> {
         let offset = self.output.end();
         let sealed = std::mem::take(&mut self.index).finish(self.meta.id, offset);
@@ -323,8 +323,8 @@ impl TableBuilder {
         ))
     }
 
-    /// Writes a block behind the data; nothing where the payload is empty.
-    fn write_part(&mut self, kind: BlockKind, mut payload: Vec<u8>) -> Result<Region> {
+    /// Writes a block after the data; nothing where the payload is empty.
+    fn write_metadata_block(&mut self, kind: BlockKind, mut payload: Vec<u8>) -> Result<Region> {
         let offset = self.output.end();
         if payload.is_empty() {
             return Ok(Region { offset, len: 0, checksum: 0 });
@@ -338,7 +338,7 @@ impl TableBuilder {
         Ok(Region { offset, len: payload.len() as u64, checksum })
     }
 
-    /// Writes the filters. Gives their region, and the checksums that it does not have.
+    /// Writes the filters. Returns their region, and the checksums that it does not have.
     fn write_filters(&mut self) -> Result<(Region, FilterChecksums)> {
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
         let TableOptions { bloom_bits, filter_kind, filter_probes, second_filter, .. } =
@@ -348,47 +348,47 @@ impl TableBuilder {
             (kind, probes) => {
                 let choice = FilterChoice { kind, bits_per_key: f64::from(bloom_bits) };
                 let other = self.filter_of(choice, probes, || filter.hashes().to_vec());
-                // What cannot be built in that kind can be in the usual one.
+                // Where that kind cannot be built, the usual kind can.
                 other.unwrap_or_else(|| filter.build())
             }
         };
-        let plain = self.write_part(BlockKind::Filter, plain)?;
+        let plain = self.write_metadata_block(BlockKind::Filter, plain)?;
         let second = second_filter.filter(|_| plain.len > 0);
         let second = second.and_then(|choice| {
             // Few keys take some kinds more bits than they are meant for.
-            let most = choice.bits_per_key * filter.len() as f64 / 8.0 + LINE_BYTES;
+            let bytes_max = choice.bits_per_key * filter.len() as f64 / 8.0 + LINE_BYTES;
             let built = self.filter_of(choice, None, || filter.hashes().to_vec());
             let usual = FilterChoice { kind: FilterKind::Blocked512, ..choice };
             built
-                .filter(|bytes| (bytes.len() - FILTER_HEADER_BYTES) as f64 <= most)
+                .filter(|bytes| (bytes.len() - FILTER_HEADER_BYTES) as f64 <= bytes_max)
                 .or_else(|| self.filter_of(usual, None, || filter.into_hashes()))
         });
         let mut all = plain;
         let mut checksums = FilterChecksums::default();
-        // What was built may be of another kind than what was asked for.
+        // The built filter may be of another kind than the requested one.
         let kind = |bytes: &[u8]| FilterView::parse(bytes).ok().and_then(|view| view.kind());
         if let Some((kind, second)) = second.and_then(|second| Some((kind(&second)?, second))) {
-            let second = self.write_part(BlockKind::SecondFilter, second)?;
+            let second = self.write_metadata_block(BlockKind::SecondFilter, second)?;
             self.features |= feature::SECOND_FILTER;
             self.meta.second_filter = Some(SecondFilter { kind: kind.number(), bytes: second.len });
             checksums.plain = Some(plain.checksum);
-            all = all.and(second);
+            all = all.join(second);
         }
         let bits = if bloom_bits > 0 { bloom_bits } else { PREFIX_BITS };
         let prefixes = self.prefixes.take();
         let prefixes = prefixes.map(|prefixes| prefixes.finish(bits, self.hasher.seed_id));
         if let Some(prefixes) = prefixes.filter(|bytes| !bytes.is_empty()) {
-            let prefixes = self.write_part(BlockKind::PrefixFilter, prefixes)?;
+            let prefixes = self.write_metadata_block(BlockKind::PrefixFilter, prefixes)?;
             self.features |= feature::PREFIX_FILTER;
             self.meta.prefix_filter_bytes = prefixes.len;
             checksums.before_prefix = Some(all.checksum);
-            all = all.and(prefixes);
+            all = all.join(prefixes);
         }
         Ok((all, checksums))
     }
 
-    /// The filter of that choice of the keys with these hashes, each of which sets so many bits, or
-    /// as many as are best; `None` where it cannot be built.
+    /// Filter of the chosen kind for the keys with these hashes, with the requested number of bits
+    /// per key or the best one; `None` where it cannot be built.
     fn filter_of(
         &self,
         choice: FilterChoice,
@@ -412,7 +412,7 @@ impl TableBuilder {
     /// syncs the file (not its directory).
     ///
     /// # Errors
-    /// [`Error::Invalid`] where nothing was added or an earlier call failed; what the file says
+    /// [`Error::Invalid`] where nothing was added or an earlier call failed; the file's error
     /// where it cannot be written or synced.
     pub fn finish(mut self) -> Result<TableMeta> {
         if self.failed {
@@ -436,10 +436,10 @@ impl TableBuilder {
         let (index, index_top_bytes) = self.write_index()?;
         let (filter, filter_checksums) = self.write_filters()?;
         let tombstones = self.finish_tombstones();
-        let tombstones = self.write_part(BlockKind::Tombstones, tombstones)?;
+        let tombstones = self.write_metadata_block(BlockKind::Tombstones, tombstones)?;
         let properties =
             Properties::new(self.meta.clone(), &self.options, filter_checksums).encode();
-        let properties = self.write_part(BlockKind::Properties, properties)?;
+        let properties = self.write_metadata_block(BlockKind::Properties, properties)?;
         let file_bytes = self.output.end() + FOOTER_BYTES as u64;
         let footer = Footer {
             file_id: self.meta.id,
@@ -450,7 +450,7 @@ impl TableBuilder {
             features: self.features,
             hash_kind: self.hasher.kind(),
             seed_id: self.hasher.seed_id,
-            index_top_bytes,
+            top_level_index_bytes: index_top_bytes,
             data,
             index,
             filter,
@@ -487,6 +487,6 @@ impl TableBuilder {
             meta.sequence_max = meta.sequence_max.max(tombstone.sequence);
         }
         meta.range_tombstones = self.tombstones.len() as u64;
-        tombstones::encode(&self.tombstones)
+        range_tombstone_block::encode(&self.tombstones)
     }
 }

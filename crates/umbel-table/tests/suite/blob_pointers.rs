@@ -1,12 +1,12 @@
-//! Entries that point at blobs, and the list of what they point at.
+//! Entries with blob pointers, and the list of their blobs.
 
 use std::sync::Arc;
 
 use umbel_base::{BlobPointer, Error, ValueKind};
 use umbel_table::{Compression, TableBuilder, TableMeta};
 
-use crate::memory::MemoryFile;
-use crate::world::{Model, TABLE_ID, get, hasher, open, options, walk};
+use crate::fixture::{Model, TABLE_ID, get, hasher, open, options, walk};
+use crate::memory_file::MemoryFile;
 
 fn pointer(id: u64) -> BlobPointer {
     BlobPointer { id, value_bytes: id * 1000, checksum: !id }
@@ -28,7 +28,7 @@ fn with_blobs(count: u64) -> Model {
 }
 
 #[test]
-fn pointers_come_back_and_the_table_lists_what_they_point_at() {
+fn pointers_round_trip_and_the_table_lists_their_blobs() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let model = with_blobs(40);
         let (file, meta) = model.build(options(256, compression));
@@ -57,7 +57,7 @@ fn a_table_without_pointers_lists_none() {
 }
 
 #[test]
-fn what_points_at_nothing_or_twice_at_the_same_is_refused() {
+fn dangling_and_duplicate_pointers_are_refused() {
     let builder = || {
         let file = Arc::new(MemoryFile::default());
         TableBuilder::new(file, TABLE_ID, hasher(), options(256, Compression::None))

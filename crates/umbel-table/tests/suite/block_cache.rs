@@ -1,19 +1,19 @@
-//! What a cache sees of a table: which blocks enter, what eviction gives back, and that readers do
-//! not notice.
+//! A table as its cache sees it: blocks that enter, memory that eviction frees, and readers that
+//! are not affected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::Cursor;
-use umbel_table::{BlockCache, BlockSlots, Compression, FilterKeep, Table, TableRun};
+use umbel_table::{BlockCache, BlockSlots, Compression, FilterResidency, SequentialReader, Table};
 
-use crate::world::{Model, get, hasher, open_paged, options};
+use crate::fixture::{Model, get, hasher, open_paged, options};
 
-/// Remembers what was admitted.
+/// Records the admitted blocks.
 #[derive(Debug, Default)]
 struct Recorder {
     admitted: Mutex<Vec<(u32, usize)>>,
-    /// Whether another thread evicts: then a block may be gone before it is told of.
+    /// Whether another thread evicts: a block may be evicted before it is reported.
     others_evict: AtomicBool,
 }
 
@@ -22,7 +22,7 @@ impl BlockCache for Recorder {
         let is_there = slots.get(block as usize).is_some();
         assert!(
             is_there || self.others_evict.load(Ordering::Relaxed),
-            "told of before it is there"
+            "reported before it is cached"
         );
         self.admitted.lock().unwrap().push((block, bytes));
     }
@@ -41,7 +41,7 @@ fn table() -> (Model, Arc<Recorder>, Arc<Table>) {
 }
 
 #[test]
-fn blocks_enter_once_and_are_given_back_whole() {
+fn blocks_are_cached_once_and_evicted_whole() {
     let (model, cache, table) = table();
     let slots = table.slots();
     let pinned = table.pinned_bytes();
@@ -103,7 +103,7 @@ fn a_cursor_outlives_eviction_of_its_block() {
 }
 
 #[test]
-fn readers_do_not_notice_eviction_beside_them() {
+fn concurrent_eviction_does_not_affect_readers() {
     let (model, cache, table) = table();
     cache.others_evict.store(true, Ordering::Relaxed);
     let list = model.list();
@@ -150,10 +150,10 @@ fn separators_split_a_table() {
 }
 
 #[test]
-fn the_stages_give_what_one_call_gives() {
+fn staged_lookup_equals_one_call() {
     let (model, _, table) = table();
     let keys = hasher().keys;
-    let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
+    let filter = table.read_filter(FilterResidency::default()).unwrap().unwrap();
     for (key, (sequence, ..)) in model.list().iter().step_by(7) {
         let hash = keys.hash(key);
         filter.prefetch(hash);
@@ -164,7 +164,9 @@ fn the_stages_give_what_one_call_gives() {
             table.prefetch_block(number);
             table.prefetch_entry(number, key, hash);
             let found = table
-                .get_in(number, key, hash, *sequence, |at, kind, value| (at, kind, value.to_vec()))
+                .get_in_block(number, key, hash, *sequence, |at, kind, value| {
+                    (at, kind, value.to_vec())
+                })
                 .unwrap();
             assert_eq!(found, model.get(key, *sequence));
         }
@@ -180,7 +182,7 @@ fn the_stages_give_what_one_call_gives() {
 }
 
 #[test]
-fn walks_past_the_cache_put_no_part_of_a_paged_index_into_it() {
+fn uncached_scans_do_not_cache_index_parts() {
     let mut model = Model::default();
     for number in 0..4000u64 {
         model.put(format!("key-{number:05}").as_bytes(), number, &[number as u8; 60]);
@@ -193,7 +195,7 @@ fn walks_past_the_cache_put_no_part_of_a_paged_index_into_it() {
     assert!(table.is_paged() && meta.blocks > 3 * 64);
     let mut cursor = table.cursor(false);
     cursor.seek_to_first().unwrap();
-    let mut run = TableRun::default();
+    let mut run = SequentialReader::default();
     run.seek_to_first(&table).unwrap();
     for (key, _) in model.list() {
         assert!(cursor.valid() && run.valid());

@@ -1,4 +1,4 @@
-//! What the tests share: a model of a table's entries, and tables built from it.
+//! Fixture of the tests: a model of a table's entries, and tables built from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
 use umbel_filter::{HashKind, KeyPrefix, PrefixHasher};
 use umbel_table::{
-    BlockCache, BlockSlots, Compression, KeepAll, Table, TableBuilder, TableHasher, TableMeta,
-    TableOptions, TableRun,
+    BlockCache, BlockSlots, Compression, SequentialReader, Table, TableBuilder, TableHasher,
+    TableMeta, TableOptions, UnboundedCache,
 };
 
-use crate::memory::MemoryFile;
+use crate::memory_file::MemoryFile;
 
 pub const TABLE_ID: u64 = 7;
 
@@ -97,7 +97,7 @@ pub fn open(
     hasher: Option<&TableHasher>,
 ) -> Result<Arc<Table>> {
     let file = Arc::new(file.clone());
-    Table::open(file, meta, hasher, Arc::new(KeepAll)).map(Arc::new)
+    Table::open(file, meta, hasher, Arc::new(UnboundedCache)).map(Arc::new)
 }
 
 /// A cache that keeps nothing that was loaded.
@@ -106,7 +106,7 @@ pub struct KeepNothing;
 
 impl BlockCache for KeepNothing {
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
-        assert_eq!(slots.evict(block), bytes, "what is told is what goes");
+        assert_eq!(slots.evict(block), bytes, "the reported block is the evicted block");
     }
 }
 
@@ -130,10 +130,10 @@ pub fn entry(cursor: &impl Cursor) -> (Vec<u8>, Version) {
     (cursor.key().to_vec(), (cursor.sequence(), cursor.kind(), cursor.value().to_vec()))
 }
 
-/// All entries from the first at or behind (`key`, `sequence`) on, or from the first, as a
+/// All entries from the first at or after (`key`, `sequence`), or from the first, as a
 /// compaction reads them.
 pub fn run(table: &Table, from: Option<(&[u8], u64)>) -> Result<Vec<(Vec<u8>, Version)>> {
-    let mut run = TableRun::default();
+    let mut run = SequentialReader::default();
     match from {
         None => run.seek_to_first(table)?,
         Some((key, sequence)) => run.seek(table, key, sequence)?,

@@ -1,8 +1,8 @@
 //! The bytes of a small table against `docs/formats/table.md`.
 //!
-//! The reader here follows the page and uses nothing of the crate; what it makes of the table is
+//! The reader here follows the page and uses nothing of the crate. Its output is
 //! the page's worked example. `UMBEL_REGENERATE=1 cargo test -p umbel-table` rewrites the example,
-//! which the format may still need while it is experimental.
+//! as long as the format is experimental.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use umbel_base::RangeTombstone;
 use umbel_base::checksum::checksum;
 use umbel_table::Compression;
 
-use crate::world::{Model, TABLE_ID, options};
+use crate::fixture::{Model, TABLE_ID, options};
 
 /// Key, sequence number, kind and value, as they are on disk.
 type Entry = (Vec<u8>, u64, u64, Vec<u8>);
@@ -154,7 +154,7 @@ fn lengths_in_index(bytes: &[u8], regions: &[[u64; 3]]) -> Vec<u64> {
     let mut lengths = Vec::new();
     let prefix = reader.varint("");
     reader.text(prefix, "");
-    // Of one part: the top behind it says how long it is.
+    // Index of one part: the top after it gives its length.
     let top = u32::from_le_bytes(bytes[bytes.len() - 148..][..4].try_into().unwrap());
     while (reader.at as u64) < regions[1][0] + regions[1][1] - u64::from(top) - 13 {
         let suffix = reader.varint("");

@@ -1,5 +1,5 @@
-//! Files whose calls fail: an error comes out as that error, never as "not found", as the end of a
-//! walk or as a finished table.
+//! Files whose calls fail: the caller gets that error, never "not found", the end of a
+//! scan or a finished table.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Cursor, Error, Result, ValueKind};
 use umbel_env::{File, FileIdentity, Mapping};
-use umbel_table::{Compression, KeepAll, Table, TableBuilder};
+use umbel_table::{Compression, Table, TableBuilder, UnboundedCache};
 
-use crate::memory::MemoryFile;
-use crate::world::{Model, TABLE_ID, hasher, options, walk};
+use crate::fixture::{Model, TABLE_ID, hasher, options, walk};
+use crate::memory_file::MemoryFile;
 
 /// A file in memory of which every call after the first `left` fails.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ fn is_io<T>(result: &Result<T>) -> bool {
 }
 
 #[test]
-fn a_read_that_fails_is_an_error_and_heals() {
+fn failed_read_is_an_error_and_a_retry_succeeds() {
     let model = model();
     let (file, meta) = model.build(options(256, Compression::None));
     let failing = FailingFile::new(&file, u64::MAX);
     let shared: Arc<dyn File> = Arc::<FailingFile>::clone(&failing);
-    let table = Table::open(shared, &meta, Some(&hasher()), Arc::new(KeepAll));
+    let table = Table::open(shared, &meta, Some(&hasher()), Arc::new(UnboundedCache));
     let table = Arc::new(table.unwrap());
     for (key, (sequence, _, value)) in model.list().iter().step_by(7) {
         let hash = hasher().keys.hash(key);
@@ -100,7 +100,7 @@ fn a_read_that_fails_is_an_error_and_heals() {
         failing.left.store(0, Ordering::Relaxed);
         assert!(is_io(&get()), "neither found nor not found");
         failing.left.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(get().unwrap(), Some(true), "the failure left nothing behind");
+        assert_eq!(get().unwrap(), Some(true), "the failure left no state");
     }
     let blocks = u64::from(meta.blocks);
     for fill_cache in [false, true] {
@@ -129,7 +129,7 @@ fn a_read_that_fails_is_an_error_and_heals() {
 fn opening_fails_wherever_a_read_fails() {
     let (file, meta) = model().build(options(256, Compression::None));
     let open = |left| {
-        Table::open(FailingFile::new(&file, left), &meta, Some(&hasher()), Arc::new(KeepAll))
+        Table::open(FailingFile::new(&file, left), &meta, Some(&hasher()), Arc::new(UnboundedCache))
     };
     let first_good = (0..20).find(|&left| open(left).is_ok()).unwrap();
     assert!(first_good >= 4, "footer, properties, index and filter are read");

@@ -1,23 +1,23 @@
-//! What a store may hold: after the death of the process, and after a power loss.
+//! Allowed states of a store: after the death of the process, and after a power loss.
 
 use std::collections::BTreeMap;
 
-/// The content of a store. Of a key-value store, values by keyspace and key; of an event store,
-/// streams and ids by the place among all events.
-pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Content of a store: for a key-value store, values by keyspace and key; for an event store,
+/// streams and ids by their place among all events.
+pub type StoreContent = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The states a store may be in.
+/// Allowed states of a store.
 #[derive(Debug, Clone)]
-pub struct Ledger {
-    /// As a process sees it. More than one where the outcome of a write is unknown.
-    now: Vec<Map>,
-    /// All states since the last one that is known to be durable.
-    since_durable: Vec<Map>,
-    /// The states if the write that runs takes effect.
-    issued: Vec<Map>,
+pub struct AllowedStates {
+    /// States after a kill; several if the outcome of a write is unknown.
+    now: Vec<StoreContent>,
+    /// All states since the last durable one.
+    since_durable: Vec<StoreContent>,
+    /// States in which the running write has taken effect.
+    issued: Vec<StoreContent>,
 }
 
-fn add(states: &mut Vec<Map>, more: &[Map]) {
+fn add(states: &mut Vec<StoreContent>, more: &[StoreContent]) {
     for state in more {
         if !states.contains(state) {
             states.push(state.clone());
@@ -25,14 +25,14 @@ fn add(states: &mut Vec<Map>, more: &[Map]) {
     }
 }
 
-impl Ledger {
-    /// Of a store that holds this for good.
-    pub fn of(map: Map) -> Ledger {
-        Ledger { now: vec![map.clone()], since_durable: vec![map], issued: Vec::new() }
+impl AllowedStates {
+    /// Creates the states of a store that durably holds `map`.
+    pub fn durable(map: StoreContent) -> AllowedStates {
+        AllowedStates { now: vec![map.clone()], since_durable: vec![map], issued: Vec::new() }
     }
 
-    /// A write begins.
-    pub fn issue(&mut self, change: impl Fn(&mut Map)) {
+    /// Begins a write.
+    pub fn issue(&mut self, change: impl Fn(&mut StoreContent)) {
         self.issued = self.now.clone();
         self.issued.iter_mut().for_each(change);
         let issued = self.issued.clone();
@@ -40,7 +40,7 @@ impl Ledger {
         add(&mut self.since_durable, &issued);
     }
 
-    /// The write was acknowledged.
+    /// Notes that the write was acknowledged.
     pub fn acknowledge(&mut self, is_durable: bool) {
         self.now = std::mem::take(&mut self.issued);
         if is_durable {
@@ -48,13 +48,13 @@ impl Ledger {
         }
     }
 
-    /// Everything acknowledged so far is durable.
+    /// Notes that everything acknowledged so far is durable.
     pub fn make_durable(&mut self) {
         self.since_durable = self.now.clone();
     }
 
-    /// The store was found to hold this. An error where it must not.
-    pub fn check(&self, found: &Map, after_power_loss: bool) -> Result<(), String> {
+    /// Checks the content that was found against the allowed states.
+    pub fn check(&self, found: &StoreContent, after_power_loss: bool) -> Result<(), String> {
         let allowed = if after_power_loss { &self.since_durable } else { &self.now };
         if allowed.contains(found) {
             return Ok(());
@@ -69,7 +69,7 @@ impl Ledger {
             entry.map_or("nothing".to_string(), text)
         };
         Err(format!(
-            "{} entries that are none of {} allowed states; of the newest one with {} entries {} \
+            "{} entries that match none of {} allowed states; of the newest one with {} entries {} \
              is missing, and {} is not in it",
             found.len(),
             allowed.len(),

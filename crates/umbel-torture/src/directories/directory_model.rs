@@ -1,4 +1,4 @@
-//! The directories of a script: which stores they hold, and what may have become of each.
+//! Model of a script's directories: their stores, and the allowed states of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,20 @@ use std::sync::OnceLock;
 use umbel_env::FileIdentity;
 use umbel_sim::{Sim, Survival};
 
-use super::handle::{Done, Handle, Kind, append_to, id, put_into};
-use super::ledger::{Ledger, Map};
+use crate::directories::allowed_states::{AllowedStates, StoreContent};
+use crate::directories::store_handle::{
+    StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
+};
 
 /// The files of a directory.
-pub type Tree = BTreeMap<PathBuf, Vec<u8>>;
+pub type DirectoryTree = BTreeMap<PathBuf, Vec<u8>>;
 
-/// What an operator did to the directory of an open store.
+/// Effect of an operator's moves on the directory of an open store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing was written into it or removed from it.
+pub enum DirectoryCondition {
+    /// No file was written or removed.
     Kept,
-    /// `CURRENT`, the manifest or the table of chunks was replaced.
+    /// `CURRENT`, the manifest or the chunk manifest was replaced.
     Replaced,
     /// Another file of the store was replaced.
     Touched,
@@ -28,68 +30,67 @@ pub enum Condition {
 
 /// A directory with a store.
 #[derive(Debug, Clone)]
-pub struct Known {
-    /// What it may hold.
-    pub ledger: Ledger,
-    /// Its files, where no process changes them.
-    pub tree: Option<Tree>,
-    /// What an operator did to it.
-    pub condition: Condition,
+pub struct StoreDirectory {
+    /// Its allowed states.
+    pub allowed: AllowedStates,
+    /// Its files, while no process changes them.
+    pub tree: Option<DirectoryTree>,
+    /// Effect of an operator's moves on it.
+    pub condition: DirectoryCondition,
 }
 
 /// The directories of a script.
 #[derive(Debug)]
-pub struct World {
-    /// Which kind of store.
-    pub kind: Kind,
+pub struct DirectoryModel {
+    /// Kind of store.
+    pub kind: StoreKind,
     /// Every directory with a store.
-    pub stores: BTreeMap<FileIdentity, Known>,
+    pub stores: BTreeMap<FileIdentity, StoreDirectory>,
     /// Directories that copies were written to.
     pub targets: BTreeSet<FileIdentity>,
     /// The directory of the open store.
     pub open: Option<FileIdentity>,
     /// Whether a store is being opened.
     pub is_opening: bool,
-    /// The path the store is opened by, from the root on.
+    /// Path by which the store is opened, from the root.
     pub path: PathBuf,
-    /// Where a copy is being written.
+    /// Folder into which a copy is being written.
     pub target: Option<PathBuf>,
     /// Whether a mount refuses changes.
     pub is_refusing: bool,
-    /// Whether a subdirectory of the open store is mounted over. One that is opened then is not
-    /// whole.
+    /// Whether a subdirectory of the open store is mounted over; such a store is incomplete.
     pub is_mounted_inside: bool,
     /// Files that an operator put into the directory of the open store between two calls; `None`
-    /// where one was removed.
+    /// for a removed one.
     pub put_there: BTreeMap<PathBuf, Option<Vec<u8>>>,
     /// Every move so far.
     pub moves: Vec<String>,
-    /// What an image of the moment of a move showed.
+    /// Violation that an image at the moment of a move showed.
     pub wrong: Option<String>,
-    /// Numbers new names.
+    /// Counter for new names.
     pub names: u64,
 }
 
-impl World {
-    /// What the operator did to the open store's directory.
-    pub fn condition(&self) -> Condition {
+impl DirectoryModel {
+    /// Returns the condition of the open store's directory.
+    pub fn condition(&self) -> DirectoryCondition {
         let known = self.open.and_then(|open| self.stores.get(&open));
-        known.map_or(Condition::Kept, |known| known.condition)
+        known.map_or(DirectoryCondition::Kept, |known| known.condition)
     }
 
-    /// The ledger of the open store.
-    pub fn ledger(&mut self) -> Option<&mut Ledger> {
+    /// Returns the allowed states of the open store.
+    pub fn allowed_states(&mut self) -> Option<&mut AllowedStates> {
         let open = self.open?;
-        self.stores.get_mut(&open).map(|known| &mut known.ledger)
+        self.stores.get_mut(&open).map(|known| &mut known.allowed)
     }
 
-    /// A name that nothing has.
+    /// Returns an unused name.
     pub fn new_name(&mut self, word: &str) -> PathBuf {
         self.names += 1;
         PathBuf::from(format!("/{word}{}", self.names))
     }
 
-    /// Ends every mount where one is over a subdirectory.
+    /// Unmounts everything if a subdirectory is mounted over.
     pub fn end_inner_mount(&mut self, sim: &Sim) {
         if std::mem::take(&mut self.is_mounted_inside) {
             sim.unmount_all();
@@ -97,8 +98,8 @@ impl World {
         }
     }
 
-    /// An error where files of a directory changed whose store is not open, or where a file lies
-    /// where none belongs.
+    /// Fails if files changed in the directory of a store that is not open, or if a file appeared
+    /// outside of all stores.
     pub fn check_outside(&self, sim: &Sim) -> Result<(), String> {
         for (&directory, known) in &self.stores {
             let Some(expected) = known.tree.as_ref().filter(|_| self.open != Some(directory))
@@ -128,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// An error where a file that an operator put into the open store's directory was changed.
+    /// Fails if a file that an operator put into the open store's directory was changed.
     pub fn check_put_there(&self, sim: &Sim) -> Result<(), String> {
         let Some(open) = self.open.filter(|_| !self.put_there.is_empty()) else { return Ok(()) };
         let found = sim.tree_of(open);
@@ -145,12 +146,11 @@ impl World {
         Ok(())
     }
 
-    /// An error where the open store does not survive the death of the process, or a power loss, at
-    /// this moment.
+    /// Fails if the open store would not survive a kill or a power loss at this moment.
     pub fn check_images(&self, sim: &Sim, seed: u64) -> Result<(), String> {
         let Some(open) = self.open else { return Ok(()) };
         let Some(known) = self.stores.get(&open) else { return Ok(()) };
-        if known.condition != Condition::Kept {
+        if known.condition != DirectoryCondition::Kept {
             return Ok(());
         }
         let survival = Survival::any(seed, sim.pending_units());
@@ -160,10 +160,10 @@ impl World {
             let when = if is_power_loss { "after a power loss" } else { "after a kill" };
             image.unmount_all();
             let path = image.path_of(open).ok_or(format!("{when} the directory has no path"))?;
-            let found = look(self.kind, &image, &path)
+            let found = open_and_verify(self.kind, &image, &path)
                 .map_err(|failed| format!("{when} {}: {}", path.display(), failed))?;
             known
-                .ledger
+                .allowed
                 .check(&found, is_power_loss)
                 .map_err(|text| format!("{when} {} holds {text}", path.display()))?;
         }
@@ -171,10 +171,10 @@ impl World {
     }
 }
 
-/// Opens a store in a world without mistakes, reads all of it and verifies it.
-pub fn look(kind: Kind, image: &Sim, path: &Path) -> Result<Map, String> {
-    let read = || -> Done<(Map, Option<String>)> {
-        let handle = Handle::open(kind, path, image.env(), false)?;
+/// Opens a store without planted bugs, reads all of it and verifies it.
+pub fn open_and_verify(kind: StoreKind, image: &Sim, path: &Path) -> Result<StoreContent, String> {
+    let read = || -> StoreResult<(StoreContent, Option<String>)> {
+        let handle = StoreHandle::open(kind, path, image.env(), false)?;
         Ok((handle.read()?, handle.verify()?))
     };
     match read() {
@@ -184,28 +184,32 @@ pub fn look(kind: Kind, image: &Sim, path: &Path) -> Result<Map, String> {
     }
 }
 
-/// The directories that every script begins with.
-struct Base {
+/// Initial directories of every script.
+struct BaseDirectories {
     sim: Sim,
-    stores: Vec<(&'static str, Map)>,
+    stores: Vec<(&'static str, StoreContent)>,
 }
 
-/// A store of an earlier time of the one at `/home/data`, other stores, and no mounts.
-pub fn begin(kind: Kind, seed: u64) -> Result<(Sim, World), String> {
-    static KEYS: OnceLock<Result<Base, String>> = OnceLock::new();
-    static EVENTS: OnceLock<Result<Base, String>> = OnceLock::new();
-    let base = if kind == Kind::Keys { &KEYS } else { &EVENTS };
+/// Creates an older copy of the store at `/home/data`, other stores, and no mounts.
+pub fn base_directories(kind: StoreKind, seed: u64) -> Result<(Sim, DirectoryModel), String> {
+    static KEYS: OnceLock<Result<BaseDirectories, String>> = OnceLock::new();
+    static EVENTS: OnceLock<Result<BaseDirectories, String>> = OnceLock::new();
+    let base = if kind == StoreKind::Keys { &KEYS } else { &EVENTS };
     let base = base.get_or_init(|| build(kind).map_err(|failed| failed.text));
     let base = base.as_ref().map_err(Clone::clone)?;
     let sim = base.sim.crash_image(&Survival::All, seed);
     let mut stores = BTreeMap::new();
     for (path, map) in &base.stores {
         if let Some(directory) = sim.identity(path) {
-            let (ledger, tree) = (Ledger::of(map.clone()), Some(sim.tree_of(directory)));
-            stores.insert(directory, Known { ledger, tree, condition: Condition::Kept });
+            let (allowed, tree) =
+                (AllowedStates::durable(map.clone()), Some(sim.tree_of(directory)));
+            stores.insert(
+                directory,
+                StoreDirectory { allowed, tree, condition: DirectoryCondition::Kept },
+            );
         }
     }
-    let world = World {
+    let world = DirectoryModel {
         kind,
         stores,
         targets: BTreeSet::new(),
@@ -223,12 +227,12 @@ pub fn begin(kind: Kind, seed: u64) -> Result<(Sim, World), String> {
     Ok((sim, world))
 }
 
-fn build(kind: Kind) -> Done<Base> {
+fn build(kind: StoreKind) -> StoreResult<BaseDirectories> {
     let sim = Sim::new(7);
     let mut stores = Vec::new();
     for (number, path) in ["/home/data", "/decoy", "/away/data"].into_iter().enumerate() {
         let (word, first) = (["home", "decoy", "away"][number], number as u64 * 1_000_000);
-        let mut map = Map::new();
+        let mut map = StoreContent::new();
         fill(kind, &sim, path, (word, first), &mut map)?;
         if path == "/home/data" {
             sim.copy_tree(path, "/older");
@@ -237,15 +241,21 @@ fn build(kind: Kind) -> Done<Base> {
         }
         stores.push((path, map));
     }
-    Ok(Base { sim, stores })
+    Ok(BaseDirectories { sim, stores })
 }
 
 /// Writes to a store and closes it.
-fn fill(kind: Kind, sim: &Sim, path: &str, (word, first): (&str, u64), map: &mut Map) -> Done<()> {
-    let handle = Handle::open(kind, Path::new(path), sim.env(), true)?;
+fn fill(
+    kind: StoreKind,
+    sim: &Sim,
+    path: &str,
+    (word, first): (&str, u64),
+    map: &mut StoreContent,
+) -> StoreResult<()> {
+    let handle = StoreHandle::open(kind, Path::new(path), sim.env(), true)?;
     for round in 0..4u64 {
         match kind {
-            Kind::Keys => {
+            StoreKind::Keys => {
                 let value = |n: u64| format!("{word} {round} {n} and some more bytes").into_bytes();
                 let writes: Vec<_> = (0..10)
                     .map(|n| {
@@ -256,7 +266,7 @@ fn fill(kind: Kind, sim: &Sim, path: &str, (word, first): (&str, u64), map: &mut
                 handle.commit(&writes, true)?;
                 put_into(map, &writes);
             }
-            Kind::Events => {
+            StoreKind::Events => {
                 let stream = format!("s{round}");
                 let numbers = first + round * 3..first + round * 3 + 3;
                 handle.append(&stream, numbers.clone(), 100)?;

@@ -1,18 +1,19 @@
-//! The world of a script: it notes which directories were held, and may have a planted mistake.
+//! File system of a script: it records held directories, and may have a planted bug.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Env, Error, Result};
 use umbel_env::{Access, File, FileIdentity, FileSystem, Lock};
 use umbel_sim::Sim;
 
-/// What a planted file system leaves out.
+/// Step that a planted file system omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeftOut {
-    /// Nothing.
+pub enum OmittedStep {
+    /// None.
     Nothing,
     /// Directories are not held: each call resolves its path from the root.
     Hold,
@@ -24,119 +25,118 @@ pub enum LeftOut {
     DirectoryLock,
 }
 
-impl LeftOut {
-    /// What the name of a planted mistake means.
-    pub fn named(name: Option<&str>) -> LeftOut {
+impl OmittedStep {
+    /// Returns the step with this name.
+    pub fn from_name(name: Option<&str>) -> OmittedStep {
         match name {
-            Some(super::HOLD) => LeftOut::Hold,
-            Some(super::ABSOLUTE) => LeftOut::Absolute,
-            Some(super::SUBDIRECTORIES) => LeftOut::Subdirectories,
-            Some(super::DIRECTORY_LOCK) => LeftOut::DirectoryLock,
-            _ => LeftOut::Nothing,
+            Some(super::HOLD) => OmittedStep::Hold,
+            Some(super::ABSOLUTE) => OmittedStep::Absolute,
+            Some(super::SUBDIRECTORIES) => OmittedStep::Subdirectories,
+            Some(super::DIRECTORY_LOCK) => OmittedStep::DirectoryLock,
+            _ => OmittedStep::Nothing,
         }
     }
 }
 
-/// What the file systems of a script share.
+/// State that the file systems of a script share.
 #[derive(Debug)]
-struct Notes {
+struct FileSystemNotes {
     sim: Sim,
-    left_out: LeftOut,
+    left_out: OmittedStep,
     held: Mutex<Vec<(PathBuf, Option<FileIdentity>)>>,
     locked: Mutex<BTreeSet<FileIdentity>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The world of a script.
+/// Environment of a script.
 #[derive(Debug, Clone)]
-pub struct Rig {
-    notes: Arc<Notes>,
+pub struct FaultyDirectories {
+    notes: Arc<FileSystemNotes>,
 }
 
-impl Rig {
-    /// The world of `sim` with a mistake.
-    pub fn new(sim: &Sim, left_out: LeftOut) -> Rig {
+impl FaultyDirectories {
+    /// Creates the environment of `sim` with a bug.
+    pub fn new(sim: &Sim, left_out: OmittedStep) -> FaultyDirectories {
         let (held, locked) = Default::default();
-        Rig { notes: Arc::new(Notes { sim: sim.clone(), left_out, held, locked }) }
+        FaultyDirectories {
+            notes: Arc::new(FileSystemNotes { sim: sim.clone(), left_out, held, locked }),
+        }
     }
 
-    /// The world as the engine sees it.
+    /// Returns the environment for the engine.
     pub fn env(&self) -> Env {
         let env = self.notes.sim.env();
         let (inner, notes) = (Arc::clone(&env.files), Arc::clone(&self.notes));
-        Env { files: Arc::new(RigFiles { inner, notes, held_at: None }), ..env }
+        Env { files: Arc::new(FaultyFileSystem { inner, notes, held_at: None }), ..env }
     }
 
-    /// The directories held from the outside since the last call, by their paths as they were.
+    /// Returns the directories opened since the last call, by their paths at that time.
     pub fn take_held(&self) -> Vec<(PathBuf, Option<FileIdentity>)> {
-        std::mem::take(&mut *lock(&self.notes.held))
+        std::mem::take(&mut *self.notes.held.lock().ignore_poison())
     }
 }
 
 #[derive(Debug)]
-struct RigFiles {
+struct FaultyFileSystem {
     inner: Arc<dyn FileSystem>,
-    notes: Arc<Notes>,
+    notes: Arc<FileSystemNotes>,
     held_at: Option<PathBuf>,
 }
 
-impl RigFiles {
-    /// The file system for a path.
+impl FaultyFileSystem {
+    /// Returns the file system for a path.
     fn files(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        if let (LeftOut::Subdirectories, Some(held)) = (self.notes.left_out, &self.held_at)
+        if let (OmittedStep::Subdirectories, Some(held)) = (self.notes.left_out, &self.held_at)
             && let Some(parent) = path.parent()
             && parent != held
             && path != held
         {
-            return self.inner.hold(parent);
+            return self.inner.open_directory(parent);
         }
         Ok(Arc::clone(&self.inner))
     }
 }
 
-/// The lock of a file alone.
+/// File system that locks a file only.
 #[derive(Debug)]
-struct FileLock {
-    notes: Arc<Notes>,
+struct LockFileOnly {
+    notes: Arc<FileSystemNotes>,
     file: FileIdentity,
 }
 
-impl Lock for FileLock {}
+impl Lock for LockFileOnly {}
 
-impl Drop for FileLock {
+impl Drop for LockFileOnly {
     fn drop(&mut self) {
-        lock(&self.notes.locked).remove(&self.file);
+        self.notes.locked.lock().ignore_poison().remove(&self.file);
     }
 }
 
-impl FileSystem for RigFiles {
+impl FileSystem for FaultyFileSystem {
     umbel_env::pass_on! {
-        inner: place innermost create_dir_all hard_link remove_dir read_dir sync_dir pin
+        inner: directory_location innermost create_dir_all hard_link remove_dir read_dir sync_dir
+            pin
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
         match self.notes.left_out {
-            LeftOut::Absolute => Ok(path.to_path_buf()),
+            OmittedStep::Absolute => Ok(path.to_path_buf()),
             _ => self.inner.absolute(path),
         }
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let holds = !matches!(self.notes.left_out, LeftOut::Hold | LeftOut::Absolute);
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let holds = !matches!(self.notes.left_out, OmittedStep::Hold | OmittedStep::Absolute);
         let inner = match holds {
-            true => self.inner.hold(path)?,
-            // The directory has to be there.
+            true => self.inner.open_directory(path)?,
+            // The directory must exist.
             false => self.inner.read_dir(path).map(|_| Arc::clone(&self.inner))?,
         };
         if self.held_at.is_none() {
             let found = self.inner.absolute(path).map(|path| self.notes.sim.identity(path));
-            lock(&self.notes.held).push((path.to_path_buf(), found.ok().flatten()));
+            self.notes.held.lock().ignore_poison().push((path.to_path_buf(), found.ok().flatten()));
         }
         let (notes, held_at) = (Arc::clone(&self.notes), Some(path.to_path_buf()));
-        Ok(Arc::new(RigFiles { inner, notes, held_at }))
+        Ok(Arc::new(FaultyFileSystem { inner, notes, held_at }))
     }
 
     fn reaches(&self, path: &Path) -> bool {
@@ -172,7 +172,7 @@ impl FileSystem for RigFiles {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        if self.notes.left_out != LeftOut::DirectoryLock {
+        if self.notes.left_out != OmittedStep::DirectoryLock {
             return self.inner.lock(path);
         }
         if !self.inner.exists(path)? {
@@ -181,8 +181,8 @@ impl FileSystem for RigFiles {
         let Some(file) = self.inner.identity(path)? else {
             return Err(Error::invalid("the lock file has gone"));
         };
-        match lock(&self.notes.locked).insert(file) {
-            true => Ok(Box::new(FileLock { notes: Arc::clone(&self.notes), file })),
+        match self.notes.locked.lock().ignore_poison().insert(file) {
+            true => Ok(Box::new(LockFileOnly { notes: Arc::clone(&self.notes), file })),
             false => Err(Error::Locked(path.to_path_buf())),
         }
     }

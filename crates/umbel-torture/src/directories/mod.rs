@@ -1,74 +1,83 @@
 //! Stores whose directories an operator moves, replaces and removes between any two calls of the
 //! file system: key-value stores and event stores, opened by relative and by absolute paths.
 //!
-//! Whatever the operator did: no file outside of the opened directory is touched, nothing
-//! acknowledged is lost, no damage is reported where there is none, a read is right or an error,
-//! and nothing is acknowledged that cannot be kept. Each script follows from its seed.
+//! Whatever the operator does, these hold:
+//!
+//! - No file outside of the opened directory is touched.
+//! - Nothing acknowledged is lost.
+//! - No damage is reported for an intact store.
+//! - A read is right or an error.
+//! - Nothing is acknowledged that cannot be kept.
+//!
+//! Each script follows from its seed.
 
-mod handle;
-mod ledger;
-mod life;
+mod allowed_states;
+mod directory_model;
+mod directory_script;
+mod faulty_directories;
 mod operator;
-mod rig;
-mod world;
+mod store_handle;
 
 #[cfg(feature = "canary")]
-use umbel_base::canary::Switch;
+use umbel_base::failpoint::Failpoint;
 
-use crate::history::Histories;
+use crate::support::seeded_campaign::SeededCampaign;
 
-/// The planted file system that does not hold directories.
+/// Planted file system that does not hold directories.
 const HOLD: &str = "hold of the directory";
-/// The planted file system that leaves relative paths relative.
+/// Planted file system that leaves relative paths relative.
 const ABSOLUTE: &str = "absolute path";
-/// The planted file system that does not hold subdirectories.
+/// Planted file system that does not hold subdirectories.
 const SUBDIRECTORIES: &str = "hold of subdirectories";
-/// The planted file system that locks the lock file alone.
+/// Planted file system that locks the lock file alone.
 const DIRECTORY_LOCK: &str = "lock of the directory";
 
-/// How many scripts the campaign takes, and its small part.
+/// Default number of scripts.
 pub const SCRIPTS: u64 = 10_000;
 pub const SCRIPTS_SMALL: u64 = 300;
 
 /// The campaign.
-pub const CAMPAIGN: Histories = Histories {
+pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "directories",
-    about: "the stores",
-    history: life::script,
-    left_out: &[HOLD, ABSOLUTE, SUBDIRECTORIES, DIRECTORY_LOCK],
+    subject: "the stores",
+    script: directory_script::run_script,
+    omitted_calls: &[HOLD, ABSOLUTE, SUBDIRECTORIES, DIRECTORY_LOCK],
     #[cfg(feature = "canary")]
-    inside: &[
-        Switch::OwnershipIgnored,
-        Switch::EventsChunksNotOwned,
-        Switch::RemovedDirectorySynced,
+    failpoints: &[
+        Failpoint::OwnershipIgnored,
+        Failpoint::EventsChunksNotOwned,
+        Failpoint::RemovedDirectorySynced,
     ],
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::join;
-    use crate::report::Tally;
+    use crate::support::seeded_random::derive_seed;
+    use crate::support::tally::Tally;
 
-    /// As the small part of the campaign, in the ordinary test.
+    /// The small part of the campaign.
     #[test]
     fn stores_keep_to_the_directory_they_opened() {
         let tally = Tally::new(CAMPAIGN.campaign);
         for number in 0..SCRIPTS_SMALL {
-            let seed = join(1, number);
-            if let Err(text) = life::script(seed, None, &tally) {
+            let seed = derive_seed(1, number);
+            if let Err(text) = directory_script::run_script(seed, None, &tally) {
                 panic!("--replay 'directories {seed}': {text}");
             }
         }
     }
 
-    /// A file system with a planted mistake is found out.
+    /// A file system with a planted bug is noticed.
     #[test]
-    fn planted_mistakes_are_found() {
+    fn planted_bugs_are_found() {
         let tally = Tally::new("planted");
-        for left_out in CAMPAIGN.left_out {
-            let found = |number| life::script(join(1, number), Some(left_out), &tally).is_err();
-            assert!((0..1000).any(found), "nothing was wrong without the {left_out}");
+        for left_out in CAMPAIGN.omitted_calls {
+            let found = |number| {
+                directory_script::run_script(derive_seed(1, number), Some(left_out), &tally)
+                    .is_err()
+            };
+            assert!((0..1000).any(found), "no seed noticed the missing {left_out}");
         }
     }
 }

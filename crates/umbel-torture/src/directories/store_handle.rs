@@ -1,21 +1,21 @@
-//! An open store of either kind, as far as scripts use it.
+//! An open store of either kind, as scripts use it.
 
 use std::path::Path;
 
 use umbel::{Db, Durability, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_events::{
-    CopyOptions, Direction, EventId, Expected, NewEvent, Position, ScavengeOptions, Store,
+    CopyOptions, Direction, EventId, ExpectedVersion, NewEvent, Position, ScavengeOptions, Store,
     StoreOptions,
 };
 
-use super::ledger::Map;
+use crate::directories::allowed_states::StoreContent;
 
-/// Streams of this name are deleted, and not in what a store is said to hold.
-pub const GONE: &str = "gone";
+/// Name of the stream that is deleted; the content of a store leaves it out.
+pub const DELETED_STREAM: &str = "gone";
 
-/// Which kind of store.
+/// Kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StoreKind {
     /// A key-value store.
     Keys,
     /// An event store.
@@ -24,18 +24,18 @@ pub enum Kind {
 
 /// An error of either kind of store.
 #[derive(Debug, Clone)]
-pub struct Failed {
-    /// What was said.
+pub struct StoreError {
+    /// Its text.
     pub text: String,
-    /// Whether damage was reported.
+    /// Whether it reports damage.
     pub is_corruption: bool,
-    /// Whether the store was said to be locked.
+    /// Whether it reports a locked store.
     pub is_locked: bool,
 }
 
-impl From<umbel::Error> for Failed {
-    fn from(error: umbel::Error) -> Failed {
-        Failed {
+impl From<umbel::Error> for StoreError {
+    fn from(error: umbel::Error) -> StoreError {
+        StoreError {
             text: error.to_string(),
             is_corruption: matches!(error, umbel::Error::Corruption { .. }),
             is_locked: matches!(error, umbel::Error::Locked(_)),
@@ -43,21 +43,21 @@ impl From<umbel::Error> for Failed {
     }
 }
 
-impl From<umbel_events::Error> for Failed {
-    fn from(error: umbel_events::Error) -> Failed {
+impl From<umbel_events::Error> for StoreError {
+    fn from(error: umbel_events::Error) -> StoreError {
         match error {
             umbel_events::Error::Store(error) => error.into(),
-            other => Failed { text: other.to_string(), is_corruption: false, is_locked: false },
+            other => StoreError { text: other.to_string(), is_corruption: false, is_locked: false },
         }
     }
 }
 
-/// What came of a call.
-pub type Done<T> = Result<T, Failed>;
+/// Result of a call.
+pub type StoreResult<T> = Result<T, StoreError>;
 
 /// An open store.
 #[derive(Debug)]
-pub enum Handle {
+pub enum StoreHandle {
     /// A key-value store.
     Keys(Db),
     /// An event store.
@@ -65,10 +65,10 @@ pub enum Handle {
 }
 
 fn keyspace_options() -> KeyspaceOptions {
-    crate::script::small()
+    crate::simulation::script::small()
 }
 
-/// Options of a key-value store.
+/// Returns the options of a key-value store.
 fn options(env: Env) -> Options {
     Options {
         durability: Durability::Buffered,
@@ -82,7 +82,7 @@ fn options(env: Env) -> Options {
     }
 }
 
-/// Options of an event store.
+/// Returns the options of an event store.
 fn store_options(env: Env, is_synced: bool) -> StoreOptions {
     StoreOptions {
         durability: if is_synced { Durability::Synced } else { Durability::Buffered },
@@ -94,35 +94,44 @@ fn store_options(env: Env, is_synced: bool) -> StoreOptions {
     }
 }
 
-/// The id of the event with this number.
+/// Returns the id of the event with this number.
 pub fn id(number: u64) -> EventId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     EventId(bytes)
 }
 
-impl Handle {
-    /// Opens a store. `is_synced` is whether an event store acknowledges durable appends only.
-    pub fn open(kind: Kind, path: &Path, env: Env, is_synced: bool) -> Done<Handle> {
+impl StoreHandle {
+    /// Opens a store. `is_synced`: whether an event store acknowledges only durable appends.
+    pub fn open(
+        kind: StoreKind,
+        path: &Path,
+        env: Env,
+        is_synced: bool,
+    ) -> StoreResult<StoreHandle> {
         Ok(match kind {
-            Kind::Keys => Handle::Keys(Db::open(path, options(env))?),
-            Kind::Events => Handle::Events(Store::open(path, store_options(env, is_synced))?),
+            StoreKind::Keys => StoreHandle::Keys(Db::open(path, options(env))?),
+            StoreKind::Events => {
+                StoreHandle::Events(Store::open(path, store_options(env, is_synced))?)
+            }
         })
     }
 
     /// Opens a store for reading.
-    pub fn open_read_only(kind: Kind, path: &Path, env: Env) -> Done<Handle> {
+    pub fn open_read_only(kind: StoreKind, path: &Path, env: Env) -> StoreResult<StoreHandle> {
         Ok(match kind {
-            Kind::Keys => Handle::Keys(Db::open_read_only(path, options(env))?),
-            Kind::Events => Handle::Events(Store::open_read_only(path, store_options(env, false))?),
+            StoreKind::Keys => StoreHandle::Keys(Db::open_read_only(path, options(env))?),
+            StoreKind::Events => {
+                StoreHandle::Events(Store::open_read_only(path, store_options(env, false))?)
+            }
         })
     }
 
-    /// Everything in it.
-    pub fn read(&self) -> Done<Map> {
-        let mut map = Map::new();
+    /// Reads its whole content.
+    pub fn read(&self) -> StoreResult<StoreContent> {
+        let mut map = StoreContent::new();
         match self {
-            Handle::Keys(db) => {
+            StoreHandle::Keys(db) => {
                 for name in db.keyspaces() {
                     let Some(keyspace) = db.existing_keyspace(&name)? else { continue };
                     for entry in keyspace.iter() {
@@ -131,10 +140,10 @@ impl Handle {
                     }
                 }
             }
-            Handle::Events(store) => {
+            StoreHandle::Events(store) => {
                 for event in store.read_all(Position::START, Direction::Forwards) {
                     let event = event?;
-                    if event.stream.contains(GONE) || event.stream.starts_with('$') {
+                    if event.stream.contains(DELETED_STREAM) || event.stream.starts_with('$') {
                         continue;
                     }
                     append_to(&mut map, &event.stream, event.id);
@@ -144,17 +153,17 @@ impl Handle {
         Ok(map)
     }
 
-    /// A keyspace, created where it is missing.
-    pub fn keyspace(&self, name: &str) -> Done<Keyspace> {
+    /// Returns a keyspace and creates a missing one.
+    pub fn keyspace(&self, name: &str) -> StoreResult<Keyspace> {
         match self {
-            Handle::Keys(db) => Ok(db.keyspace(name, keyspace_options())?),
-            Handle::Events(_) => Err(wrong_kind()),
+            StoreHandle::Keys(db) => Ok(db.keyspace(name, keyspace_options())?),
+            StoreHandle::Events(_) => Err(wrong_kind()),
         }
     }
 
-    /// Puts (or, without a value, deletes) in one batch.
-    pub fn commit(&self, writes: &[Write], is_synced: bool) -> Done<()> {
-        let Handle::Keys(db) = self else { return Err(wrong_kind()) };
+    /// Puts, or deletes without a value, in one batch.
+    pub fn commit(&self, writes: &[KeyWrite], is_synced: bool) -> StoreResult<()> {
+        let StoreHandle::Keys(db) = self else { return Err(wrong_kind()) };
         let mut batch = db.batch();
         for (name, key, value) in writes {
             let keyspace = self.keyspace(name)?;
@@ -167,38 +176,45 @@ impl Handle {
     }
 
     /// Appends events with these numbers.
-    pub fn append(&self, stream: &str, numbers: std::ops::Range<u64>, bytes: usize) -> Done<()> {
-        let Handle::Events(store) = self else { return Err(wrong_kind()) };
+    pub fn append(
+        &self,
+        stream: &str,
+        numbers: std::ops::Range<u64>,
+        bytes: usize,
+    ) -> StoreResult<()> {
+        let StoreHandle::Events(store) = self else { return Err(wrong_kind()) };
         let data = vec![b' '; bytes];
         let events: Vec<_> = numbers.map(|n| NewEvent::json(id(n), "Happened", &data)).collect();
-        store.append(stream, Expected::Any, &events)?;
+        store.append(stream, ExpectedVersion::Any, &events)?;
         Ok(())
     }
 
     /// Makes everything durable.
-    pub fn sync(&self) -> Done<()> {
+    pub fn sync(&self) -> StoreResult<()> {
         match self {
-            Handle::Keys(db) => db.sync()?,
-            Handle::Events(store) => store.sync()?,
+            StoreHandle::Keys(db) => db.sync()?,
+            StoreHandle::Events(store) => store.sync()?,
         }
         Ok(())
     }
 
     /// Writes what is in memtables to tables.
-    pub fn flush(&self) -> Done<()> {
+    pub fn flush(&self) -> StoreResult<()> {
         match self {
-            Handle::Keys(db) => db.flush()?,
-            Handle::Events(store) => store.flush()?,
+            StoreHandle::Keys(db) => db.flush()?,
+            StoreHandle::Events(store) => store.flush()?,
         }
         Ok(())
     }
 
     /// Compacts a keyspace, or deletes a stream and scavenges.
-    pub fn tidy_up(&self) -> Done<()> {
+    pub fn compact_or_scavenge(&self) -> StoreResult<()> {
         match self {
-            Handle::Keys(_) => self.keyspace("a")?.compact(None, None)?,
-            Handle::Events(store) => {
-                if let Err(umbel_events::Error::Store(error)) = store.delete(GONE, Expected::Any) {
+            StoreHandle::Keys(_) => self.keyspace("a")?.compact(None, None)?,
+            StoreHandle::Events(store) => {
+                if let Err(umbel_events::Error::Store(error)) =
+                    store.delete(DELETED_STREAM, ExpectedVersion::Any)
+                {
                     return Err(error.into());
                 }
                 store.scavenge(&ScavengeOptions { busy_percent: 100, ..Default::default() })?;
@@ -208,12 +224,12 @@ impl Handle {
     }
 
     /// Writes a copy to a directory: a checkpoint or a backup.
-    pub fn copy_to(&self, target: &Path) -> Done<()> {
+    pub fn copy_to(&self, target: &Path) -> StoreResult<()> {
         match self {
-            Handle::Keys(db) => {
+            StoreHandle::Keys(db) => {
                 db.checkpoint(target)?;
             }
-            Handle::Events(store) => {
+            StoreHandle::Events(store) => {
                 store.backup(target, CopyOptions::default())?;
             }
         }
@@ -221,10 +237,10 @@ impl Handle {
     }
 
     /// Reads and checks every file.
-    pub fn verify(&self) -> Done<Option<String>> {
+    pub fn verify(&self) -> StoreResult<Option<String>> {
         Ok(match self {
-            Handle::Keys(db) => db.verify()?.damage.first().map(ToString::to_string),
-            Handle::Events(store) => {
+            StoreHandle::Keys(db) => db.verify()?.damage.first().map(ToString::to_string),
+            StoreHandle::Events(store) => {
                 let report = store.verify()?;
                 let damage = report.damage.first().map(ToString::to_string);
                 damage.or_else(|| report.index.damage.first().map(ToString::to_string))
@@ -233,20 +249,20 @@ impl Handle {
     }
 
     /// Closes the store.
-    pub fn close(self) -> Done<()> {
+    pub fn close(self) -> StoreResult<()> {
         match self {
-            Handle::Keys(db) => db.close()?,
-            Handle::Events(store) => store.close()?,
+            StoreHandle::Keys(db) => db.close()?,
+            StoreHandle::Events(store) => store.close()?,
         }
         Ok(())
     }
 }
 
-/// A keyspace, a key, and the value that is put; `None` for a deletion.
-pub type Write = (&'static str, Vec<u8>, Option<Vec<u8>>);
+/// A keyspace, a key, and the value to put; `None` for a delete.
+pub type KeyWrite = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
-/// What a batch of writes changes.
-pub fn put_into(map: &mut Map, writes: &[Write]) {
+/// Applies a batch of writes to a map.
+pub fn put_into(map: &mut StoreContent, writes: &[KeyWrite]) {
     for (name, key, value) in writes {
         let key = [name.as_bytes(), b"/", key].concat();
         match value {
@@ -256,14 +272,14 @@ pub fn put_into(map: &mut Map, writes: &[Write]) {
     }
 }
 
-/// What an append changes.
-pub fn append_to(map: &mut Map, stream: &str, id: EventId) {
+/// Applies an append to a map.
+pub fn append_to(map: &mut StoreContent, stream: &str, id: EventId) {
     let place = (map.len() as u64).to_be_bytes().to_vec();
     let number = u64::from_be_bytes(*id.0.first_chunk().unwrap_or(&[0; 8]));
     map.insert(place, format!("{stream}:{number}").into_bytes());
 }
 
-fn wrong_kind() -> Failed {
+fn wrong_kind() -> StoreError {
     let text = "the other kind of store".to_string();
-    Failed { text, is_corruption: false, is_locked: false }
+    StoreError { text, is_corruption: false, is_locked: false }
 }

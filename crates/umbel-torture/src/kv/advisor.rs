@@ -1,7 +1,7 @@
-//! The advisor campaign: two stores with the same data and the same reads, one with the plain
-//! filters alone, one advised. On no workload may the advised one search more tables than the plain
-//! one, but for what finding out costs; where filters pay it must save, where they do not it must
-//! give their memory back.
+//! The advisor campaign: two stores with the same data and reads, one with plain filters alone, one
+//! advised. On no workload may the advised store search more tables than the plain one, except for
+//! the cost of its statistics. Where filters pay it must save searches; where they do not it must
+//! release their memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Entropy;
-use umbel_lab::zipfian;
+use umbel_lab::workload::zipfian;
 
-use crate::random::{Random, join};
-use crate::report::Tally;
-use crate::scratch::Scratch;
+use crate::support::scratch_directory::ScratchDirectory;
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
 /// Keys of the full campaign.
 pub const KEYS: u64 = 4_000_000;
-/// Keys of the small one.
+/// Keys of the small campaign.
 pub const KEYS_SMALL: u64 = 100_000;
-/// Missing keys are numbered from here.
+/// First number of the missing keys.
 const MISSING_FROM: u64 = 1 << 40;
-/// Both stores are asked so many keys in turn.
-const TURN: u64 = 10_000;
-/// The advisor decides after so many gets, as it does once a second where there are background
-/// threads; without them every run is the same.
-const DECIDE: u64 = 20_000;
-/// How many more tables the advised store may search.
-const WORSE: f64 = 1.02;
-/// How many times fewer tables it must search in vain where all keys are missing, once its tables
-/// were written while that was known.
-const FEWER: f64 = 2.5;
-/// The same where there are so few keys that level 0 has some hundred a table.
-const FEWER_SMALL: f64 = 2.0;
-/// How much of the filters' memory it must give back where all keys are there.
-const GIVEN_BACK: f64 = 0.8;
+/// Number of lookups in one store before the other's turn.
+const GETS_PER_TURN: u64 = 10_000;
+/// Gets between decisions of the advisor, which decides once a second with background threads;
+/// without them every run is the same.
+const GETS_PER_DECISION: u64 = 20_000;
+/// Largest ratio of tables that the advised store may search to those of the plain store.
+const EXTRA_TABLES_SHARE_MAX: f64 = 1.02;
+/// Factor by which it must search fewer tables without a hit if all keys are missing, after its
+/// tables were written with that statistics.
+const MISSES_FEWER_TABLES: f64 = 2.5;
+/// The same with so few keys that a table of level 0 has some hundred.
+const MISSES_FEWER_TABLES_SMALL: f64 = 2.0;
+/// Share of the filters' memory that it must release if all keys are present.
+const RELEASED_SHARE_MIN: f64 = 0.8;
 
-/// What is asked.
+/// Lookups of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Workload {
     Uniform,
@@ -47,7 +47,7 @@ enum Workload {
     Turned,
 }
 
-/// In an order in which each comes after another that it is unlike.
+/// In an order in which each follows an unlike one.
 const WORKLOADS: [Workload; 6] = [
     Workload::Uniform,
     Workload::Hits,
@@ -69,7 +69,7 @@ impl Workload {
         }
     }
 
-    /// The number of a key, and whether it is there: get `at` of `gets`.
+    /// Draws get `at` of `gets`: the number of a key, and whether it is present.
     fn draw(self, random: &mut Random, keys: u64, at: u64, gets: u64) -> (u64, bool) {
         let there = match self {
             Workload::Uniform => random.once_in(2),
@@ -87,16 +87,16 @@ impl Workload {
     }
 }
 
-/// The number of a key, by its rank strewn over the keys.
+/// Draws the number of a key; its rank is scattered over the keys.
 fn zipfian(random: &mut Random, keys: u64) -> u64 {
-    join(zipfian::rank(random.below(1 << 53), keys), 7) % keys
+    derive_seed(zipfian::rank(random.below(1 << 53), keys), 7) % keys
 }
 
-/// Random bytes that a seed decides.
+/// Random bytes of a seed.
 #[derive(Debug)]
-struct Seeded(u64);
+struct SeededEntropy(u64);
 
-impl Entropy for Seeded {
+impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) -> umbel::Result<()> {
         bytes.copy_from_slice(&Random::new(self.0).bytes(bytes.len()));
         Ok(())
@@ -104,25 +104,25 @@ impl Entropy for Seeded {
 }
 
 /// One of the two stores.
-struct Side {
+struct StoreUnderTest {
     db: Db,
     keyspace: Keyspace,
     seed: u64,
 }
 
-/// What a side did for a workload.
+/// Counts of a store for a workload.
 #[derive(Debug, Default, Clone, Copy)]
-struct Done {
+struct WorkloadCounts {
     table_reads: u64,
     false_reads: u64,
     time: Duration,
     wrong: u64,
 }
 
-impl Side {
-    fn new(place: &Path, seed: u64, keys: u64, is_advised: bool) -> umbel::Result<Side> {
-        // The same secret for both: what one filter lets through by chance the other does too.
-        let env = Env { entropy: Arc::new(Seeded(seed)), ..Env::system() };
+impl StoreUnderTest {
+    fn new(place: &Path, seed: u64, keys: u64, is_advised: bool) -> umbel::Result<StoreUnderTest> {
+        // The same secret for both, so that the false positives of a filter are the same in both.
+        let env = Env { entropy: Arc::new(SeededEntropy(seed)), ..Env::system() };
         let options = Options { background_threads: 0, env, ..Options::default() };
         let db = Db::open(place.join(if is_advised { "advised" } else { "plain" }), options)?;
         let part = (keys * 3).clamp(64 << 10, 8 << 20);
@@ -135,22 +135,22 @@ impl Side {
             ..KeyspaceOptions::default()
         };
         let keyspace = db.keyspace("advisor", options)?;
-        Ok(Side { db, keyspace, seed })
+        Ok(StoreUnderTest { db, keyspace, seed })
     }
 
     fn key(&self, number: u64) -> [u8; 16] {
         let mut key = [0; 16];
-        key[..8].copy_from_slice(&join(self.seed, number * 2).to_be_bytes());
-        key[8..].copy_from_slice(&join(self.seed, number * 2 + 1).to_be_bytes());
+        key[..8].copy_from_slice(&derive_seed(self.seed, number * 2).to_be_bytes());
+        key[8..].copy_from_slice(&derive_seed(self.seed, number * 2 + 1).to_be_bytes());
         key
     }
 
-    /// Puts `count` keys from `from` on, in an order without one, with values of a hundred bytes.
+    /// Puts `count` keys from `from` on, in pseudo-random order, with values of a hundred bytes.
     fn fill(&self, from: u64, count: u64) -> umbel::Result<()> {
         (from..from + count).try_for_each(|number| self.keyspace.put(self.key(number), [7; 100]))
     }
 
-    /// The bytes of filters in memory.
+    /// Returns the bytes of filters in memory.
     fn filter_bytes(&self) -> u64 {
         self.keyspace.stats().levels.iter().map(|level| level.filter_bytes_in_memory).sum()
     }
@@ -161,24 +161,24 @@ impl Side {
         (sum(|level| level.table_reads), sum(|level| level.false_reads))
     }
 
-    fn ask(&self, asked: &[(u64, bool)]) -> umbel::Result<Done> {
+    fn get_all(&self, draws: &[(u64, bool)]) -> umbel::Result<WorkloadCounts> {
         let before = self.counts();
         let clock = Env::system().clock;
         let begun = clock.now();
         let mut wrong = 0;
-        for &(number, there) in asked {
+        for &(number, there) in draws {
             let number = if there { number } else { MISSING_FROM + number };
             wrong += u64::from(self.keyspace.contains(self.key(number))? != there);
         }
         let time = clock.now() - begun;
         let after = self.counts();
         let (table_reads, false_reads) = (after.0 - before.0, after.1 - before.1);
-        Ok(Done { table_reads, false_reads, time, wrong })
+        Ok(WorkloadCounts { table_reads, false_reads, time, wrong })
     }
 }
 
-impl Done {
-    fn add(&mut self, other: Done) {
+impl WorkloadCounts {
+    fn add(&mut self, other: WorkloadCounts) {
         self.table_reads += other.table_reads;
         self.false_reads += other.false_reads;
         self.time += other.time;
@@ -186,7 +186,7 @@ impl Done {
     }
 }
 
-/// Both stores through every workload.
+/// Runs every workload on both stores.
 pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
     let tally = Tally::new("advisor");
     if let Err(text) = run(place, seed, keys, &tally) {
@@ -197,68 +197,72 @@ pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
 }
 
 fn run(place: &Path, seed: u64, keys: u64, tally: &Tally) -> Result<(), String> {
-    let scratch = Scratch::new(place, "advisor")?;
-    let said = |error: umbel::Error| error.to_string();
-    let sides = [false, true].map(|advised| Side::new(scratch.path(), seed, keys, advised));
-    let [plain, advised] = sides.map(|side| side.map_err(said));
+    let scratch = ScratchDirectory::new(place, "advisor")?;
+    let describe = |error: umbel::Error| error.to_string();
+    let sides =
+        [false, true].map(|advised| StoreUnderTest::new(scratch.path(), seed, keys, advised));
+    let [plain, advised] = sides.map(|side| side.map_err(describe));
     let sides = [plain?, advised?];
     for side in &sides {
-        side.fill(0, keys).and_then(|()| side.db.wait_for_compaction()).map_err(said)?;
+        side.fill(0, keys).and_then(|()| side.db.wait_for_compaction()).map_err(describe)?;
     }
     tally.note(
-        "| reads | gets | tables searched, plain | advised | in vain, plain | advised | \
+        "| reads | gets | tables searched, plain | advised | without a hit, plain | advised | \
          ns a get, plain | advised | filter MiB, plain | advised |"
             .to_string(),
     );
     tally.note("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|".to_string());
     let mut random = Random::new(seed);
     let gets = keys.max(400_000);
-    let mut pair = Pair { sides: &sides, random: &mut random, keys, tally, seed };
-    // Misses, while nothing is known, and then tables written while it is.
-    let before = pair.through(Workload::Misses, gets, "all misses, before anything is known")?;
-    pair.judge(before, "misses at first", WORSE);
+    let mut pair = StorePair { sides: &sides, random: &mut random, keys, tally, seed };
+    // Misses without statistics, and then tables written with them.
+    let before = pair.run_workload(Workload::Misses, gets, "all misses, before any statistics")?;
+    pair.check_reads(before, "misses at first", EXTRA_TABLES_SHARE_MAX);
     for side in &sides {
-        side.keyspace.compact(None, None).map_err(said)?;
+        side.keyspace.compact(None, None).map_err(describe)?;
         let part = keys / 50;
         (0..3u64)
             .try_for_each(|round| {
                 side.fill(round * part, part)?;
                 side.keyspace.flush()
             })
-            .map_err(said)?;
-        side.db.wait_for_compaction().map_err(said)?;
+            .map_err(describe)?;
+        side.db.wait_for_compaction().map_err(describe)?;
     }
-    let known = pair.through(Workload::Misses, gets, "all misses, tables written since")?;
-    pair.judge(known, "misses once known", WORSE);
+    let known = pair.run_workload(Workload::Misses, gets, "all misses, tables written since")?;
+    pair.check_reads(known, "misses once known", EXTRA_TABLES_SHARE_MAX);
     note_advice(&sides[1], tally);
     let fewer = known[0].false_reads as f64 / known[1].false_reads.max(1) as f64;
-    tally.note(format!("{fewer:.2} times fewer tables searched in vain once known"));
-    if fewer < if keys < KEYS_SMALL * 2 { FEWER_SMALL } else { FEWER } {
-        pair.complain(format!("only {fewer:.2} times fewer tables searched in vain"));
+    tally.note(format!("{fewer:.2} times fewer tables searched without a hit once known"));
+    if fewer < if keys < KEYS_SMALL * 2 { MISSES_FEWER_TABLES_SMALL } else { MISSES_FEWER_TABLES } {
+        pair.report_violation(format!("only {fewer:.2} times fewer tables searched without a hit"));
     }
     for workload in WORKLOADS {
-        let done = pair.through(workload, gets, workload.name())?;
-        pair.judge(done, workload.name(), WORSE);
+        let done = pair.run_workload(workload, gets, workload.name())?;
+        pair.check_reads(done, workload.name(), EXTRA_TABLES_SHARE_MAX);
         if workload == Workload::Hits {
             let [plain, advised] = [0, 1].map(|side: usize| sides[side].filter_bytes() as f64);
             let given_back = 1.0 - advised / plain;
             tally.note(format!("{:.1} % of the filters' memory given back", given_back * 100.0));
-            if given_back < GIVEN_BACK {
-                pair.complain(format!("only {:.1} % given back on hits", given_back * 100.0));
+            if given_back < RELEASED_SHARE_MIN {
+                pair.report_violation(format!(
+                    "only {:.1} % given back on hits",
+                    given_back * 100.0
+                ));
             }
         }
     }
     for side in &sides {
-        let report = side.db.verify().map_err(said)?;
+        let report = side.db.verify().map_err(describe)?;
         if !report.damage.is_empty() {
-            pair.complain(format!("{} damaged tables", report.damage.len()));
+            pair.report_violation(format!("{} damaged tables", report.damage.len()));
         }
     }
     Ok(())
 }
 
-/// What the advisor does and why.
-fn note_advice(side: &Side, tally: &Tally) {
+/// Notes the advisor's decisions and their reasons.
+fn note_advice(side: &StoreUnderTest, tally: &Tally) {
     for level in side.db.advice().iter().flat_map(|advice| &advice.levels) {
         tally.note(format!(
             "level {}: {} entries in {} tables, {} kept, plain {:?}, second {:?}: {}",
@@ -274,33 +278,38 @@ fn note_advice(side: &Side, tally: &Tally) {
 }
 
 /// Both stores, the plain one first.
-struct Pair<'a> {
-    sides: &'a [Side; 2],
+struct StorePair<'a> {
+    sides: &'a [StoreUnderTest; 2],
     random: &'a mut Random,
     keys: u64,
     tally: &'a Tally,
     seed: u64,
 }
 
-impl Pair<'_> {
-    fn complain(&self, what: String) {
+impl StorePair<'_> {
+    fn report_violation(&self, what: String) {
         self.tally.violation(what, format!("advisor {} {}", self.seed, self.keys));
     }
 
-    /// Asks both for the same, in turn.
-    fn through(&mut self, workload: Workload, gets: u64, name: &str) -> Result<[Done; 2], String> {
-        let mut done = [Done::default(); 2];
-        let mut asked = Vec::new();
-        for at in (0..gets).step_by(TURN as usize) {
+    /// Runs the same lookups on both stores, in turn.
+    fn run_workload(
+        &mut self,
+        workload: Workload,
+        gets: u64,
+        name: &str,
+    ) -> Result<[WorkloadCounts; 2], String> {
+        let mut done = [WorkloadCounts::default(); 2];
+        let mut draws = Vec::new();
+        for at in (0..gets).step_by(GETS_PER_TURN as usize) {
             let draw = |at| workload.draw(self.random, self.keys, at, gets);
-            asked.clear();
-            asked.extend((at..gets.min(at + TURN)).map(draw));
-            // Whoever comes second finds the processor's caches as the other left them.
-            let first = (at / TURN % 2) as usize;
+            draws.clear();
+            draws.extend((at..gets.min(at + GETS_PER_TURN)).map(draw));
+            // The second store finds the processor's caches as the other left them.
+            let first = (at / GETS_PER_TURN % 2) as usize;
             for side in [first, 1 - first] {
-                let one = self.sides[side].ask(&asked).map_err(|error| error.to_string())?;
+                let one = self.sides[side].get_all(&draws).map_err(|error| error.to_string())?;
                 done[side].add(one);
-                if at % DECIDE == 0 {
+                if at % GETS_PER_DECISION == 0 {
                     self.sides[side].db.advice();
                 }
             }
@@ -309,10 +318,10 @@ impl Pair<'_> {
         self.tally.add("gets", 2 * gets);
         self.tally.add("wrong answers", wrong);
         if wrong > 0 {
-            self.complain(format!("{name}: {wrong} wrong answers"));
+            self.report_violation(format!("{name}: {wrong} wrong answers"));
         }
         let [plain, advised] = done;
-        let nanos = |done: Done| done.time.as_nanos() as f64 / gets as f64;
+        let nanos = |done: WorkloadCounts| done.time.as_nanos() as f64 / gets as f64;
         let memory = [0, 1].map(|side: usize| self.sides[side].filter_bytes() as f64 / 1_048_576.0);
         self.tally.note(format!(
             "| {name} | {gets} | {} | {} | {} | {} | {:.0} | {:.0} | {:.2} | {:.2} |",
@@ -325,22 +334,24 @@ impl Pair<'_> {
             memory[0],
             memory[1]
         ));
-        self.tally.say(name);
+        self.tally.print_progress(name);
         Ok(done)
     }
 
-    /// Whether the advised one searched no more tables than it may.
-    fn judge(&self, done: [Done; 2], name: &str, worse: f64) {
+    /// Checks that the advised store searched no more tables than allowed.
+    fn check_reads(&self, done: [WorkloadCounts; 2], name: &str, worse: f64) {
         let [plain, advised] = done;
-        let most = plain.table_reads as f64 * worse;
-        let bad = advised.table_reads as f64 > most;
+        let reads_max = plain.table_reads as f64 * worse;
+        let bad = advised.table_reads as f64 > reads_max;
         if bad {
             let (ours, theirs) = (advised.table_reads, plain.table_reads);
-            self.complain(format!("{name}: {ours} tables searched, {theirs} with plain filters"));
+            self.report_violation(format!(
+                "{name}: {ours} tables searched, {theirs} with plain filters"
+            ));
         }
         let more = self.sides[1].filter_bytes() > self.sides[0].filter_bytes();
         if more {
-            self.complain(format!("{name}: more memory than the plain filters take"));
+            self.report_violation(format!("{name}: more memory than the plain filters take"));
         }
         self.tally.scenario(!bad && !more);
     }

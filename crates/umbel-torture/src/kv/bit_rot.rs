@@ -1,6 +1,6 @@
-//! The rot campaign: a small store, cleanly closed, with every byte flipped, every file cut at
-//! every length, deleted, replaced by an older copy of itself, swapped, zeroed in part, made
-//! longer. What is read is right, or an error names the file.
+//! The rot campaign: a small store, cleanly closed. Every byte is flipped; every file is cut at
+//! every length, deleted, replaced by an older copy, swapped, zeroed in part, or extended. A read
+//! must be right, or an error must name the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,28 +10,28 @@ use std::sync::{Arc, Mutex};
 use umbel::{Db, Error, Keyspace};
 use umbel_sim::Sim;
 
-use crate::check::no_panic;
-use crate::crash::{Plant, nothing_planted};
-use crate::look::{self, Trouble};
-use crate::model::{Loss, Map, Model};
-use crate::random::{Random, join};
-use crate::report::Tally;
-use crate::runner::Runner;
-use crate::script::{Op, Script, compressed, roomy, small, unlogged};
+use crate::kv::crash::{EnvPlant, nothing_planted};
+use crate::simulation::full_read::{self, ReadError};
+use crate::simulation::image_check::no_panic;
+use crate::simulation::oracle::{KeyspaceMap, Loss, Oracle};
+use crate::simulation::script::{Op, Script, compressed, roomy, small, unlogged};
+use crate::simulation::script_runner::ScriptRunner;
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
-/// A closed store, what it holds, and how it looked at earlier moments.
+/// A closed store, its content, and its files at earlier moments.
 #[derive(Debug)]
-pub struct Specimen {
+pub struct ClosedStore {
     script: Arc<Script>,
     sim: Sim,
-    state: BTreeMap<&'static str, Map>,
+    state: BTreeMap<&'static str, KeyspaceMap>,
     older: Vec<Sim>,
-    /// The machine as a process left it that died just before the last close, and what it may hold.
+    /// The machine after a process died just before the last close, and its allowed states.
     dirty: Sim,
-    dirty_model: Model,
+    dirty_model: Oracle,
 }
 
-/// One way to damage a store.
+/// Damage of a store.
 #[derive(Debug, Clone)]
 pub enum Damage {
     /// Bits of a byte flipped.
@@ -46,24 +46,27 @@ pub enum Damage {
     Swap(PathBuf, PathBuf),
     /// A sector of zeros.
     Zero(PathBuf, u64),
-    /// Bytes behind the end.
+    /// Bytes after the end.
     Longer(PathBuf, usize),
     /// Two blocks of 512 bytes exchanged.
     Blocks(PathBuf, u64, u64),
 }
 
 fn script() -> Script {
-    // A segment holds what was not flushed; the close leaves it.
+    // A segment holds what was not flushed, and the close keeps it.
     let sizes = Script::new("specimen");
     let mut script = Script { log_segment_bytes: 8192, inline_value_bytes_max: 200, ..sizes }
-        .keyspace("a", crate::script::KeyspaceOptions { table_bytes: 6000, ..small() })
-        .keyspace("b", crate::script::KeyspaceOptions { memtable_bytes: 8192, ..compressed() })
+        .keyspace("a", crate::simulation::script::KeyspaceOptions { table_bytes: 6000, ..small() })
+        .keyspace(
+            "b",
+            crate::simulation::script::KeyspaceOptions { memtable_bytes: 8192, ..compressed() },
+        )
         .keyspace("n", unlogged())
         .keyspace("r", roomy());
     script = script.fill("a", 0..40, "x", 150).fill("b", 0..40, "x", 120).op(Op::Reopen);
     script = script.fill("a", 20..60, "y", 150).op(Op::Compact("a", None, None)).op(Op::Reopen);
     script = script.fill("b", 10..30, "y", 120).delete_range("b", 12..18).delete("a", 3);
-    script = script.fill("n", 0..10, "x", 80).marked("n", b"mark", vec![]).op(Op::Reopen);
+    script = script.fill("n", 0..10, "x", 80).marker_batch("n", b"mark", vec![]).op(Op::Reopen);
     script = script.fill("a", 0..8, "z", 150).op(Op::FlushOne("a")).delete_range("a", 50..55);
     script = script.fill("r", 0..12, "x", 90).op(Op::Reopen).fill("r", 4..14, "y", 90);
     // Two with files of their own in a table, one in the log.
@@ -72,25 +75,25 @@ fn script() -> Script {
     script.fill("b", 36..42, "w", 100).delete("r", 2)
 }
 
-/// Makes the specimen.
-pub fn specimen(seed: u64, plant: &Plant) -> Result<Specimen, String> {
+/// Makes the closed store.
+pub fn closed_store(seed: u64, plant: &EnvPlant) -> Result<ClosedStore, String> {
     let script = Arc::new(script());
-    let model: Arc<Mutex<Model>> = Arc::default();
+    let model: Arc<Mutex<Oracle>> = Arc::default();
     let planted = Arc::clone(plant);
     let world = Arc::new(move |sim: &Sim| planted(sim, sim.env()));
     let sim = Sim::new(seed);
-    let mut runner = Runner::new(Arc::clone(&script), sim.clone(), world, model);
-    let said = |failure: crate::runner::Failure| failure.text();
+    let mut runner = ScriptRunner::new(Arc::clone(&script), sim.clone(), world, model);
+    let describe = |failure: crate::simulation::script_runner::StepError| failure.text();
     let mut older = Vec::new();
-    runner.open().map_err(said)?;
+    runner.open().map_err(describe)?;
     for (number, op) in script.ops.iter().enumerate() {
         let again = matches!(op, Op::Reopen);
         if again {
-            runner.close().map_err(said)?;
+            runner.close().map_err(describe)?;
             older.push(sim.clone_disk());
-            runner.open().map_err(said)?;
+            runner.open().map_err(describe)?;
         } else {
-            runner.step(op).map_err(said)?;
+            runner.run_op(op).map_err(describe)?;
         }
         if again || number % 24 == 0 {
             older.push(sim.clone_disk());
@@ -99,13 +102,13 @@ pub fn specimen(seed: u64, plant: &Plant) -> Result<Specimen, String> {
     let state = runner.model().state();
     let dirty = sim.clone_disk();
     let mut dirty_model = runner.model().clone();
-    dirty_model.forget_promises();
-    runner.close().map_err(said)?;
-    Ok(Specimen { script, sim, state, older, dirty, dirty_model })
+    dirty_model.forget_acknowledgements();
+    runner.close().map_err(describe)?;
+    Ok(ClosedStore { script, sim, state, older, dirty, dirty_model })
 }
 
 impl Damage {
-    fn apply(&self, specimen: &Specimen) -> Sim {
+    fn apply(&self, specimen: &ClosedStore) -> Sim {
         let sim = specimen.sim.clone_disk();
         match self {
             Damage::Flip(path, offset, mask) => sim.flip(path, *offset, *mask),
@@ -123,41 +126,41 @@ impl Damage {
     }
 }
 
-/// What came of reading a damaged store.
+/// Result of reading a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Everything was right.
+pub enum DamageVerdict {
+    /// All data was right.
     Right,
     /// An error named the file.
     Noticed,
 }
 
-impl Specimen {
-    /// Its files but the lock.
+impl ClosedStore {
+    /// Returns its files except the lock.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = self.sim.files();
         files.retain(|path| !path.ends_with("LOCK"));
         files
     }
 
-    /// Bytes of a file.
+    /// Returns the bytes of a file.
     pub fn len(&self, path: &Path) -> u64 {
         self.sim.read(path).len() as u64
     }
 
     /// Damages a copy and reads all of it.
-    pub fn judge(&self, damage: &Damage, plant: &Plant) -> Result<Verdict, String> {
+    pub fn read_damaged(&self, damage: &Damage, plant: &EnvPlant) -> Result<DamageVerdict, String> {
         let sim = damage.apply(self);
-        no_panic(|| self.judge_image(&sim, plant))
+        no_panic(|| self.read_image(&sim, plant))
     }
 
-    fn judge_image(&self, sim: &Sim, plant: &Plant) -> Result<Verdict, String> {
-        let options = look::options(&self.script, plant(sim, sim.env()));
+    fn read_image(&self, sim: &Sim, plant: &EnvPlant) -> Result<DamageVerdict, String> {
+        let options = full_read::first_options(&self.script, plant(sim, sim.env()));
         let db = match Db::open(self.script.folder, options) {
             Ok(db) => db,
             Err(error) => return noticed(&error),
         };
-        let mut verdict = Verdict::Right;
+        let mut verdict = DamageVerdict::Right;
         let names: Vec<&str> = self.state.keys().copied().collect();
         let mut found = db.keyspaces();
         found.sort();
@@ -167,69 +170,85 @@ impl Specimen {
         for (name, map) in &self.state {
             let keyspace = match db.existing_keyspace(name) {
                 Ok(Some(keyspace)) => keyspace,
-                other => return Err(format!("keyspace '{name}' is there and is not: {other:?}")),
+                other => {
+                    return Err(format!(
+                        "keyspace '{name}' is listed but does not open: {other:?}"
+                    ));
+                }
             };
             let seen = read_keyspace(name, &keyspace, map)?;
-            if seen == Verdict::Noticed {
-                verdict = Verdict::Noticed;
+            if seen == DamageVerdict::Noticed {
+                verdict = DamageVerdict::Noticed;
             }
         }
         match db.verify() {
             Err(error) => noticed(&error)?,
             Ok(report) if report.damage.is_empty() => {
-                if verdict == Verdict::Noticed {
-                    return Err("a read found damage that verify does not".to_string());
+                if verdict == DamageVerdict::Noticed {
+                    return Err("a read found damage that verify did not find".to_string());
                 }
-                Verdict::Right
+                DamageVerdict::Right
             }
             Ok(_) => {
-                verdict = Verdict::Noticed;
-                Verdict::Noticed
+                verdict = DamageVerdict::Noticed;
+                DamageVerdict::Noticed
             }
         };
-        // As a process that dies: what is written at closing is not the question.
+        // As after the death of a process: writes during a close are not tested here.
         sim.crash_now();
         drop(db);
         Ok(verdict)
     }
 }
 
-impl Specimen {
-    /// Flips bits in the store that was not closed: what opens holds an earlier state or a right
-    /// one, since damage behind the last mark looks like a tear.
-    fn judge_dirty(&self, path: &Path, offset: u64, mask: u8) -> Result<Verdict, String> {
+impl ClosedStore {
+    /// Flips bits in the store that was not closed. The open must recover an earlier or a right
+    /// state, because damage after the last mark looks like a torn write.
+    fn read_damaged_dirty(
+        &self,
+        path: &Path,
+        offset: u64,
+        mask: u8,
+    ) -> Result<DamageVerdict, String> {
         let sim = self.dirty.clone_disk();
         sim.flip(path, offset, mask);
         no_panic(|| {
-            let db = match Db::open(self.script.folder, look::options(&self.script, sim.env())) {
+            let db = match Db::open(
+                self.script.folder,
+                full_read::first_options(&self.script, sim.env()),
+            ) {
                 Ok(db) => db,
                 Err(error) => return noticed(&error),
             };
-            let found = look::read_all(&db, &self.dirty_model.keys);
+            let found = full_read::read_all(&db, &self.dirty_model.keys);
             sim.crash_now();
             match found {
-                Ok(found) => self.dirty_model.check(&found, Loss::Power).map(|_| Verdict::Right),
-                Err(Trouble::Said(error)) => noticed(&error),
-                Err(Trouble::Wrong(text)) => Err(text),
+                Ok(found) => {
+                    self.dirty_model.check(&found, Loss::Power).map(|_| DamageVerdict::Right)
+                }
+                Err(ReadError::Engine(error)) => noticed(&error),
+                Err(ReadError::Wrong(text)) => Err(text),
             }
         })
     }
 
-    fn rot_dirty(&self, seed: u64, tally: &Tally) {
-        let mut random = Random::new(join(seed, 2));
+    fn damage_dirty(&self, seed: u64, tally: &Tally) {
+        let mut random = Random::new(derive_seed(seed, 2));
         for path in self.dirty.files() {
             if path.ends_with("LOCK") {
                 continue;
             }
             let bytes = self.dirty.read(&path);
-            // Behind the last byte that is not zero a log is only reserved.
+            // After the last non-zero byte a log is only preallocated.
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             for offset in 0..used as u64 {
                 let mask = 1 << random.below(8);
                 tally.add("flips in a store not closed", 1);
-                match self.judge_dirty(&path, offset, mask) {
-                    Ok(Verdict::Noticed) => tally.add("flips in a store not closed noticed", 1),
-                    Ok(Verdict::Right) => {}
+                match self.read_damaged_dirty(&path, offset, mask) {
+                    Ok(DamageVerdict::Noticed) => {
+                        tally.add("flips in a store not closed noticed", 1)
+                    }
+                    Ok(DamageVerdict::Right) => {}
                     Err(text) => {
                         let what = format!("not closed, {path:?} byte {offset} ^ {mask}: {text}");
                         tally.violation(what, format!("rot {seed} dirty"));
@@ -241,18 +260,22 @@ impl Specimen {
     }
 }
 
-fn noticed(error: &Error) -> Result<Verdict, String> {
+fn noticed(error: &Error) -> Result<DamageVerdict, String> {
     match error {
-        Error::Corruption { .. } => Ok(Verdict::Noticed),
+        Error::Corruption { .. } => Ok(DamageVerdict::Noticed),
         Error::Invalid(text) if text.contains('/') && !text.contains("internal") => {
-            Ok(Verdict::Noticed)
+            Ok(DamageVerdict::Noticed)
         }
         error => Err(format!("the error is not about a damaged file: {error}")),
     }
 }
 
-fn read_keyspace(name: &str, keyspace: &Keyspace, map: &Map) -> Result<Verdict, String> {
-    let mut verdict = Verdict::Right;
+fn read_keyspace(
+    name: &str,
+    keyspace: &Keyspace,
+    map: &KeyspaceMap,
+) -> Result<DamageVerdict, String> {
+    let mut verdict = DamageVerdict::Right;
     let mut note = |error: &Error| -> Result<(), String> {
         verdict = noticed(error)?;
         Ok(())
@@ -268,30 +291,33 @@ fn read_keyspace(name: &str, keyspace: &Keyspace, map: &Map) -> Result<Verdict, 
         }
     }
     for number in 0..70 {
-        let key = crate::script::key(number);
+        let key = crate::simulation::script::key(number);
         if !map.contains_key(&key) {
             match keyspace.get(&key) {
                 Ok(None) => {}
                 Err(error) => note(&error)?,
-                Ok(Some(_)) => return Err(format!("{name}/{} came back", key.escape_ascii())),
+                Ok(Some(_)) => {
+                    return Err(format!("{name}/{} exists after its delete", key.escape_ascii()));
+                }
             }
         }
     }
     let mut forward = map.iter();
-    let end = walk(keyspace.iter(), &mut forward).map_err(|t| format!("{name} forward: {t}"))?;
+    let end =
+        read_to_end(keyspace.iter(), &mut forward).map_err(|t| format!("{name} forward: {t}"))?;
     if let Some(error) = end {
         note(&error)?;
     }
     let mut backward = map.iter().rev();
-    let end = walk(keyspace.iter().rev(), &mut backward);
+    let end = read_to_end(keyspace.iter().rev(), &mut backward);
     if let Some(error) = end.map_err(|t| format!("{name} backward: {t}"))? {
         note(&error)?;
     }
     Ok(verdict)
 }
 
-/// Walks until the end or the first error, which is answered.
-fn walk<'a>(
+/// Reads until the end or the first error, which is returned.
+fn read_to_end<'a>(
     entries: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>,
     expected: &mut dyn Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
 ) -> Result<Option<Error>, String> {
@@ -300,7 +326,7 @@ fn walk<'a>(
             Err(error) => return Ok(Some(error)),
             Ok((key, value)) => {
                 if expected.next() != Some((&key, &value)) {
-                    return Err(format!("{} is not what comes next", key.escape_ascii()));
+                    return Err(format!("{} is not the next key", key.escape_ascii()));
                 }
             }
         }
@@ -311,14 +337,14 @@ fn walk<'a>(
     }
 }
 
-/// Every damage of the campaign.
-pub fn damages(specimen: &Specimen, is_small: bool, seed: u64) -> Vec<Damage> {
+/// Returns every damage of the campaign.
+pub fn damages(specimen: &ClosedStore, is_small: bool, seed: u64) -> Vec<Damage> {
     let mut all = Vec::new();
-    let mut random = Random::new(join(seed, 1));
+    let mut random = Random::new(derive_seed(seed, 1));
     let files = specimen.files();
     for path in &files {
         let len = specimen.len(path);
-        // It holds zeros only, more than twice as many as the other files together have bytes.
+        // It holds only zeros, more than twice the bytes of all other files together.
         let is_reserved = path.ends_with("RESERVED");
         for offset in 0..len {
             if !is_small {
@@ -368,21 +394,21 @@ fn kind(damage: &Damage) -> &'static str {
     }
 }
 
-/// All of it.
+/// Runs the campaign.
 pub fn campaign(seed: u64, is_small: bool) -> Tally {
     let tally = Tally::new("rot");
     let plant = nothing_planted();
-    let specimen = match specimen(seed, &plant) {
+    let specimen = match closed_store(seed, &plant) {
         Ok(specimen) => specimen,
         Err(text) => {
-            tally.violation(format!("the specimen: {text}"), format!("rot {seed} 0 0"));
+            tally.violation(format!("the closed store: {text}"), format!("rot {seed} 0 0"));
             return tally;
         }
     };
     describe(&specimen, &tally);
-    specimen.rot_dirty(seed, &tally);
-    match specimen.judge_image(&specimen.sim.clone_disk(), &plant) {
-        Ok(Verdict::Right) => {}
+    specimen.damage_dirty(seed, &tally);
+    match specimen.read_image(&specimen.sim.clone_disk(), &plant) {
+        Ok(DamageVerdict::Right) => {}
         other => tally.violation(format!("undamaged: {other:?}"), format!("rot {seed} 0 0")),
     }
     let damages = damages(&specimen, is_small, seed);
@@ -398,7 +424,7 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
                     let until = damages.len().min(from + 256);
                     for (at, damage) in damages[from..until].iter().enumerate() {
                         let replay = format!("rot {seed} {} {}", u8::from(is_small), from + at);
-                        one(&specimen, damage, replay, &tally);
+                        run_one(&specimen, damage, replay, &tally);
                     }
                 }
             });
@@ -408,16 +434,16 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
     tally
 }
 
-fn one(specimen: &Specimen, damage: &Damage, replay: String, tally: &Tally) {
+fn run_one(specimen: &ClosedStore, damage: &Damage, replay: String, tally: &Tally) {
     tally.add(kind(damage), 1);
-    match specimen.judge(damage, &nothing_planted()) {
-        Ok(Verdict::Right) => tally.add(&format!("{} without effect", kind(damage)), 1),
-        Ok(Verdict::Noticed) => tally.add(&format!("{} noticed", kind(damage)), 1),
+    match specimen.read_damaged(damage, &nothing_planted()) {
+        Ok(DamageVerdict::Right) => tally.add(&format!("{} without effect", kind(damage)), 1),
+        Ok(DamageVerdict::Noticed) => tally.add(&format!("{} noticed", kind(damage)), 1),
         Err(text) => tally.violation(format!("{damage:?}: {text}"), replay),
     }
 }
 
-fn describe(specimen: &Specimen, tally: &Tally) {
+fn describe(specimen: &ClosedStore, tally: &Tally) {
     let mut classes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for path in specimen.files() {
         let extension = path.extension().unwrap_or(path.file_name().unwrap_or_default());

@@ -1,31 +1,32 @@
 //! The crash campaign: every script, a crash before and after every call of the file system,
-//! several images each, and what comes after.
+//! several images each, and the use of the store afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::Env;
 use umbel_sim::{Sim, Survival};
 
-use crate::check::{Examiner, FOLLOWS, Follow, no_panic};
-use crate::model::{Loss, Model};
-use crate::random::{join, of_name};
-use crate::report::Tally;
-use crate::runner::{Runner, World};
-use crate::script::Script;
-use crate::watch::{Observer, watched};
+use crate::simulation::call_observer::{Observer, observed_env};
+use crate::simulation::image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
+use crate::simulation::oracle::{Loss, Oracle};
+use crate::simulation::script::Script;
+use crate::simulation::script_runner::{EnvMaker, ScriptRunner};
+use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::tally::Tally;
 
-/// How much is done at each moment.
+/// Amount of work at each moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Depth {
-    /// One moment in so many is looked at.
+    /// One moment in this many is examined.
     pub every: u64,
     /// Images at each moment, at most.
     pub images: usize,
-    /// One image in so many is followed up.
+    /// One image in this many is used further.
     pub follow_every: u64,
-    /// Most subsets of pending units tried at a moment; 0 for none.
+    /// Largest number of subsets of pending units tried at a moment; 0 for none.
     pub subsets: u64,
 }
 
@@ -34,65 +35,61 @@ impl Depth {
     pub const FULL: Depth = Depth { every: 1, images: 7, follow_every: 3, subsets: 32 };
     /// The seeded part of the test command.
     pub const SMALL: Depth = Depth { every: 5, images: 2, follow_every: 6, subsets: 0 };
-    /// For canaries: quick, but of everything something.
+    /// For canaries: quick, with a part of everything.
     pub const CANARY: Depth = Depth { every: 1, images: 3, follow_every: 5, subsets: 0 };
 }
 
-/// Where to look again.
+/// Moment and image to examine again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
+pub struct ReplayPoint {
     /// The moment.
     pub moment: u64,
     /// The image.
     pub image: u64,
 }
 
-/// A bug put between the engine and its world. It is given the machine and the world as it is.
-pub type Plant = Arc<dyn Fn(&Sim, Env) -> Env + Send + Sync>;
+/// Bug between the engine and its environment. It gets the machine and its unchanged environment.
+pub type EnvPlant = Arc<dyn Fn(&Sim, Env) -> Env + Send + Sync>;
 
-/// No bug.
-pub fn nothing_planted() -> Plant {
+/// Returns a plant without a bug.
+pub fn nothing_planted() -> EnvPlant {
     Arc::new(|_, env| env)
 }
 
-/// Sites with calls and crashes.
-pub type Sites = BTreeMap<String, (u64, u64)>;
+/// Call sites with their numbers of calls and crashes.
+pub type CallSites = BTreeMap<String, (u64, u64)>;
 
-/// One script under the campaign.
+/// Run of one script in the campaign.
 #[derive(Debug)]
-pub struct Crashing {
-    examiner: Examiner,
-    model: Arc<Mutex<Model>>,
+pub struct CrashRun {
+    examiner: ImageChecker,
+    model: Arc<Mutex<Oracle>>,
     depth: Depth,
     seed: u64,
-    only: Option<Spot>,
-    /// Whether the first violation ends the looking.
+    only: Option<ReplayPoint>,
+    /// Whether the run ends at the first violation.
     stop_early: bool,
     stopped: AtomicBool,
     moments: AtomicU64,
     images: AtomicU64,
     crashes_here: AtomicU64,
-    found: Mutex<Vec<(String, Spot)>>,
-    sites: Mutex<Sites>,
+    found: Mutex<Vec<(String, ReplayPoint)>>,
+    sites: Mutex<CallSites>,
 }
 
-/// What one script came to.
+/// Result of one script.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CrashResult {
     /// Moments passed.
     pub moments: u64,
     /// Images examined.
     pub images: u64,
     /// Images of crashes inside recovery.
     pub deep_images: u64,
-    /// What was wrong, and where to see it again.
-    pub violations: Vec<(String, Option<Spot>)>,
+    /// Violations, and where to replay them.
+    pub violations: Vec<(String, Option<ReplayPoint>)>,
     /// Call sites.
-    pub sites: Sites,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub sites: CallSites,
 }
 
 /// Runs one script with a crash at every call.
@@ -100,16 +97,16 @@ pub fn run_script(
     script: &Arc<Script>,
     seed: u64,
     depth: Depth,
-    only: Option<Spot>,
-    plant: &Plant,
+    only: Option<ReplayPoint>,
+    plant: &EnvPlant,
     stop_early: bool,
-) -> Ended {
-    let model = Arc::new(Mutex::new(Model::default()));
+) -> CrashResult {
+    let model = Arc::new(Mutex::new(Oracle::default()));
     let deep_images = Arc::new(AtomicU64::new(0));
     let examined = Arc::clone(plant);
-    let world: World = Arc::new(move |sim: &Sim| examined(sim, sim.env()));
-    let crashing = Arc::new(Crashing {
-        examiner: Examiner {
+    let world: EnvMaker = Arc::new(move |sim: &Sim| examined(sim, sim.env()));
+    let crashing = Arc::new(CrashRun {
+        examiner: ImageChecker {
             script: Arc::clone(script),
             world,
             settled: true,
@@ -129,29 +126,34 @@ pub fn run_script(
     });
     let observer: Arc<dyn Observer> = Arc::clone(&crashing) as _;
     let planted = Arc::clone(plant);
-    let shown: World = Arc::new(move |sim: &Sim| planted(sim, watched(sim, &observer)));
+    let shown: EnvMaker = Arc::new(move |sim: &Sim| planted(sim, observed_env(sim, &observer)));
     let sim = Sim::new(seed);
-    let mut runner = Runner::new(Arc::clone(script), sim, shown, Arc::clone(&model));
+    let mut runner = ScriptRunner::new(Arc::clone(script), sim, shown, Arc::clone(&model));
     let ran = no_panic(|| runner.run());
     runner.sim.crash_now();
-    runner.let_go();
-    let mut violations: Vec<(String, Option<Spot>)> =
-        lock(&crashing.found).iter().map(|(text, spot)| (text.clone(), Some(*spot))).collect();
+    runner.drop_handles();
+    let mut violations: Vec<(String, Option<ReplayPoint>)> = crashing
+        .found
+        .lock()
+        .ignore_poison()
+        .iter()
+        .map(|(text, spot)| (text.clone(), Some(*spot)))
+        .collect();
     if let Err(text) = ran {
         violations.push((format!("without any crash: {text}"), None));
     }
-    Ended {
+    CrashResult {
         moments: crashing.moments.load(Ordering::Relaxed),
         images: crashing.images.load(Ordering::Relaxed),
         deep_images: deep_images.load(Ordering::Relaxed),
         violations,
-        sites: std::mem::take(&mut *lock(&crashing.sites)),
+        sites: std::mem::take(&mut *crashing.sites.lock().ignore_poison()),
     }
 }
 
-impl Crashing {
+impl CrashRun {
     fn policies(&self, moment: u64, units: u64, after: bool) -> Vec<Option<Survival>> {
-        let seed = join(self.seed, moment);
+        let seed = derive_seed(self.seed, moment);
         if units == 0 {
             return vec![Some(Survival::None)];
         }
@@ -172,7 +174,7 @@ impl Crashing {
             Some(Survival::any(seed, units)),
         ];
         if self.depth.images >= 7 {
-            // Before a call the one half, after it the other.
+            // One half of the images before a call, the other after it.
             let half = if after { &all[6..] } else { &all[..7] };
             return half.to_vec();
         }
@@ -187,48 +189,67 @@ impl Crashing {
         }
         match self.only {
             Some(spot) if spot.moment != moment => return 0,
-            None if !join(self.seed, moment).is_multiple_of(self.depth.every) => return 0,
+            None if !derive_seed(self.seed, moment).is_multiple_of(self.depth.every) => return 0,
             _ => {}
         }
         let mut policies = self.policies(moment, sim.pending_units(), after);
         if !changes {
-            // The disk is as it was after the last change: one look is enough.
+            // The disk has not changed since the last image: one is enough.
             policies.truncate(1);
         }
-        let model = lock(&self.model).clone();
+        let model = self.model.lock().ignore_poison().clone();
         let mut number = 0;
         for policy in policies {
-            let seed = join(join(self.seed, moment), number);
+            let seed = derive_seed(derive_seed(self.seed, moment), number);
             let (image, loss) = match policy {
                 None => (sim.kill_image(), Loss::Kill),
                 Some(policy) => (sim.crash_image(&policy, seed), Loss::Power),
             };
-            self.look(&model, &image, loss, Spot { moment, image: number }, &format!("{policy:?}"));
+            self.check_image(
+                &model,
+                &image,
+                loss,
+                ReplayPoint { moment, image: number },
+                &format!("{policy:?}"),
+            );
             number += 1;
         }
         if changes && self.depth.subsets > 0 && sim.pending_units() <= 5 {
             for image in sim.crash_images_exhaustive(self.depth.subsets) {
-                let spot = Spot { moment, image: number };
-                self.look(&model, &image, Loss::Power, spot, "a subset of the pending units");
+                let spot = ReplayPoint { moment, image: number };
+                self.check_image(
+                    &model,
+                    &image,
+                    Loss::Power,
+                    spot,
+                    "a subset of the pending units",
+                );
                 number += 1;
             }
         }
         number
     }
 
-    fn look(&self, model: &Model, image: &Sim, loss: Loss, spot: Spot, policy: &str) {
+    fn check_image(
+        &self,
+        model: &Oracle,
+        image: &Sim,
+        loss: Loss,
+        spot: ReplayPoint,
+        policy: &str,
+    ) {
         if self.only.is_some_and(|only| only != spot) || self.stopped.load(Ordering::Relaxed) {
             return;
         }
         self.images.fetch_add(1, Ordering::Relaxed);
-        let seed = join(join(self.seed, spot.moment), spot.image + 7);
+        let seed = derive_seed(derive_seed(self.seed, spot.moment), spot.image + 7);
         let follow = match seed % self.depth.follow_every {
-            0 => FOLLOWS[(seed / 64 % FOLLOWS.len() as u64) as usize],
-            _ => Follow::Nothing,
+            0 => FOLLOW_UPS[(seed / 64 % FOLLOW_UPS.len() as u64) as usize],
+            _ => FollowUp::Nothing,
         };
         if let Err(text) = self.examiner.examine(model, image, loss, follow, seed) {
             let text = format!("{loss:?} image {policy}, then {follow:?}: {text}");
-            lock(&self.found).push((text, spot));
+            self.found.lock().ignore_poison().push((text, spot));
             if self.stop_early {
                 self.stopped.store(true, Ordering::Relaxed);
             }
@@ -236,7 +257,7 @@ impl Crashing {
     }
 }
 
-impl Observer for Crashing {
+impl Observer for CrashRun {
     fn before(&self, sim: &Sim, changes: bool) {
         let images = self.moment(sim, changes, false);
         self.crashes_here.store(images, Ordering::Relaxed);
@@ -246,15 +267,15 @@ impl Observer for Crashing {
         let before = self.crashes_here.load(Ordering::Relaxed);
         let images = if changes { self.moment(sim, true, true) } else { 0 };
         let site = sim.site_of(sim.calls()).unwrap_or_default();
-        let mut sites = lock(&self.sites);
+        let mut sites = self.sites.lock().ignore_poison();
         let entry = sites.entry(site).or_insert((0, 0));
         entry.0 += 1;
         entry.1 += before + images;
     }
 }
 
-/// The file operations of the engine on each kind of file. Those that only a failure leads to are
-/// the fault campaign's business.
+/// The file operations of the engine on each kind of file. The fault campaign covers those that
+/// only follow a failure.
 const ENGINE_SITES: [&str; 44] = [
     "create *.blob",
     "create *.log",
@@ -302,10 +323,10 @@ const ENGINE_SITES: [&str; 44] = [
     "sync_dir directory",
 ];
 
-/// Runs scripts over two threads and collects what they came to.
+/// Runs scripts on two threads and collects their results.
 pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
     let tally = Tally::new("crash");
-    let sites = Mutex::new(Sites::new());
+    let sites = Mutex::new(CallSites::new());
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -313,12 +334,12 @@ pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let Some(script) = scripts.get(at) else { return };
-                    one(script, seed, depth, &tally, &sites);
+                    run_one(script, seed, depth, &tally, &sites);
                 }
             });
         }
     });
-    let sites = sites.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let sites = sites.into_inner().ignore_poison();
     for (site, (calls, crashes)) in &sites {
         tally.note(format!("site {site}: {calls} calls, {crashes} images"));
     }
@@ -333,8 +354,8 @@ pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
     tally
 }
 
-fn one(script: &Script, seed: u64, depth: Depth, tally: &Tally, sites: &Mutex<Sites>) {
-    let script_seed = join(seed, of_name(&script.name));
+fn run_one(script: &Script, seed: u64, depth: Depth, tally: &Tally, sites: &Mutex<CallSites>) {
+    let script_seed = derive_seed(seed, seed_from_name(&script.name));
     let script = Arc::new(script.clone());
     let ended = run_script(&script, script_seed, depth, None, &nothing_planted(), false);
     tally.add("scripts", 1);
@@ -343,11 +364,11 @@ fn one(script: &Script, seed: u64, depth: Depth, tally: &Tally, sites: &Mutex<Si
     tally.add("images of crashes inside recovery", ended.deep_images);
     tally.scenario(ended.violations.is_empty());
     for (text, spot) in ended.violations {
-        let spot = spot.unwrap_or(Spot { moment: u64::MAX, image: 0 });
+        let spot = spot.unwrap_or(ReplayPoint { moment: u64::MAX, image: 0 });
         let replay = format!("crash {} {seed} {} {}", script.name, spot.moment, spot.image);
         tally.violation(format!("script {}: {text}", script.name), replay);
     }
-    let mut all = lock(sites);
+    let mut all = sites.lock().ignore_poison();
     for (site, (calls, crashes)) in ended.sites {
         let entry = all.entry(site).or_insert((0, 0));
         entry.0 += calls;
@@ -360,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_that_no_script_reaches_is_a_violation() {
+    fn unreached_call_site_is_a_violation() {
         let script = Script::new("nothing");
         let depth = Depth { every: u64::MAX, ..Depth::SMALL };
         let ended = campaign(&[script], 1, depth).end();

@@ -1,5 +1,5 @@
-//! The fault campaign: every call of a script fails, once or from then on, in every way it can; and
-//! disks of every size that are too small.
+//! The fault campaign: every call of a script fails, once or permanently, with every kind of error;
+//! and disks of every size that are too small.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,62 +7,62 @@ use std::sync::{Arc, Mutex};
 use umbel::{Durability, Env, Error};
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
-use crate::check::{Examiner, FOLLOWS, Follow, no_panic};
-use crate::crash::Plant;
-use crate::model::{Loss, Model};
-use crate::random::{join, of_name};
-use crate::report::Tally;
-use crate::runner::{Failure, Runner, World};
-use crate::script::{Op, Script, Write};
+use crate::kv::crash::EnvPlant;
+use crate::simulation::image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
+use crate::simulation::oracle::{Loss, Oracle};
+use crate::simulation::script::{Op, Script, Write};
+use crate::simulation::script_runner::{EnvMaker, ScriptRunner, StepError};
+use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::tally::Tally;
 
-/// Every way to fail that is tried.
-pub const KINDS: [FaultKind; 5] =
+/// Every kind of failure.
+pub const FAULT_KINDS: [FaultKind; 5] =
     [FaultKind::Eio, FaultKind::Enospc, FaultKind::Edquot, FaultKind::Emfile, FaultKind::Eacces];
 
-/// What goes wrong in one run.
+/// Fault of one run.
 #[derive(Debug, Clone, Copy)]
-pub enum Wrong {
+pub enum FaultPlan {
     /// A call fails.
     Call(u64, Fault),
-    /// The disk has only so many bytes.
+    /// The disk has only this many bytes.
     Small(u64),
 }
 
-fn world_of(plant: &Plant) -> World {
+fn world_of(plant: &EnvPlant) -> EnvMaker {
     let plant = Arc::clone(plant);
     Arc::new(move |sim: &Sim| plant(sim, sim.env()))
 }
 
-/// How many calls the script makes on its first machine, and how many bytes it takes.
+/// Returns the number of calls of the script and the bytes that it takes.
 pub fn measure(script: &Arc<Script>, seed: u64) -> (u64, u64) {
-    let world: World = Arc::new(|sim: &Sim| -> Env { sim.env() });
+    let world: EnvMaker = Arc::new(|sim: &Sim| -> Env { sim.env() });
     let sim = Sim::new(seed);
-    let mut runner = Runner::new(Arc::clone(script), sim.clone(), world, Arc::default());
-    // What goes wrong without a fault is the crash campaign's to report.
+    let mut runner = ScriptRunner::new(Arc::clone(script), sim.clone(), world, Arc::default());
+    // A failure without a fault is reported by the crash campaign.
     let _ = no_panic(|| runner.run());
     let bytes: usize = sim.files().iter().map(|file| sim.read(file).len()).sum();
     (sim.calls(), bytes as u64)
 }
 
-/// One run with one thing going wrong. `Ok(true)` where the engine noticed.
+/// Runs a script with one fault. `Ok(true)` if the engine reported it.
 pub fn run(
     script: &Arc<Script>,
     seed: u64,
-    wrong: Wrong,
+    wrong: FaultPlan,
     reverts: bool,
-    plant: &Plant,
+    plant: &EnvPlant,
 ) -> Result<bool, String> {
     let world = world_of(plant);
-    let model = Arc::new(Mutex::new(Model::default()));
+    let model = Arc::new(Mutex::new(Oracle::default()));
     let sim = Sim::new(seed);
     sim.revert_on_failed_sync(reverts);
     match wrong {
-        Wrong::Call(call, fault) => sim.fail_at(call, fault),
-        Wrong::Small(bytes) => sim.set_capacity(bytes),
+        FaultPlan::Call(call, fault) => sim.fail_at(call, fault),
+        FaultPlan::Small(bytes) => sim.set_capacity(bytes),
     }
-    let mut trial = Trial {
-        runner: Runner::new(Arc::clone(script), sim.clone(), Arc::clone(&world), model),
-        examiner: Examiner {
+    let mut trial = FaultTrial {
+        runner: ScriptRunner::new(Arc::clone(script), sim.clone(), Arc::clone(&world), model),
+        examiner: ImageChecker {
             script: Arc::clone(script),
             world,
             settled: false,
@@ -73,36 +73,36 @@ pub fn run(
         reverts,
         noticed: false,
     };
-    no_panic(|| trial.go())?;
+    no_panic(|| trial.run())?;
     Ok(trial.noticed)
 }
 
-/// How a script goes on after a failed operation.
-enum Next {
-    /// Not at all: the handle refuses writes, or the fault stays.
+/// Continuation of a script after a failed operation.
+enum AfterFailure {
+    /// Not at all: the handle refuses writes, or the fault persists.
     End,
-    /// With the next operation: the failed one is there.
-    Go,
-    /// With the failed operation, which left nothing: the fault has passed, so it must succeed.
+    /// With the next operation: the failed one took effect.
+    Continue,
+    /// With the failed operation, which had no effect: the fault has passed, so it must succeed.
     Retry,
 }
 
-struct Trial {
-    runner: Runner,
-    examiner: Examiner,
-    wrong: Wrong,
+struct FaultTrial {
+    runner: ScriptRunner,
+    examiner: ImageChecker,
+    wrong: FaultPlan,
     seed: u64,
-    /// Whether a failed sync takes bytes out of the page cache: then even buffered writes go.
+    /// Whether a failed sync drops pages from the page cache: then even buffered writes are lost.
     reverts: bool,
     noticed: bool,
 }
 
-impl Trial {
+impl FaultTrial {
     fn is_once(&self) -> bool {
-        matches!(self.wrong, Wrong::Call(_, Fault { sticky: false, .. }))
+        matches!(self.wrong, FaultPlan::Call(_, Fault { sticky: false, .. }))
     }
 
-    fn go(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), String> {
         let first = self.runner.sim.clone();
         let ended = self.operations();
         first.heal();
@@ -113,7 +113,7 @@ impl Trial {
         }
         self.runner.sim.heal();
         self.runner.sim.clear_capacity();
-        self.afterwards()
+        self.check_end()
     }
 
     fn operations(&mut self) -> Result<(), String> {
@@ -128,18 +128,18 @@ impl Trial {
         let script = Arc::clone(&self.runner.script);
         for (number, op) in script.ops.iter().enumerate() {
             let before = self.runner.model().clone();
-            let Err(failure) = self.runner.step(op) else { continue };
+            let Err(failure) = self.runner.run_op(op) else { continue };
             let already = self.noticed;
             let what = format!("operation {number} ({op:.60?})");
             self.check_failure(&what, failure)?;
             if already {
                 return Err(format!("{what} failed although the fault had passed"));
             }
-            match self.go_on_after(before)? {
-                Next::End => return Ok(()),
-                Next::Go => {}
-                Next::Retry => {
-                    let again = self.runner.step(op);
+            match self.next_after(before)? {
+                AfterFailure::End => return Ok(()),
+                AfterFailure::Continue => {}
+                AfterFailure::Retry => {
+                    let again = self.runner.run_op(op);
                     again.map_err(|f| format!("{what}, tried again: {}", f.text()))?;
                 }
             }
@@ -147,66 +147,66 @@ impl Trial {
         Ok(())
     }
 
-    fn check_failure(&mut self, what: &str, failure: Failure) -> Result<(), String> {
+    fn check_failure(&mut self, what: &str, failure: StepError) -> Result<(), String> {
         self.noticed = true;
         match failure {
-            Failure::Wrong(text) => Err(format!("{what}: {text}")),
-            Failure::Engine(error @ (Error::Corruption { .. } | Error::Conflict(_))) => {
-                Err(format!("{what} answers a failing call with: {error}"))
+            StepError::Wrong(text) => Err(format!("{what}: {text}")),
+            StepError::Engine(error @ (Error::Corruption { .. } | Error::Conflict(_))) => {
+                Err(format!("{what} reports a failed call as: {error}"))
             }
-            Failure::Engine(Error::Full { path, .. }) if !path.starts_with("/data") => {
+            StepError::Engine(Error::DiskFull { path, .. }) if !path.starts_with("/data") => {
                 Err(format!("{what}: a full disk is reported without the file"))
             }
-            Failure::Engine(error) => {
+            StepError::Engine(error) => {
                 let text = error.to_string();
                 if text.contains("internal") {
-                    return Err(format!("{what} answers with: {text}"));
+                    return Err(format!("{what} reports: {text}"));
                 }
                 Ok(())
             }
         }
     }
 
-    /// How the script goes on after a failed operation.
-    fn go_on_after(&mut self, before: Model) -> Result<Next, String> {
+    /// Continuation of the script after a failed operation.
+    fn next_after(&mut self, before: Oracle) -> Result<AfterFailure, String> {
         if !self.runner.is_open() {
             if !self.is_once() {
-                return Ok(Next::End);
+                return Ok(AfterFailure::End);
             }
             let kept = if self.reverts { Loss::Power } else { Loss::Kill };
-            let again = self.runner.open().and_then(|()| self.runner.recovered(kept));
+            let again = self.runner.open().and_then(|()| self.runner.check_recovered(kept));
             again.map_err(|f| format!("opening again after a failed close: {}", f.text()))?;
         }
         let poisoned = self.runner.db().is_ok_and(|db| db.stats().read_only_reason.is_some());
         if poisoned {
-            self.check_poisoned()?;
+            self.check_fatal_error()?;
         }
         if !self.is_once() {
-            return Ok(Next::End);
+            return Ok(AfterFailure::End);
         }
-        // Reads go on, and show the operation or do not.
+        // Reads continue, with or without the operation's effect.
         if let Err(failure) = self.runner.read() {
             let after = std::mem::replace(&mut *self.runner.model(), before);
             let second = self.runner.read();
             if second.is_ok() && !poisoned {
-                return Ok(Next::Retry);
+                return Ok(AfterFailure::Retry);
             }
-            // What was issued may still be on the disk.
+            // An issued write may still be on the disk.
             *self.runner.model() = after;
-            let Err(second) = second else { return Ok(Next::End) };
+            let Err(second) = second else { return Ok(AfterFailure::End) };
             let text = format!("{} / {}", failure.text(), second.text());
             return Err(format!("after a failed operation: {text}"));
         }
-        Ok(if poisoned { Next::End } else { Next::Go })
+        Ok(if poisoned { AfterFailure::End } else { AfterFailure::Continue })
     }
 
-    fn check_poisoned(&self) -> Result<(), String> {
+    fn check_fatal_error(&self) -> Result<(), String> {
         let Ok(db) = self.runner.db() else { return Ok(()) };
         let Some(name) = db.keyspaces().first().cloned() else { return Ok(()) };
         let Ok(Some(keyspace)) = db.existing_keyspace(&name) else { return Ok(()) };
         let refused = |result: Result<(), Error>, what: &str| match result {
             Err(Error::ReadOnly(_)) => Ok(()),
-            other => Err(format!("after a failed write {what} answered {other:?}")),
+            other => Err(format!("after a failed write {what} returned {other:?}")),
         };
         refused(keyspace.put(b"poisoned", b"x"), "a put")?;
         let mut batch = db.batch();
@@ -216,31 +216,31 @@ impl Trial {
         refused(db.flush(), "a flush")
     }
 
-    fn afterwards(&mut self) -> Result<(), String> {
+    fn check_end(&mut self) -> Result<(), String> {
         let model = self.runner.model().clone();
         let sim = self.runner.sim.clone();
         let kept = if self.reverts { Loss::Power } else { Loss::Kill };
-        let mut images = vec![(sim.kill_image(), kept, Follow::CutAgain)];
-        let turn = FOLLOWS[(self.seed % 4) as usize];
+        let mut images = vec![(sim.kill_image(), kept, FollowUp::CutAgain)];
+        let turn = FOLLOW_UPS[(self.seed % 4) as usize];
         images.push((sim.kill_image(), kept, turn));
         for policy in [Survival::None, Survival::All, Survival::any(self.seed, sim.pending_units())]
         {
-            images.push((sim.crash_image(&policy, self.seed), Loss::Power, Follow::Nothing));
+            images.push((sim.crash_image(&policy, self.seed), Loss::Power, FollowUp::Nothing));
         }
         for (number, (image, loss, follow)) in images.iter().enumerate() {
             let examined = self.examiner.examine(&model, image, *loss, *follow, self.seed);
             examined.map_err(|text| format!("image {number} after it ({follow:?}): {text}"))?;
         }
-        // The same process: close as well as possible, open again.
-        self.runner.let_go();
+        // The same process: close as far as possible, open again.
+        self.runner.drop_handles();
         let image = sim.clone_disk();
-        let examined = self.examiner.examine(&model, &image, kept, Follow::GoOn, self.seed);
+        let examined = self.examiner.examine(&model, &image, kept, FollowUp::GoOn, self.seed);
         examined.map_err(|text| format!("closed and opened again: {text}"))
     }
 }
 
-/// The scripts whose calls are made to fail.
-pub const SCRIPTS: [&str; 29] = [
+/// Scripts whose calls are made to fail.
+pub const FAULT_SCRIPTS: [&str; 29] = [
     "buffered-singles",
     "synced-batches",
     "mixed-durability",
@@ -272,14 +272,14 @@ pub const SCRIPTS: [&str; 29] = [
     "existence-unlogged",
 ];
 
-/// A small script for disks that are full.
-pub fn filling() -> Script {
-    let mut script = Script::new("filling").keyspace("a", crate::script::small());
+/// Returns a small script for full disks.
+pub fn full_disk_script() -> Script {
+    let mut script = Script::new("filling").keyspace("a", crate::simulation::script::small());
     for number in 0..60 {
         script = script.op(Op::Single(Write::Put(
             "a",
-            crate::script::key(number % 25),
-            crate::script::value(number, "fill", 300),
+            crate::simulation::script::key(number % 25),
+            crate::simulation::script::value(number, "fill", 300),
         )));
         if number % 7 == 0 {
             script = script.op(Op::Sync);
@@ -288,7 +288,7 @@ pub fn filling() -> Script {
     script
 }
 
-/// Every call of every script, one in `every`; all kinds.
+/// Fails one call in `every` of every script, with all kinds of failure.
 pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> Tally {
     let tally = Tally::new("faults");
     let next = AtomicU64::new(0);
@@ -298,7 +298,7 @@ pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> Tally {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let Some(script) = scripts.get(at) else { return };
-                    one(&Arc::new(script.clone()), seed, every, &tally);
+                    run_one(&Arc::new(script.clone()), seed, every, &tally);
                 }
             });
         }
@@ -306,12 +306,12 @@ pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> Tally {
     tally
 }
 
-fn one(script: &Arc<Script>, seed: u64, every: u64, tally: &Tally) {
-    let script_seed = join(seed, of_name(&script.name));
+fn run_one(script: &Arc<Script>, seed: u64, every: u64, tally: &Tally) {
+    let script_seed = derive_seed(seed, seed_from_name(&script.name));
     let (calls, bytes) = measure(script, script_seed);
     let before = tally.violations();
-    let plant = crate::crash::nothing_planted();
-    let trial = |wrong: Wrong, reverts: bool, replay: String| {
+    let plant = crate::kv::crash::nothing_planted();
+    let trial = |wrong: FaultPlan, reverts: bool, replay: String| {
         tally.add("failing runs", 1);
         match run(script, script_seed, wrong, reverts, &plant) {
             Ok(true) => tally.add("runs in which the engine reported it", 1),
@@ -323,9 +323,12 @@ fn one(script: &Arc<Script>, seed: u64, every: u64, tally: &Tally) {
         }
     };
     for call in 1..=calls {
-        for (number, kind) in KINDS.into_iter().enumerate() {
+        for (number, kind) in FAULT_KINDS.into_iter().enumerate() {
             for sticky in [false, true] {
-                let draw = join(join(script_seed, call), number as u64 * 2 + u64::from(sticky));
+                let draw = derive_seed(
+                    derive_seed(script_seed, call),
+                    number as u64 * 2 + u64::from(sticky),
+                );
                 if !draw.is_multiple_of(every) {
                     continue;
                 }
@@ -336,14 +339,14 @@ fn one(script: &Arc<Script>, seed: u64, every: u64, tally: &Tally) {
                     u8::from(sticky),
                     u8::from(reverts)
                 );
-                trial(Wrong::Call(call, Fault { kind, sticky }), reverts, replay);
+                trial(FaultPlan::Call(call, Fault { kind, sticky }), reverts, replay);
             }
         }
     }
     for pages in 1..=bytes / 4096 + 2 {
-        if join(script_seed, pages).is_multiple_of(every.div_ceil(4)) {
+        if derive_seed(script_seed, pages).is_multiple_of(every.div_ceil(4)) {
             let replay = format!("faults {} {seed} full {}", script.name, pages * 4096);
-            trial(Wrong::Small(pages * 4096), false, replay);
+            trial(FaultPlan::Small(pages * 4096), false, replay);
             tally.add("disks too small", 1);
         }
     }

@@ -1,26 +1,27 @@
-//! Bugs to plant between the engine and its world, each one a mistake a programmer could make.
+//! Bugs between the engine and its environment, each a likely mistake of a programmer.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Env, Result};
 use umbel_env::{Access, File, FileIdentity, FileSystem, Lock, Mapping};
 use umbel_sim::Sim;
 
-use crate::crash::Plant;
+use crate::kv::crash::EnvPlant;
 
-/// A mistake.
+/// Planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// The n-th rename of `CURRENT` is forgotten.
+pub enum EnvBug {
+    /// The n-th rename of `CURRENT` is omitted.
     StaleCurrent(u64),
     /// `CURRENT` is removed and only then replaced.
     RenameInTwoSteps,
     /// The n-th append to the manifest is lost.
     LostManifestAppend(u64),
-    /// The n-th record of the log is never stored, the next ones are.
+    /// The n-th record of the log is never stored, later ones are.
     HoleInTheLog(u64),
     /// One sector of each table is not written.
     LostTableSector,
@@ -40,17 +41,17 @@ pub enum Bug {
     RelabelNotSynced,
 }
 
-/// A plant that puts `bug` in.
-pub fn plant(bug: Bug) -> Plant {
+/// Returns a plant with `bug`.
+pub fn plant_bug(bug: EnvBug) -> EnvPlant {
     Arc::new(move |_, mut env: Env| {
-        let notes = Arc::new(Notes { bug, counted: AtomicU64::new(0), logs: Mutex::default() });
-        env.files = Arc::new(BadFiles { inner: Arc::clone(&env.files), notes });
+        let notes = Arc::new(BugNotes { bug, counted: AtomicU64::new(0), logs: Mutex::default() });
+        env.files = Arc::new(BuggyFileSystem { inner: Arc::clone(&env.files), notes });
         env
     })
 }
 
-/// A plant that leaves calls out.
-pub fn forget(site: &'static str) -> Plant {
+/// Returns a plant that omits calls.
+pub fn omit_calls(site: &'static str) -> EnvPlant {
     Arc::new(move |sim: &Sim, env: Env| {
         sim.ignore_calls(site);
         env
@@ -58,20 +59,20 @@ pub fn forget(site: &'static str) -> Plant {
 }
 
 #[derive(Debug)]
-struct Notes {
-    bug: Bug,
+struct BugNotes {
+    bug: EnvBug,
     counted: AtomicU64,
     /// Logs in the order of their creation.
     logs: Mutex<Vec<PathBuf>>,
 }
 
-impl Notes {
+impl BugNotes {
     fn is_nth(&self, nth: u64) -> bool {
         self.counted.fetch_add(1, Ordering::Relaxed) + 1 == nth
     }
 
     fn logs(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.logs.lock().ignore_poison()
     }
 }
 
@@ -80,22 +81,22 @@ fn is(path: &Path, extension: &str) -> bool {
 }
 
 #[derive(Debug)]
-struct BadFiles {
+struct BuggyFileSystem {
     inner: Arc<dyn FileSystem>,
-    notes: Arc<Notes>,
+    notes: Arc<BugNotes>,
 }
 
 #[derive(Debug)]
-struct BadFile {
+struct BuggyFile {
     inner: Arc<dyn File>,
-    notes: Arc<Notes>,
+    notes: Arc<BugNotes>,
     files: Arc<dyn FileSystem>,
 }
 
 #[derive(Debug)]
-struct BadMapping {
+struct BuggyMapping {
     inner: Box<dyn Mapping>,
-    notes: Arc<Notes>,
+    notes: Arc<BugNotes>,
 }
 
 #[derive(Debug)]
@@ -103,22 +104,22 @@ struct NoLock;
 
 impl Lock for NoLock {}
 
-impl BadFiles {
+impl BuggyFileSystem {
     fn file(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
         let (notes, files) = (Arc::clone(&self.notes), Arc::clone(&self.inner));
-        Arc::new(BadFile { inner, notes, files })
+        Arc::new(BuggyFile { inner, notes, files })
     }
 }
 
-impl FileSystem for BadFiles {
+impl FileSystem for BuggyFileSystem {
     umbel_env::pass_on! {
-        inner: absolute reaches place identity innermost create_dir_all hard_link remove_dir
-            read_dir exists sync_dir pin
+        inner: absolute reaches directory_location identity innermost create_dir_all hard_link
+            remove_dir read_dir exists sync_dir pin
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let inner = self.inner.hold(path)?;
-        Ok(Arc::new(BadFiles { inner, notes: Arc::clone(&self.notes) }))
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.inner.open_directory(path)?;
+        Ok(Arc::new(BuggyFileSystem { inner, notes: Arc::clone(&self.notes) }))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -140,8 +141,8 @@ impl FileSystem for BadFiles {
             logs.push(target.to_path_buf());
         }
         match self.notes.bug {
-            Bug::StaleCurrent(nth) if self.notes.is_nth(nth) => Ok(()),
-            Bug::RenameInTwoSteps if self.inner.exists(target)? => {
+            EnvBug::StaleCurrent(nth) if self.notes.is_nth(nth) => Ok(()),
+            EnvBug::RenameInTwoSteps if self.inner.exists(target)? => {
                 self.inner.remove_file(target)?;
                 self.inner.rename(source, target)
             }
@@ -154,29 +155,29 @@ impl FileSystem for BadFiles {
             self.notes.logs().retain(|made| made != path);
         }
         match self.notes.bug {
-            Bug::LogRemovedEarly if !self.inner.exists(path)? => Ok(()),
+            EnvBug::LogRemovedEarly if !self.inner.exists(path)? => Ok(()),
             _ => self.inner.remove_file(path),
         }
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         match self.notes.bug {
-            Bug::IgnoredLock => Ok(Box::new(NoLock)),
+            EnvBug::IgnoredLock => Ok(Box::new(NoLock)),
             _ => self.inner.lock(path),
         }
     }
 }
 
-impl BadFile {
+impl BuggyFile {
     fn written(&self, result: Result<()>) -> Result<()> {
         match self.notes.bug {
-            Bug::IgnoredWriteError => Ok(()),
+            EnvBug::IgnoredWriteError => Ok(()),
             _ => result,
         }
     }
 }
 
-impl File for BadFile {
+impl File for BuggyFile {
     fn path(&self) -> &Path {
         self.inner.path()
     }
@@ -200,19 +201,21 @@ impl File for BadFile {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let path = self.inner.path();
         match self.notes.bug {
-            Bug::LostManifestAppend(nth)
+            EnvBug::LostManifestAppend(nth)
                 if is(path, "manifest") && offset > 64 && self.notes.is_nth(nth) =>
             {
                 return Ok(());
             }
-            Bug::HoleInTheLog(nth) if is(path, "log") && offset >= 64 && self.notes.is_nth(nth) => {
+            EnvBug::HoleInTheLog(nth)
+                if is(path, "log") && offset >= 64 && self.notes.is_nth(nth) =>
+            {
                 return Ok(());
             }
             // Headers of new segments are stored into the mapping.
-            Bug::RelabelNotSynced if is(path, "log") && offset == 0 => {
+            EnvBug::RelabelNotSynced if is(path, "log") && offset == 0 => {
                 self.notes.counted.store(1, Ordering::Relaxed);
             }
-            Bug::LostTableSector if is(path, "table") && bytes.len() > 700 => {
+            EnvBug::LostTableSector if is(path, "table") && bytes.len() > 700 => {
                 self.inner.write_all_at(&bytes[..100], offset)?;
                 return self.inner.write_all_at(&bytes[612..], offset + 612);
             }
@@ -223,7 +226,7 @@ impl File for BadFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         match self.notes.bug {
-            Bug::LogCutShort if is(self.inner.path(), "log") => self.inner.set_len(len - 8),
+            EnvBug::LogCutShort if is(self.inner.path(), "log") => self.inner.set_len(len - 8),
             _ => self.inner.set_len(len),
         }
     }
@@ -235,20 +238,20 @@ impl File for BadFile {
     fn sync(&self) -> Result<()> {
         let path = self.inner.path();
         match self.notes.bug {
-            Bug::IgnoredSyncError => {
+            EnvBug::IgnoredSyncError => {
                 let _ = self.inner.sync();
                 Ok(())
             }
-            Bug::RelabelNotSynced
+            EnvBug::RelabelNotSynced
                 if is(path, "log") && self.notes.counted.swap(0, Ordering::Relaxed) > 0 =>
             {
                 Ok(())
             }
-            Bug::OldSegmentsNotSynced if is(path, "log") => {
+            EnvBug::OldSegmentsNotSynced if is(path, "log") => {
                 let newest = self.notes.logs().last().cloned();
                 if newest.as_deref() == Some(path) { self.inner.sync() } else { Ok(()) }
             }
-            Bug::LogRemovedEarly if is(path, "table") => {
+            EnvBug::LogRemovedEarly if is(path, "table") => {
                 self.inner.sync()?;
                 let mut logs = self.notes.logs();
                 if logs.len() > 1 {
@@ -263,18 +266,18 @@ impl File for BadFile {
 
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
         let mapping = self.inner.map(len)?;
-        let bad = |inner| Box::new(BadMapping { inner, notes: Arc::clone(&self.notes) }) as _;
+        let bad = |inner| Box::new(BuggyMapping { inner, notes: Arc::clone(&self.notes) }) as _;
         Ok(mapping.map(bad))
     }
 }
 
-impl Mapping for BadMapping {
+impl Mapping for BuggyMapping {
     fn len(&self) -> u64 {
         self.inner.len()
     }
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        if let Bug::HoleInTheLog(nth) = self.notes.bug
+        if let EnvBug::HoleInTheLog(nth) = self.notes.bug
             && offset >= 64
             && self.notes.is_nth(nth)
         {

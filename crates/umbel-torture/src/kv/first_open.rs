@@ -1,17 +1,17 @@
-//! A crash or a failing call at every point of the very first open leaves a folder that opens.
+//! A crash or failed call at every point of the first open must leave a folder that opens.
 
 use std::sync::Arc;
 
 use umbel::{Db, Durability};
 use umbel_sim::{Fault, Sim, Survival};
 
-use crate::check::no_panic;
-use crate::crash::{Depth, nothing_planted, run_script};
-use crate::faults::KINDS;
-use crate::look;
-use crate::random::join;
-use crate::report::Tally;
-use crate::script::{Script, small};
+use crate::kv::crash::{Depth, nothing_planted, run_script};
+use crate::kv::faults::FAULT_KINDS;
+use crate::simulation::full_read;
+use crate::simulation::image_check::no_panic;
+use crate::simulation::script::{Script, small};
+use crate::support::seeded_random::derive_seed;
+use crate::support::tally::Tally;
 
 const FOLDERS: [&str; 3] = ["/store", "/data/store", "/one/two/three/store"];
 
@@ -19,7 +19,7 @@ fn script(folder: &'static str) -> Script {
     Script { folder, ..Script::new("first-open") }
 }
 
-/// Every call of the first open, crashing and failing.
+/// Crashes and fails every call of the first open.
 pub fn campaign(seed: u64, is_small: bool) -> Tally {
     let tally = Tally::new("first-open");
     for folder in FOLDERS {
@@ -28,8 +28,14 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
         let mut held = true;
         for round in 0..rounds {
             let script = Arc::new(script(folder));
-            let ended =
-                run_script(&script, join(seed, round), depth, None, &nothing_planted(), false);
+            let ended = run_script(
+                &script,
+                derive_seed(seed, round),
+                depth,
+                None,
+                &nothing_planted(),
+                false,
+            );
             tally.add("crash moments", ended.moments);
             tally.add("images", ended.images);
             tally.add("images of crashes inside recovery", ended.deep_images);
@@ -48,16 +54,16 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
 fn fail_every_call(folder: &'static str, seed: u64, tally: &Tally) -> bool {
     let script = script(folder);
     let sim = Sim::new(seed);
-    let opened = Db::open(folder, look::options(&script, sim.env()));
+    let opened = Db::open(folder, full_read::first_options(&script, sim.env()));
     let calls = sim.calls();
     drop(opened);
     let mut held = true;
     for call in 1..=calls {
-        for (number, kind) in KINDS.into_iter().enumerate() {
+        for (number, kind) in FAULT_KINDS.into_iter().enumerate() {
             for sticky in [false, true] {
                 tally.add("failing opens", 1);
-                let own = join(seed, call * 16 + number as u64);
-                let failed = no_panic(|| fail(&script, own, call, Fault { kind, sticky }));
+                let own = derive_seed(seed, call * 16 + number as u64);
+                let failed = no_panic(|| fail_call(&script, own, call, Fault { kind, sticky }));
                 if let Err(text) = failed {
                     held = false;
                     let what = format!("{folder}, call {call} {kind:?} sticky {sticky}: {text}");
@@ -69,10 +75,10 @@ fn fail_every_call(folder: &'static str, seed: u64, tally: &Tally) -> bool {
     held
 }
 
-fn fail(script: &Script, seed: u64, call: u64, fault: Fault) -> Result<(), String> {
+fn fail_call(script: &Script, seed: u64, call: u64, fault: Fault) -> Result<(), String> {
     let sim = Sim::new(seed);
     sim.fail_at(call, fault);
-    let opened = Db::open(script.folder, look::options(script, sim.env()));
+    let opened = Db::open(script.folder, full_read::first_options(script, sim.env()));
     if let Err(error) = &opened
         && !error.to_string().contains('/')
     {
@@ -88,23 +94,25 @@ fn fail(script: &Script, seed: u64, call: u64, fault: Fault) -> Result<(), Strin
         sim.crash_image(&Survival::any(seed + 1, units), seed),
         sim,
     ] {
-        work(script, &image)?;
+        check_usable(script, &image)?;
     }
     Ok(())
 }
 
-/// The folder opens, takes a synced write and keeps it through a power loss.
-fn work(script: &Script, image: &Sim) -> Result<(), String> {
-    let said = |error: umbel::Error| format!("afterwards: {error}");
-    let db = Db::open(script.folder, look::options(script, image.env())).map_err(said)?;
-    let keyspace = db.keyspace("a", small()).map_err(said)?;
+/// Checks that the folder opens, takes a synced write and keeps it through a power loss.
+fn check_usable(script: &Script, image: &Sim) -> Result<(), String> {
+    let describe = |error: umbel::Error| format!("afterwards: {error}");
+    let db =
+        Db::open(script.folder, full_read::first_options(script, image.env())).map_err(describe)?;
+    let keyspace = db.keyspace("a", small()).map_err(describe)?;
     let mut batch = db.batch();
     batch.put(&keyspace, b"key", b"value");
-    batch.commit(Durability::Synced).map_err(said)?;
+    batch.commit(Durability::Synced).map_err(describe)?;
     let after = image.crash_image(&Survival::None, 1);
-    let db = Db::open(script.folder, look::options(script, after.env())).map_err(said)?;
-    let keyspace = db.keyspace("a", small()).map_err(said)?;
-    let found = keyspace.get(b"key").map_err(said)?;
+    let db =
+        Db::open(script.folder, full_read::first_options(script, after.env())).map_err(describe)?;
+    let keyspace = db.keyspace("a", small()).map_err(describe)?;
+    let found = keyspace.get(b"key").map_err(describe)?;
     if found.as_deref() != Some(b"value") {
         return Err("a synced write after a failed first open was lost".to_string());
     }

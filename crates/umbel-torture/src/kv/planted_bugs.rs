@@ -1,38 +1,38 @@
-//! Planted bugs: a campaign that does not find them is worth nothing.
+//! Planted bugs, which a campaign must find to be trusted.
 
 use std::sync::Arc;
 
 use umbel_sim::{Fault, FaultKind};
 
-use crate::crash::{self, Depth, Plant};
-use crate::faults::{self, Wrong};
-use crate::planted::{Bug, forget, plant};
-use crate::random::{join, of_name};
-use crate::report::Tally;
 #[cfg(feature = "canary")]
-use crate::rot;
-use crate::script::Script;
-use crate::scripts;
+use crate::kv::bit_rot;
+use crate::kv::crash::{self, Depth, EnvPlant};
+use crate::kv::faults::{self, FaultPlan};
+use crate::kv::faulty_env::{EnvBug, omit_calls, plant_bug};
+use crate::simulation::script::Script;
+use crate::simulation::scripts;
+use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::tally::Tally;
 
-/// Which campaign is to find a bug.
+/// Campaign that must find a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hunt {
+enum HuntCampaign {
     Crash,
     Faults,
     #[cfg(feature = "canary")]
     Rot,
 }
 
-struct Canary {
+struct PlantedBug {
     name: &'static str,
-    hunt: Hunt,
-    /// The script with which the small part begins.
+    hunt: HuntCampaign,
+    /// Script that the small part tries first.
     first: &'static str,
-    plant: Plant,
+    plant: EnvPlant,
 }
 
-fn canaries() -> Vec<Canary> {
-    let canary = |name, hunt, plant| {
+fn planted_bugs() -> Vec<PlantedBug> {
+    let bug = |name, hunt, plant| {
         let first = match name {
             "skipped table sync" => "empty-and-binary",
             "a table link forgotten in a checkpoint" => "checkpoint",
@@ -44,101 +44,102 @@ fn canaries() -> Vec<Canary> {
             "a long value's link forgotten in a checkpoint" => "long-values-checkpoint",
             _ => "",
         };
-        Canary { name, hunt, first, plant }
+        PlantedBug { name, hunt, first, plant }
     };
+    let crash = |name, plant| bug(name, HuntCampaign::Crash, plant);
     let mut all = vec![
-        canary("skipped directory sync", Hunt::Crash, forget("sync_dir")),
-        canary("skipped table sync", Hunt::Crash, forget("sync *.table")),
-        canary("skipped manifest sync", Hunt::Crash, forget("sync *.manifest")),
-        canary("early acknowledgement: skipped log sync", Hunt::Crash, forget("sync *.log")),
-        canary("CURRENT renamed before it is synced", Hunt::Crash, forget("sync CURRENT.new")),
-        canary("a table link forgotten in a checkpoint", Hunt::Crash, forget("hard_link *.table")),
-        canary("skipped sync of a long value", Hunt::Crash, forget("sync *.blob")),
-        canary(
-            "a long value's link forgotten in a checkpoint",
-            Hunt::Crash,
-            forget("hard_link *.blob"),
-        ),
-        canary("stale CURRENT", Hunt::Crash, plant(Bug::StaleCurrent(2))),
-        canary("CURRENT replaced in two steps", Hunt::Crash, plant(Bug::RenameInTwoSteps)),
-        canary("lost manifest append", Hunt::Crash, plant(Bug::LostManifestAppend(3))),
-        canary("hole before an acknowledged record", Hunt::Crash, plant(Bug::HoleInTheLog(2))),
-        canary("lost table sector", Hunt::Crash, plant(Bug::LostTableSector)),
-        canary("ignored lock", Hunt::Crash, plant(Bug::IgnoredLock)),
-        canary("only the newest segment synced", Hunt::Crash, plant(Bug::OldSegmentsNotSynced)),
-        canary("log cut short at closing", Hunt::Crash, plant(Bug::LogCutShort)),
-        canary("log removed too early", Hunt::Crash, plant(Bug::LogRemovedEarly)),
-        canary(
-            "used log renamed before its header is synced",
-            Hunt::Crash,
-            plant(Bug::RelabelNotSynced),
-        ),
-        canary("used log named before its header is written", Hunt::Crash, forget("write *.log")),
-        canary("sync error ignored", Hunt::Faults, plant(Bug::IgnoredSyncError)),
-        canary("write error ignored", Hunt::Faults, plant(Bug::IgnoredWriteError)),
+        crash("skipped directory sync", omit_calls("sync_dir")),
+        crash("skipped table sync", omit_calls("sync *.table")),
+        crash("skipped manifest sync", omit_calls("sync *.manifest")),
+        crash("early acknowledgement: skipped log sync", omit_calls("sync *.log")),
+        crash("CURRENT renamed before it is synced", omit_calls("sync CURRENT.new")),
+        crash("a table link forgotten in a checkpoint", omit_calls("hard_link *.table")),
+        crash("skipped sync of a long value", omit_calls("sync *.blob")),
+        crash("a long value's link forgotten in a checkpoint", omit_calls("hard_link *.blob")),
+        crash("stale CURRENT", plant_bug(EnvBug::StaleCurrent(2))),
+        crash("CURRENT replaced in two steps", plant_bug(EnvBug::RenameInTwoSteps)),
+        crash("lost manifest append", plant_bug(EnvBug::LostManifestAppend(3))),
+        crash("hole before an acknowledged record", plant_bug(EnvBug::HoleInTheLog(2))),
+        crash("lost table sector", plant_bug(EnvBug::LostTableSector)),
+        crash("ignored lock", plant_bug(EnvBug::IgnoredLock)),
+        crash("only the newest segment synced", plant_bug(EnvBug::OldSegmentsNotSynced)),
+        crash("log cut short at closing", plant_bug(EnvBug::LogCutShort)),
+        crash("log removed too early", plant_bug(EnvBug::LogRemovedEarly)),
+        crash("used log renamed before its header is synced", plant_bug(EnvBug::RelabelNotSynced)),
+        crash("used log named before its header is written", omit_calls("write *.log")),
+        bug("sync error ignored", HuntCampaign::Faults, plant_bug(EnvBug::IgnoredSyncError)),
+        bug("write error ignored", HuntCampaign::Faults, plant_bug(EnvBug::IgnoredWriteError)),
     ];
     all.extend(engine_canaries());
     all
 }
 
 #[cfg(feature = "canary")]
-fn engine_canaries() -> Vec<Canary> {
-    use umbel_base::canary::Switch;
-    let canary = |name, hunt, switch: Switch| {
-        let plant: Plant = Arc::new(move |_, env| {
-            switch.turn_on();
+fn engine_canaries() -> Vec<PlantedBug> {
+    use umbel_base::failpoint::Failpoint;
+    let canary = |name, hunt, switch: Failpoint| {
+        let plant: EnvPlant = Arc::new(move |_, env| {
+            switch.enable();
             env
         });
         let first = match switch {
-            Switch::SnapshotsForgotten => "snapshot-across-compactions",
-            Switch::TombstonesDroppedEarly => "tombstones-to-the-bottom",
-            Switch::BlobRemovedEarly => "long-values-read-across-compactions",
-            Switch::ExistenceReplayForgotten => "existence-replayed",
-            Switch::ExistenceWalkSkipsMemtables => "existence-later",
-            Switch::ExistenceUncoveredBelieved => "existence-later",
+            Failpoint::SnapshotsForgotten => "snapshot-across-compactions",
+            Failpoint::TombstonesDroppedEarly => "tombstones-to-the-bottom",
+            Failpoint::BlobRemovedEarly => "long-values-read-across-compactions",
+            Failpoint::ExistenceReplayForgotten => "existence-replayed",
+            Failpoint::ExistenceWalkSkipsMemtables => "existence-later",
+            Failpoint::ExistenceUncoveredBelieved => "existence-later",
             _ => "",
         };
-        Canary { name, hunt, first, plant }
+        PlantedBug { name, hunt, first, plant }
     };
     vec![
-        canary("ignored checksum", Hunt::Rot, Switch::IgnoredChecksum),
-        canary("tombstones dropped early", Hunt::Crash, Switch::TombstonesDroppedEarly),
-        canary("reused sequence numbers", Hunt::Crash, Switch::ReusedSequence),
-        canary("reused file ids", Hunt::Crash, Switch::ReusedFileId),
-        canary("snapshots forgotten by compaction", Hunt::Crash, Switch::SnapshotsForgotten),
-        canary("a long value removed under a reader", Hunt::Crash, Switch::BlobRemovedEarly),
+        canary("ignored checksum", HuntCampaign::Rot, Failpoint::IgnoredChecksum),
+        canary("tombstones dropped early", HuntCampaign::Crash, Failpoint::TombstonesDroppedEarly),
+        canary("reused sequence numbers", HuntCampaign::Crash, Failpoint::ReusedSequence),
+        canary("reused file ids", HuntCampaign::Crash, Failpoint::ReusedFileId),
+        canary(
+            "snapshots forgotten by compaction",
+            HuntCampaign::Crash,
+            Failpoint::SnapshotsForgotten,
+        ),
+        canary(
+            "a long value removed under a reader",
+            HuntCampaign::Crash,
+            Failpoint::BlobRemovedEarly,
+        ),
         canary(
             "a filter that forgets what is replayed",
-            Hunt::Crash,
-            Switch::ExistenceReplayForgotten,
+            HuntCampaign::Crash,
+            Failpoint::ExistenceReplayForgotten,
         ),
         canary(
             "a filter made without the memtables",
-            Hunt::Crash,
-            Switch::ExistenceWalkSkipsMemtables,
+            HuntCampaign::Crash,
+            Failpoint::ExistenceWalkSkipsMemtables,
         ),
         canary(
             "a filter believed that lacks what was flushed",
-            Hunt::Faults,
-            Switch::ExistenceUncoveredBelieved,
+            HuntCampaign::Faults,
+            Failpoint::ExistenceUncoveredBelieved,
         ),
     ]
 }
 
 #[cfg(not(feature = "canary"))]
-fn engine_canaries() -> Vec<Canary> {
+fn engine_canaries() -> Vec<PlantedBug> {
     Vec::new()
 }
 
 /// Plants each bug and hunts it.
 pub fn campaign(seed: u64, is_small: bool) -> Tally {
     let tally = Tally::new("canaries");
-    for canary in canaries() {
+    for canary in planted_bugs() {
         let caught = match canary.hunt {
-            Hunt::Crash => by_crashing(&canary, seed, is_small),
-            Hunt::Faults => by_failing(&canary, seed),
+            HuntCampaign::Crash => by_crashing(&canary, seed, is_small),
+            HuntCampaign::Faults => by_failing(&canary, seed),
             #[cfg(feature = "canary")]
-            Hunt::Rot => by_rotting(&canary, seed),
+            HuntCampaign::Rot => by_rotting(&canary, seed),
         };
         turn_off();
         tally.scenario(caught.is_some());
@@ -165,21 +166,21 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
 
 #[cfg(feature = "canary")]
 fn turn_off() {
-    umbel_base::canary::turn_all_off();
+    umbel_base::failpoint::disable_all();
 }
 
 #[cfg(not(feature = "canary"))]
 fn turn_off() {}
 
-fn by_crashing(canary: &Canary, seed: u64, is_small: bool) -> Option<(u64, String)> {
+fn by_crashing(canary: &PlantedBug, seed: u64, is_small: bool) -> Option<(u64, String)> {
     let mut tries = 0;
     let mut scripts = scripts::all();
     if is_small {
-        // In full every script is searched in turn, so that the number of tries means something.
+        // In full every script is tried in turn, so that the number of tries has a meaning.
         scripts.sort_by_key(|script| script.name != canary.first);
     }
     for script in scripts {
-        let script_seed = join(seed, of_name(&script.name));
+        let script_seed = derive_seed(seed, seed_from_name(&script.name));
         let script = Arc::new(script);
         let depth = Depth::CANARY;
         let ended = crash::run_script(&script, script_seed, depth, None, &canary.plant, true);
@@ -191,17 +192,17 @@ fn by_crashing(canary: &Canary, seed: u64, is_small: bool) -> Option<(u64, Strin
     None
 }
 
-fn by_failing(canary: &Canary, seed: u64) -> Option<(u64, String)> {
+fn by_failing(canary: &PlantedBug, seed: u64) -> Option<(u64, String)> {
     let mut tries = 0;
-    for name in faults::SCRIPTS {
+    for name in faults::FAULT_SCRIPTS {
         let Some(script) = scripts::named(name) else { continue };
         let script: Arc<Script> = Arc::new(script);
-        let script_seed = join(seed, of_name(name));
+        let script_seed = derive_seed(seed, seed_from_name(name));
         let (calls, _) = faults::measure(&script, script_seed);
         for call in 1..=calls {
             tries += 1;
             let fault = Fault { kind: FaultKind::Enospc, sticky: false };
-            let wrong = Wrong::Call(call, fault);
+            let wrong = FaultPlan::Call(call, fault);
             if let Err(what) = faults::run(&script, script_seed, wrong, false, &canary.plant) {
                 return Some((tries, format!("script {name}, call {call}: {what}")));
             }
@@ -211,13 +212,13 @@ fn by_failing(canary: &Canary, seed: u64) -> Option<(u64, String)> {
 }
 
 #[cfg(feature = "canary")]
-fn by_rotting(canary: &Canary, seed: u64) -> Option<(u64, String)> {
-    let specimen = match rot::specimen(seed, &canary.plant) {
+fn by_rotting(canary: &PlantedBug, seed: u64) -> Option<(u64, String)> {
+    let specimen = match bit_rot::closed_store(seed, &canary.plant) {
         Ok(specimen) => specimen,
         Err(what) => return Some((1, what)),
     };
-    for (tries, damage) in rot::damages(&specimen, true, seed).into_iter().enumerate() {
-        if let Err(what) = specimen.judge(&damage, &canary.plant) {
+    for (tries, damage) in bit_rot::damages(&specimen, true, seed).into_iter().enumerate() {
+        if let Err(what) = specimen.read_damaged(&damage, &canary.plant) {
             return Some((tries as u64 + 1, format!("{damage:?}: {what}")));
         }
     }

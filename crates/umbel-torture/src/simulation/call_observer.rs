@@ -1,5 +1,5 @@
-//! An environment that tells an observer before and after every call of the file system, so that
-//! one run of a script can be looked at as if the power had failed at each of its calls.
+//! An environment that calls an observer before and after every call of the file system, so that
+//! one run of a script yields the state of a crash at each of its calls.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -7,33 +7,33 @@ use std::sync::Arc;
 
 use umbel::{Env, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
+    Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use umbel_sim::Sim;
 
-/// Who is told. The machine is as it is at that moment, and may be copied.
+/// Observer of calls. It may copy the machine in its current state.
 pub trait Observer: Send + Sync + Debug {
-    /// A call is about to be made; `changes` where it can change the disk.
+    /// Called before a call; `changes` if the call can change the disk.
     fn before(&self, sim: &Sim, changes: bool);
-    /// The call has been made.
+    /// Called after a call.
     fn after(&self, sim: &Sim, changes: bool);
 }
 
-/// The world of `sim` with somebody who watches every call.
-pub fn watched(sim: &Sim, observer: &Arc<dyn Observer>) -> Env {
+/// Returns the environment of `sim` with an observer of every call.
+pub fn observed_env(sim: &Sim, observer: &Arc<dyn Observer>) -> Env {
     let mut env = sim.env();
-    let watch = Watch { sim: sim.clone(), observer: Arc::clone(observer) };
+    let watch = CallWatch { sim: sim.clone(), observer: Arc::clone(observer) };
     env.files = Arc::new(WatchFiles { inner: Arc::clone(&env.files), watch });
     env
 }
 
 #[derive(Debug, Clone)]
-struct Watch {
+struct CallWatch {
     sim: Sim,
     observer: Arc<dyn Observer>,
 }
 
-impl Watch {
+impl CallWatch {
     fn call<T>(&self, changes: bool, call: impl FnOnce() -> T) -> T {
         if self.sim.is_dead() {
             return call();
@@ -48,19 +48,19 @@ impl Watch {
 #[derive(Debug)]
 struct WatchFiles {
     inner: Arc<dyn FileSystem>,
-    watch: Watch,
+    watch: CallWatch,
 }
 
 #[derive(Debug)]
 struct WatchFile {
     inner: Arc<dyn File>,
-    watch: Watch,
+    watch: CallWatch,
 }
 
 #[derive(Debug)]
 struct WatchMapping {
     inner: Box<dyn Mapping>,
-    watch: Watch,
+    watch: CallWatch,
 }
 
 impl WatchFiles {
@@ -72,13 +72,13 @@ impl WatchFiles {
 impl FileSystem for WatchFiles {
     umbel_env::pass_on!(inner: absolute reaches innermost);
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let inner = self.watch.call(false, || self.inner.hold(path))?;
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.watch.call(false, || self.inner.open_directory(path))?;
         Ok(Arc::new(WatchFiles { inner, watch: self.watch.clone() }))
     }
 
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.watch.call(false, || self.inner.place())
+    fn directory_location(&self) -> Result<DirectoryLocation> {
+        self.watch.call(false, || self.inner.directory_location())
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {

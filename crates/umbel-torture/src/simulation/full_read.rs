@@ -1,37 +1,37 @@
-//! Opening a store and reading all of it, every way there is to read.
+//! Opens a store and reads all of it, by every kind of read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use umbel::{Db, Env, Error, Options};
 
-use crate::model::{Found, FoundKeyspace, Map};
-use crate::script::Script;
+use crate::simulation::oracle::{KeyspaceContents, KeyspaceMap, StoreContents};
+use crate::simulation::script::Script;
 
-/// The least memory that a store works with.
-const MEMORY_LEAST: u64 = 6 << 20;
+/// Least memory of a store.
+const MEMORY_BYTES_MIN: u64 = 6 << 20;
 
-/// The fewest files of tables that it works with.
-const FILES_LEAST: u64 = 4;
+/// Least number of open table files.
+const FILES_MIN: u64 = 4;
 
-/// The options with which a script's store is opened again.
-pub fn options_later(script: &Script, env: Env) -> Options {
-    let later = script.write_buffer_bytes_later.filter(|_| !script.least);
-    let options = options(script, env);
+/// Returns the options for a later open of a script's store.
+pub fn reopen_options(script: &Script, env: Env) -> Options {
+    let later = script.write_buffer_bytes_later.filter(|_| !script.uses_minimum_memory);
+    let options = first_options(script, env);
     Options { write_buffer_total_bytes: later.or(options.write_buffer_total_bytes), ..options }
 }
 
-/// The options with which a script's store is opened first.
-pub fn options(script: &Script, env: Env) -> Options {
-    let least = script.least;
+/// Returns the options for the first open of a script's store.
+pub fn first_options(script: &Script, env: Env) -> Options {
+    let least = script.uses_minimum_memory;
     Options {
         create_if_missing: true,
         error_if_exists: false,
         durability: script.durability,
         cache_bytes: (!least).then_some(1 << 20),
-        memory_bytes: least.then_some(MEMORY_LEAST),
+        memory_bytes: least.then_some(MEMORY_BYTES_MIN),
         memory_budget: None,
-        open_tables_max: least.then_some(FILES_LEAST),
-        // Half of the scripts have each way.
+        open_tables_max: least.then_some(FILES_MIN),
+        // Half of the scripts use direct writes.
         direct_writes: Some(script.ops.len().is_multiple_of(2)),
         before_flush: None,
         lock_wait: std::time::Duration::ZERO,
@@ -43,47 +43,47 @@ pub fn options(script: &Script, env: Env) -> Options {
     }
 }
 
-/// Why a store could not be read.
+/// Reason why a store could not be read.
 #[derive(Debug)]
-pub enum Trouble {
-    /// The engine said so.
-    Said(Error),
-    /// Two ways to read do not agree.
+pub enum ReadError {
+    /// An error of the engine.
+    Engine(Error),
+    /// Two kinds of read disagree.
     Wrong(String),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Said(error)
+impl From<Error> for ReadError {
+    fn from(error: Error) -> ReadError {
+        ReadError::Engine(error)
     }
 }
 
-impl Trouble {
-    /// As a sentence.
+impl ReadError {
+    /// Returns it as a sentence.
     pub fn text(&self) -> String {
         match self {
-            Trouble::Said(error) => format!("reading failed: {error}"),
-            Trouble::Wrong(text) => text.clone(),
+            ReadError::Engine(error) => format!("reading failed: {error}"),
+            ReadError::Wrong(text) => text.clone(),
         }
     }
 }
 
-/// Reads every keyspace: forward, backward, and each of `keys` by itself.
+/// Reads every keyspace: forward, backward, and each of `keys` by a get.
 pub fn read_all(
     db: &Db,
     keys: &BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
-) -> Result<Found, Trouble> {
-    let mut found = Found::new();
+) -> Result<StoreContents, ReadError> {
+    let mut found = StoreContents::new();
     for name in db.keyspaces() {
         let keyspace = db.existing_keyspace(&name)?.ok_or_else(|| {
-            Trouble::Wrong(format!("keyspace '{name}' is listed and cannot be opened"))
+            ReadError::Wrong(format!("keyspace '{name}' is listed and cannot be opened"))
         })?;
-        let mut map = Map::new();
+        let mut map = KeyspaceMap::new();
         let mut count = 0usize;
         for entry in keyspace.iter() {
             let (key, value) = entry?;
             if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
-                return Err(Trouble::Wrong(format!("keyspace '{name}' is out of order")));
+                return Err(ReadError::Wrong(format!("keyspace '{name}' is out of order")));
             }
             map.insert(key, value);
             count += 1;
@@ -94,13 +94,13 @@ pub fn read_all(
             if forward.next() != Some((&key, &value)) {
                 let key = key.escape_ascii();
                 let text = format!("keyspace '{name}': backward differs from forward at {key}");
-                return Err(Trouble::Wrong(text));
+                return Err(ReadError::Wrong(text));
             }
             count -= 1;
         }
         if count != 0 {
             let text = format!("keyspace '{name}': backward misses {count} keys");
-            return Err(Trouble::Wrong(text));
+            return Err(ReadError::Wrong(text));
         }
         let none = BTreeSet::new();
         for key in keys.get(name.as_str()).unwrap_or(&none).iter().chain(map.keys()) {
@@ -108,15 +108,15 @@ pub fn read_all(
             if got.as_ref() != map.get(key) {
                 let key = key.escape_ascii();
                 let text = format!("keyspace '{name}': get of {key} differs from the iterator");
-                return Err(Trouble::Wrong(text));
+                return Err(ReadError::Wrong(text));
             }
         }
-        found.insert(name, FoundKeyspace { map, marker: keyspace.marker() });
+        found.insert(name, KeyspaceContents { map, marker: keyspace.marker() });
     }
     Ok(found)
 }
 
-/// An error where `verify` finds damage or cannot be done.
+/// Fails if `verify` finds damage or fails.
 pub fn verify(db: &Db) -> Result<(), String> {
     let report = db.verify().map_err(|error| format!("verify failed: {error}"))?;
     match report.damage.first() {

@@ -1,53 +1,54 @@
-//! Examining one image of a crashed store: it opens, holds an allowed state, verifies, and can be
-//! worked with.
+//! Checks one image of a crashed store: it opens, holds an allowed state, verifies, and works.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Db, Durability};
 use umbel_sim::{Sim, Survival};
 
-use crate::look;
-use crate::model::{Found, Loss, Model};
-use crate::random::join;
-use crate::runner::World;
-use crate::script::{Script, small};
-use crate::watch::{Observer, watched};
+use crate::simulation::call_observer::{Observer, observed_env};
+use crate::simulation::full_read;
+use crate::simulation::oracle::{Loss, Oracle, StoreContents};
+use crate::simulation::script::{Script, small};
+use crate::simulation::script_runner::EnvMaker;
+use crate::support::seeded_random::derive_seed;
 
-/// What is done with an image after it was read.
+/// Use of an image after the first read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
-    /// Nothing more.
+pub enum FollowUp {
+    /// None.
     Nothing,
-    /// The process dies right after opening; opening again shows the same.
+    /// The process dies right after the open; the next open shows the same.
     Twice,
-    /// More is written and flushed, the store closed and opened again.
+    /// Writes and flushes, closes the store and opens it again.
     GoOn,
-    /// More is written and synced, then the power fails again.
+    /// Writes with syncs, then the power fails again.
     CutAgain,
-    /// The power fails at every call of the opening.
+    /// The power fails at every call of the open.
     Deep,
 }
 
-/// The ways to go on, in turn.
-pub const FOLLOWS: [Follow; 4] = [Follow::Twice, Follow::GoOn, Follow::CutAgain, Follow::Deep];
+/// The uses, in turn.
+pub const FOLLOW_UPS: [FollowUp; 4] =
+    [FollowUp::Twice, FollowUp::GoOn, FollowUp::CutAgain, FollowUp::Deep];
 
-/// What examining needs to know.
+/// Checker of images.
 #[derive(Clone)]
-pub struct Examiner {
+pub struct ImageChecker {
     /// The script.
     pub script: Arc<Script>,
-    /// How a machine is shown to the engine.
-    pub world: World,
-    /// Whether the disk holds what the page cache shows where nothing is pending: no sync failed.
+    /// Creates the engine's environment of a machine.
+    pub world: EnvMaker,
+    /// Whether, without pending writes, the disk equals the page cache: no sync failed.
     pub settled: bool,
-    /// Counts the images of [`Follow::Deep`].
+    /// Counts the images of [`FollowUp::Deep`].
     pub deep_images: Arc<AtomicU64>,
 }
 
-impl std::fmt::Debug for Examiner {
+impl std::fmt::Debug for ImageChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Examiner").field("script", &self.script.name).finish_non_exhaustive()
     }
@@ -57,7 +58,7 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps panics that [`no_panic`] catches off the terminal: they are reported as violations.
+/// Hides panics that [`no_panic`] catches: they are reported as violations.
 pub fn quiet_panics() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -67,7 +68,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// Runs `work` and makes a panic an error.
+/// Runs `work` and converts a panic to an error.
 pub fn no_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outer = CATCHING.replace(true);
     let ended = catch_unwind(AssertUnwindSafe(work));
@@ -75,80 +76,100 @@ pub fn no_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String
     ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
-        Err(format!("it panicked: {}", text.unwrap_or_default()))
+        Err(format!("panic: {}", text.unwrap_or_default()))
     })
 }
 
-impl Examiner {
+impl ImageChecker {
     fn open(&self, image: &Sim) -> Result<Db, String> {
         image.allow_mapping(self.script.mapping);
-        let options = look::options_later(&self.script, (self.world)(image));
+        let options = full_read::reopen_options(&self.script, (self.world)(image));
         Db::open(self.script.folder, options).map_err(|error| format!("it does not open: {error}"))
     }
 
-    /// Examines an image; an error says what is wrong with it.
+    /// Checks an image; an error describes the violation.
     pub fn examine(
         &self,
-        model: &Model,
+        model: &Oracle,
         image: &Sim,
         loss: Loss,
-        follow: Follow,
+        follow: FollowUp,
         seed: u64,
     ) -> Result<(), String> {
         no_panic(|| {
             let (found, recovered) = self.read(model, &image.clone_disk(), loss)?;
             self.check_copies(model, image)?;
             match follow {
-                Follow::Nothing => Ok(()),
-                Follow::Twice => self.twice(&recovered, &found, model),
-                Follow::GoOn => self.go_on(&image.clone_disk(), found, model),
-                Follow::CutAgain => self.cut_again(&image.clone_disk(), found, model, seed),
-                Follow::Deep => self.deep(model, &image.clone_disk(), &found, seed),
+                FollowUp::Nothing => Ok(()),
+                FollowUp::Twice => self.check_second_open(&recovered, &found, model),
+                FollowUp::GoOn => self.check_further_use(&image.clone_disk(), found, model),
+                FollowUp::CutAgain => {
+                    self.check_second_crash(&image.clone_disk(), found, model, seed)
+                }
+                FollowUp::Deep => {
+                    self.check_recovery_crashes(model, &image.clone_disk(), &found, seed)
+                }
             }
         })
     }
 
-    /// Opens and reads an image, which ends with the death of the process; answers with what was
-    /// found and the machine after that.
-    fn read(&self, model: &Model, image: &Sim, loss: Loss) -> Result<(Found, Sim), String> {
+    /// Opens and reads an image, and kills the process. Returns the content and the machine after
+    /// the kill.
+    fn read(
+        &self,
+        model: &Oracle,
+        image: &Sim,
+        loss: Loss,
+    ) -> Result<(StoreContents, Sim), String> {
         let db = self.open(image)?;
-        let found = look::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
+        let found = full_read::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
         model.check(&found, loss)?;
-        look::verify(&db)?;
+        full_read::verify(&db)?;
         let recovered = image.kill_image();
         image.crash_now();
         drop(db);
         Ok((found, recovered))
     }
 
-    fn check_copies(&self, model: &Model, image: &Sim) -> Result<(), String> {
+    fn check_copies(&self, model: &Oracle, image: &Sim) -> Result<(), String> {
         for copy in &model.copies {
             let other = image.clone_disk();
-            let options = look::options_later(&self.script, other.env());
+            let options = full_read::reopen_options(&self.script, other.env());
             let db = Db::open(copy.folder, options)
                 .map_err(|error| format!("the checkpoint does not open: {error}"))?;
-            let found = look::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
+            let found = full_read::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
             if found != copy.found {
                 let text = differences(&copy.found, &found);
                 return Err(format!("the checkpoint holds another state:{text}"));
             }
-            look::verify(&db)?;
+            full_read::verify(&db)?;
         }
         Ok(())
     }
 
-    fn expect(&self, image: &Sim, want: &Found, model: &Model, when: &str) -> Result<Db, String> {
+    fn expect(
+        &self,
+        image: &Sim,
+        want: &StoreContents,
+        model: &Oracle,
+        when: &str,
+    ) -> Result<Db, String> {
         let db = self.open(image).map_err(|text| format!("{when}: {text}"))?;
-        let found = look::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
+        let found = full_read::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
         if found != *want {
             let text = differences(want, &found);
             return Err(format!("{when} the state is another:{text}"));
         }
-        look::verify(&db).map_err(|text| format!("{when}: {text}"))?;
+        full_read::verify(&db).map_err(|text| format!("{when}: {text}"))?;
         Ok(db)
     }
 
-    fn twice(&self, image: &Sim, found: &Found, model: &Model) -> Result<(), String> {
+    fn check_second_open(
+        &self,
+        image: &Sim,
+        found: &StoreContents,
+        model: &Oracle,
+    ) -> Result<(), String> {
         let db = self.expect(image, found, model, "opened again after a kill,")?;
         db.close().map_err(|error| format!("closing after recovery: {error}"))?;
         let db = self.expect(image, found, model, "opened again after a clean close,")?;
@@ -156,23 +177,26 @@ impl Examiner {
         Ok(())
     }
 
-    /// Writes more; `found` becomes what is then to be there.
-    fn write_more(&self, db: &Db, found: &mut Found, flush: bool) -> Result<(), String> {
-        let said = |error: umbel::Error| format!("writing after recovery: {error}");
+    /// Writes more; `found` becomes the expected content.
+    fn write_more(&self, db: &Db, found: &mut StoreContents, flush: bool) -> Result<(), String> {
+        let describe = |error: umbel::Error| format!("writing after recovery: {error}");
         if found.is_empty() {
-            db.keyspace("second", small()).map_err(said)?;
+            db.keyspace("second", small()).map_err(describe)?;
             found.insert(
                 "second".to_string(),
-                crate::model::FoundKeyspace { map: crate::model::Map::new(), marker: None },
+                crate::simulation::oracle::KeyspaceContents {
+                    map: crate::simulation::oracle::KeyspaceMap::new(),
+                    marker: None,
+                },
             );
         }
         let mut batch = db.batch();
         for (name, keyspace) in found.iter_mut() {
-            let handle = db.existing_keyspace(name).map_err(said)?;
+            let handle = db.existing_keyspace(name).map_err(describe)?;
             let handle = handle.ok_or_else(|| format!("keyspace '{name}' has gone"))?;
             if !handle.options().log {
                 if flush {
-                    handle.put(b"second-unlogged", b"x").map_err(said)?;
+                    handle.put(b"second-unlogged", b"x").map_err(describe)?;
                     keyspace.map.insert(b"second-unlogged".to_vec(), b"x".to_vec());
                 }
                 continue;
@@ -188,12 +212,17 @@ impl Examiner {
             }
         }
         if !batch.is_empty() {
-            batch.commit(Durability::Synced).map_err(said)?;
+            batch.commit(Durability::Synced).map_err(describe)?;
         }
-        if flush { db.flush().map_err(said) } else { Ok(()) }
+        if flush { db.flush().map_err(describe) } else { Ok(()) }
     }
 
-    fn go_on(&self, image: &Sim, mut found: Found, model: &Model) -> Result<(), String> {
+    fn check_further_use(
+        &self,
+        image: &Sim,
+        mut found: StoreContents,
+        model: &Oracle,
+    ) -> Result<(), String> {
         let db = self.open(image)?;
         self.write_more(&db, &mut found, true)?;
         db.close().map_err(|error| format!("closing after writing more: {error}"))?;
@@ -201,14 +230,20 @@ impl Examiner {
         Ok(())
     }
 
-    fn cut_again(&self, image: &Sim, found: Found, model: &Model, seed: u64) -> Result<(), String> {
+    fn check_second_crash(
+        &self,
+        image: &Sim,
+        found: StoreContents,
+        model: &Oracle,
+        seed: u64,
+    ) -> Result<(), String> {
         let db = self.open(image)?;
         let mut want = found.clone();
         self.write_more(&db, &mut want, false)?;
         let policies = [Survival::None, Survival::any(seed, image.pending_units())];
         for policy in policies {
             let again = image.crash_image(&policy, seed);
-            // Keyspaces without a log keep what was flushed, and nothing of them was since.
+            // Keyspaces without a WAL keep their flushed state, and nothing was flushed since.
             let when = format!("after a synced write and a second power loss ({policy:?})");
             let second = self.expect(&again, &want, model, &when)?;
             again.crash_now();
@@ -219,30 +254,36 @@ impl Examiner {
         Ok(())
     }
 
-    fn deep(&self, model: &Model, image: &Sim, found: &Found, seed: u64) -> Result<(), String> {
+    fn check_recovery_crashes(
+        &self,
+        model: &Oracle,
+        image: &Sim,
+        found: &StoreContents,
+        seed: u64,
+    ) -> Result<(), String> {
         let settled = self.settled && image.pending_units() == 0;
-        let diver = Arc::new(Diver {
+        let diver = Arc::new(RecoveryCrasher {
             examiner: self.clone(),
             model: model.clone(),
             found: settled.then(|| found.clone()),
             seed,
             moments: AtomicU64::new(0),
-            trouble: Mutex::default(),
+            error: Mutex::default(),
         });
         let observer: Arc<dyn Observer> = Arc::clone(&diver) as _;
         image.allow_mapping(self.script.mapping);
-        let options = look::options_later(&self.script, watched(image, &observer));
+        let options = full_read::reopen_options(&self.script, observed_env(image, &observer));
         let opened = Db::open(self.script.folder, options);
         let db = opened.map_err(|error| format!("it does not open: {error}"))?;
         image.crash_now();
         drop(db);
-        let trouble = diver.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let trouble = diver.error.lock().ignore_poison().take();
         trouble.map_or(Ok(()), Err)
     }
 }
 
-fn differences(want: &Found, found: &Found) -> String {
-    let empty = crate::model::Map::new();
+fn differences(want: &StoreContents, found: &StoreContents) -> String {
+    let empty = crate::simulation::oracle::KeyspaceMap::new();
     let mut text = String::new();
     for (name, keyspace) in want {
         let have = found.get(name);
@@ -251,7 +292,7 @@ fn differences(want: &Found, found: &Found) -> String {
         }
         let have = have.map_or(&empty, |have| &have.map);
         if *have != keyspace.map {
-            text.push_str(&crate::differ::difference(name, &keyspace.map, have));
+            text.push_str(&crate::simulation::state_diff::difference(name, &keyspace.map, have));
         }
     }
     format!("{text} {} keyspaces expected, {} found", want.len(), found.len())
@@ -259,20 +300,20 @@ fn differences(want: &Found, found: &Found) -> String {
 
 /// Fails the power at every call of a recovery.
 #[derive(Debug)]
-struct Diver {
-    examiner: Examiner,
-    model: Model,
-    /// Where nothing was pending, recovery must come to the same state each time.
-    found: Option<Found>,
+struct RecoveryCrasher {
+    examiner: ImageChecker,
+    model: Oracle,
+    /// Without pending writes, recovery must reach the same state each time.
+    found: Option<StoreContents>,
     seed: u64,
     moments: AtomicU64,
-    trouble: Mutex<Option<String>>,
+    error: Mutex<Option<String>>,
 }
 
-impl Diver {
+impl RecoveryCrasher {
     fn moment(&self, sim: &Sim) {
         let moment = self.moments.fetch_add(1, Ordering::Relaxed);
-        let seed = join(self.seed, moment);
+        let seed = derive_seed(self.seed, moment);
         let units = sim.pending_units();
         let mut policies = vec![Survival::any(seed, units)];
         if units > 0 {
@@ -284,7 +325,7 @@ impl Diver {
             let checked = no_panic(|| self.check(&image));
             if let Err(text) = checked {
                 let text = format!("crash at call {moment} of recovery, {policy:?}: {text}");
-                let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut trouble = self.error.lock().ignore_poison();
                 trouble.get_or_insert(text);
             }
         }
@@ -301,7 +342,7 @@ impl Diver {
     }
 }
 
-impl Observer for Diver {
+impl Observer for RecoveryCrasher {
     fn before(&self, sim: &Sim, changes: bool) {
         if changes {
             self.moment(sim);

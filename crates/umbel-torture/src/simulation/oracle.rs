@@ -1,21 +1,21 @@
-//! What a store may hold: the effect of every prefix of the commits, kept as hashes, and which
-//! prefixes a crash may leave.
+//! Allowed states of a store: the effect of every prefix of the commits, as hashes, and the
+//! prefixes that a crash may leave.
 //!
-//! INVARIANT: commits to keyspaces with a log have one order; a crash leaves the effect of a prefix
-//! of them that is at least as long as what was acknowledged for that kind of crash. Each keyspace
-//! without a log stands at one of its own earlier states, at the last acknowledged flush or later.
-//! Keyspaces appear and vanish durably when the call that does it returns.
+//! INVARIANT: commits to keyspaces with a log have one order. A crash leaves the effect of a prefix
+//! of them that has at least the commits acknowledged for that kind of crash. Each keyspace without
+//! a log is at one of its own earlier states, at the last acknowledged flush or later. Creations
+//! and drops of keyspaces are durable when their call returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use umbel_base::checksum::checksum;
 
-use crate::script::Write;
+use crate::simulation::script::Write;
 
 /// A keyspace's keys and values.
-pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type KeyspaceMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// How the store came to an end.
+/// Kind of crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// The process died.
@@ -25,69 +25,69 @@ pub enum Loss {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum EventStage {
     Issued,
     Done,
 }
 
 #[derive(Debug, Clone)]
-struct Event {
+struct KeyspaceEvent {
     hash: u128,
     marker: Option<Vec<u8>>,
 }
 
 /// One life of a keyspace, from its creation to its drop.
 #[derive(Debug, Clone)]
-struct Life {
+struct KeyspaceLife {
     name: &'static str,
     logged: bool,
-    created: Stage,
-    dropped: Option<Stage>,
-    map: Map,
+    created: EventStage,
+    dropped: Option<EventStage>,
+    map: KeyspaceMap,
     hash: u128,
-    /// With a log: the hash from this prefix on. Without: its states one after the other.
+    /// With a log: the hash from each prefix on. Without: its states in order.
     history: Vec<(usize, u128)>,
-    events: Vec<Event>,
+    events: Vec<KeyspaceEvent>,
     event_floor: usize,
-    /// For explaining: the map before the first commit that is kept.
-    base: Map,
+    /// The map before the first kept commit, for messages.
+    base: KeyspaceMap,
 }
 
-/// What was found in a keyspace.
+/// Content of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundKeyspace {
+pub struct KeyspaceContents {
     /// Its keys and values.
-    pub map: Map,
+    pub map: KeyspaceMap,
     /// Its durable marker.
     pub marker: Option<Vec<u8>>,
 }
 
-/// What was found in a store.
-pub type Found = BTreeMap<String, FoundKeyspace>;
+/// Content of a store.
+pub type StoreContents = BTreeMap<String, KeyspaceContents>;
 
-/// Which of the allowed states was found.
+/// The allowed state that matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Match {
+pub struct StateMatch {
     prefix: usize,
     /// Life and event of each keyspace without a log.
     events: Vec<(usize, usize)>,
-    /// The lives that are there.
+    /// The existing lives.
     lives: Vec<usize>,
 }
 
 /// A copy of the store made by a checkpoint.
 #[derive(Debug, Clone)]
-pub struct Copy {
+pub struct CheckpointCopy {
     /// Its folder.
     pub folder: &'static str,
-    /// What it holds.
-    pub found: Found,
+    /// Its content.
+    pub found: StoreContents,
 }
 
 /// Everything known of a store.
 #[derive(Debug, Clone, Default)]
-pub struct Model {
-    lives: Vec<Life>,
+pub struct Oracle {
+    lives: Vec<KeyspaceLife>,
     commits: Vec<Vec<(usize, Write)>>,
     issued: usize,
     acked: usize,
@@ -95,8 +95,8 @@ pub struct Model {
     together: Vec<Vec<(usize, usize)>>,
     /// Every key ever written, per keyspace.
     pub keys: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
-    /// Checkpoints that were acknowledged.
-    pub copies: Vec<Copy>,
+    /// Acknowledged checkpoints.
+    pub copies: Vec<CheckpointCopy>,
 }
 
 fn entry_hash(key: &[u8], value: &[u8]) -> u128 {
@@ -107,13 +107,13 @@ fn entry_hash(key: &[u8], value: &[u8]) -> u128 {
     u128::from(checksum(11, 0, &bytes)) << 64 | u128::from(checksum(12, 0, &bytes))
 }
 
-/// A number that two maps share only where they are the same.
-pub fn map_hash(map: &Map) -> u128 {
+/// Returns a hash that identifies a map.
+pub fn map_hash(map: &KeyspaceMap) -> u128 {
     map.iter().fold(0, |sum: u128, (key, value)| sum.wrapping_add(entry_hash(key, value)))
 }
 
 /// Applies a write to a map.
-pub fn apply(map: &mut Map, write: &Write) {
+pub fn apply(map: &mut KeyspaceMap, write: &Write) {
     match write {
         Write::Put(_, key, value) => {
             map.insert(key.clone(), value.clone());
@@ -133,7 +133,7 @@ pub fn apply(map: &mut Map, write: &Write) {
     }
 }
 
-impl Life {
+impl KeyspaceLife {
     fn apply(&mut self, write: &Write) {
         match write {
             Write::Put(_, key, value) => {
@@ -160,21 +160,21 @@ impl Life {
 
     fn push_event(&mut self, marker: Option<Vec<u8>>) -> usize {
         let marker = marker.or_else(|| self.marker());
-        self.events.push(Event { hash: self.hash, marker });
+        self.events.push(KeyspaceEvent { hash: self.hash, marker });
         self.events.len() - 1
     }
 }
 
-impl Model {
-    /// The life a name stands for now.
+impl Oracle {
+    /// Returns the current life of a name.
     fn life(&self, name: &str) -> Option<usize> {
         let at = self.lives.iter().rposition(|life| life.name == name)?;
-        (self.lives[at].dropped != Some(Stage::Done)).then_some(at)
+        (self.lives[at].dropped != Some(EventStage::Done)).then_some(at)
     }
 
-    /// The names there are.
+    /// Returns the current names.
     pub fn names(&self) -> Vec<&'static str> {
-        let alive = |life: &&Life| life.dropped.is_none();
+        let alive = |life: &&KeyspaceLife| life.dropped.is_none();
         self.lives.iter().filter(alive).map(|life| life.name).collect()
     }
 
@@ -183,63 +183,63 @@ impl Model {
         self.life(name).is_some_and(|at| self.lives[at].logged)
     }
 
-    /// What a keyspace holds when everything issued has happened.
-    pub fn map(&self, name: &str) -> Option<&Map> {
+    /// Returns the content of a keyspace after everything issued.
+    pub fn map(&self, name: &str) -> Option<&KeyspaceMap> {
         self.life(name).map(|at| &self.lives[at].map)
     }
 
-    /// Everything as it is when everything issued has happened, markers left out.
-    pub fn state(&self) -> BTreeMap<&'static str, Map> {
+    /// Returns the whole content after everything issued, without markers.
+    pub fn state(&self) -> BTreeMap<&'static str, KeyspaceMap> {
         let alive = self.lives.iter().filter(|life| life.dropped.is_none());
         alive.map(|life| (life.name, life.map.clone())).collect()
     }
 
-    /// A keyspace is about to be created, or to change to or from having a log.
+    /// Notes that a keyspace is about to be created or to change its use of the log.
     pub fn issue_keyspace(&mut self, name: &'static str, logged: bool) {
         let issued = self.issued;
         if let Some(at) = self.life(name) {
             let life = &mut self.lives[at];
             if life.logged != logged {
-                // The engine demands that everything is flushed, so that both kinds agree.
+                // The engine requires a flush first, so that both kinds agree.
                 life.logged = logged;
                 life.history = vec![(0, life.hash)];
-                life.events = vec![Event { hash: life.hash, marker: life.marker() }];
+                life.events = vec![KeyspaceEvent { hash: life.hash, marker: life.marker() }];
                 life.event_floor = 0;
             }
             return;
         }
-        self.lives.push(Life {
+        self.lives.push(KeyspaceLife {
             name,
             logged,
-            created: Stage::Issued,
+            created: EventStage::Issued,
             dropped: None,
-            map: Map::new(),
+            map: KeyspaceMap::new(),
             hash: 0,
             history: vec![(issued, 0)],
-            events: vec![Event { hash: 0, marker: None }],
+            events: vec![KeyspaceEvent { hash: 0, marker: None }],
             event_floor: 0,
-            base: Map::new(),
+            base: KeyspaceMap::new(),
         });
     }
 
-    /// A keyspace is about to be dropped.
+    /// Notes that a keyspace is about to be dropped.
     pub fn issue_drop(&mut self, name: &str) {
         if let Some(at) = self.life(name) {
-            self.lives[at].dropped = Some(Stage::Issued);
+            self.lives[at].dropped = Some(EventStage::Issued);
         }
     }
 
-    /// Creations and drops so far have been acknowledged.
+    /// Notes that all creations and drops were acknowledged.
     pub fn ack_keyspaces(&mut self) {
         for life in &mut self.lives {
-            life.created = Stage::Done;
+            life.created = EventStage::Done;
             if life.dropped.is_some() {
-                life.dropped = Some(Stage::Done);
+                life.dropped = Some(EventStage::Done);
             }
         }
     }
 
-    /// A batch is about to be committed.
+    /// Notes that a batch is about to be committed.
     pub fn issue(&mut self, writes: &[Write], markers: &[(&'static str, Vec<u8>)]) {
         let mut touched = BTreeSet::new();
         let mut commit = Vec::new();
@@ -278,7 +278,7 @@ impl Model {
         }
     }
 
-    /// Everything issued has been acknowledged; `synced` where it survives power loss too.
+    /// Notes that everything issued was acknowledged; `synced` if it is durable against power loss.
     pub fn ack(&mut self, synced: bool) {
         self.acked = self.issued;
         if synced {
@@ -286,7 +286,7 @@ impl Model {
         }
     }
 
-    /// A flush of these keyspaces with one marker is about to begin.
+    /// Notes that a flush of these keyspaces with one marker is about to begin.
     pub fn issue_flush_all(&mut self, names: &[&'static str], marker: &[u8]) {
         let mut together = Vec::new();
         for name in names {
@@ -297,7 +297,7 @@ impl Model {
         self.together.push(together);
     }
 
-    /// A flush of these keyspaces has been acknowledged.
+    /// Notes that a flush of these keyspaces was acknowledged.
     pub fn ack_flush(&mut self, names: &[&'static str]) {
         for name in names {
             let Some(at) = self.life(name) else { continue };
@@ -311,15 +311,15 @@ impl Model {
         }
     }
 
-    /// A clean close has been acknowledged.
+    /// Notes that a clean close was acknowledged.
     pub fn ack_close(&mut self) {
         self.ack(true);
         let names = self.names();
         self.ack_flush(&names);
     }
 
-    /// Which allowed state `found` is; otherwise what is wrong with it.
-    pub fn check(&self, found: &Found, loss: Loss) -> Result<Match, String> {
+    /// Returns the allowed state that matches `found`, or the violation.
+    pub fn check(&self, found: &StoreContents, loss: Loss) -> Result<StateMatch, String> {
         let lives = self.check_names(found)?;
         let floor = match loss {
             Loss::Kill => self.acked.max(self.durable),
@@ -340,7 +340,8 @@ impl Model {
             let life = &self.lives[at];
             let Some(keyspace) = found.get(life.name) else { continue };
             let hash = map_hash(&keyspace.map);
-            let fits = |event: &Event| event.hash == hash && event.marker == keyspace.marker;
+            let fits =
+                |event: &KeyspaceEvent| event.hash == hash && event.marker == keyspace.marker;
             let Some(event) = life.events.iter().rposition(fits) else {
                 return Err(format!(
                     "keyspace '{}' has no log and is at no state it ever had: {} entries, marker \
@@ -359,18 +360,18 @@ impl Model {
             events.push((at, event));
         }
         self.check_together(&events)?;
-        Ok(Match { prefix, events, lives })
+        Ok(StateMatch { prefix, events, lives })
     }
 
-    fn check_names(&self, found: &Found) -> Result<Vec<usize>, String> {
+    fn check_names(&self, found: &StoreContents) -> Result<Vec<usize>, String> {
         let mut lives = Vec::new();
         for (at, life) in self.lives.iter().enumerate() {
             let is_last = self.lives.iter().rposition(|other| other.name == life.name) == Some(at);
             let there = found.contains_key(life.name);
-            let must = life.created == Stage::Done && life.dropped.is_none();
-            if !is_last || life.dropped == Some(Stage::Done) {
+            let must = life.created == EventStage::Done && life.dropped.is_none();
+            if !is_last || life.dropped == Some(EventStage::Done) {
                 if is_last && there {
-                    return Err(format!("keyspace '{}' was dropped and is there", life.name));
+                    return Err(format!("keyspace '{}' was dropped but exists", life.name));
                 }
                 continue;
             }
@@ -382,7 +383,7 @@ impl Model {
             }
         }
         match found.keys().find(|name| !self.lives.iter().any(|life| life.name == name.as_str())) {
-            Some(name) => Err(format!("there is a keyspace '{name}' that nobody created")),
+            Some(name) => Err(format!("the script never created keyspace '{name}', but it exists")),
             None => Ok(lives),
         }
     }
@@ -404,7 +405,7 @@ impl Model {
         Ok(())
     }
 
-    fn explain(&self, found: &Found, logged: &[(usize, u128)], floor: usize) -> String {
+    fn explain(&self, found: &StoreContents, logged: &[(usize, u128)], floor: usize) -> String {
         let fits = |prefix: usize| {
             logged.iter().filter(|&&(at, hash)| self.lives[at].hash_at(prefix) == hash).count()
         };
@@ -426,9 +427,9 @@ impl Model {
             if life.hash_at(best) != hash
                 && let Some(found) = found.get(life.name)
             {
-                text.push_str(&crate::differ::difference(
+                text.push_str(&crate::simulation::state_diff::difference(
                     life.name,
-                    &self.rebuilt(at, best),
+                    &self.rebuild_map(at, best),
                     &found.map,
                 ));
             }
@@ -436,7 +437,7 @@ impl Model {
         text
     }
 
-    fn rebuilt(&self, at: usize, prefix: usize) -> Map {
+    fn rebuild_map(&self, at: usize, prefix: usize) -> KeyspaceMap {
         let mut map = self.lives[at].base.clone();
         let dropped = self.issued - self.commits.len();
         for commit in self.commits.iter().take(prefix.saturating_sub(dropped)) {
@@ -445,25 +446,25 @@ impl Model {
         map
     }
 
-    /// The power fails: what was only buffered need not be there any more.
+    /// Notes a power failure: buffered writes may be lost.
     pub fn lose_power(&mut self) {
         self.acked = self.acked.min(self.durable);
     }
 
-    /// Nothing of what was acknowledged is demanded any more: any earlier state will do.
-    pub fn forget_promises(&mut self) {
+    /// Drops all acknowledgements: any earlier state is allowed.
+    pub fn forget_acknowledgements(&mut self) {
         (self.acked, self.durable) = (0, 0);
         for life in &mut self.lives {
-            life.created = Stage::Issued;
+            life.created = EventStage::Issued;
             life.event_floor = 0;
             if life.dropped.is_some() {
-                life.dropped = Some(Stage::Issued);
+                life.dropped = Some(EventStage::Issued);
             }
         }
     }
 
-    /// Goes on from what was found after a crash.
-    pub fn rebase(&mut self, matched: &Match, found: &Found, loss: Loss) {
+    /// Continues from the content after a crash.
+    pub fn rebase(&mut self, matched: &StateMatch, found: &StoreContents, loss: Loss) {
         let lives = std::mem::take(&mut self.lives);
         for (at, mut life) in lives.into_iter().enumerate() {
             let there = matched.lives.contains(&at).then(|| found.get(life.name)).flatten();
@@ -471,7 +472,7 @@ impl Model {
             life.map = keyspace.map.clone();
             life.hash = map_hash(&life.map);
             life.base = life.map.clone();
-            life.created = Stage::Done;
+            life.created = EventStage::Done;
             life.dropped = None;
             life.history.retain(|(prefix, _)| *prefix <= matched.prefix);
             if let Some(&(_, event)) = matched.events.iter().find(|(life, _)| *life == at) {

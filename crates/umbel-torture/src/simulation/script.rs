@@ -1,5 +1,5 @@
-//! Scripts: short sequences of operations on a store with everything small, so that a few writes
-//! are enough to flush, compact and rotate.
+//! Scripts: short sequences of operations on a store with small limits, so that a few writes are
+//! enough to flush, compact and rotate.
 
 pub use umbel::KeyspaceOptions;
 use umbel::{Compression, CompressionPlan, Durability, ExistenceSize, HashKind};
@@ -16,7 +16,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// The keyspace it goes to.
+    /// Returns its keyspace.
     pub fn keyspace(&self) -> &'static str {
         match self {
             Write::Put(name, ..) | Write::Delete(name, _) | Write::DeleteRange(name, ..) => name,
@@ -24,7 +24,7 @@ impl Write {
     }
 }
 
-/// What a conditional batch requires.
+/// Condition of a conditional batch.
 #[derive(Debug, Clone)]
 pub enum Condition {
     /// The key has no value.
@@ -42,20 +42,20 @@ pub enum Op {
     Keyspace(&'static str, KeyspaceOptions),
     /// Drops a keyspace.
     Drop(&'static str),
-    /// A put or delete by itself, as durable as the store's default says.
+    /// A single put or delete, with the store's default durability.
     Single(Write),
     /// A batch, perhaps with conditions and markers.
     Batch {
         /// Its writes.
         writes: Vec<Write>,
-        /// What has to hold.
+        /// Its conditions.
         conditions: Vec<Condition>,
         /// Markers of keyspaces without a log.
         markers: Vec<(&'static str, Vec<u8>)>,
-        /// What it is to survive.
+        /// Its durability.
         durability: Durability,
     },
-    /// Makes everything so far durable.
+    /// Makes all earlier writes durable.
     Sync,
     /// Flushes every keyspace.
     Flush,
@@ -65,17 +65,17 @@ pub enum Op {
     FlushAll(Vec<&'static str>, Vec<u8>),
     /// Compacts a range of a keyspace.
     Compact(&'static str, Option<Vec<u8>>, Option<Vec<u8>>),
-    /// Waits until nothing is left to compact.
+    /// Waits until all compactions are done.
     Settle,
-    /// Takes the script's snapshot; a later one takes its place.
+    /// Takes the script's snapshot and replaces an earlier one.
     Snapshot,
-    /// Reads the whole state of the snapshot and lets it go.
+    /// Reads the whole state of the snapshot and releases it.
     Release,
-    /// Begins to iterate over a keyspace and keeps the iterator.
+    /// Opens an iterator over a keyspace and keeps it.
     HoldIterator(&'static str),
     /// Reads the kept iterator to its end.
     ReadIterator,
-    /// Copies the store to a folder of its own.
+    /// Copies the store by a checkpoint.
     Checkpoint(&'static str),
     /// Reads everything and compares it with the model.
     Read,
@@ -89,11 +89,11 @@ pub enum Op {
     Kill,
     /// The process dies and the store is opened for reading only, then again.
     KillReadOnly,
-    /// The power fails, leaving what this number chooses, and the store is opened again.
+    /// The power fails with the losses of this number, and the store is opened again.
     PowerCut(u64),
     /// The process dies and leaves half a `CURRENT.new` and half a table; then as after `Kill`.
     Leftovers,
-    /// Somebody else tries to open the store and must be refused.
+    /// Another process tries to open the store and must be refused.
     SecondOpen,
 }
 
@@ -104,26 +104,25 @@ pub struct Script {
     pub name: String,
     /// The operations.
     pub ops: Vec<Op>,
-    /// What single writes survive.
+    /// Durability of single writes.
     pub durability: Durability,
     /// Bytes of a log segment.
     pub log_segment_bytes: u64,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: u64,
-    /// The same when the store is opened again, where it is another: recovery then writes tables of
-    /// what does not fit.
+    /// The same for later opens, if it differs: recovery then writes tables of the excess.
     pub write_buffer_bytes_later: Option<u64>,
-    /// Whether the store gets the least memory and the fewest files of tables that it works with.
-    pub least: bool,
+    /// Whether the store gets the least memory and number of open table files.
+    pub uses_minimum_memory: bool,
     /// Longest value without a file of its own.
     pub inline_value_bytes_max: usize,
     /// Whether the disk can map files.
     pub mapping: bool,
-    /// Where the store lies.
+    /// Folder of the store.
     pub folder: &'static str,
 }
 
-/// The options of a keyspace with everything small.
+/// Returns options of a keyspace with small limits.
 pub fn small() -> KeyspaceOptions {
     KeyspaceOptions {
         bloom_bits: 10,
@@ -148,13 +147,13 @@ pub fn roomy() -> KeyspaceOptions {
     KeyspaceOptions { memtable_bytes: 1 << 20, ..small() }
 }
 
-/// As [`roomy`], without a log.
+/// As [`roomy`], without a WAL.
 pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..roomy() }
 }
 
-/// The same options with an existence filter that grows a few times within a script.
-pub fn asked_first(options: KeyspaceOptions) -> KeyspaceOptions {
+/// Adds an existence filter that grows several times within a script.
+pub fn with_existence_filter(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { existence_filter: ExistenceSize::Growing { first_keys: 10 }, ..options }
 }
 
@@ -166,12 +165,12 @@ pub fn compressed() -> KeyspaceOptions {
     KeyspaceOptions { compression: CompressionPlan { levels }, ..small() }
 }
 
-/// The key with this number; their order is that of the numbers.
+/// Returns the key with this number; keys are in the order of their numbers.
 pub fn key(number: usize) -> Vec<u8> {
     format!("key{number:04}").into_bytes()
 }
 
-/// A value that says which write it came from.
+/// Returns a value that names its write.
 pub fn value(number: usize, tag: &str, len: usize) -> Vec<u8> {
     let mut bytes = format!("{tag}-{number}-").into_bytes();
     while bytes.len() < len {
@@ -181,7 +180,7 @@ pub fn value(number: usize, tag: &str, len: usize) -> Vec<u8> {
 }
 
 impl Script {
-    /// An empty script.
+    /// Creates an empty script.
     pub fn new(name: &str) -> Script {
         Script {
             name: name.to_string(),
@@ -190,7 +189,7 @@ impl Script {
             log_segment_bytes: 4096,
             write_buffer_bytes: 64 << 10,
             write_buffer_bytes_later: None,
-            least: false,
+            uses_minimum_memory: false,
             inline_value_bytes_max: umbel::limits::INLINE_VALUE_BYTES_MAX,
             mapping: true,
             folder: "/data/store",
@@ -244,7 +243,7 @@ impl Script {
     }
 
     /// Adds a batch with conditions.
-    pub fn conditional(
+    pub fn conditional_batch(
         self,
         durability: Durability,
         conditions: Vec<Condition>,
@@ -254,24 +253,24 @@ impl Script {
     }
 
     /// Adds a buffered batch that sets a marker.
-    pub fn marked(self, name: &'static str, marker: &[u8], writes: Vec<Write>) -> Script {
+    pub fn marker_batch(self, name: &'static str, marker: &[u8], writes: Vec<Write>) -> Script {
         let markers = vec![(name, marker.to_vec())];
         let durability = Durability::Buffered;
         self.op(Op::Batch { writes, conditions: Vec::new(), markers, durability })
     }
 }
 
-/// A put for a batch.
+/// Returns a put for a batch.
 pub fn put(name: &'static str, number: usize, tag: &str, len: usize) -> Write {
     Write::Put(name, key(number), value(number, tag, len))
 }
 
-/// A deletion for a batch.
+/// Returns a delete for a batch.
 pub fn delete(name: &'static str, number: usize) -> Write {
     Write::Delete(name, key(number))
 }
 
-/// A deletion of a range for a batch.
+/// Returns a range delete for a batch.
 pub fn delete_range(name: &'static str, numbers: std::ops::Range<usize>) -> Write {
     Write::DeleteRange(name, key(numbers.start), key(numbers.end))
 }

@@ -1,110 +1,118 @@
-//! Running a script on a simulated machine, with the model kept in step: what is issued, what is
-//! acknowledged, what is durable.
+//! Runs a script on a simulated machine and keeps the model in step: issued, acknowledged and
+//! durable writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Batch, Db, Durability, Env, Error, Iter, Keyspace, Snapshot};
 use umbel_sim::{Sim, Survival};
 
-use crate::look::{self, Trouble};
-use crate::model::{Copy, Found, FoundKeyspace, Loss, Map, Model};
-use crate::script::{Condition, Op, Script, Write};
+use crate::simulation::full_read::{self, ReadError};
+use crate::simulation::oracle::{
+    CheckpointCopy, KeyspaceContents, KeyspaceMap, Loss, Oracle, StoreContents,
+};
+use crate::simulation::script::{Condition, Op, Script, Write};
 
-/// The world a machine is shown as.
-pub type World = Arc<dyn Fn(&Sim) -> Env + Send + Sync>;
+/// Creates the engine's environment of a machine.
+pub type EnvMaker = Arc<dyn Fn(&Sim) -> Env + Send + Sync>;
 
-/// Why a step did not go as it should.
+/// Failure of a step.
 #[derive(Debug)]
-pub enum Failure {
-    /// The engine answered with an error.
+pub enum StepError {
+    /// An error of the engine.
     Engine(Error),
-    /// Something was wrong.
+    /// A violation.
     Wrong(String),
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Engine(error)
+impl From<Error> for StepError {
+    fn from(error: Error) -> StepError {
+        StepError::Engine(error)
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Failure {
+impl From<ReadError> for StepError {
+    fn from(trouble: ReadError) -> StepError {
         match trouble {
-            Trouble::Said(error) => Failure::Engine(error),
-            Trouble::Wrong(text) => Failure::Wrong(text),
+            ReadError::Engine(error) => StepError::Engine(error),
+            ReadError::Wrong(text) => StepError::Wrong(text),
         }
     }
 }
 
-impl Failure {
-    /// As a sentence.
+impl StepError {
+    /// Returns it as a sentence.
     pub fn text(&self) -> String {
         match self {
-            Failure::Engine(error) => format!("the engine said: {error}"),
-            Failure::Wrong(text) => text.clone(),
+            StepError::Engine(error) => format!("the engine failed: {error}"),
+            StepError::Wrong(text) => text.clone(),
         }
     }
 }
 
-type Step = Result<(), Failure>;
+type StepResult = Result<(), StepError>;
 
-struct View {
+struct SnapshotState {
     snapshot: Snapshot,
-    state: BTreeMap<&'static str, Map>,
+    state: BTreeMap<&'static str, KeyspaceMap>,
     sequence_at: usize,
     /// Keys written since, per keyspace.
     written: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// A script being run.
-pub struct Runner {
+/// A running script.
+pub struct ScriptRunner {
     /// The script.
     pub script: Arc<Script>,
     /// The machine as it is now.
     pub sim: Sim,
-    world: World,
-    model: Arc<Mutex<Model>>,
+    world: EnvMaker,
+    model: Arc<Mutex<Oracle>>,
     db: Option<Db>,
-    /// Whether the store was open before.
+    /// Whether the store was opened before.
     was_open: bool,
-    view: Option<View>,
-    iterator: Option<(Iter, Map)>,
+    snapshot: Option<SnapshotState>,
+    iterator: Option<(Iter, KeyspaceMap)>,
     steps: usize,
 }
 
-impl fmt::Debug for Runner {
+impl fmt::Debug for ScriptRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runner").field("script", &self.script.name).finish_non_exhaustive()
     }
 }
 
-impl Runner {
-    /// A script on a machine, not begun.
-    pub fn new(script: Arc<Script>, sim: Sim, world: World, model: Arc<Mutex<Model>>) -> Runner {
-        Runner {
+impl ScriptRunner {
+    /// Creates the run of a script on a machine.
+    pub fn new(
+        script: Arc<Script>,
+        sim: Sim,
+        world: EnvMaker,
+        model: Arc<Mutex<Oracle>>,
+    ) -> ScriptRunner {
+        ScriptRunner {
             script,
             sim,
             world,
             model,
             db: None,
             was_open: false,
-            view: None,
+            snapshot: None,
             iterator: None,
             steps: 0,
         }
     }
 
-    /// The model.
-    pub fn model(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the model.
+    pub fn model(&self) -> MutexGuard<'_, Oracle> {
+        self.model.lock().ignore_poison()
     }
 
-    /// The open store.
-    pub fn db(&self) -> Result<&Db, Failure> {
-        self.db.as_ref().ok_or_else(|| Failure::Wrong("the store is not open".to_string()))
+    /// Returns the open store.
+    pub fn db(&self) -> Result<&Db, StepError> {
+        self.db.as_ref().ok_or_else(|| StepError::Wrong("the store is not open".to_string()))
     }
 
     /// Whether the store is open.
@@ -113,31 +121,31 @@ impl Runner {
     }
 
     /// Opens the store.
-    pub fn open(&mut self) -> Step {
+    pub fn open(&mut self) -> StepResult {
         self.sim.allow_mapping(self.script.mapping);
         let env = (self.world)(&self.sim);
         let options = match self.was_open {
-            true => look::options_later(&self.script, env),
-            false => look::options(&self.script, env),
+            true => full_read::reopen_options(&self.script, env),
+            false => full_read::first_options(&self.script, env),
         };
         self.db = Some(Db::open(self.script.folder, options)?);
         self.was_open = true;
         Ok(())
     }
 
-    /// Lets go of every handle; the store closes if it was open.
-    pub fn let_go(&mut self) {
-        self.view = None;
+    /// Drops every handle; the store closes if it was open.
+    pub fn drop_handles(&mut self) {
+        self.snapshot = None;
         self.iterator = None;
         self.db = None;
     }
 
-    /// Opens the store, does every operation and closes it.
+    /// Opens the store, runs every operation and closes it.
     pub fn run(&mut self) -> Result<(), String> {
         self.open().map_err(|failure| format!("the first open: {}", failure.text()))?;
         let script = Arc::clone(&self.script);
         for (number, op) in script.ops.iter().enumerate() {
-            let step = self.step(op);
+            let step = self.run_op(op);
             step.map_err(|failure| format!("operation {number} ({op:.60?}): {}", failure.text()))?;
         }
         let ended = self.close().and_then(|()| self.open()).and_then(|()| self.read());
@@ -145,13 +153,13 @@ impl Runner {
         self.close().map_err(|failure| format!("the last close: {}", failure.text()))
     }
 
-    fn keyspace(&self, name: &str) -> Result<Keyspace, Failure> {
+    fn keyspace(&self, name: &str) -> Result<Keyspace, StepError> {
         let found = self.db()?.existing_keyspace(name)?;
-        found.ok_or_else(|| Failure::Wrong(format!("keyspace '{name}' is not there")))
+        found.ok_or_else(|| StepError::Wrong(format!("keyspace '{name}' is not there")))
     }
 
-    /// Does one operation.
-    pub fn step(&mut self, op: &Op) -> Step {
+    /// Runs one operation.
+    pub fn run_op(&mut self, op: &Op) -> StepResult {
         self.steps += 1;
         match op {
             Op::Keyspace(name, options) => {
@@ -192,13 +200,13 @@ impl Runner {
             Op::Snapshot | Op::Release | Op::HoldIterator(_) | Op::ReadIterator => {
                 self.hold(op)?;
             }
-            _ => self.again(op)?,
+            _ => self.read_held(op)?,
         }
         Ok(())
     }
 
-    fn single(&mut self, write: &Write) -> Step {
-        self.note_written(std::slice::from_ref(write));
+    fn single(&mut self, write: &Write) -> StepResult {
+        self.record_writes(std::slice::from_ref(write));
         let keyspace = self.keyspace(write.keyspace())?;
         self.model().issue(std::slice::from_ref(write), &[]);
         match write {
@@ -212,8 +220,8 @@ impl Runner {
         Ok(())
     }
 
-    fn note_written(&mut self, writes: &[Write]) {
-        let Some(view) = &mut self.view else { return };
+    fn record_writes(&mut self, writes: &[Write]) {
+        let Some(view) = &mut self.snapshot else { return };
         for write in writes {
             if let Write::Put(name, key, _) | Write::Delete(name, key) = write {
                 view.written.push((name, key.clone()));
@@ -228,13 +236,13 @@ impl Runner {
             Condition::Value(name, key, value) => {
                 model.map(name).and_then(|m| m.get(key)) == Some(value)
             }
-            Condition::Unchanged(name, key) => self.view.as_ref().is_some_and(|view| {
+            Condition::Unchanged(name, key) => self.snapshot.as_ref().is_some_and(|view| {
                 !view.written.iter().any(|(written, k)| written == name && k == key)
             }),
         }
     }
 
-    fn add_to(&self, batch: &mut Batch, writes: &[Write], conditions: &[Condition]) -> Step {
+    fn add_to(&self, batch: &mut Batch, writes: &[Write], conditions: &[Condition]) -> StepResult {
         for condition in conditions {
             match condition {
                 Condition::Absent(name, key) => batch.expect_absent(&self.keyspace(name)?, key),
@@ -242,8 +250,8 @@ impl Runner {
                     batch.expect_value(&self.keyspace(name)?, key, value);
                 }
                 Condition::Unchanged(name, key) => {
-                    let view = self.view.as_ref();
-                    let view = view.ok_or_else(|| Failure::Wrong("no snapshot".to_string()))?;
+                    let view = self.snapshot.as_ref();
+                    let view = view.ok_or_else(|| StepError::Wrong("no snapshot".to_string()))?;
                     batch.expect_unchanged(&self.keyspace(name)?, key, &view.snapshot);
                 }
             }
@@ -265,7 +273,7 @@ impl Runner {
         conditions: &[Condition],
         markers: &[(&'static str, Vec<u8>)],
         durability: Durability,
-    ) -> Step {
+    ) -> StepResult {
         let mut batch = self.db()?.batch();
         self.add_to(&mut batch, writes, conditions)?;
         for (name, marker) in markers {
@@ -278,16 +286,16 @@ impl Runner {
         match batch.commit(durability) {
             Err(Error::Conflict(_)) if !holds => return Ok(()),
             Ok(()) if !holds => {
-                return Err(Failure::Wrong("a condition that does not hold was met".to_string()));
+                return Err(StepError::Wrong("a condition that does not hold was met".to_string()));
             }
             other => other?,
         }
-        self.note_written(writes);
+        self.record_writes(writes);
         self.model().ack(durability == Durability::Synced);
         Ok(())
     }
 
-    fn flush_all(&mut self, names: &[&'static str], marker: &[u8]) -> Step {
+    fn flush_all(&mut self, names: &[&'static str], marker: &[u8]) -> StepResult {
         let keyspaces: Vec<Keyspace> =
             names.iter().map(|name| self.keyspace(name)).collect::<Result<_, _>>()?;
         self.model().issue_flush_all(names, marker);
@@ -296,64 +304,67 @@ impl Runner {
         Ok(())
     }
 
-    fn checkpoint(&mut self, folder: &'static str) -> Step {
+    fn checkpoint(&mut self, folder: &'static str) -> StepResult {
         self.db()?.checkpoint(folder)?;
         let names = self.model().names();
         self.model().ack_flush(&names);
-        let mut found = Found::new();
+        let mut found = StoreContents::new();
         for name in names {
             let marker = self.keyspace(name)?.marker();
             let map = self.model().map(name).cloned().unwrap_or_default();
-            found.insert(name.to_string(), FoundKeyspace { map, marker });
+            found.insert(name.to_string(), KeyspaceContents { map, marker });
         }
-        self.model().copies.push(Copy { folder, found });
+        self.model().copies.push(CheckpointCopy { folder, found });
         Ok(())
     }
 
-    /// Reads everything and compares it with what everything issued amounts to.
-    pub fn read(&mut self) -> Step {
+    /// Reads everything and compares it with everything issued.
+    pub fn read(&mut self) -> StepResult {
         let keys = self.model().keys.clone();
-        let found = look::read_all(self.db()?, &keys)?;
+        let found = full_read::read_all(self.db()?, &keys)?;
         let expected = self.model().state();
         for (name, map) in &expected {
             let have = found.get(*name).map(|keyspace| &keyspace.map);
             if have != Some(map) {
-                let empty = Map::new();
-                let text = crate::differ::difference(name, map, have.unwrap_or(&empty));
-                return Err(Failure::Wrong(format!("a read is wrong:{text}")));
+                let empty = KeyspaceMap::new();
+                let text =
+                    crate::simulation::state_diff::difference(name, map, have.unwrap_or(&empty));
+                return Err(StepError::Wrong(format!("a read is wrong:{text}")));
             }
         }
         if found.len() != expected.len() {
-            return Err(Failure::Wrong("a read shows a keyspace too many".to_string()));
+            return Err(StepError::Wrong("a read shows a keyspace too many".to_string()));
         }
-        look::verify(self.db()?).map_err(|text| match text.contains("(os error") {
-            true => Failure::Engine(Error::invalid(text)),
-            false => Failure::Wrong(text),
+        full_read::verify(self.db()?).map_err(|text| match text.contains("(os error") {
+            true => StepError::Engine(Error::invalid(text)),
+            false => StepError::Wrong(text),
         })
     }
 
-    fn hold(&mut self, op: &Op) -> Step {
+    fn hold(&mut self, op: &Op) -> StepResult {
         match op {
             Op::Snapshot => {
                 let snapshot = self.db()?.snapshot();
                 let state = self.model().state();
                 let sequence_at = self.steps;
-                self.view = Some(View { snapshot, state, sequence_at, written: Vec::new() });
+                self.snapshot =
+                    Some(SnapshotState { snapshot, state, sequence_at, written: Vec::new() });
             }
             Op::Release => {
-                let Some(view) = self.view.take() else { return Ok(()) };
+                let Some(view) = self.snapshot.take() else { return Ok(()) };
                 for (name, map) in &view.state {
                     let Ok(Some(keyspace)) = self.db()?.existing_keyspace(name) else { continue };
-                    let seen: Result<Map, Error> = keyspace.iter_at(&view.snapshot)?.collect();
+                    let seen: Result<KeyspaceMap, Error> =
+                        keyspace.iter_at(&view.snapshot)?.collect();
                     if seen? != *map {
                         let at = view.sequence_at;
                         let text = format!("the snapshot of step {at} has changed in '{name}'");
-                        return Err(Failure::Wrong(text));
+                        return Err(StepError::Wrong(text));
                     }
                     for (key, value) in map {
                         if keyspace.get_at(&view.snapshot, key)?.as_ref() != Some(value) {
                             let text = format!("a get at the snapshot is wrong in '{name}'");
-                            return Err(Failure::Wrong(text));
+                            return Err(StepError::Wrong(text));
                         }
                     }
                 }
@@ -365,18 +376,20 @@ impl Runner {
             }
             _ => {
                 let Some((iterator, map)) = self.iterator.take() else { return Ok(()) };
-                let seen: Result<Map, Error> = iterator.collect();
+                let seen: Result<KeyspaceMap, Error> = iterator.collect();
                 if seen? != map {
-                    return Err(Failure::Wrong("the kept iterator saw another state".to_string()));
+                    return Err(StepError::Wrong(
+                        "the kept iterator returned another state".to_string(),
+                    ));
                 }
             }
         }
         Ok(())
     }
 
-    /// Closes the store and says what came of it.
-    pub fn close(&mut self) -> Step {
-        self.view = None;
+    /// Closes the store and returns the result.
+    pub fn close(&mut self) -> StepResult {
+        self.snapshot = None;
         self.iterator = None;
         if let Some(db) = self.db.take() {
             db.close()?;
@@ -385,48 +398,49 @@ impl Runner {
         Ok(())
     }
 
-    fn again(&mut self, op: &Op) -> Step {
+    fn read_held(&mut self, op: &Op) -> StepResult {
         match op {
             Op::Reopen => {
                 self.close()?;
                 self.open()?;
             }
             Op::DropReopen => {
-                self.let_go();
+                self.drop_handles();
                 self.model().ack_close();
                 self.open()?;
             }
             Op::ReadOnly => {
                 self.close()?;
-                self.look_only()?;
+                self.open_read_only()?;
                 self.open()?;
             }
             Op::Kill => self.crash(None)?,
             Op::KillReadOnly => {
-                self.die(None);
-                self.look_only()?;
+                self.end_process(None);
+                self.open_read_only()?;
                 self.open()?;
-                self.recovered(Loss::Kill)?;
+                self.check_recovered(Loss::Kill)?;
             }
             Op::Leftovers => {
-                self.die(None);
+                self.end_process(None);
                 for name in ["CURRENT.new", "000099.table", "000098.blob"] {
                     let path = std::path::Path::new(self.script.folder).join(name);
                     let file = self.sim.env().files.create(&path)?;
                     file.write_all_at(b"half of it", 0)?;
                 }
                 self.open()?;
-                self.recovered(Loss::Kill)?;
+                self.check_recovered(Loss::Kill)?;
             }
             Op::PowerCut(seed) => {
                 self.crash(Some(Survival::any(*seed, self.sim.pending_units())))?;
             }
             Op::SecondOpen => {
                 let env = (self.world)(&self.sim);
-                let second = Db::open(self.script.folder, look::options(&self.script, env));
+                let second =
+                    Db::open(self.script.folder, full_read::first_options(&self.script, env));
                 if !matches!(second, Err(Error::Locked(_))) {
-                    let text = "a second open of the same store was not refused as locked";
-                    return Err(Failure::Wrong(text.to_string()));
+                    let text = "a second open of the same store did not report a locked store";
+                    return Err(StepError::Wrong(text.to_string()));
                 }
             }
             _ => {}
@@ -434,45 +448,45 @@ impl Runner {
         Ok(())
     }
 
-    fn look_only(&mut self) -> Step {
+    fn open_read_only(&mut self) -> StepResult {
         let env = (self.world)(&self.sim);
-        let options = look::options(&self.script, env);
+        let options = full_read::first_options(&self.script, env);
         let db = Db::open_read_only(self.script.folder, options)?;
         let keys = self.model().keys.clone();
-        let found = look::read_all(&db, &keys)?;
-        self.model().check(&found, Loss::Kill).map_err(Failure::Wrong)?;
-        let refused = db.keyspace("never", crate::script::small());
+        let found = full_read::read_all(&db, &keys)?;
+        self.model().check(&found, Loss::Kill).map_err(StepError::Wrong)?;
+        let refused = db.keyspace("never", crate::simulation::script::small());
         if refused.is_ok() {
-            return Err(Failure::Wrong("a store open for reading made a keyspace".to_string()));
+            return Err(StepError::Wrong("a store open for reading made a keyspace".to_string()));
         }
         db.close()?;
         Ok(())
     }
 
-    fn die(&mut self, survival: Option<Survival>) {
+    fn end_process(&mut self, survival: Option<Survival>) {
         let next = match survival {
             None => self.sim.kill_image(),
             Some(policy) => self.sim.crash_image(&policy, self.steps as u64),
         };
         self.sim.crash_now();
-        self.let_go();
+        self.drop_handles();
         if survival.is_some() {
             self.model().lose_power();
         }
         self.sim = next;
     }
 
-    fn crash(&mut self, survival: Option<Survival>) -> Step {
-        self.die(survival);
+    fn crash(&mut self, survival: Option<Survival>) -> StepResult {
+        self.end_process(survival);
         self.open()?;
-        self.recovered(if survival.is_none() { Loss::Kill } else { Loss::Power })
+        self.check_recovered(if survival.is_none() { Loss::Kill } else { Loss::Power })
     }
 
-    /// Compares what was recovered with what may be there, and goes on from it.
-    pub fn recovered(&mut self, loss: Loss) -> Step {
+    /// Compares the recovered content with the allowed states, and continues from it.
+    pub fn check_recovered(&mut self, loss: Loss) -> StepResult {
         let keys = self.model().keys.clone();
-        let found = look::read_all(self.db()?, &keys)?;
-        let matched = self.model().check(&found, loss).map_err(Failure::Wrong)?;
+        let found = full_read::read_all(self.db()?, &keys)?;
+        let matched = self.model().check(&found, loss).map_err(StepError::Wrong)?;
         self.model().rebase(&matched, &found, loss);
         Ok(())
     }

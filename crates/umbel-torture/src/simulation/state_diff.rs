@@ -1,11 +1,11 @@
-//! Differences of two states, for people.
+//! Differences of two states, as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type DiffMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The first differences of two maps, for people.
-pub fn difference(name: &str, expected: &Map, found: &Map) -> String {
+/// Describes the first differences of two maps.
+pub fn difference(name: &str, expected: &DiffMap, found: &DiffMap) -> String {
     let mut text = format!(" keyspace '{name}':");
     let keys: BTreeSet<_> = expected.keys().chain(found.keys()).collect();
     let mut shown = 0;

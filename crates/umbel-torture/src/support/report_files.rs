@@ -1,16 +1,16 @@
-//! The report of a run as a page and as JSON.
+//! The report of a run as a Markdown page and as JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use umbel::Env;
 
-use crate::report::{Outcome, quoted};
-use crate::scratch;
+use crate::support::scratch_directory;
+use crate::support::tally::{CampaignResult, json_string};
 
-/// What is known when the campaigns begin.
+/// Facts that are recorded before the campaigns.
 #[derive(Debug)]
-pub struct Begun {
+pub struct RunEnvironment {
     date: String,
     commit: String,
     load: String,
@@ -18,22 +18,23 @@ pub struct Begun {
     file_system: String,
 }
 
-impl Begun {
-    /// Looks at the machine and the checkout. `place` is where stores on a real disk will lie.
-    pub fn now(place: &Path) -> Begun {
+impl RunEnvironment {
+    /// Detects the machine and the checkout. `place` is the folder of stores on a real disk.
+    pub fn detect(place: &Path) -> RunEnvironment {
         let load = line_of("/proc/loadavg", "").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or_default().to_string();
-        let file_system = scratch::file_system(place).unwrap_or_else(|| "unknown".to_string());
+        let file_system =
+            scratch_directory::file_system(place).unwrap_or_else(|| "unknown".to_string());
         let place = place.to_path_buf();
-        Begun { date: today(), commit: commit(), load, place, file_system }
+        RunEnvironment { date: today(), commit: commit(), load, place, file_system }
     }
 }
 
 /// Writes the page to `path` and the JSON beside it.
 pub fn write(
     path: &Path,
-    outcomes: &[Outcome],
-    begun: &Begun,
+    outcomes: &[CampaignResult],
+    begun: &RunEnvironment,
     seed: u64,
     small: bool,
 ) -> Result<(), String> {
@@ -46,7 +47,7 @@ pub fn write(
         ("commit", begun.commit.clone()),
         ("seed", seed.to_string()),
         ("part", if small { "small" } else { "full" }.to_string()),
-        ("bugs inside the engine", planted().to_string()),
+        ("bugs inside the engine", has_failpoints().to_string()),
         ("arguments", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
     ];
     let mut page = String::from("# Torture campaigns\n\n| fact | value |\n|---|---|\n");
@@ -66,24 +67,26 @@ pub fn write(
         let text = outcome.text("umbel-torture");
         page.push_str(&format!("\n## {}\n\n```text\n{text}```\n", outcome.name));
     }
-    let facts: Vec<String> =
-        facts.iter().map(|(name, value)| format!("{}: {}", quoted(name), quoted(value))).collect();
-    let campaigns: Vec<String> = outcomes.iter().map(Outcome::json).collect();
+    let facts: Vec<String> = facts
+        .iter()
+        .map(|(name, value)| format!("{}: {}", json_string(name), json_string(value)))
+        .collect();
+    let campaigns: Vec<String> = outcomes.iter().map(CampaignResult::json).collect();
     let json =
         format!("{{{}, \"campaigns\": [\n{}\n]}}\n", facts.join(", "), campaigns.join(",\n"));
-    let said = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let describe = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     let paths = paths(&begun.place);
-    std::fs::write(path, without(&page, &paths)).map_err(said)?;
-    std::fs::write(path.with_extension("json"), without(&json, &paths)).map_err(said)
+    std::fs::write(path, strip_paths(&page, &paths)).map_err(describe)?;
+    std::fs::write(path.with_extension("json"), strip_paths(&json, &paths)).map_err(describe)
 }
 
-/// Paths of this machine that the text of an error may name, and what stands for them.
+/// Returns paths of this machine that error texts may contain, and their replacements.
 fn paths(place: &Path) -> Vec<(PathBuf, &'static str)> {
     let here = std::env::current_dir().unwrap_or_default();
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.parent().unwrap_or(Path::new("")).to_path_buf();
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    // The longer ones first: they lie in one another.
+    // Longer paths first, because some contain others.
     vec![
         (place.canonicalize().unwrap_or_default(), "SCRATCH"),
         (place.to_path_buf(), "SCRATCH"),
@@ -94,7 +97,7 @@ fn paths(place: &Path) -> Vec<(PathBuf, &'static str)> {
     ]
 }
 
-fn without(text: &str, paths: &[(PathBuf, &'static str)]) -> String {
+fn strip_paths(text: &str, paths: &[(PathBuf, &'static str)]) -> String {
     let mut text = text.to_string();
     for (path, stands_for) in paths.iter().filter(|(path, _)| path.components().count() > 1) {
         text = text.replace(&*path.to_string_lossy(), stands_for);
@@ -114,14 +117,14 @@ fn processor() -> String {
     format!("{model}, {cores} cores")
 }
 
-/// The version of the kernel as numbers, without what its builder added.
+/// Returns the version of the kernel as numbers, without a suffix of its builder.
 fn kernel() -> String {
     let release = line_of("/proc/sys/kernel/osrelease", "").unwrap_or_default();
     let numbers = release.split(|c: char| !c.is_ascii_digit() && c != '.').next();
     format!("{} {}", std::env::consts::OS, numbers.unwrap_or_default())
 }
 
-/// The commit, and whether the sources are other than it has them.
+/// Returns the commit, and whether the sources differ from it.
 fn commit() -> String {
     let git = |arguments: &[&str]| Command::new("git").args(arguments).output();
     let Ok(output) = git(&["rev-parse", "HEAD"]) else { return "unknown".to_string() };
@@ -131,24 +134,24 @@ fn commit() -> String {
     if is_clean { commit } else { format!("{commit} and changes that are not committed") }
 }
 
-/// Whether the program has the bugs inside that the canaries switch on.
-fn planted() -> &'static str {
+/// Returns whether the program has the failpoints that the canaries use.
+fn has_failpoints() -> &'static str {
     match cfg!(feature = "canary") {
         true => "built in (feature `canary`), switched on by the canaries alone",
         false => "not built in",
     }
 }
 
-/// Bytes of memory that are free for the taking, where the system tells.
+/// Returns the bytes of available memory, if the system reports them.
 pub fn free_memory() -> Option<u64> {
     let line = line_of("/proc/meminfo", "MemAvailable")?;
     line.split(' ').next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
-/// The date of today, UTC.
+/// Returns the current date, UTC.
 fn today() -> String {
     let seconds = Env::system().clock.wall_micros() / 1_000_000;
-    // Days to a civil date by Hinnant's algorithm.
+    // Converts days to a civil date by Hinnant's algorithm.
     let days = seconds as i64 / 86_400 + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -171,13 +174,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("place");
         std::fs::create_dir_all(&place).unwrap();
-        let tally = crate::report::Tally::new("example");
+        let tally = crate::support::tally::Tally::new("example");
         let home = std::env::var("HOME").unwrap_or_default();
         let here = std::env::current_dir().unwrap().display().to_string();
         tally.violation(format!("{}/a {here}/b {home}/c", place.display()), "example".into());
         tally.note(format!("kept in {}", folder.path().display()));
         let page = folder.path().join("report.md");
-        let begun = Begun::now(&place);
+        let begun = RunEnvironment::detect(&place);
         write(&page, &[tally.end()], &begun, 1, true).unwrap();
         for file in [page.clone(), page.with_extension("json")] {
             let text = std::fs::read_to_string(file).unwrap();

@@ -1,37 +1,38 @@
-//! What a campaign did and found: counts, violations with the command that replays each, seconds.
+//! Results of a campaign: counts, violations with the command that replays each, and seconds.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::Env;
 
-/// Most violations of one campaign whose text is kept; all are counted.
-const KEPT_MAX: usize = 40;
-/// Most of them that are shown at once, before the campaign ends.
-const SHOWN_MAX: u64 = 5;
-/// How often a campaign that counts shows its counts.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Largest number of violations of one campaign whose text is kept; all are counted.
+const VIOLATIONS_KEPT_MAX: usize = 40;
+/// Largest number of them that are shown at once, before the campaign ends.
+const VIOLATIONS_SHOWN_MAX: u64 = 5;
+/// Interval between two progress lines with counts.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A promise that did not hold.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// What was seen, in a sentence.
+    /// Description of the violation.
     pub what: String,
-    /// What `--replay` takes to see it again.
+    /// Argument of `--replay` that repeats it.
     pub replay: String,
 }
 
-/// What a campaign came to. Shared by its threads.
+/// Results of a running campaign, shared by its threads.
 #[derive(Debug)]
 pub struct Tally {
     name: String,
     begun: Duration,
-    inner: Mutex<Inner>,
+    inner: Mutex<TallyState>,
 }
 
 #[derive(Debug, Default, Clone)]
-struct Inner {
+struct TallyState {
     counts: BTreeMap<String, u64>,
     notes: Vec<String>,
     violations: Vec<Violation>,
@@ -39,66 +40,70 @@ struct Inner {
     passed: u64,
     failed: u64,
     skipped: Vec<String>,
-    said: Duration,
+    last_line: Duration,
 }
 
-/// A campaign that has ended.
+/// Results of a finished campaign.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct CampaignResult {
     /// The campaign.
     pub name: String,
-    /// What was counted, by name.
+    /// Counts, by name.
     pub counts: BTreeMap<String, u64>,
     /// Findings that are no violations: measured rates, times, lists.
     pub notes: Vec<String>,
     /// The first violations.
     pub violations: Vec<Violation>,
-    /// All of them.
+    /// Number of all violations.
     pub violation_count: u64,
-    /// Scenarios without a violation.
+    /// Number of scenarios without a violation.
     pub passed: u64,
-    /// Scenarios with one.
+    /// Number of scenarios with a violation.
     pub failed: u64,
-    /// What was left out, with the reason.
+    /// Skipped parts, with the reason.
     pub skipped: Vec<String>,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
 }
 
 impl Tally {
-    /// A campaign that begins now.
+    /// Creates the results of a campaign that begins now.
     pub fn new(name: &str) -> Tally {
         println!("{name}: begins");
         let begun = now();
-        let inner = Mutex::new(Inner { said: begun, ..Inner::default() });
+        let inner = Mutex::new(TallyState { last_line: begun, ..TallyState::default() });
         Tally { name: name.to_string(), begun, inner }
     }
 
-    /// Shows whoever waits how far the campaign is.
-    pub fn say(&self, what: &str) {
+    /// Prints the progress of the campaign.
+    pub fn print_progress(&self, what: &str) {
         let mut inner = self.inner();
-        inner.said = now();
-        println!("  {} after {:.0} s: {what}", self.name, (inner.said - self.begun).as_secs_f64());
+        inner.last_line = now();
+        println!(
+            "  {} after {:.0} s: {what}",
+            self.name,
+            (inner.last_line - self.begun).as_secs_f64()
+        );
     }
 
-    /// Shows the counts where nothing was shown for a while.
-    fn say_counts(&self, inner: &mut Inner) {
+    /// Prints the counts if nothing was printed for a while.
+    fn print_counts(&self, inner: &mut TallyState) {
         let now = now();
-        if now - inner.said < SAY_EVERY {
+        if now - inner.last_line < PROGRESS_INTERVAL {
             return;
         }
-        inner.said = now;
+        inner.last_line = now;
         let done = format!("{} scenarios", inner.passed + inner.failed);
         let counts = inner.counts.iter().map(|(what, count)| format!("{what}: {count}"));
         let counts = [done].into_iter().chain(counts).collect::<Vec<_>>().join(", ");
         println!("  {} after {:.0} s: {counts:.200}", self.name, (now - self.begun).as_secs_f64());
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, TallyState> {
+        self.inner.lock().ignore_poison()
     }
 
-    /// Counts.
+    /// Adds to a count.
     pub fn add(&self, what: &str, count: u64) {
         let mut inner = self.inner();
         match inner.counts.get_mut(what) {
@@ -107,19 +112,19 @@ impl Tally {
                 inner.counts.insert(what.to_string(), count);
             }
         }
-        self.say_counts(&mut inner);
+        self.print_counts(&mut inner);
     }
 
-    /// What was counted so far.
+    /// Returns a count.
     pub fn count(&self, what: &str) -> u64 {
         self.inner().counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Keeps the largest.
+    /// Keeps the largest value.
     pub fn max(&self, what: &str, value: u64) {
         let mut inner = self.inner();
-        let most = inner.counts.entry(what.to_string()).or_insert(0);
-        *most = (*most).max(value);
+        let largest = inner.counts.entry(what.to_string()).or_insert(0);
+        *largest = (*largest).max(value);
     }
 
     /// Adds a finding.
@@ -131,20 +136,20 @@ impl Tally {
     pub fn violation(&self, what: String, replay: String) {
         let mut inner = self.inner();
         inner.violation_count += 1;
-        if inner.violation_count <= SHOWN_MAX {
+        if inner.violation_count <= VIOLATIONS_SHOWN_MAX {
             println!("  {}: VIOLATION: {what}", self.name);
         }
-        if inner.violations.len() < KEPT_MAX {
+        if inner.violations.len() < VIOLATIONS_KEPT_MAX {
             inner.violations.push(Violation { what, replay });
         }
     }
 
-    /// How many violations there were so far.
+    /// Number of violations so far.
     pub fn violations(&self) -> u64 {
         self.inner().violation_count
     }
 
-    /// Ends a scenario.
+    /// Counts a finished scenario.
     pub fn scenario(&self, held: bool) {
         let mut inner = self.inner();
         if held {
@@ -152,18 +157,18 @@ impl Tally {
         } else {
             inner.failed += 1
         }
-        self.say_counts(&mut inner);
+        self.print_counts(&mut inner);
     }
 
-    /// Leaves a scenario out.
+    /// Notes a skipped scenario.
     pub fn skip(&self, why: String) {
         self.inner().skipped.push(why);
     }
 
     /// Ends the campaign.
-    pub fn end(self) -> Outcome {
+    pub fn end(self) -> CampaignResult {
         let inner = self.inner().clone();
-        Outcome {
+        CampaignResult {
             name: self.name,
             counts: inner.counts,
             notes: inner.notes,
@@ -177,8 +182,8 @@ impl Tally {
     }
 }
 
-impl Outcome {
-    /// The campaign as text.
+impl CampaignResult {
+    /// Formats the campaign as text.
     pub fn text(&self, program: &str) -> String {
         let mut out = format!(
             "{}: {} passed, {} failed, {} skipped, {} violations, {:.1} s\n",
@@ -205,18 +210,22 @@ impl Outcome {
         out
     }
 
-    /// The campaign as one JSON object.
+    /// Formats the campaign as one JSON object.
     pub fn json(&self) -> String {
-        let counts: Vec<String> =
-            self.counts.iter().map(|(what, count)| format!("{}: {count}", quoted(what))).collect();
-        let strings = |all: &[String]| all.iter().map(|s| quoted(s)).collect::<Vec<_>>().join(", ");
+        let counts: Vec<String> = self
+            .counts
+            .iter()
+            .map(|(what, count)| format!("{}: {count}", json_string(what)))
+            .collect();
+        let strings =
+            |all: &[String]| all.iter().map(|s| json_string(s)).collect::<Vec<_>>().join(", ");
         let violations: Vec<String> =
             self.violations.iter().map(|v| format!("{} [{}]", v.what, v.replay)).collect();
         format!(
             "{{\"campaign\": {}, \"passed\": {}, \"failed\": {}, \"violations\": {}, \
              \"seconds\": {:.1}, \"counts\": {{{}}}, \"notes\": [{}], \"skipped\": [{}], \
              \"violation_texts\": [{}]}}",
-            quoted(&self.name),
+            json_string(&self.name),
             self.passed,
             self.failed,
             self.violation_count,
@@ -229,15 +238,15 @@ impl Outcome {
     }
 }
 
-/// Time, for measuring.
+/// Returns the time, for measurements.
 pub fn now() -> Duration {
-    // Each world counts from a moment of its own.
-    static WORLD: OnceLock<Env> = OnceLock::new();
-    WORLD.get_or_init(Env::system).clock.now()
+    // Each environment counts from a moment of its own, so one is shared.
+    static SYSTEM_ENV: OnceLock<Env> = OnceLock::new();
+    SYSTEM_ENV.get_or_init(Env::system).clock.now()
 }
 
-/// A JSON string.
-pub fn quoted(text: &str) -> String {
+/// Formats a JSON string.
+pub fn json_string(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {
         match character {

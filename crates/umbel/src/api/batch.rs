@@ -1,27 +1,27 @@
-//! [`Batch`]: writes that happen together or not at all.
+//! [`Batch`]: writes that are applied together or not at all.
 
 use std::sync::Arc;
 
 use umbel_base::Result;
 
-use crate::background;
-use crate::commit;
-use crate::handle::Handle;
-use crate::keyspace::Keyspace;
+use crate::api::db_handle::DbHandle;
+use crate::api::keyspace::Keyspace;
+use crate::api::snapshot::Snapshot;
 use crate::options::Durability;
-use crate::snapshot::Snapshot;
-use crate::writes::{Action, Condition, Writes};
+use crate::state::write_batch::{Action, Condition, WriteBatch};
+use crate::write::commit;
+use crate::write::write_path;
 
-/// Writes to one or several keyspaces of a store that are committed together, in the order in
-/// which they were added.
+/// Writes to one or several keyspaces of a store that are committed together, in the order of their
+/// addition.
 ///
-/// A key or value over the limits is refused by [`Batch::commit`], which then writes nothing.
+/// [`Batch::commit`] refuses a key or value over the limits, and then writes nothing.
 #[derive(Debug)]
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
-    handle: Arc<Handle>,
-    writes: Writes,
-    // The state a condition speaks of has to be kept until the condition was checked.
+    handle: Arc<DbHandle>,
+    writes: WriteBatch,
+    // Keeps the state that a condition refers to until the condition was checked.
     snapshots: Vec<Snapshot>,
     foreign: bool,
 }
@@ -29,29 +29,29 @@ pub struct Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if self.handle.store.open.is_forked() {
-            // It may hold the last of a keyspace that was dropped, with tables to remove.
+            // The batch may hold the last reference to a dropped keyspace, with tables to remove.
             std::mem::forget(std::mem::take(&mut self.writes));
         }
     }
 }
 
 impl Batch {
-    pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
-        let (handle, writes) = (Arc::clone(handle), Writes::default());
+    pub(crate) fn new(handle: &Arc<DbHandle>) -> Batch {
+        let (handle, writes) = (Arc::clone(handle), WriteBatch::default());
         Batch { handle, writes, snapshots: Vec::new(), foreign: false }
     }
 
     fn add(&mut self, action: Action, keyspace: &Keyspace, key: &[u8], value: &[u8]) {
         self.foreign |= !keyspace.belongs_to(&self.handle);
-        self.writes.push(action, &keyspace.core, key, value);
+        self.writes.push(action, &keyspace.state, key, value);
     }
 
-    /// Gives `key` a value.
+    /// Sets the value of `key`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), value.as_ref());
         if value.len() > self.handle.store.options.inline_value_bytes_max {
             self.foreign |= !keyspace.belongs_to(&self.handle);
-            self.writes.push_long(&keyspace.core, key, value);
+            self.writes.push_long_value(&keyspace.state, key, value);
         } else {
             self.add(Action::Put, keyspace, key, value);
         }
@@ -62,7 +62,7 @@ impl Batch {
         self.add(Action::Delete, keyspace, key.as_ref(), &[]);
     }
 
-    /// Deletes the keys from `start` up to, and without, `end`.
+    /// Deletes the keys from `start` (inclusive) to `end` (exclusive).
     pub fn delete_range(
         &mut self,
         keyspace: &Keyspace,
@@ -74,10 +74,10 @@ impl Batch {
         }
     }
 
-    /// Sets the marker that the next flush of a keyspace without a log stores with its tables.
+    /// Sets the marker that the next flush of a keyspace without a WAL stores with its tables.
     pub fn set_marker(&mut self, keyspace: &Keyspace, marker: impl AsRef<[u8]>) {
         self.foreign |= !keyspace.belongs_to(&self.handle);
-        self.writes.mark(&keyspace.core, marker.as_ref());
+        self.writes.set_marker(&keyspace.state, marker.as_ref());
     }
 
     /// Commits only if `key` was not written since `snapshot` was taken.
@@ -112,43 +112,44 @@ impl Batch {
 
     fn require(&mut self, keyspace: &Keyspace, key: &[u8], condition: Condition) {
         self.foreign |= !keyspace.belongs_to(&self.handle);
-        self.writes.require(&keyspace.core, key, condition);
+        self.writes.require(&keyspace.state, key, condition);
     }
 
-    /// How many writes it holds.
+    /// Number of writes in the batch.
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether it holds no writes.
+    /// Whether the batch has no writes.
     pub fn is_empty(&self) -> bool {
         self.writes.len() == 0
     }
 
-    /// Bytes of keys and values it holds.
+    /// Bytes of keys and values in the batch.
     pub fn bytes(&self) -> usize {
         self.writes.bytes_given()
     }
 
-    /// Commits everything or nothing. On success every reader sees all of it, and it survives what
-    /// `durability` says. `None` takes what `Options::durability` says, which promises nothing for
-    /// a keyspace without a log.
+    /// Commits everything or nothing. On success every reader sees all of it, with the durability
+    /// that `durability` requests. `None` uses `Options::durability`, which promises nothing for a
+    /// keyspace without a WAL.
     ///
     /// # Errors
-    /// `Conflict` where a condition does not hold, `Invalid` where a key, value or the batch is
-    /// over a limit, a keyspace is of another store, or a write to a keyspace without a log is
-    /// asked to be `Synced`. After `ReadOnly` or `Io` the outcome is known at the next open.
+    /// `Conflict` where a condition does not hold. `Invalid` where a key, a value or the batch is
+    /// over a limit, or a keyspace belongs to another store. `Invalid` also where a write to a
+    /// keyspace without a WAL requests `Synced`. After `ReadOnly` or `Io` the outcome is known at
+    /// the next open.
     ///
-    /// The batch is gone whatever comes of it; [`Batch::try_commit`] keeps it.
+    /// The batch is consumed in every case; [`Batch::try_commit`] keeps it.
     pub fn commit(mut self, durability: impl Into<Option<Durability>>) -> Result<()> {
         self.try_commit(durability)
     }
 
-    /// As [`Batch::commit`], but a batch that was refused stays as it was, to be committed again or
-    /// added to; one that was committed is empty afterwards and can be filled anew.
+    /// Like [`Batch::commit`], but a refused batch keeps its writes, and the caller may add to it
+    /// or commit it again. A committed batch is empty afterwards and can be filled again.
     ///
-    /// After a `Conflict` over [`Batch::expect_unchanged`] the same condition never holds again:
-    /// read anew, call [`Batch::clear_conditions`] and say what is to be expected now.
+    /// After a `Conflict` over [`Batch::expect_unchanged`] the same condition never holds again.
+    /// Read again, call [`Batch::clear_conditions`] and state the new conditions.
     ///
     /// # Errors
     /// As [`Batch::commit`].
@@ -158,18 +159,18 @@ impl Batch {
                 "the batch names a keyspace or snapshot of another store",
             ));
         }
-        background::commit(&self.handle.store, &mut self.writes, durability.into())?;
+        write_path::commit_batch(&self.handle.store, &mut self.writes, durability.into())?;
         self.writes.clear();
         self.snapshots.clear();
         Ok(())
     }
 
-    /// Puts the writes, all to keyspaces without a log, into the memory of a handle that is open
-    /// for reading only: what the program's own log holds and the tables lack. They are in no file
-    /// and go with the handle. Markers and conditions do not count. Empties the batch.
+    /// Puts the writes, all to keyspaces without a WAL, into the memory of a read-only handle. They
+    /// are the writes that the program's own log holds and the tables lack. They are in no file,
+    /// and are lost with the handle. Markers and conditions are ignored. Empties the batch.
     ///
     /// # Errors
-    /// `Invalid` for a handle that can write, and for a keyspace with a log.
+    /// `Invalid` for a handle that can write, and for a keyspace with a WAL.
     #[doc(hidden)]
     pub fn replay(&mut self) -> Result<()> {
         if self.foreign {
@@ -180,7 +181,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Forgets every condition; the writes stay.
+    /// Removes every condition; the writes stay.
     pub fn clear_conditions(&mut self) {
         self.writes.clear_conditions();
         self.snapshots.clear();

@@ -1,4 +1,4 @@
-//! Scans: the cursor that lends, and the iterator that copies.
+//! Scans: a cursor that lends entries, and an iterator that copies them.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -8,76 +8,76 @@ use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::ProcessBound;
 use umbel_filter::PrefixExtractor;
 
-use crate::handle::Handle;
-use crate::iter::mvcc::{Shown, VisibleCursor};
-use crate::keyspace_core::KeyspaceCore;
-use crate::memory::View;
-use crate::snapshot::Snapshot;
-use crate::sources::Bounds;
-use crate::version::PrefixAsked;
-use crate::view_cursor::{self, Reading, ViewCursor};
+use crate::api::db_handle::DbHandle;
+use crate::api::snapshot::Snapshot;
+use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
+use crate::state::keyspace_state::KeyspaceState;
+use crate::super_version::super_version::SuperVersion;
+use crate::super_version::super_version_cursor::{self, ReadParams, SuperVersionCursor};
+use crate::super_version::table_runs::KeyBounds;
+use crate::version::PrefixProbe;
 
-/// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
-/// lends what it stands on; see [`Iter`] for the copying convenience.
+/// Cursor over the keys and values of a keyspace within bounds, in the state at its creation. It
+/// lends its current entry; [`Iter`] is the convenient variant that copies.
 ///
-/// In a forked child seeks are refused; a step within what the cursor has in memory is right, and
-/// one that would read a file is refused.
+/// In a forked child seeks are refused. A step within the cursor's memory returns the right entry,
+/// and a step that would read a file is refused.
 ///
-/// A fresh cursor stands nowhere: call [`DbCursor::seek_to_first`] or another seek first. After an
-/// error it stays where it failed and answers with the error again until the next seek.
+/// A new cursor has no position: call [`DbCursor::seek_to_first`] or another seek first. After an
+/// error it stays there and returns the error again until the next seek.
 pub struct DbCursor {
-    inner: ProcessBound<VisibleCursor<ViewCursor>>,
-    /// The value stood on, where it lies in a file of its own and was asked for.
+    inner: ProcessBound<VisibleCursor<SuperVersionCursor>>,
+    /// The current value, where it is in a file of its own and was read.
     fetched: OnceLock<Vec<u8>>,
-    handle: Arc<Handle>,
+    handle: Arc<DbHandle>,
     _snapshot: Option<Snapshot>,
 }
 
 impl DbCursor {
     pub(crate) fn new(
-        handle: &Arc<Handle>,
-        keyspace: &KeyspaceCore,
-        bounds: Bounds,
+        handle: &Arc<DbHandle>,
+        keyspace: &KeyspaceState,
+        bounds: KeyBounds,
         at: Option<&Snapshot>,
     ) -> Result<DbCursor> {
         handle.store.check_open()?;
-        // The view first, the number second: see the invariant of `View`.
-        let view = keyspace.view.hold();
+        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
+        let view = keyspace.super_version.acquire();
         let present = || handle.store.snapshots.visible();
         let sequence = at.map_or_else(present, Snapshot::sequence);
-        let asked = prefix_asked(handle, keyspace, &bounds);
-        let reading = Reading { sequence, asked: asked.as_ref(), fill_cache: true };
+        let probe = prefix_probe(handle, keyspace, &bounds);
+        let reading = ReadParams { sequence, prefix_probe: probe.as_ref(), fill_cache: true };
         DbCursor::over(handle, view, bounds, reading, at.cloned())
     }
 
-    /// As [`DbCursor::new`], in the present state, for whoever walks over much once.
-    pub(crate) fn once(
-        handle: &Arc<Handle>,
-        keyspace: &KeyspaceCore,
-        bounds: Bounds,
+    /// Like [`DbCursor::new`], in the present state, for one scan of many entries.
+    pub(crate) fn new_uncached(
+        handle: &Arc<DbHandle>,
+        keyspace: &KeyspaceState,
+        bounds: KeyBounds,
     ) -> Result<DbCursor> {
         handle.store.check_open()?;
-        // The view first, the number second: see the invariant of `View`.
-        let view = keyspace.view.hold();
+        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
+        let view = keyspace.super_version.acquire();
         let sequence = handle.store.snapshots.visible();
-        let reading = Reading { sequence, asked: None, fill_cache: false };
+        let reading = ReadParams { sequence, prefix_probe: None, fill_cache: false };
         DbCursor::over(handle, view, bounds, reading, None)
     }
 
     fn over(
-        handle: &Arc<Handle>,
-        view: Arc<View>,
-        bounds: Bounds,
-        reading: Reading<'_>,
+        handle: &Arc<DbHandle>,
+        view: Arc<SuperVersion>,
+        bounds: KeyBounds,
+        reading: ReadParams<'_>,
         snapshot: Option<Snapshot>,
     ) -> Result<DbCursor> {
         let sequence = reading.sequence;
-        let (merged, tombstones) = view_cursor::open(view, &bounds, reading)?;
-        let ahead = if reading.fill_cache { 0 } else { handle.store.budget.sizes.ahead };
+        let (merged, tombstones) = super_version_cursor::open(view, &bounds, reading)?;
+        let ahead = if reading.fill_cache { 0 } else { handle.store.budget.sizes.readahead };
         let bytes = size_of::<DbCursor>() as u64 + merged.memory_bytes(ahead);
         let (lower, upper) = bounds;
         let mut inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
-        inner.count_in(handle.store.cache.cursors(), bytes);
+        inner.count_memory(handle.store.cache.cursors(), bytes);
         Ok(DbCursor {
             inner: ProcessBound::of(handle.store.open.process(), inner),
             fetched: OnceLock::new(),
@@ -89,24 +89,24 @@ impl DbCursor {
     /// Moves to the first key within the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.handle.store.check_process()?;
-        self.let_go();
+        self.release();
         self.inner.seek_to_first()
     }
 
     /// Moves to the last key within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.handle.store.check_process()?;
-        self.let_go();
+        self.release();
         self.inner.seek_to_last()
     }
 
-    /// Copies of the first key within the bounds and its value.
+    /// Returns copies of the first key within the bounds and its value.
     pub(crate) fn into_first(mut self) -> Result<Option<Entry>> {
         self.seek_to_first()?;
         self.into_entry()
     }
 
-    /// Copies of the last key within the bounds and its value.
+    /// Returns copies of the last key within the bounds and its value.
     pub(crate) fn into_last(mut self) -> Result<Option<Entry>> {
         self.seek_to_last()?;
         self.into_entry()
@@ -123,66 +123,66 @@ impl DbCursor {
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.handle.store.check_process()?;
-        self.let_go();
+        self.release();
         self.inner.seek(key.as_ref())
     }
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.handle.store.check_process()?;
-        self.let_go();
+        self.release();
         self.inner.seek_for_prev(key.as_ref())
     }
 
-    /// Moves to the next key. On a cursor that stands nowhere it does nothing; one that
-    /// failed answers with its error again.
+    /// Moves to the next key. A cursor without a position does nothing; one that failed returns its
+    /// error again.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
     pub fn next(&mut self) -> Result<()> {
-        self.let_go();
+        self.release();
         self.inner.next()
     }
 
-    /// Moves to the previous key. On a cursor that stands nowhere it does nothing; one that
-    /// failed answers with its error again.
+    /// Moves to the previous key. A cursor without a position does nothing; one that failed returns
+    /// its error again.
     pub fn prev(&mut self) -> Result<()> {
-        self.let_go();
+        self.release();
         self.inner.prev()
     }
 
-    /// Whether it stands on a key. `false` after the last key, before the first, and after an
+    /// Whether the cursor is on a key. `false` after the last key, before the first, and after an
     /// error.
     #[inline]
     pub fn valid(&self) -> bool {
         self.inner.valid()
     }
 
-    /// The key it stands on; empty where it stands nowhere.
+    /// Current key; empty without a position.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.inner.valid() { self.inner.key() } else { &[] }
     }
 
-    /// The value it stands on; empty where it stands nowhere. A value that lies in a file of its
-    /// own is read when it is first asked for, and kept until the cursor moves.
+    /// Current value; empty without a position. A value in a file of its own is read at the first
+    /// call, and kept until the cursor moves.
     ///
     /// # Errors
-    /// Only for such a value: `Corruption` that names its file, `Io` where it cannot be read,
+    /// Only for such a value: `Corruption` with the file's name, `Io` where it cannot be read,
     /// `Closed` after the store was closed.
     #[inline]
     pub fn value(&self) -> Result<&[u8]> {
         match self.inner.lent() {
             Some(value) => Ok(value),
-            None => self.value_elsewhere(),
+            None => self.blob_value(),
         }
     }
 
     #[inline(never)]
-    fn value_elsewhere(&self) -> Result<&[u8]> {
+    fn blob_value(&self) -> Result<&[u8]> {
         match self.inner.shown() {
-            Shown::Value(value) => Ok(value),
-            Shown::Nothing => Ok(&[]),
-            Shown::Pointer(pointer) => self.fetch(pointer),
+            VisibleValue::Value(value) => Ok(value),
+            VisibleValue::Unpositioned => Ok(&[]),
+            VisibleValue::Pointer(pointer) => self.fetch(pointer),
         }
     }
 
@@ -195,22 +195,22 @@ impl DbCursor {
         Ok(self.fetched.get_or_init(|| value))
     }
 
-    /// As [`DbCursor::value`], for the caller to keep.
+    /// Like [`DbCursor::value`], but returns an owned copy.
     fn owned_value(&mut self) -> Result<Vec<u8>> {
         match self.inner.shown() {
-            Shown::Value(value) => Ok(value.to_vec()),
-            Shown::Nothing => Ok(Vec::new()),
-            Shown::Pointer(pointer) => match self.fetched.take() {
+            VisibleValue::Value(value) => Ok(value.to_vec()),
+            VisibleValue::Unpositioned => Ok(Vec::new()),
+            VisibleValue::Pointer(pointer) => match self.fetched.take() {
                 Some(value) => Ok(value),
                 None => self.handle.store.context.blobs.read_at(pointer),
             },
         }
     }
 
-    /// Lets go of a value that was fetched, before the cursor moves.
+    /// Drops a value that was read, before the cursor moves.
     #[inline]
-    fn let_go(&mut self) {
-        if self.inner.is_on_pointer() {
+    fn release(&mut self) {
+        if self.inner.is_blob_pointer() {
             self.fetched = OnceLock::new();
         }
     }
@@ -220,7 +220,7 @@ impl Drop for DbCursor {
     fn drop(&mut self) {
         let cache = &self.handle.store.cache;
         if cache.cursors().is_tight() {
-            // The others need not park for what this one held.
+            // The memory of this cursor no longer makes others park.
             self.inner.release();
             cache.note_cursors();
         }
@@ -233,34 +233,34 @@ impl fmt::Debug for DbCursor {
     }
 }
 
-/// An iterator over copies of keys and values, from both ends. It ends after the first error.
+/// Iterator over copies of keys and values, from both ends. It ends after the first error.
 #[derive(Debug)]
 pub struct Iter {
-    source: ProcessBound<Source>,
-    front: End,
-    back: End,
-    /// Why there is nothing to iterate over; answered first.
-    refused: Option<Error>,
+    source: ProcessBound<IterSource>,
+    front: IterEnd,
+    back: IterEnd,
+    /// Error of the creation, which the first call returns.
+    error: Option<Error>,
     done: bool,
 }
 
-/// How an end is opened when it is first used.
+/// Source of an end's cursor, which is opened at its first use.
 #[derive(Debug)]
-struct Source {
-    handle: Arc<Handle>,
-    // View and number are taken once, so that both ends see the same state, whenever they are
-    // opened.
-    view: Arc<View>,
+struct IterSource {
+    handle: Arc<DbHandle>,
+    // Super version and sequence number are taken once, so that both ends see the same state
+    // whenever they are opened.
+    super_version: Arc<SuperVersion>,
     sequence: SequenceNumber,
-    bounds: Bounds,
+    bounds: KeyBounds,
     snapshot: Option<Snapshot>,
-    /// What prefix filters are asked, where all keys within the bounds begin alike.
-    asked: Option<PrefixAsked>,
+    /// Probe of prefix filters, where all keys within the bounds share a prefix.
+    prefix_probe: Option<PrefixProbe>,
 }
 
 #[derive(Debug, Default)]
-struct End {
-    /// On the entry given last.
+struct IterEnd {
+    /// Cursor on the entry returned last.
     cursor: Option<DbCursor>,
 }
 
@@ -268,25 +268,32 @@ type Entry = (Vec<u8>, Vec<u8>);
 
 impl Iter {
     pub(crate) fn new(
-        handle: &Arc<Handle>,
-        keyspace: &Arc<KeyspaceCore>,
-        bounds: Bounds,
+        handle: &Arc<DbHandle>,
+        keyspace: &Arc<KeyspaceState>,
+        bounds: KeyBounds,
         at: Option<&Snapshot>,
     ) -> Iter {
         let refused = keyspace.check_not_dropped().err();
-        // The view first, the number second: see the invariant of `View`.
-        let view = keyspace.view.hold();
+        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
+        let view = keyspace.super_version.acquire();
         let present = || handle.store.snapshots.visible();
         let sequence = at.map_or_else(present, Snapshot::sequence);
-        let asked = prefix_asked(handle, keyspace, &bounds);
+        let probe = prefix_probe(handle, keyspace, &bounds);
         let (handle, snapshot) = (Arc::clone(handle), at.cloned());
         let process = handle.store.open.process();
-        let source = Source { handle, view, sequence, bounds, snapshot, asked };
+        let source = IterSource {
+            handle,
+            super_version: view,
+            sequence,
+            bounds,
+            snapshot,
+            prefix_probe: probe,
+        };
         Iter {
             source: ProcessBound::of(process, source),
-            front: End::default(),
-            back: End::default(),
-            refused,
+            front: IterEnd::default(),
+            back: IterEnd::default(),
+            error: refused,
             done: false,
         }
     }
@@ -332,7 +339,7 @@ impl Iter {
         if self.done {
             return None;
         }
-        let stepped = match self.refused.take() {
+        let stepped = match self.error.take() {
             Some(refused) => Err(refused),
             None => self.step(forward),
         };
@@ -341,12 +348,12 @@ impl Iter {
     }
 }
 
-impl Source {
+impl IterSource {
     fn open(&self) -> Result<DbCursor> {
         self.handle.store.check_open()?;
-        let (view, bounds) = (Arc::clone(&self.view), self.bounds.clone());
-        let (snapshot, asked) = (self.snapshot.clone(), self.asked.as_ref());
-        let reading = Reading { sequence: self.sequence, asked, fill_cache: true };
+        let (view, bounds) = (Arc::clone(&self.super_version), self.bounds.clone());
+        let (snapshot, probe) = (self.snapshot.clone(), self.prefix_probe.as_ref());
+        let reading = ReadParams { sequence: self.sequence, prefix_probe: probe, fill_cache: true };
         DbCursor::over(&self.handle, view, bounds, reading, snapshot)
     }
 }
@@ -365,43 +372,47 @@ impl DoubleEndedIterator for Iter {
     }
 }
 
-/// What prefix filters are to be asked for a scan within `bounds`; `None` where keys have no
-/// prefixes or those within the bounds do not begin alike.
-fn prefix_asked(handle: &Handle, keyspace: &KeyspaceCore, bounds: &Bounds) -> Option<PrefixAsked> {
+/// Probe of prefix filters for a scan within `bounds`; `None` where keys have no prefixes or those
+/// within the bounds do not share one.
+fn prefix_probe(
+    handle: &DbHandle,
+    keyspace: &KeyspaceState,
+    bounds: &KeyBounds,
+) -> Option<PrefixProbe> {
     let rule = keyspace.prefix()?;
     let hasher = handle.store.context.hashers.prefixes()?;
-    let start = common_start(bounds)?;
+    let start = common_prefix(bounds)?;
     rule.shared(&start)?;
     let counters = Arc::clone(&keyspace.prefixes);
-    Some(PrefixAsked { rule, hasher, start, counters })
+    Some(PrefixProbe { rule, hasher, start, counters })
 }
 
-/// What all keys within `bounds` begin with.
-fn common_start(bounds: &Bounds) -> Option<Vec<u8>> {
+/// Common prefix of all keys within `bounds`.
+fn common_prefix(bounds: &KeyBounds) -> Option<Vec<u8>> {
     let (Bound::Included(from) | Bound::Excluded(from)) = &bounds.0 else { return None };
     if prefix_bounds(from).1 == bounds.1 {
         return Some(from.clone());
     }
     let (Bound::Included(to) | Bound::Excluded(to)) = &bounds.1 else { return None };
-    // Where the one stands behind the other nothing lies within, and anything is true of it.
+    // Where the start is after the end the range is empty, and any prefix is right.
     let same = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     Some(from[..same].to_vec())
 }
 
-/// Owned bounds out of whatever range the caller wrote.
-pub fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Bounds {
+/// Converts a caller's range to owned bounds.
+pub fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyBounds {
     let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
     (own(range.start_bound()), own(range.end_bound()))
 }
 
-/// The bounds of the keys that begin with `prefix`.
-pub fn prefix_bounds(prefix: &[u8]) -> Bounds {
-    let mut behind = prefix.to_vec();
-    // The last byte that can grow decides; without one nothing lies behind the prefix.
-    while let Some(last) = behind.pop() {
+/// Bounds of the keys that begin with `prefix`.
+pub fn prefix_bounds(prefix: &[u8]) -> KeyBounds {
+    let mut end = prefix.to_vec();
+    // The last byte that can grow decides. Without one, no key sorts after the prefix's keys.
+    while let Some(last) = end.pop() {
         if last < u8::MAX {
-            behind.push(last + 1);
-            return (Bound::Included(prefix.to_vec()), Bound::Excluded(behind));
+            end.push(last + 1);
+            return (Bound::Included(prefix.to_vec()), Bound::Excluded(end));
         }
     }
     (Bound::Included(prefix.to_vec()), Bound::Unbounded)
@@ -412,22 +423,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_within_bounds_begin_with_their_common_start() {
+    fn keys_in_bounds_have_their_common_prefix() {
         let start = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
-            common_start(&(from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec)))
+            common_prefix(&(from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec)))
         };
         let (from, to) = (Bound::Included(&b"user/7/a"[..]), Bound::Excluded(&b"user/7/k"[..]));
         assert_eq!(start(from, to).as_deref(), Some(&b"user/7/"[..]));
         assert_eq!(start(Bound::Unbounded, to), None);
         assert_eq!(start(from, Bound::Unbounded), None);
         for prefix in [&b"user/7/"[..], b"a\xff", b"\xff\xff"] {
-            assert_eq!(common_start(&prefix_bounds(prefix)).as_deref(), Some(prefix));
+            assert_eq!(common_prefix(&prefix_bounds(prefix)).as_deref(), Some(prefix));
         }
-        assert_eq!(start(to, from).as_deref(), Some(&b"user/7/"[..]), "nothing lies within");
+        assert_eq!(start(to, from).as_deref(), Some(&b"user/7/"[..]), "the range is empty");
     }
 
     #[test]
-    fn prefix_bounds_end_behind_the_prefix() {
+    fn prefix_bounds_end_after_the_prefix() {
         assert_eq!(prefix_bounds(b"ab").1, Bound::Excluded(b"ac".to_vec()));
         assert_eq!(prefix_bounds(b"a\xff").1, Bound::Excluded(b"b".to_vec()));
         assert_eq!(prefix_bounds(b"\xff\xff").1, Bound::Unbounded);

@@ -1,48 +1,48 @@
-//! [`Keyspace`]: an ordered map of keys to values with options of its own.
+//! [`Keyspace`]: an ordered map of keys to values with its own options.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-use crate::background;
-use crate::by_hand;
-use crate::flush_now;
-use crate::handle::Handle;
-use crate::held_back;
-use crate::keyspace_core::KeyspaceCore;
+use crate::api::db_handle::DbHandle;
+use crate::api::iterator::{DbCursor, Iter, owned_bounds, prefix_bounds};
+use crate::api::snapshot::Snapshot;
+use crate::api::stats::{self, KeyspaceStats};
+use crate::maintenance::manual_compaction;
+use crate::maintenance::manual_flush;
 use crate::options::KeyspaceOptions;
 use crate::read;
-use crate::scan::{DbCursor, Iter, owned_bounds, prefix_bounds};
-use crate::snapshot::Snapshot;
-use crate::stats::{self, KeyspaceStats};
-use crate::writes::Action;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::write_batch::Action;
+use crate::write::write_path;
+use crate::write::write_stall;
 
 /// A keyspace of an open store. Cloning shares it; it keeps the store open.
 ///
-/// Reads see every write acknowledged before they began. Those with `_at` in their name see the
+/// Reads see every write acknowledged before they began. Methods with `_at` in their name read the
 /// state of a snapshot.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) core: Arc<KeyspaceCore>,
+    pub(crate) handle: Arc<DbHandle>,
+    pub(crate) state: Arc<KeyspaceState>,
 }
 
 impl Drop for Keyspace {
     fn drop(&mut self) {
         if self.handle.store.open.is_forked() {
-            // It may be the last of a keyspace that was dropped, with tables to remove.
-            std::mem::forget(Arc::clone(&self.core));
+            // This may be the last reference to a dropped keyspace, with tables to remove.
+            std::mem::forget(Arc::clone(&self.state));
         }
     }
 }
 
 impl Keyspace {
-    pub(crate) fn new(handle: &Arc<Handle>, core: Arc<KeyspaceCore>) -> Keyspace {
-        Keyspace { handle: Arc::clone(handle), core }
+    pub(crate) fn new(handle: &Arc<DbHandle>, core: Arc<KeyspaceState>) -> Keyspace {
+        Keyspace { handle: Arc::clone(handle), state: core }
     }
 
-    pub(crate) fn belongs_to(&self, handle: &Arc<Handle>) -> bool {
+    pub(crate) fn belongs_to(&self, handle: &Arc<DbHandle>) -> bool {
         Arc::ptr_eq(&self.handle, handle)
     }
 
@@ -55,74 +55,73 @@ impl Keyspace {
 
     #[inline]
     fn check_readable(&self) -> Result<()> {
-        if self.core.open.is_open() { Ok(()) } else { self.check_why_not() }
+        if self.state.open.is_open() { Ok(()) } else { self.unreadable_error() }
     }
 
     #[cold]
-    fn check_why_not(&self) -> Result<()> {
+    fn unreadable_error(&self) -> Result<()> {
         self.handle.store.check_open()?;
-        self.core.check_not_dropped()
+        self.state.check_not_dropped()
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.core.name
+        &self.state.name
     }
 
-    /// Its options as they stand.
+    /// Its current options.
     pub fn options(&self) -> KeyspaceOptions {
-        (*self.core.options_given()).clone()
+        (*self.state.configured_options()).clone()
     }
 
-    /// Gives `key` a value.
+    /// Sets the value of `key`.
     ///
     /// # Errors
     /// `Invalid` for a key or value over the limits or a store opened read-only; `ReadOnly` after
     /// an earlier failure.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (store, core) = (&self.handle.store, &self.core);
-        background::commit_one(store, core, Action::Put, key.as_ref(), value.as_ref())
+        let (store, core) = (&self.handle.store, &self.state);
+        write_path::commit_write(store, core, Action::Put, key.as_ref(), value.as_ref())
     }
 
-    /// Deletes `key`; deleting what is not there is fine.
+    /// Deletes `key`, which need not exist.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        background::commit_one(&self.handle.store, &self.core, Action::Delete, key.as_ref(), &[])
+        write_path::commit_write(&self.handle.store, &self.state, Action::Delete, key.as_ref(), &[])
     }
 
-    /// Deletes the keys from `start` up to, and without, `end`, at the cost of one write.
+    /// Deletes the keys from `start` (inclusive) to `end` (exclusive), at the cost of one write.
     pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let (start, end) = (start.as_ref(), end.as_ref());
         if start >= end {
-            // Nothing to delete, but whoever could not is told.
+            // Nothing to delete, but a store that refuses writes still returns its error.
             self.handle.store.check_writable()?;
-            return self.core.check_not_dropped();
+            return self.state.check_not_dropped();
         }
-        background::commit_one(&self.handle.store, &self.core, Action::DeleteRange, start, end)
+        write_path::commit_write(&self.handle.store, &self.state, Action::DeleteRange, start, end)
     }
 
-    /// A copy of the value of `key`.
+    /// Returns a copy of the value of `key`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.check_readable()?;
-        read::get(&self.handle.store, &self.core, key.as_ref(), None)
+        read::get(&self.handle.store, &self.state, key.as_ref(), None)
     }
 
-    /// Hands the value of `key` to `read` where it lies, without copying it.
+    /// Lends the value of `key` to `read` without copying it.
     ///
-    /// `read` is to be short: as long as it runs, no memory is given back that any reader of the
-    /// store let go of meanwhile, and tables that were replaced stay on disk. It may call the
-    /// store, to write and even to close it: nothing there waits for readers, and the value stays
-    /// as it was.
+    /// `read` is to be short. While it runs, memory that any reader of the store releases is not
+    /// freed, and replaced tables stay on disk. It may call the store, to write and even to close
+    /// it: nothing there waits for readers, and the value does not change.
     pub fn get_with<R>(
         &self,
         key: impl AsRef<[u8]>,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         self.check_readable()?;
-        read::get_with(&self.handle.store, &self.core, key.as_ref(), None, read)
+        read::get_with(&self.handle.store, &self.state, key.as_ref(), None, read)
     }
 
-    /// Puts a copy of the value of `key` in `value`, whose room is used again. `false`, and an
-    /// empty `value`, where there is none.
+    /// Copies the value of `key` to `value`, whose allocation is reused. Returns `false`, with an
+    /// empty `value`, where `key` has none.
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let found = self.get_with(key, |bytes| value.extend_from_slice(bytes))?;
@@ -132,33 +131,35 @@ impl Keyspace {
     /// Whether `key` has a value.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check_readable()?;
-        read::contains(&self.handle.store, &self.core, key.as_ref(), None)
+        read::contains(&self.handle.store, &self.state, key.as_ref(), None)
     }
 
-    /// What memory alone says: `false` means that `key` has certainly no value, `true` that it may
-    /// have one. A table that cannot be asked counts as "may", as does a store that a process
-    /// opened which forked this one.
+    /// Checks `key` in memory alone: `false` means that `key` has certainly no value, `true` that
+    /// it may have one. A table that cannot be checked counts as "may", and so does the store of a
+    /// parent process after a fork.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> bool {
         if self.handle.store.open.is_forked() {
             return true;
         }
-        read::may_contain(&self.handle.store, &self.core, key.as_ref()).unwrap_or(true)
+        read::may_contain(&self.handle.store, &self.state, key.as_ref()).unwrap_or(true)
     }
 
-    /// Copies of the values of several keys in one consistent state, in the order of the keys.
+    /// Returns copies of the values of several keys in one consistent state, in the order of the
+    /// keys.
     ///
-    /// Costs much less than as many gets where memory is what they wait for.
+    /// It costs much less than separate gets where these wait for memory.
     ///
     /// # Errors
     /// As [`Keyspace::get`] for any of the keys.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.check_readable()?;
-        read::multi_get(&self.handle.store, &self.core, keys, None)
+        read::multi_get(&self.handle.store, &self.state, keys, None)
     }
 
-    /// Hands the values of several keys, in one consistent state, to `read` where they lie: once
-    /// for each key, with its index in `keys`, and `None` where it has no value. The order of the
-    /// calls is not that of the keys. `read` is to be short, as that of [`Keyspace::get_with`].
+    /// Lends the values of several keys, in one consistent state, to `read`. `read` is called once
+    /// for each key, with its index in `keys`, and with `None` where it has no value. The order of
+    /// the calls is not that of the keys. `read` is to be short, like that of
+    /// [`Keyspace::get_with`].
     ///
     /// # Errors
     /// As [`Keyspace::get`] for any of the keys; `read` may have been called for others by then.
@@ -168,17 +169,17 @@ impl Keyspace {
         read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         self.check_readable()?;
-        read::multi_get_with(&self.handle.store, &self.core, keys, None, read)
+        read::multi_get_with(&self.handle.store, &self.state, keys, None, read)
     }
 
-    /// As [`Keyspace::get`], in the state of `snapshot`.
+    /// Like [`Keyspace::get`], in the state of `snapshot`.
     pub fn get_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
-        read::get(&self.handle.store, &self.core, key.as_ref(), Some(snapshot.sequence()))
+        read::get(&self.handle.store, &self.state, key.as_ref(), Some(snapshot.sequence()))
     }
 
-    /// As [`Keyspace::get_with`], in the state of `snapshot`.
+    /// Like [`Keyspace::get_with`], in the state of `snapshot`.
     pub fn get_with_at<R>(
         &self,
         snapshot: &Snapshot,
@@ -188,10 +189,10 @@ impl Keyspace {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
         let at = Some(snapshot.sequence());
-        read::get_with(&self.handle.store, &self.core, key.as_ref(), at, read)
+        read::get_with(&self.handle.store, &self.state, key.as_ref(), at, read)
     }
 
-    /// As [`Keyspace::get_into`], in the state of `snapshot`.
+    /// Like [`Keyspace::get_into`], in the state of `snapshot`.
     pub fn get_into_at(
         &self,
         snapshot: &Snapshot,
@@ -203,14 +204,14 @@ impl Keyspace {
         Ok(found.is_some())
     }
 
-    /// As [`Keyspace::contains`], in the state of `snapshot`.
+    /// Like [`Keyspace::contains`], in the state of `snapshot`.
     pub fn contains_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
-        read::contains(&self.handle.store, &self.core, key.as_ref(), Some(snapshot.sequence()))
+        read::contains(&self.handle.store, &self.state, key.as_ref(), Some(snapshot.sequence()))
     }
 
-    /// As [`Keyspace::multi_get`], in the state of `snapshot`.
+    /// Like [`Keyspace::multi_get`], in the state of `snapshot`.
     pub fn multi_get_at<K: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
@@ -218,10 +219,10 @@ impl Keyspace {
     ) -> Result<Vec<Option<Vec<u8>>>> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
-        read::multi_get(&self.handle.store, &self.core, keys, Some(snapshot.sequence()))
+        read::multi_get(&self.handle.store, &self.state, keys, Some(snapshot.sequence()))
     }
 
-    /// As [`Keyspace::multi_get_with`], in the state of `snapshot`.
+    /// Like [`Keyspace::multi_get_with`], in the state of `snapshot`.
     pub fn multi_get_with_at<K: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
@@ -231,50 +232,50 @@ impl Keyspace {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
         let at = Some(snapshot.sequence());
-        read::multi_get_with(&self.handle.store, &self.core, keys, at, read)
+        read::multi_get_with(&self.handle.store, &self.state, keys, at, read)
     }
 
-    /// The first key and its value.
+    /// Returns the first key and its value.
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.cursor::<&[u8]>(..)?.into_first()
     }
 
-    /// The last key and its value.
+    /// Returns the last key and its value.
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.cursor::<&[u8]>(..)?.into_last()
     }
 
-    /// As [`Keyspace::first`], in the state of `snapshot`.
+    /// Like [`Keyspace::first`], in the state of `snapshot`.
     pub fn first_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.cursor_at::<&[u8]>(snapshot, ..)?.into_first()
     }
 
-    /// As [`Keyspace::last`], in the state of `snapshot`.
+    /// Like [`Keyspace::last`], in the state of `snapshot`.
     pub fn last_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.cursor_at::<&[u8]>(snapshot, ..)?.into_last()
     }
 
-    /// Every key and value, in key order; `.rev()` for the reverse.
+    /// Iterates over all keys and values in key order; `.rev()` reverses it.
     pub fn iter(&self) -> Iter {
         self.range::<&[u8]>(..)
     }
 
-    /// The keys and values within a range of keys.
+    /// Iterates over the keys and values within a range of keys.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
-        Iter::new(&self.handle, &self.core, owned_bounds(&range), None)
+        Iter::new(&self.handle, &self.state, owned_bounds(&range), None)
     }
 
-    /// The keys that begin with `prefix`, and their values.
+    /// Iterates over the keys that begin with `prefix`, and their values.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        Iter::new(&self.handle, &self.core, prefix_bounds(prefix.as_ref()), None)
+        Iter::new(&self.handle, &self.state, prefix_bounds(prefix.as_ref()), None)
     }
 
-    /// As [`Keyspace::iter`], in the state of `snapshot`.
+    /// Like [`Keyspace::iter`], in the state of `snapshot`.
     pub fn iter_at(&self, snapshot: &Snapshot) -> Result<Iter> {
         self.range_at::<&[u8]>(snapshot, ..)
     }
 
-    /// As [`Keyspace::range`], in the state of `snapshot`.
+    /// Like [`Keyspace::range`], in the state of `snapshot`.
     pub fn range_at<K: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
@@ -282,23 +283,23 @@ impl Keyspace {
     ) -> Result<Iter> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
-        Ok(Iter::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot)))
+        Ok(Iter::new(&self.handle, &self.state, owned_bounds(&range), Some(snapshot)))
     }
 
-    /// A cursor that lends the keys and values within a range of keys.
+    /// Creates a cursor that lends the keys and values within a range of keys.
     pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
         self.check_readable()?;
-        DbCursor::new(&self.handle, &self.core, owned_bounds(&range), None)
+        DbCursor::new(&self.handle, &self.state, owned_bounds(&range), None)
     }
 
-    /// As [`Keyspace::cursor`], for whoever walks over much of the keyspace once: what he reads
-    /// does not take the place of anything in the cache.
-    pub fn cursor_once<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
+    /// Like [`Keyspace::cursor`], for one scan of much of the keyspace. The blocks that it reads
+    /// evict nothing from the block cache.
+    pub fn cursor_uncached<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
         self.check_readable()?;
-        DbCursor::once(&self.handle, &self.core, owned_bounds(&range))
+        DbCursor::new_uncached(&self.handle, &self.state, owned_bounds(&range))
     }
 
-    /// As [`Keyspace::cursor`], in the state of `snapshot`.
+    /// Like [`Keyspace::cursor`], in the state of `snapshot`.
     pub fn cursor_at<K: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
@@ -306,54 +307,54 @@ impl Keyspace {
     ) -> Result<DbCursor> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
-        DbCursor::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot))
+        DbCursor::new(&self.handle, &self.state, owned_bounds(&range), Some(snapshot))
     }
 
-    /// Flushes, then compacts what overlaps the range down to the last level. `None` is an open
-    /// end.
+    /// Flushes, then compacts everything that overlaps the range down to the last level. `None` is
+    /// an open end.
     ///
-    /// There, tables with deletes or old versions that nobody can see any more are written again,
-    /// as are neighbours that fit into one table. What a snapshot needs stays until a call after
-    /// it was dropped; the background sees to it too when it has nothing else to do.
+    /// In the last level, tables with deletes or old versions that no reader can see any more are
+    /// rewritten. So are neighbours that fit into one table. Versions that a snapshot needs stay
+    /// until a call after the snapshot is dropped; idle background threads drop them too.
     pub fn compact(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
-        self.core.check_not_dropped()?;
-        by_hand::compact_range(&self.handle.store, &self.core, start, end)
+        self.state.check_not_dropped()?;
+        manual_compaction::compact_range(&self.handle.store, &self.state, start, end)
     }
 
-    /// Writes its memtables into tables and waits for it.
+    /// Writes its memtables to tables and waits for it.
     pub fn flush(&self) -> Result<()> {
-        self.core.check_not_dropped()?;
-        let keyspaces = std::slice::from_ref(&self.core);
-        flush_now::flush_together(&self.handle.store, keyspaces, None)
+        self.state.check_not_dropped()?;
+        let keyspaces = std::slice::from_ref(&self.state);
+        manual_flush::flush_together(&self.handle.store, keyspaces, None)
     }
 
-    /// From now on `other`, a keyspace of the same store, is flushed whenever this one is, by
-    /// background work, too: after a crash it holds all that was written with what this one holds.
-    /// For keyspaces without a log, one of which is useless without what the other one says. The
-    /// first call counts, until the store is closed.
+    /// Makes every later flush of this keyspace also flush `other`, a keyspace of the same store,
+    /// background flushes included. After a crash `other` has all writes up to those that this
+    /// keyspace has. This is for keyspaces without a WAL that are useless without the other's data.
+    /// The first call counts, until the store is closed.
     pub fn flush_with(&self, other: &Keyspace) {
-        self.core.flush_with(&other.core);
+        self.state.flush_with(&other.state);
     }
 
-    /// The marker stored with the last durable flush; see `Batch::set_marker`. `None` in a forked
-    /// child.
+    /// Returns the marker stored with the last durable flush; see `Batch::set_marker`. `None` in a
+    /// forked child.
     pub fn marker(&self) -> Option<Vec<u8>> {
         self.handle.store.check_process().ok()?;
-        self.core.durable_marker()
+        self.state.durable_marker()
     }
 
-    /// Whether whoever writes to it now would be held back, because flushes and compactions are
-    /// behind. Only a hint: the next moment it may be otherwise.
-    pub fn holds_back(&self) -> bool {
-        held_back::holds_back(&self.handle.store, &self.core)
+    /// Whether a write to it would stall now, because of flushes and compactions. This is a hint
+    /// that may be outdated at once.
+    pub fn is_write_stalled(&self) -> bool {
+        write_stall::is_delayed(&self.handle.store, &self.state)
     }
 
-    /// What it consists of and what it did so far; its name alone in a forked child.
+    /// Returns its statistics; the name alone in a forked child.
     pub fn stats(&self) -> KeyspaceStats {
         if self.handle.store.open.is_forked() {
-            let name = self.core.name.clone();
+            let name = self.state.name.clone();
             return KeyspaceStats { name, ..KeyspaceStats::default() };
         }
-        stats::of_keyspace(&self.core)
+        stats::of_keyspace(&self.state)
     }
 }

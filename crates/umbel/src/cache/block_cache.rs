@@ -1,122 +1,123 @@
-//! The block cache: blocks live in their table's slots; this module only decides who leaves.
+//! The block cache: blocks are in their table's slots; this module only decides which to evict.
 //!
-//! Reading a cached block asks nothing of the cache. A block that was loaded is put on a clock;
-//! when the clock holds more bytes than it may, its hand passes over the slots, spares once each
-//! block that was touched since the last pass, and empties the first that was not.
+//! Reading a cached block does not involve the cache. A loaded block is put on a clock. When the
+//! clock holds more bytes than its capacity, its hand passes over the slots. It spares each block
+//! once that was touched since the last pass, and evicts the first that was not.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_arena::{Arena, ArenaBytes};
+use umbel_arena::{Arena, ArenaUsage};
 use umbel_table::{BlockCache, BlockSlots};
 
-use crate::cursor_memory::CursorMemory;
+use crate::cache::cursor_memory::CursorMemory;
 
-/// So much may wait for readers even in the smallest cache.
-const WAITING_BYTES_LEAST: u64 = 64 << 10;
+/// Minimum of evicted bytes that may wait for readers, even in the smallest cache.
+const PENDING_BYTES_MIN: u64 = 64 << 10;
 
 #[derive(Debug)]
-struct Seat {
+struct ClockEntry {
     slots: Weak<BlockSlots>,
     block: u32,
-    /// The arena's chunk that the block lies in.
+    /// Chunk of the arena that contains the block.
     chunk: u32,
     bytes: usize,
 }
 
-/// A clock over the cached blocks of all tables of a store, or of the stores that share a budget.
+/// CLOCK cache of the blocks of all tables of a store, or of all stores that share a budget.
 #[derive(Debug)]
 pub struct ClockCache {
     capacity: AtomicU64,
-    held: AtomicU64,
+    held_bytes: AtomicU64,
     admitted: AtomicU64,
     evicted: AtomicU64,
-    seats: Mutex<VecDeque<Seat>>,
-    /// Where all tables of the store have their blocks and parts of indexes that come and go.
+    entries: Mutex<VecDeque<ClockEntry>>,
+    /// Arena of the blocks and index parts of all tables, which are loaded and evicted.
     arena: Arena,
-    /// Where they have their indexes and slots, which stay while a table is open.
-    arena_of_what_stays: Arena,
-    /// What cursors hold, blocks that left their slots among it.
+    /// Arena of the tables' indexes and slots, which stay while a table is open.
+    pinned_arena: Arena,
+    /// Memory of cursors, including blocks that left their slots.
     cursors: Arc<CursorMemory>,
 }
 
 impl ClockCache {
-    /// A cache that holds about `capacity` bytes of blocks, and counts with `cursors` those that
-    /// cursors hold past their slots.
+    /// A cache of about `capacity` bytes of blocks. `cursors` counts the blocks that cursors keep
+    /// after their eviction.
     pub fn new(capacity: u64, cursors: Arc<CursorMemory>) -> ClockCache {
         ClockCache {
             cursors,
             capacity: AtomicU64::new(capacity),
-            held: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-            seats: Mutex::default(),
+            entries: Mutex::default(),
             arena: Arena::new(),
-            arena_of_what_stays: Arena::new(),
+            pinned_arena: Arena::new(),
         }
     }
 
-    /// What cursors hold.
+    /// Memory of cursors.
     pub fn cursors(&self) -> &Arc<CursorMemory> {
         &self.cursors
     }
 
-    /// Notes the bytes of blocks that left their slots, and are in memory only because a cursor
-    /// stands in them.
+    /// Counts the bytes of blocks that were evicted and are in memory only because a cursor is in
+    /// them.
     pub fn note_cursors(&self) {
         let used = self.arena.bytes().used as u64;
-        self.cursors.note_blocks(used.saturating_sub(self.held()));
+        self.cursors.note_blocks(used.saturating_sub(self.held_bytes()));
     }
 
-    /// Bytes it may hold.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes how many bytes it may hold. What is too much leaves at once.
+    /// Changes the capacity, and evicts the excess at once.
     pub fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
-        if self.held() > capacity {
-            self.make_room(&mut self.seats.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.held_bytes() > capacity {
+            self.evict(&mut self.entries.lock().ignore_poison());
         }
     }
 
-    /// Gives back chunks of the arena until it holds `most` bytes at most, and some more, so that
-    /// this is seldom needed: blocks leave whether they were read or not, those in the chunks of
-    /// which the least is used. A chunk stays with all that is in it where somebody holds a piece
-    /// of it past its slot, a cursor for example: emptying it would free nothing, each time again.
-    pub fn give_back(&self, most: u64) {
-        let excess = (self.arena.bytes().held as u64).saturating_sub(most);
+    /// Frees chunks of the arena until it holds at most `bytes_max` bytes, and some more, so that
+    /// this is seldom needed. Blocks are evicted whether they were read or not, from the least used
+    /// chunks first. A chunk stays with all its blocks while a reader, such as a cursor, holds an
+    /// evicted piece of it. Emptying it would free nothing, each time again.
+    pub fn release_chunks(&self, bytes_max: u64) {
+        let excess = (self.arena.bytes().reserved as u64).saturating_sub(bytes_max);
         if excess == 0 {
             return;
         }
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let chunks = self.chunks_to_empty(&seats, excess + most / 16);
-        seats.retain(|seat| {
-            if !chunks.contains(&seat.chunk) {
+        let mut entries = self.entries.lock().ignore_poison();
+        let chunks = self.chunks_to_empty(&entries, excess + bytes_max / 16);
+        entries.retain(|entry| {
+            if !chunks.contains(&entry.chunk) {
                 return true;
             }
-            if let Some(slots) = seat.slots.upgrade() {
-                slots.evict(seat.block);
+            if let Some(slots) = entry.slots.upgrade() {
+                slots.evict(entry.block);
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
-            self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed);
+            self.held_bytes.fetch_sub(entry.bytes as u64, Ordering::Relaxed);
             false
         });
-        drop(seats);
+        drop(entries);
         self.arena.epochs().collect();
     }
 
-    /// Chunks, `wanted` bytes long together where there are as many, that are empty once the blocks
-    /// in them have left their slots.
-    fn chunks_to_empty(&self, seats: &VecDeque<Seat>, wanted: u64) -> HashSet<u32> {
+    /// Chunks, `wanted` bytes in total where there are as many, that are empty once their blocks
+    /// are evicted.
+    fn chunks_to_empty(&self, entries: &VecDeque<ClockEntry>, wanted: u64) -> HashSet<u32> {
         let mut leaving: HashMap<u32, usize> = HashMap::new();
-        for seat in seats.iter().filter(|seat| seat.slots.strong_count() > 0) {
-            *leaving.entry(seat.chunk).or_default() += seat.bytes;
+        for entry in entries.iter().filter(|entry| entry.slots.strong_count() > 0) {
+            *leaving.entry(entry.chunk).or_default() += entry.bytes;
         }
         let (mut chunks, mut sum) = (HashSet::new(), 0);
-        for chunk in self.arena.emptiest() {
+        for chunk in self.arena.sparsest_chunks() {
             if sum >= wanted {
                 break;
             }
@@ -128,51 +129,53 @@ impl ClockCache {
         chunks
     }
 
-    /// Forgets the blocks of tables that were dropped, as when a store of a shared budget was.
-    pub fn forget_dropped(&self) {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.retain(|seat| {
-            let is_there = seat.slots.strong_count() > 0;
-            if !is_there {
-                self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed);
+    /// Removes the blocks of dropped tables, for example after a store of a shared budget was
+    /// closed.
+    pub fn remove_dropped(&self) {
+        let mut entries = self.entries.lock().ignore_poison();
+        entries.retain(|entry| {
+            let is_live = entry.slots.strong_count() > 0;
+            if !is_live {
+                self.held_bytes.fetch_sub(entry.bytes as u64, Ordering::Relaxed);
             }
-            is_there
+            is_live
         });
     }
 
-    /// Bytes of the chunks that blocks take, and of those that what stays of tables takes.
-    pub fn chunk_bytes(&self) -> [ArenaBytes; 2] {
-        [self.arena.bytes(), self.arena_of_what_stays.bytes()]
+    /// Bytes of the chunks for blocks, and of those for pinned parts of tables.
+    pub fn chunk_bytes(&self) -> [ArenaUsage; 2] {
+        [self.arena.bytes(), self.pinned_arena.bytes()]
     }
 
-    fn make_room(&self, seats: &mut VecDeque<Seat>) {
-        // What waits for readers has left already: making room cannot bring it back.
-        let (mut held, capacity) = (self.held.load(Ordering::Relaxed), self.capacity());
-        // Two rounds clear every mark and then find somebody to go.
-        let mut steps = seats.len() * 2;
+    fn evict(&self, entries: &mut VecDeque<ClockEntry>) {
+        // Blocks that wait for readers are evicted already: another eviction cannot free them.
+        let (mut held, capacity) = (self.held_bytes.load(Ordering::Relaxed), self.capacity());
+        // Two rounds clear every mark and then find a block to evict.
+        let mut steps = entries.len() * 2;
         while held > capacity && steps > 0 {
             steps -= 1;
-            let Some(seat) = seats.pop_front() else { break };
-            if let Some(slots) = seat.slots.upgrade() {
-                if slots.take_touched(seat.block) {
-                    seats.push_back(seat);
+            let Some(entry) = entries.pop_front() else { break };
+            if let Some(slots) = entry.slots.upgrade() {
+                if slots.take_touched(entry.block) {
+                    entries.push_back(entry);
                     continue;
                 }
-                slots.evict(seat.block);
+                slots.evict(entry.block);
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
-            held = self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed) - seat.bytes as u64;
+            held = self.held_bytes.fetch_sub(entry.bytes as u64, Ordering::Relaxed)
+                - entry.bytes as u64;
         }
         self.note_cursors();
     }
 
-    /// Bytes it holds, blocks of dropped tables included until the hand passes them, and evicted
-    /// ones until their readers have left.
-    pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed) + self.arena.epochs().waiting_bytes()
+    /// Bytes in the cache. They include blocks of dropped tables until the hand passes them, and
+    /// evicted blocks until their readers leave.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed) + self.arena.epochs().retired_bytes()
     }
 
-    /// Blocks that were loaded into it, and blocks that had to leave.
+    /// Number of loaded blocks, and of evicted blocks.
     pub fn turnover(&self) -> (u64, u64) {
         (self.admitted.load(Ordering::Relaxed), self.evicted.load(Ordering::Relaxed))
     }
@@ -183,29 +186,29 @@ impl BlockCache for ClockCache {
         self.arena.clone()
     }
 
-    fn arena_of_what_stays(&self, _arena: &Arena) -> Arena {
-        self.arena_of_what_stays.clone()
+    fn pinned_arena(&self, _arena: &Arena) -> Arena {
+        self.pinned_arena.clone()
     }
 
-    fn loaded(&self, _bytes: usize) -> bool {
+    fn on_block_read(&self, _bytes: usize) -> bool {
         let epochs = self.arena.epochs();
-        if epochs.waiting_bytes() == 0 {
+        if epochs.retired_bytes() == 0 {
             return true;
         }
         epochs.collect();
-        // A reader that takes its time keeps every block that was evicted since it came. What is
-        // loaded meanwhile must not push out ever more of them.
-        epochs.waiting_bytes() <= (self.capacity() / 4).max(WAITING_BYTES_LEAST)
+        // A slow reader keeps every block that was evicted since it came. Blocks loaded meanwhile
+        // must not evict ever more of them.
+        epochs.retired_bytes() <= (self.capacity() / 4).max(PENDING_BYTES_MIN)
     }
 
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
-        // Where it has left again already, any will do: its seat goes when the hand passes.
+        // Where it is evicted already, any chunk will do: its entry goes when the hand passes.
         let chunk = slots.chunk(block).unwrap_or(u32::MAX);
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.push_back(Seat { slots: Arc::downgrade(slots), block, chunk, bytes });
-        self.held.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.make_room(&mut seats);
+        let mut entries = self.entries.lock().ignore_poison();
+        entries.push_back(ClockEntry { slots: Arc::downgrade(slots), block, chunk, bytes });
+        self.held_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.evict(&mut entries);
     }
 }
 
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_somebody_holds_a_piece_of_is_not_emptied_in_vain() {
+    fn chunk_with_pinned_block_is_not_evicted() {
         let cache = Arc::new(ClockCache::new(64 << 20, Arc::default()));
         let table = table(&cache);
         let mut holder = table.cursor(true);
@@ -251,20 +254,20 @@ mod tests {
         };
         read_all();
         let full = cache.chunk_bytes()[0];
-        assert!(full.held > 8 << 20, "{full:?}");
-        cache.give_back(0);
+        assert!(full.reserved > 8 << 20, "{full:?}");
+        cache.release_chunks(0);
         let held = cache.chunk_bytes()[0];
-        assert!(held.held <= 4 << 20, "what is held, and an empty one that is kept: {held:?}");
-        assert_eq!(cache.held(), 0, "that something is held past its slot shows only now");
+        assert!(held.reserved <= 4 << 20, "pinned chunks, and one empty spare chunk: {held:?}");
+        assert_eq!(cache.held_bytes(), 0, "an evicted block that is still pinned is not counted");
         read_all();
         let before = cache.turnover().1;
-        cache.give_back(0);
+        cache.release_chunks(0);
         let evicted = cache.turnover().1 - before;
         assert!(evicted > 1000, "the other chunks are emptied: {evicted}");
-        let left = cache.held();
-        assert!(left > 0, "the blocks around the held one stay");
-        cache.give_back(0);
-        assert_eq!((cache.held(), cache.turnover().1), (left, before + evicted));
+        let left = cache.held_bytes();
+        assert!(left > 0, "the blocks next to the pinned one stay");
+        cache.release_chunks(0);
+        assert_eq!((cache.held_bytes(), cache.turnover().1), (left, before + evicted));
         drop(holder);
     }
 }

@@ -1,8 +1,7 @@
-//! Compaction: which tables are merged, what of them is kept, how it is run, and how fast writers
-//! may go meanwhile.
+//! Compaction: choice of the tables, entries that survive, and write throttle.
 
-pub mod last;
-pub mod older;
-pub mod pick;
-pub mod pressure;
-pub mod stream;
+pub mod bottommost;
+pub mod compaction_stream;
+pub mod picker;
+pub mod retained_versions;
+pub mod write_throttle;

@@ -1,4 +1,4 @@
-//! Creating a folder so that its name survives a power loss, whoever died while doing it before.
+//! Creates a directory so that its name survives a power loss, even after an earlier attempt died.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use umbel_base::{Error, Result};
 use umbel_env::Env;
 
-use crate::names;
+use crate::fs::filenames;
 
-/// Creates the folder and what is missing above it, and makes every name on the way durable.
+/// Creates the directory and its missing parents, and makes every name on the path durable.
 ///
-/// INVARIANT: a directory's name is durable before anything is created in it, so that of a creation
-/// that broke off only the last directory that exists can have a name that is not.
+/// INVARIANT: a directory's name is durable before anything is created in it. So of an interrupted
+/// creation, only the last existing directory can have a name that is not durable.
 pub fn create(env: &Env, folder: &Path) -> Result<()> {
     let mut missing = Vec::new();
     let mut present = folder;
     while !env.files.exists(present)? {
         missing.push(present);
-        match above(present) {
+        match parent_of(present) {
             Some(parent) => present = parent,
             None => break,
         }
     }
     if missing.last() != Some(&present) {
         match sync_name(env, present) {
-            // A directory that may not be opened is one that no creation of ours went through.
+            // A directory without permission to open it is not part of an earlier creation.
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {}
             other => other?,
         }
@@ -36,25 +36,25 @@ pub fn create(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The store in whose directory a directory lies, and which owns everything in it; `None` where
-/// there is none. What creates a store, a backup or a checkpoint asks this first; [`Db::open`] does
-/// not, because stores keep stores of their own in their directories.
+/// Returns the store in whose directory `folder` lies, and which owns everything in it; `None`
+/// outside of stores. Creating a store, a backup or a checkpoint checks this first. [`Db::open`]
+/// does not, because stores keep inner stores in their directories.
 ///
 /// [`Db::open`]: crate::Db::open
-pub fn store_above(env: &Env, folder: &Path) -> Option<PathBuf> {
+pub fn enclosing_store(env: &Env, folder: &Path) -> Option<PathBuf> {
     let resolved = env.files.resolved(folder);
-    // Where a directory may not be looked into there is no store of this user.
+    // A directory that this user cannot look into holds no store of this user.
     let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
-    let is_store = |above: &&Path| has(above, names::CURRENT) || has(above, "CHUNKS");
+    let is_store = |above: &&Path| has(above, filenames::CURRENT) || has(above, "CHUNKS");
     resolved.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
 }
 
-/// An error where a directory lies in that of a store.
+/// Returns an error where a directory lies in that of a store.
 pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
-    match store_above(env, folder) {
+    match enclosing_store(env, folder) {
         None => Ok(()),
         Some(store) => Err(Error::invalid(format!(
-            "{} lies in the directory of the store {}, in which nothing else may be; name a \
+            "{} lies in the directory of the store {}, which may contain no other files; name a \
              directory outside of it",
             folder.display(),
             store.display()
@@ -62,7 +62,7 @@ pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
     }
 }
 
-fn above(path: &Path) -> Option<&Path> {
+fn parent_of(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
@@ -70,8 +70,8 @@ fn sync_name(env: &Env, path: &Path) -> Result<()> {
     match path.parent() {
         // A root has no name.
         None => Ok(()),
-        // The name of a held directory is the concern of its holder.
+        // The name of a held directory is the responsibility of its holder.
         Some(parent) if !env.files.reaches(parent) => Ok(()),
-        Some(_) => env.files.sync_dir(above(path).unwrap_or(Path::new("."))),
+        Some(_) => env.files.sync_dir(parent_of(path).unwrap_or(Path::new("."))),
     }
 }

@@ -1,20 +1,20 @@
-//! A failed write or sync is final: the first one is kept here and every later write answers with
-//! it.
+//! Fatal error of a store: after a failed write or sync, every later write returns the first
+//! failure.
 
 use std::sync::OnceLock;
 
 use umbel_base::{Error, Result};
 
-/// The first failure after which nothing may be written any more.
+/// First failure after which the store refuses writes.
 #[derive(Debug, Default)]
-pub struct Poison {
+pub struct FatalError {
     reason: OnceLock<Error>,
 }
 
-impl Poison {
-    /// Keeps `error` as the reason, unless there is one already, and hands it back.
+impl FatalError {
+    /// Stores `error` as the reason, unless there is one already, and returns it.
     pub fn set(&self, error: Error) -> Error {
-        // Losing the race is fine: the first failure is the one worth telling.
+        // Losing the race is fine: the first failure is the one to report.
         let _ = self.reason.set(error.clone());
         error
     }
@@ -24,16 +24,16 @@ impl Poison {
         self.reason.get().is_some()
     }
 
-    /// The reason, where nothing may be written any more.
+    /// The reason, where the store refuses writes.
     pub fn reason(&self) -> Option<String> {
-        self.reason.get().map(Error::without_remedy)
+        self.reason.get().map(Error::message_without_advice)
     }
 
-    /// An error where a write or sync has failed.
+    /// Returns an error where a write or sync has failed.
     pub fn check(&self) -> Result<()> {
         match self.reason.get() {
             None => Ok(()),
-            Some(error) => Err(Error::ReadOnly(error.without_remedy())),
+            Some(error) => Err(Error::ReadOnly(error.message_without_advice())),
         }
     }
 }

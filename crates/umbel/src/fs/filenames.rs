@@ -1,19 +1,19 @@
-//! How the files of a store are named: by kind and id, never by content.
+//! Names of a store's files, by kind and id, never by content.
 
 use std::path::{Path, PathBuf};
 
-/// The pointer to the manifest.
+/// Pointer to the manifest.
 pub const CURRENT: &str = "CURRENT";
-/// What [`CURRENT`] is written as before it is renamed into place.
+/// Temporary name of [`CURRENT`] before the rename.
 pub const CURRENT_NEW: &str = "CURRENT.new";
-/// The largest id a file may have; far from where adding to an id would overflow.
+/// Largest id of a file; far from overflow.
 pub const ID_MAX: u64 = u64::MAX >> 1;
-/// The file whose lock says that the store is open.
+/// File whose lock says that the store is open.
 pub const LOCK: &str = "LOCK";
-/// The file that keeps space on the disk for the manifest of the next open.
+/// File that reserves disk space for the manifest of the next open.
 pub const RESERVED: &str = "RESERVED";
 
-/// What a file name of a store stands for.
+/// Kind of a store's file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// [`CURRENT`].
@@ -26,51 +26,51 @@ pub enum FileKind {
     Reserved,
     /// A manifest with this id.
     Manifest(u64),
-    /// A write-ahead log segment with this id.
-    Log(u64),
-    /// A sorted table with this id.
+    /// A WAL segment with this id.
+    Segment(u64),
+    /// A table with this id.
     Table(u64),
     /// A long value with this id.
     Blob(u64),
 }
 
-/// The path of the manifest with this id.
+/// Returns the path of the manifest with this id.
 pub fn manifest(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.manifest"))
 }
 
-/// The path of the log segment with this id.
-pub fn log(folder: &Path, id: u64) -> PathBuf {
+/// Returns the path of the WAL segment with this id.
+pub fn segment(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.log"))
 }
 
-/// The path of the table with this id.
+/// Returns the path of the table with this id.
 pub fn table(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.table"))
 }
 
-/// The path of the long value with this id.
+/// Returns the path of the long value with this id.
 pub fn blob(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.blob"))
 }
 
-/// The path of [`RESERVED`].
+/// Returns the path of [`RESERVED`].
 pub fn reserved(folder: &Path) -> PathBuf {
     folder.join(RESERVED)
 }
 
-/// The folder of the existence filter of the keyspace with this id.
+/// Returns the directory of the existence filter of the keyspace with this id.
 pub fn existence(folder: &Path, keyspace: u32) -> PathBuf {
     folder.join(format!("{keyspace:06}.existence"))
 }
 
-/// The id of the keyspace whose existence filter's folder has this name.
-pub fn existence_of(name: &str) -> Option<u32> {
+/// Returns the id of the keyspace whose existence filter's directory has this name.
+pub fn parse_existence(name: &str) -> Option<u32> {
     let id = name.strip_suffix(".existence")?.parse().ok()?;
     existence(Path::new(""), id).to_str().is_some_and(|own| own == name).then_some(id)
 }
 
-/// What `name` stands for; `None` where it is not one of ours.
+/// Returns the kind of the file `name`; `None` where it is not a store's file.
 pub fn parse(name: &str) -> Option<FileKind> {
     match name {
         CURRENT => return Some(FileKind::Current),
@@ -84,13 +84,13 @@ pub fn parse(name: &str) -> Option<FileKind> {
         return None;
     }
     let id = digits.parse().ok().filter(|&id| id <= ID_MAX)?;
-    // Each id has one name, so that what is removed by id is what was listed.
+    // Each id has exactly one name, so that removal by id removes the listed file.
     if digits != format!("{id:06}") {
         return None;
     }
     match extension {
         "manifest" => Some(FileKind::Manifest(id)),
-        "log" => Some(FileKind::Log(id)),
+        "log" => Some(FileKind::Segment(id)),
         "table" => Some(FileKind::Table(id)),
         "blob" => Some(FileKind::Blob(id)),
         _ => None,
@@ -102,12 +102,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_as_written() {
+    fn file_names_round_trip() {
         let folder = Path::new("store");
         for id in [1, 999_999, 12_345_678] {
             let kinds = [
                 (manifest(folder, id), FileKind::Manifest(id)),
-                (log(folder, id), FileKind::Log(id)),
+                (segment(folder, id), FileKind::Segment(id)),
                 (table(folder, id), FileKind::Table(id)),
                 (blob(folder, id), FileKind::Blob(id)),
             ];
@@ -123,9 +123,9 @@ mod tests {
         for foreign in numbers.into_iter().chain(others) {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
-        assert_eq!(existence_of("000007.existence"), Some(7));
+        assert_eq!(parse_existence("000007.existence"), Some(7));
         for foreign in ["7.existence", "0000007.existence", "000007.log", ".existence"] {
-            assert_eq!(existence_of(foreign), None, "{foreign}");
+            assert_eq!(parse_existence(foreign), None, "{foreign}");
         }
     }
 }

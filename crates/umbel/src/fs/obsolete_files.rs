@@ -1,29 +1,30 @@
 //! [`ObsoleteFiles`]: files that no edit names any more, kept while a reader of another process
 //! pins a version that names them.
 //!
-//! INVARIANT: a file is removed, or used for something else, only after the edit that drops it is
-//! durable, and after that no pin of a version up to the present one was found: see [`KeptFiles`].
-//! A reader pins before it reads `CURRENT`.
+//! INVARIANT: a file is removed or reused only after two steps: the edit that drops it is durable,
+//! and then no pin of a version up to the present one was found. See [`PinnedFiles`]. A reader pins
+//! before it reads `CURRENT`.
 //!
 //! A version is a manifest and a number of its records: see [`version_of`]. Each record makes a new
-//! one, and a later manifest has a higher id, over restarts too.
+//! version. A later manifest has a higher id, also after a restart.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbel_env::{FileSystem, KeptFiles, Lock};
+use umbel_env::{FileSystem, Lock, PinnedFiles};
 
-use crate::poison::Poison;
+use crate::fs::fatal_error::FatalError;
 
-/// Bits of a version that count records.
+/// Bits of a version for the number of records.
 const RECORD_BITS: u32 = 20;
-/// Records from here on are one version.
+/// From this number of records on, all share one version.
 const RECORDS_MAX: u64 = (1 << RECORD_BITS) - 1;
-/// Manifests from here on have no version of their own, as the bytes of a lock file are 2^63.
+/// Manifests from this id on have no version of their own, because a lock file has 2^63 bytes.
 const MANIFESTS_MAX: u64 = 1 << 42;
 
-/// The version that a reader of so many records of a manifest pins. It pins all where none fits.
+/// Returns the version that a reader of `records` records of a manifest pins. Where no version
+/// fits, it pins all.
 pub fn version_of(manifest_id: u64, records: u64) -> u64 {
     match manifest_id < MANIFESTS_MAX {
         true => manifest_id << RECORD_BITS | records.min(RECORDS_MAX),
@@ -31,7 +32,7 @@ pub fn version_of(manifest_id: u64, records: u64) -> u64 {
     }
 }
 
-/// The last version whose readers may know a file that the last of so many records drops.
+/// Returns the last version whose readers may know a file that record number `records` drops.
 fn version_before(manifest_id: u64, records: u64) -> u64 {
     match manifest_id < MANIFESTS_MAX {
         true if records < RECORDS_MAX => version_of(manifest_id, records).saturating_sub(1),
@@ -40,27 +41,27 @@ fn version_before(manifest_id: u64, records: u64) -> u64 {
     }
 }
 
-/// The obsolete files of a store: see [`KeptFiles`].
+/// Obsolete files of a store: see [`PinnedFiles`].
 #[derive(Debug)]
 pub struct ObsoleteFiles {
-    poison: Arc<Poison>,
-    /// Readers of this version or an earlier one may know what is obsolete now.
+    poison: Arc<FatalError>,
+    /// Readers of this version or an earlier one may know files that are obsolete now.
     version: AtomicU64,
-    kept: KeptFiles,
+    kept: PinnedFiles,
 }
 
 impl ObsoleteFiles {
-    /// Of a store that holds `lock`, unless it is only read.
+    /// Creates the set for a store that holds `lock`, unless it is open read-only.
     pub fn new(
         files: Arc<dyn FileSystem>,
-        poison: Arc<Poison>,
+        poison: Arc<FatalError>,
         lock: Option<Box<dyn Lock>>,
     ) -> Arc<ObsoleteFiles> {
         let version = AtomicU64::new(MANIFESTS_MAX << RECORD_BITS);
-        Arc::new(ObsoleteFiles { poison, version, kept: KeptFiles::new(files, lock) })
+        Arc::new(ObsoleteFiles { poison, version, kept: PinnedFiles::new(files, lock) })
     }
 
-    /// Notes that so many records of the manifest are durable.
+    /// Notes that `records` records of the manifest are durable.
     pub fn note_records(&self, manifest_id: u64, records: u64) {
         self.version.store(version_before(manifest_id, records), Ordering::Release);
     }
@@ -71,8 +72,8 @@ impl ObsoleteFiles {
         self.kept.is_pinned_through(self.version.load(Ordering::Acquire))
     }
 
-    /// Removes a file, or keeps it while a reader may know it. One that stays for another reason
-    /// is removed by the next open.
+    /// Removes a file, or keeps it while a reader may know it. The next open removes a file that
+    /// stays for another reason.
     /// REQUIRES: the edit that drops the file is durable.
     pub fn remove(&self, path: &Path) {
         self.sweep();
@@ -80,24 +81,24 @@ impl ObsoleteFiles {
     }
 
     /// Whether files are kept.
-    pub fn has_kept(&self) -> bool {
-        self.kept.has_some()
+    pub fn has_kept_files(&self) -> bool {
+        self.kept.is_nonempty()
     }
 
-    /// How many files are kept, and their bytes.
-    pub fn kept_sums(&self) -> (u64, u64) {
-        self.kept.sums()
+    /// Number of kept files and their bytes.
+    pub fn kept_totals(&self) -> (u64, u64) {
+        self.kept.totals()
     }
 
     /// Removes the kept files that no reader knows any more.
     pub fn sweep(&self) {
         if !self.poison.is_set() {
-            self.kept.sweep();
+            self.kept.remove_unpinned();
         }
     }
 
-    /// Releases the lock. What is kept then is removed by the next open.
-    pub fn end(&self) {
-        self.kept.end();
+    /// Releases the lock. The next open removes the files still kept.
+    pub fn release_lock(&self) {
+        self.kept.release_lock();
     }
 }

@@ -1,4 +1,4 @@
-//! [`PatientFiles`]: the files of a store, patient where there is no descriptor left.
+//! [`RetryingFiles`]: file system of a store that retries calls that find no free descriptor.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,51 +6,51 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, DirectoryEntry, File, FileSystem};
 
-use crate::descriptors::Descriptors;
+use crate::fs::file_cache::FileCache;
 
-/// A file system that makes room in the pool where a call finds no descriptor left.
+/// File system that closes cached files where a call finds no free descriptor.
 #[derive(Debug)]
-pub struct PatientFiles {
+pub struct RetryingFiles {
     files: Arc<dyn FileSystem>,
-    pool: Arc<Descriptors>,
+    cache: Arc<FileCache>,
 }
 
-impl PatientFiles {
-    /// `files`, with the descriptors of `pool` to fall back on.
-    pub fn new(files: Arc<dyn FileSystem>, pool: Arc<Descriptors>) -> PatientFiles {
-        PatientFiles { files, pool }
+impl RetryingFiles {
+    /// Wraps `files`, with the descriptors of `cache` in reserve.
+    pub fn new(files: Arc<dyn FileSystem>, pool: Arc<FileCache>) -> RetryingFiles {
+        RetryingFiles { files, cache: pool }
     }
 }
 
-impl FileSystem for PatientFiles {
+impl FileSystem for RetryingFiles {
     umbel_env::pass_on! {
-        files: absolute reaches place is_removed check_named identity innermost create_dir_all
-            rename exchange hard_link remove_file remove_dir exists resolved lock pin
+        files: absolute reaches directory_location is_removed check_named identity innermost
+            create_dir_all rename exchange hard_link remove_file remove_dir exists resolved lock pin
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let files = self.pool.with_room(|| self.files.hold(path))?;
-        Ok(Arc::new(PatientFiles::new(files, Arc::clone(&self.pool))))
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let files = self.cache.retry_without_descriptors(|| self.files.open_directory(path))?;
+        Ok(Arc::new(RetryingFiles::new(files, Arc::clone(&self.cache))))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.pool.with_room(|| self.files.create(path))
+        self.cache.retry_without_descriptors(|| self.files.create(path))
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        self.pool.with_room(|| self.files.open(path, access))
+        self.cache.retry_without_descriptors(|| self.files.open(path, access))
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.pool.with_room(|| self.files.read_dir(path))
+        self.cache.retry_without_descriptors(|| self.files.read_dir(path))
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let synced = self.pool.with_room(|| self.files.sync_dir(path));
+        let synced = self.cache.retry_without_descriptors(|| self.files.sync_dir(path));
         synced.map_err(|error| match error {
-            // Names of others may be lost with it, whatever the reason: no room is to be made and
-            // waited for.
-            Error::Full { operation, path, source } => Error::Io { operation, path, source },
+            // Names of other files may be lost with it, whatever the reason: freeing disk space and
+            // retrying is no remedy.
+            Error::DiskFull { operation, path, source } => Error::Io { operation, path, source },
             other => other,
         })
     }

@@ -1,93 +1,109 @@
-//! [`Walker`]: what a merge is made of.
+//! [`DetachedCursor`]: a source of a merge that borrows its data for each movement.
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-/// A [`Cursor`] that does not hold what it walks over but is handed it with each movement: so that
-/// many walkers over the parts of one whole need no reference to it each. The laws are those of
-/// [`Cursor`].
+/// A [`Cursor`] that does not own its data but gets it with each movement. Cursors over the parts
+/// of one whole then need no reference each. The laws are those of [`Cursor`].
 ///
-/// REQUIRES: each movement gets the same ground.
-pub trait Walker<Ground: ?Sized>: Send {
-    /// As [`Cursor::seek_to_first`].
-    fn seek_to_first(&mut self, ground: &Ground) -> Result<()>;
-    /// As [`Cursor::seek_to_last`].
-    fn seek_to_last(&mut self, ground: &Ground) -> Result<()>;
-    /// As [`Cursor::seek`].
-    fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()>;
-    /// The first part of a seek: looks up where it goes and asks for the memory that the next part
-    /// reads. Who seeks with many walkers does one part with all of them before the next, so that
-    /// their waiting overlaps. Between the parts a walker is not valid and gets no other calls.
-    fn aim(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let _ = (ground, key, sequence);
+/// REQUIRES: each movement gets the same context.
+pub trait DetachedCursor<Context: ?Sized>: Send {
+    /// Like [`Cursor::seek_to_first`].
+    fn seek_to_first(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::seek_to_last`].
+    fn seek_to_last(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::seek`].
+    fn seek(&mut self, context: &Context, key: &[u8], sequence: SequenceNumber) -> Result<()>;
+    /// First part of a seek: looks up the target and prefetches the memory that the next part
+    /// reads. A merge does one part for all cursors before the next part, so that their waits
+    /// overlap. Between the parts a cursor is not valid and gets no other calls.
+    fn begin_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let _ = (context, key, sequence);
         Ok(())
     }
-    /// The second part of a seek: asks for the memory that the third part reads.
-    fn approach(&mut self, ground: &Ground) -> Result<()> {
-        let _ = ground;
+    /// Second part of a seek: prefetches the memory that the third part reads.
+    fn prefetch_seek(&mut self, context: &Context) -> Result<()> {
+        let _ = context;
         Ok(())
     }
-    /// The third part of a seek: searches, and asks for the memory that the last part reads.
-    /// REQUIRES: what `aim` got.
-    fn reach(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let _ = (ground, key, sequence);
+    /// Third part of a seek: searches, and prefetches the memory that the last part reads.
+    /// REQUIRES: what `begin_seek` got.
+    fn narrow_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let _ = (context, key, sequence);
         Ok(())
     }
-    /// The last part of a seek. REQUIRES: what `aim` got, and that `reach` was called.
-    fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.seek(ground, key, sequence)
+    /// Last part of a seek. REQUIRES: what `begin_seek` got, and that `narrow_seek` was called.
+    fn finish_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.seek(context, key, sequence)
     }
-    /// Says that a walk is likely to go on from here: asks for the memory. REQUIRES: `valid()`.
+    /// Prefetches memory because iteration probably continues from here. REQUIRES: `valid()`.
     #[inline]
-    fn expect(&self) {}
-    /// As [`Cursor::seek_before`].
-    fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()>;
-    /// As [`Cursor::next`].
-    fn next(&mut self, ground: &Ground) -> Result<()>;
-    /// As [`Cursor::next_repeats`].
-    fn next_repeats(&mut self, ground: &Ground) -> Result<bool>;
-    /// As [`Cursor::prev`].
-    fn prev(&mut self, ground: &Ground) -> Result<()>;
-    /// Moves as `next_repeats` where that takes nothing but what is at hand, and answers the same.
-    /// `None`, and nothing changed, where it takes more. REQUIRES: `valid()`.
+    fn prefetch_entries(&self) {}
+    /// Like [`Cursor::seek_before`].
+    fn seek_before(&mut self, context: &Context, key: &[u8]) -> Result<()>;
+    /// Like [`Cursor::next`].
+    fn next(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::next_repeats`].
+    fn next_repeats(&mut self, context: &Context) -> Result<bool>;
+    /// Like [`Cursor::prev`].
+    fn prev(&mut self, context: &Context) -> Result<()>;
+    /// Moves like `next_repeats` where no further data is needed, with the same result. `None`, and
+    /// no change, otherwise.
+    /// REQUIRES: `valid()`.
     #[inline]
-    fn step(&mut self) -> Option<bool> {
+    fn try_next(&mut self) -> Option<bool> {
         None
     }
-    /// Says up to which key, and without it, strides may go; without one they may go anywhere.
-    /// Holds until the next movement but a stride. REQUIRES: `valid()`, and that no key at or
-    /// behind the entry stood on and before that key stands in another walker.
+    /// Sets the key before which `try_next_visible` stops; without one it has no limit. Holds until
+    /// the next movement other than `try_next_visible`.
+    /// REQUIRES: `valid()`, and that no key from the current entry up to, and without, that key is
+    /// in another cursor.
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
         let _ = key;
     }
-    /// As [`Cursor::stride`], before the limit. REQUIRES: `valid()`.
+    /// Like [`Cursor::try_next_visible`], before the limit. REQUIRES: `valid()`.
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let _ = sequence;
         false
     }
-    /// Moves as `prev` where that takes nothing but what is at hand. `false`, and nothing changed,
-    /// where it takes more. REQUIRES: `valid()`.
+    /// Moves like `prev` where no further data is needed. `false`, and no change, otherwise.
+    /// REQUIRES: `valid()`.
     #[inline]
-    fn step_back(&mut self) -> bool {
+    fn try_prev(&mut self) -> bool {
         false
     }
-    /// As [`Cursor::release`].
+    /// Like [`Cursor::release`].
     fn release(&mut self) {}
-    /// As [`Cursor::valid`].
+    /// Like [`Cursor::valid`].
     fn valid(&self) -> bool;
-    /// As [`Cursor::key`].
+    /// Like [`Cursor::key`].
     fn key(&self) -> &[u8];
-    /// As [`Cursor::sequence`].
+    /// Like [`Cursor::sequence`].
     fn sequence(&self) -> SequenceNumber;
-    /// As [`Cursor::kind`].
+    /// Like [`Cursor::kind`].
     fn kind(&self) -> ValueKind;
-    /// As [`Cursor::value`].
+    /// Like [`Cursor::value`].
     fn value(&self) -> &[u8];
 }
 
-/// A cursor needs no ground.
-impl<C: Cursor + ?Sized> Walker<()> for Box<C> {
+/// A cursor needs no context.
+impl<C: Cursor + ?Sized> DetachedCursor<()> for Box<C> {
     fn seek_to_first(&mut self, _: &()) -> Result<()> {
         (**self).seek_to_first()
     }
@@ -137,80 +153,80 @@ impl<C: Cursor + ?Sized> Walker<()> for Box<C> {
     }
 }
 
-/// Makes a cursor of a walker whose parts hold what they walk over.
-macro_rules! cursor_of_walker {
+/// Implements `Cursor` for a detached cursor whose parts own their data.
+macro_rules! impl_cursor {
     (<$($parameter:ident: $bound:path),+> $walker:ty) => {
         impl<$($parameter: $bound),+> umbel_base::Cursor for $walker {
             fn seek_to_first(&mut self) -> umbel_base::Result<()> {
-                Walker::<()>::seek_to_first(self, &())
+                DetachedCursor::<()>::seek_to_first(self, &())
             }
 
             fn seek_to_last(&mut self) -> umbel_base::Result<()> {
-                Walker::<()>::seek_to_last(self, &())
+                DetachedCursor::<()>::seek_to_last(self, &())
             }
 
             fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> umbel_base::Result<()> {
-                Walker::<()>::seek(self, &(), key, sequence)
+                DetachedCursor::<()>::seek(self, &(), key, sequence)
             }
 
             fn seek_before(&mut self, key: &[u8]) -> umbel_base::Result<()> {
-                Walker::<()>::seek_before(self, &(), key)
+                DetachedCursor::<()>::seek_before(self, &(), key)
             }
 
             #[inline]
             fn next(&mut self) -> umbel_base::Result<()> {
-                Walker::<()>::next(self, &())
+                DetachedCursor::<()>::next(self, &())
             }
 
             #[inline]
             fn next_repeats(&mut self) -> umbel_base::Result<bool> {
-                Walker::<()>::next_repeats(self, &())
+                DetachedCursor::<()>::next_repeats(self, &())
             }
 
             #[inline]
-            fn step(&mut self) -> Option<bool> {
-                Walker::<()>::step(self)
+            fn try_next(&mut self) -> Option<bool> {
+                DetachedCursor::<()>::try_next(self)
             }
 
             #[inline]
-            fn stride(&mut self, sequence: umbel_base::SequenceNumber) -> bool {
-                Walker::<()>::stride(self, sequence)
+            fn try_next_visible(&mut self, sequence: umbel_base::SequenceNumber) -> bool {
+                DetachedCursor::<()>::try_next_visible(self, sequence)
             }
 
             #[inline]
             fn prev(&mut self) -> umbel_base::Result<()> {
-                Walker::<()>::prev(self, &())
+                DetachedCursor::<()>::prev(self, &())
             }
 
             fn release(&mut self) {
-                Walker::<()>::release(self);
+                DetachedCursor::<()>::release(self);
             }
 
             #[inline]
             fn valid(&self) -> bool {
-                Walker::<()>::valid(self)
+                DetachedCursor::<()>::valid(self)
             }
 
             #[inline]
             fn key(&self) -> &[u8] {
-                Walker::<()>::key(self)
+                DetachedCursor::<()>::key(self)
             }
 
             #[inline]
             fn sequence(&self) -> SequenceNumber {
-                Walker::<()>::sequence(self)
+                DetachedCursor::<()>::sequence(self)
             }
 
             #[inline]
             fn kind(&self) -> ValueKind {
-                Walker::<()>::kind(self)
+                DetachedCursor::<()>::kind(self)
             }
 
             #[inline]
             fn value(&self) -> &[u8] {
-                Walker::<()>::value(self)
+                DetachedCursor::<()>::value(self)
             }
         }
     };
 }
-pub(super) use cursor_of_walker;
+pub(super) use impl_cursor;

@@ -1,15 +1,15 @@
-//! Keys and bounds, compared.
+//! Comparison of keys with bounds.
 
 use std::ops::Bound;
 
-/// Puts into `buffer` the least key greater than `key`.
+/// Writes the least key greater than `key` to `buffer`.
 pub fn put_successor(buffer: &mut Vec<u8>, key: &[u8]) {
     buffer.clear();
     buffer.extend_from_slice(key);
     buffer.push(0);
 }
 
-/// Whether the key lies before a lower bound.
+/// Whether the key is before a lower bound.
 #[inline]
 pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     match lower {
@@ -19,9 +19,9 @@ pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Whether the key lies behind an upper bound.
+/// Whether the key is after an upper bound.
 #[inline]
-pub fn is_behind_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+pub fn is_past_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
     match upper {
         Bound::Unbounded => false,
         Bound::Included(bound) => key > bound.as_slice(),

@@ -1,243 +1,262 @@
-//! [`ConcatCursor`]: the tables of one level, which do not overlap, as one.
+//! [`LevelCursor`]: one cursor over the tables of a level, which do not overlap.
 
 use umbel_base::{Result, SequenceNumber, ValueKind};
 
-use super::walker::{Walker, cursor_of_walker};
+use crate::iter::detached_cursor::{DetachedCursor, impl_cursor};
 
-/// A sorted list of tables of which no two overlap, found on a ground.
-pub trait Run<Ground: ?Sized>: Send {
-    /// The ground of a walk over one table.
+/// Sorted list of tables without overlaps, accessed through a context.
+pub trait SortedRun<Context: ?Sized>: Send {
+    /// Context of a cursor over one table.
     type Table: ?Sized;
-    /// How many tables there are.
+    /// Number of tables.
     fn len(&self) -> usize;
-    /// The first table whose upper bound reaches `key`; `len()` where none does.
-    fn find(&self, ground: &Ground, key: &[u8]) -> usize;
-    /// The last table whose lower bound is less than `key`.
-    fn find_before(&self, ground: &Ground, key: &[u8]) -> Option<usize>;
-    /// Table `index`. REQUIRES: `index < len()`.
-    fn table<'a>(&'a self, ground: &'a Ground, index: usize) -> Result<&'a Self::Table>;
+    /// Index of the first table whose upper bound reaches `key`; `len()` where none does.
+    fn find(&self, context: &Context, key: &[u8]) -> usize;
+    /// Index of the last table whose lower bound is less than `key`.
+    fn find_before(&self, context: &Context, key: &[u8]) -> Option<usize>;
+    /// Returns table `index`. REQUIRES: `index < len()`.
+    fn table<'a>(&'a self, context: &'a Context, index: usize) -> Result<&'a Self::Table>;
 }
 
-/// All entries of a [`Run`] in internal order. It walks in one table at a time; tables that hold
-/// only range tombstones are passed over.
+/// All entries of a [`SortedRun`] in internal order. It reads one table at a time, and skips tables
+/// that hold only range tombstones.
 #[derive(Debug)]
-pub struct ConcatCursor<R, W> {
+pub struct LevelCursor<R, W> {
     run: R,
-    walk: W,
-    /// The table that `walk` was put on last.
+    cursor: W,
+    /// Index of the table of `cursor`.
     index: usize,
-    /// Whether it stands on the entry that `walk` stands on.
-    stands: bool,
+    /// Whether it is on the entry of `cursor`.
+    is_positioned: bool,
 }
 
-impl<R, W> ConcatCursor<R, W> {
-    /// A cursor over `run` that walks in each table with `walk`; not valid, and no table asked for,
-    /// until the first seek.
-    pub fn over(run: R, walk: W) -> Self {
-        ConcatCursor { run, walk, index: 0, stands: false }
+impl<R, W> LevelCursor<R, W> {
+    /// A cursor over `run` that reads each table with `cursor`. It is not valid, and opens no
+    /// table, until the first seek.
+    pub fn over(run: R, cursor: W) -> Self {
+        LevelCursor { run, cursor, index: 0, is_positioned: false }
     }
 }
 
-impl<R, W> ConcatCursor<R, W> {
-    /// Puts the walk on table `index` by `seek`.
-    fn enter<Ground: ?Sized>(
+impl<R, W> LevelCursor<R, W> {
+    /// Moves the cursor to table `index` by `seek`.
+    fn enter_table<Context: ?Sized>(
         &mut self,
-        ground: &Ground,
+        context: &Context,
         index: usize,
-        seek: impl FnOnce(&mut W, &<R as Run<Ground>>::Table) -> Result<()>,
+        seek: impl FnOnce(&mut W, &<R as SortedRun<Context>>::Table) -> Result<()>,
     ) -> Result<()>
     where
-        R: Run<Ground>,
-        W: Walker<<R as Run<Ground>>::Table>,
+        R: SortedRun<Context>,
+        W: DetachedCursor<<R as SortedRun<Context>>::Table>,
     {
-        self.stands = false;
+        self.is_positioned = false;
         self.index = index;
-        seek(&mut self.walk, self.run.table(ground, index)?)?;
-        self.stands = self.walk.valid();
+        seek(&mut self.cursor, self.run.table(context, index)?)?;
+        self.is_positioned = self.cursor.valid();
         Ok(())
     }
 
-    /// Goes on to the tables behind until there is something at hand.
-    fn skip_forward<Ground: ?Sized>(&mut self, ground: &Ground) -> Result<()>
+    /// Moves to the following tables until there is an entry.
+    fn skip_forward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
-        R: Run<Ground>,
-        W: Walker<<R as Run<Ground>>::Table>,
+        R: SortedRun<Context>,
+        W: DetachedCursor<<R as SortedRun<Context>>::Table>,
     {
-        while !self.stands && self.index + 1 < self.run.len() {
-            self.enter(ground, self.index + 1, |walk, table| walk.seek_to_first(table))?;
+        while !self.is_positioned && self.index + 1 < self.run.len() {
+            self.enter_table(context, self.index + 1, |cursor, table| cursor.seek_to_first(table))?;
         }
         Ok(())
     }
 
-    /// Goes back to the tables before until there is something at hand.
-    fn skip_backward<Ground: ?Sized>(&mut self, ground: &Ground) -> Result<()>
+    /// Moves to the preceding tables until there is an entry.
+    fn skip_backward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
-        R: Run<Ground>,
-        W: Walker<<R as Run<Ground>>::Table>,
+        R: SortedRun<Context>,
+        W: DetachedCursor<<R as SortedRun<Context>>::Table>,
     {
-        while !self.stands && self.index > 0 {
-            self.enter(ground, self.index - 1, |walk, table| walk.seek_to_last(table))?;
+        while !self.is_positioned && self.index > 0 {
+            self.enter_table(context, self.index - 1, |cursor, table| cursor.seek_to_last(table))?;
         }
         Ok(())
     }
 
-    /// Moves on where the walk alone could not.
+    /// Moves on where the table's cursor alone could not.
     #[inline(never)]
-    fn go_on<Ground: ?Sized>(&mut self, ground: &Ground) -> Result<()>
+    fn skip_empty<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
-        R: Run<Ground>,
-        W: Walker<<R as Run<Ground>>::Table>,
+        R: SortedRun<Context>,
+        W: DetachedCursor<<R as SortedRun<Context>>::Table>,
     {
-        self.enter(ground, self.index, |walk, table| walk.next(table))?;
-        self.skip_forward(ground)
+        self.enter_table(context, self.index, |cursor, table| cursor.next(table))?;
+        self.skip_forward(context)
     }
 }
 
-impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for ConcatCursor<R, W> {
-    fn seek_to_first(&mut self, ground: &Ground) -> Result<()> {
-        self.stands = false;
+impl<Context: ?Sized, R: SortedRun<Context>, W: DetachedCursor<R::Table>> DetachedCursor<Context>
+    for LevelCursor<R, W>
+{
+    fn seek_to_first(&mut self, context: &Context) -> Result<()> {
+        self.is_positioned = false;
         if self.run.len() == 0 {
             return Ok(());
         }
-        self.enter(ground, 0, |walk, table| walk.seek_to_first(table))?;
-        self.skip_forward(ground)
+        self.enter_table(context, 0, |cursor, table| cursor.seek_to_first(table))?;
+        self.skip_forward(context)
     }
 
-    fn seek_to_last(&mut self, ground: &Ground) -> Result<()> {
-        self.stands = false;
+    fn seek_to_last(&mut self, context: &Context) -> Result<()> {
+        self.is_positioned = false;
         let Some(last) = self.run.len().checked_sub(1) else { return Ok(()) };
-        self.enter(ground, last, |walk, table| walk.seek_to_last(table))?;
-        self.skip_backward(ground)
+        self.enter_table(context, last, |cursor, table| cursor.seek_to_last(table))?;
+        self.skip_backward(context)
     }
 
-    fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.aim(ground, key, sequence)?;
-        self.reach(ground, key, sequence)?;
-        self.seek_aimed(ground, key, sequence)
+    fn seek(&mut self, context: &Context, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.begin_seek(context, key, sequence)?;
+        self.narrow_seek(context, key, sequence)?;
+        self.finish_seek(context, key, sequence)
     }
 
-    fn aim(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.stands = false;
-        self.index = self.run.find(ground, key);
+    fn begin_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.is_positioned = false;
+        self.index = self.run.find(context, key);
         if self.index < self.run.len() {
-            self.walk.aim(self.run.table(ground, self.index)?, key, sequence)?;
+            self.cursor.begin_seek(self.run.table(context, self.index)?, key, sequence)?;
         }
         Ok(())
     }
 
-    fn approach(&mut self, ground: &Ground) -> Result<()> {
+    fn prefetch_seek(&mut self, context: &Context) -> Result<()> {
         if self.index < self.run.len() {
-            self.walk.approach(self.run.table(ground, self.index)?)?;
+            self.cursor.prefetch_seek(self.run.table(context, self.index)?)?;
         }
         Ok(())
     }
 
-    fn reach(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    fn narrow_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
         if self.index < self.run.len() {
-            self.walk.reach(self.run.table(ground, self.index)?, key, sequence)?;
+            self.cursor.narrow_seek(self.run.table(context, self.index)?, key, sequence)?;
         }
         Ok(())
     }
 
-    fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    fn finish_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
         if self.index < self.run.len() {
-            self.enter(ground, self.index, |walk, table| walk.seek_aimed(table, key, sequence))?;
-            self.skip_forward(ground)?;
+            self.enter_table(context, self.index, |cursor, table| {
+                cursor.finish_seek(table, key, sequence)
+            })?;
+            self.skip_forward(context)?;
         }
         Ok(())
     }
 
     #[inline]
-    fn expect(&self) {
-        self.walk.expect();
+    fn prefetch_entries(&self) {
+        self.cursor.prefetch_entries();
     }
 
-    fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()> {
-        self.stands = false;
-        let Some(index) = self.run.find_before(ground, key) else { return Ok(()) };
-        self.enter(ground, index, |walk, table| walk.seek_before(table, key))?;
-        self.skip_backward(ground)
-    }
-
-    #[inline]
-    fn next(&mut self, ground: &Ground) -> Result<()> {
-        if self.walk.step().is_some() { Ok(()) } else { self.go_on(ground) }
+    fn seek_before(&mut self, context: &Context, key: &[u8]) -> Result<()> {
+        self.is_positioned = false;
+        let Some(index) = self.run.find_before(context, key) else { return Ok(()) };
+        self.enter_table(context, index, |cursor, table| cursor.seek_before(table, key))?;
+        self.skip_backward(context)
     }
 
     #[inline]
-    fn next_repeats(&mut self, ground: &Ground) -> Result<bool> {
-        if let Some(repeats) = self.walk.step() {
+    fn next(&mut self, context: &Context) -> Result<()> {
+        if self.cursor.try_next().is_some() { Ok(()) } else { self.skip_empty(context) }
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, context: &Context) -> Result<bool> {
+        if let Some(repeats) = self.cursor.try_next() {
             return Ok(repeats);
         }
         let mut repeats = false;
-        self.enter(ground, self.index, |walk, table| {
-            repeats = walk.next_repeats(table)?;
+        self.enter_table(context, self.index, |cursor, table| {
+            repeats = cursor.next_repeats(table)?;
             Ok(())
         })?;
-        // No key stands in two tables.
-        self.skip_forward(ground)?;
+        // No key is in two tables.
+        self.skip_forward(context)?;
         Ok(repeats)
     }
 
     #[inline]
-    fn prev(&mut self, ground: &Ground) -> Result<()> {
-        if self.walk.step_back() {
+    fn prev(&mut self, context: &Context) -> Result<()> {
+        if self.cursor.try_prev() {
             return Ok(());
         }
-        self.enter(ground, self.index, |walk, table| walk.prev(table))?;
-        self.skip_backward(ground)
+        self.enter_table(context, self.index, |cursor, table| cursor.prev(table))?;
+        self.skip_backward(context)
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        self.walk.step()
+    fn try_next(&mut self) -> Option<bool> {
+        self.cursor.try_next()
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        self.walk.set_limit(key);
+        self.cursor.set_limit(key);
     }
 
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
-        self.walk.stride(sequence)
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        self.cursor.try_next_visible(sequence)
     }
 
     #[inline]
-    fn step_back(&mut self) -> bool {
-        self.walk.step_back()
+    fn try_prev(&mut self) -> bool {
+        self.cursor.try_prev()
     }
 
     fn release(&mut self) {
-        self.stands = false;
-        self.walk.release();
+        self.is_positioned = false;
+        self.cursor.release();
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        self.stands
+        self.is_positioned
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.walk.key()
+        self.cursor.key()
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        self.walk.sequence()
+        self.cursor.sequence()
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        self.walk.kind()
+        self.cursor.kind()
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.walk.value()
+        self.cursor.value()
     }
 }
 
-// A run that holds its tables itself.
-cursor_of_walker!(<R: Run<()>, W: Walker<R::Table>> ConcatCursor<R, W>);
+// A run that owns its tables.
+impl_cursor!(<R: SortedRun<()>, W: DetachedCursor<R::Table>> LevelCursor<R, W>);

@@ -1,20 +1,14 @@
-//! Walking many sources as one: the merge of cursors, runs of tables as one cursor, and the view
-//! that a reader at one sequence number has.
+//! Iteration over many sources: the merge of cursors, one cursor over a run of tables, and a
+//! reader's visible entries at one sequence number.
 //!
-//! Nothing here knows of versions, files or locks; everything is built on `umbel_base::Cursor`.
+//! Nothing here depends on versions, files or locks; everything builds on `umbel_base::Cursor`.
 
-mod beginning;
-mod bounds;
-pub mod concat;
-pub mod merge;
-pub mod mvcc;
-mod position;
-mod tombstone_finder;
-pub mod walker;
+mod cursor_position;
+mod key_bounds;
+mod range_tombstone_finder;
+mod shared_prefix;
 
-#[cfg(test)]
-mod merge_tests;
-#[cfg(test)]
-mod mvcc_tests;
-#[cfg(test)]
-pub mod testing;
+pub mod detached_cursor;
+pub mod level_cursor;
+pub mod merging_cursor;
+pub mod mvcc_cursor;

@@ -1,37 +1,37 @@
-//! [`TombstoneFinder`]: which range tombstone hides a key, asked for one key after the other.
+//! [`RangeTombstoneFinder`]: finds the range tombstone that hides a key, for keys in sequence.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use umbel_base::{FragmentedTombstones, SequenceNumber};
 
-/// Range tombstones with a memory of where the last key stood among them, so that neighbouring
-/// keys need no search.
+/// Range tombstones with the position of the last key among them, so that neighbouring keys need no
+/// search.
 #[derive(Debug)]
-pub struct TombstoneFinder {
+pub struct RangeTombstoneFinder {
     /// `None` where there are none.
     tombstones: Option<Arc<FragmentedTombstones>>,
-    /// How many fragments start at or before the key asked for last.
-    behind: usize,
+    /// Number of fragments that start at or before the last key.
+    started: usize,
 }
 
-impl TombstoneFinder {
-    /// None is remembered yet.
+impl RangeTombstoneFinder {
+    /// Starts without a remembered position.
     pub fn new(tombstones: Option<Arc<FragmentedTombstones>>) -> Self {
         let tombstones = tombstones.filter(|tombstones| !tombstones.is_empty());
-        TombstoneFinder { tombstones, behind: 0 }
+        RangeTombstoneFinder { tombstones, started: 0 }
     }
 
     /// Whether there are none.
     #[inline]
-    pub fn are_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tombstones.is_none()
     }
 
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
     #[inline]
     pub fn hides(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        !self.are_none() && self.search(key, sequence, reader)
+        !self.is_empty() && self.search(key, sequence, reader)
     }
 
     fn search(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
@@ -41,11 +41,11 @@ impl TombstoneFinder {
             None => false,
         };
         let remembered =
-            (self.behind == 0 || starts_by(self.behind - 1)) && !starts_by(self.behind);
+            (self.started == 0 || starts_by(self.started - 1)) && !starts_by(self.started);
         if !remembered {
-            self.behind = fragments.partition_point(|f| f.start.as_slice() <= key);
+            self.started = fragments.partition_point(|f| f.start.as_slice() <= key);
         }
-        let Some(fragment) = self.behind.checked_sub(1).map(|index| &fragments[index]) else {
+        let Some(fragment) = self.started.checked_sub(1).map(|index| &fragments[index]) else {
             return false;
         };
         key < fragment.end.as_slice()

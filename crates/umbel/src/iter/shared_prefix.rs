@@ -1,6 +1,6 @@
-//! Heads of keys: the first eight bytes, behind what many keys have in common.
+//! Heads of keys: the first eight bytes after the prefix that many keys share.
 
-/// The first eight bytes as a number that sorts like the key; what is missing counts as zero.
+/// First eight bytes as a number that sorts like the key; missing bytes count as zero.
 #[inline]
 pub(super) fn key_head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -16,11 +16,11 @@ fn short_key_head(key: &[u8]) -> u64 {
     u64::from_be_bytes(chunk)
 }
 
-/// How many bytes two keys begin with that are the same.
-fn alike(one: &[u8], other: &[u8]) -> usize {
-    let whole = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
+/// Length of the common prefix of two keys.
+fn shared_len(one: &[u8], other: &[u8]) -> usize {
+    let chunks = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
     let mut len = 0;
-    for (one, other) in whole {
+    for (one, other) in chunks {
         let differing = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
         if differing != 0 {
             return len + (differing.trailing_zeros() / 8) as usize;
@@ -31,31 +31,31 @@ fn alike(one: &[u8], other: &[u8]) -> usize {
     len + rest.take_while(|(one, other)| one == other).count()
 }
 
-/// What neighbouring keys begin with, so that their heads say nothing before it.
+/// Common prefix of neighbouring keys, which their heads omit.
 #[derive(Debug, Default)]
-pub(super) struct Beginning(Vec<u8>);
+pub(super) struct SharedPrefix(Vec<u8>);
 
-impl Beginning {
-    /// Back to heads of whole keys.
+impl SharedPrefix {
+    /// Returns to heads of whole keys.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What two neighbouring keys have in common.
+    /// Sets the common prefix of two neighbouring keys.
     pub(super) fn set(&mut self, one: &[u8], other: &[u8]) {
-        let alike = alike(one, other);
-        // Behind one and the same key stands one that will likely differ in the last bytes.
-        let is_same = one.len() == alike && other.len() == alike;
-        let kept = if is_same { alike.saturating_sub(8) } else { alike };
+        let shared = shared_len(one, other);
+        // After one and the same key comes one that probably differs in the last bytes.
+        let is_same = one.len() == shared && other.len() == shared;
+        let kept = if is_same { shared.saturating_sub(8) } else { shared };
         self.0.clear();
         self.0.extend_from_slice(&one[..kept]);
     }
 
-    /// The head of `key`, which is in the order of keys.
+    /// Head of `key`, which sorts like the keys.
     ///
-    /// REQUIRES: `key` is not less than every key that begins so: one that begins otherwise is
-    /// greater than all that do.
+    /// REQUIRES: `key` is not less than any key with the prefix: a key without the prefix is
+    /// greater than all keys with it.
     #[inline]
     pub(super) fn head(&self, key: &[u8]) -> u64 {
         if self.0.is_empty() {
@@ -64,7 +64,7 @@ impl Beginning {
         let Some(rest) = key.strip_prefix(&self.0[..]) else { return u64::MAX };
         match (rest.first_chunk(), key.last_chunk()) {
             (Some(head), _) => u64::from_be_bytes(*head),
-            // The last eight bytes have all of the rest, and part of the beginning before it.
+            // The last eight bytes contain the whole rest, and part of the prefix before it.
             (_, Some(last)) => {
                 let shift = 64 - 8 * rest.len() as u32;
                 u64::from_be_bytes(*last).checked_shl(shift).unwrap_or(0)
@@ -81,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn heads_are_in_the_order_of_keys(
+        fn key_heads_keep_key_order(
             keys in proptest::collection::btree_set(
                 proptest::collection::vec(0u8..2, 0..20), 2..40,
             ),
@@ -89,7 +89,7 @@ mod tests {
         ) {
             let keys: Vec<Vec<u8>> = keys.into_iter().collect();
             let at = at.index(keys.len());
-            let mut beginning = Beginning::default();
+            let mut beginning = SharedPrefix::default();
             for other in [at, (at + 1).min(keys.len() - 1)] {
                 beginning.set(&keys[at], &keys[other]);
                 let heads: Vec<u64> = keys[at..].iter().map(|key| beginning.head(key)).collect();

@@ -1,14 +1,13 @@
-//! What recovery writes into tables because it does not fit into memory beside what is replayed
-//! next.
+//! Flushes during recovery, where the memtables would exceed the memory limit.
 //!
-//! The tables become part of the store by the manifest that the open creates, which says at the
-//! same time how far each keyspace is in tables and what of the logs counts. A crash before that
-//! leaves the old manifest, which names neither, and all logs: the files are removed by the next
-//! open before it writes any itself. Room for the new manifest is kept before the first of them is
-//! begun (`reserve`).
+//! The tables become part of the store by the manifest that the open creates. It also says how far
+//! each keyspace is in tables and which part of the WAL counts. A crash before that leaves the old
+//! manifest, which names neither, and all segments. The next open removes the tables before it
+//! writes any itself. Space for the new manifest is reserved before the first table is begun
+//! (`reservation`).
 //!
-//! INVARIANT: what was replayed of the logs is durable, in tables or in logs, before the manifest
-//! is: nothing depends on whether it was when a table was written.
+//! INVARIANT: the replayed part of the WAL is durable, in tables or in segments, before the
+//! manifest is. Nothing depends on its durability when a table was written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,107 +18,109 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 use umbel_env::Env;
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
-use crate::budget::WALKED;
-use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
-use crate::counters::add;
-use crate::inputs;
-use crate::keyspace_core::KeyspaceCore;
-use crate::memory::Buffer;
-use crate::memory_budget::Part;
-use crate::names;
-use crate::output::piece_bytes;
-use crate::reserve::Reserve;
-use crate::shares::writing_bytes;
-use crate::version::edit::State;
+use crate::compaction::compaction_stream::{
+    CompactionStream, SnapshotStripes, surviving_tombstones,
+};
+use crate::fs::filenames;
+use crate::lifecycle::manifest_reservation::ManifestReservation;
+use crate::maintenance::table_writer::write_chunk_bytes;
+use crate::shared_budget::MemoryUse;
+use crate::shared_budget::budget_shares::writing_bytes;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::store_budget::SEQUENTIAL_READ;
+use crate::super_version::merge_inputs;
+use crate::super_version::super_version::MemtableSlot;
+use crate::thread_counters::add;
+use crate::version::version_edit::ManifestState;
 use crate::version::{Edit, TableContext, TableFile};
 
-/// The memtables are weighed once so many bytes were put into them, at most.
-const GRAIN_BYTES: u64 = 64 << 10;
+/// Maximum bytes between two checks of the memtables' size.
+const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
 
-/// Where to recovery may write tables, and those that it wrote. Dropping it removes them, unless
-/// [`Spill::adopt`] was called.
+/// Target of recovery's tables, and the tables written there. Dropping it removes them, unless
+/// [`RecoveryFlush::keep_files`] was called.
 #[derive(Debug)]
-pub struct Spill<'a> {
+pub struct RecoveryFlush<'a> {
     env: &'a Env,
     folder: &'a Path,
     context: &'a Arc<TableContext>,
-    /// Where new files get their ids from; `None` where nothing may be written.
+    /// Source of ids for new files; `None` where nothing may be written.
     ids: Option<&'a AtomicU64>,
-    /// Bytes that were replayed since the memtables were weighed.
-    bytes_unweighed: u64,
-    /// Of each keyspace, by id, its tables, and up to where it is in them.
+    /// Bytes that were replayed since the last check.
+    bytes_since_check: u64,
+    /// For each keyspace, by id, its tables and the last sequence number in them.
     written: BTreeMap<u32, (Vec<Arc<TableMeta>>, SequenceNumber)>,
     unfinished: Option<u64>,
-    /// Room for the manifest that will name the tables; there is none before the first of them.
-    reserve: Option<Reserve>,
-    adopted: bool,
+    /// Reserved space for the manifest that will name the tables; `None` before the first of them.
+    reservation: Option<ManifestReservation>,
+    keeps_files: bool,
 }
 
-impl<'a> Spill<'a> {
-    /// Nothing was written yet.
+impl<'a> RecoveryFlush<'a> {
+    /// Creates the state before the first table.
     pub fn new(
         env: &'a Env,
         folder: &'a Path,
         context: &'a Arc<TableContext>,
         ids: Option<&'a AtomicU64>,
-    ) -> Spill<'a> {
+    ) -> RecoveryFlush<'a> {
         let written = BTreeMap::new();
-        Spill {
+        RecoveryFlush {
             env,
             folder,
             context,
             ids,
-            bytes_unweighed: 0,
+            bytes_since_check: 0,
             written,
             unfinished: None,
-            reserve: None,
-            adopted: false,
+            reservation: None,
+            keeps_files: false,
         }
     }
 
-    /// What tables share.
+    /// Shared context of tables.
     pub fn context(&self) -> &'a Arc<TableContext> {
         self.context
     }
 
-    /// Where new files get their ids from; `None` where nothing may be written.
+    /// Source of ids for new files; `None` where nothing may be written.
     pub fn ids(&self) -> Option<&'a AtomicU64> {
         self.ids
     }
 
-    /// Notes that so many bytes were put into the memtables of `keyspaces`, the last of them with
-    /// number `last`. Where all memtables are over what they may take together, writes the largest
-    /// ones into tables, as long as there is room for them beside a manifest with `state`.
+    /// Counts `bytes` put into the memtables of `keyspaces`, the last of them with number `last`.
+    /// Where all memtables exceed their limit, writes the largest ones into tables, as long as disk
+    /// space for a manifest with `state` remains.
     pub fn note(
         &mut self,
-        state: &State,
-        keyspaces: &[Arc<KeyspaceCore>],
+        state: &ManifestState,
+        keyspaces: &[Arc<KeyspaceState>],
         last: SequenceNumber,
         bytes: usize,
     ) -> Result<()> {
         let budget = &self.context.budget;
-        let most = budget.replay_most();
-        self.bytes_unweighed += bytes as u64;
-        if self.ids.is_none() || self.bytes_unweighed < GRAIN_BYTES.min(most / 16) {
+        let limit = budget.replay_max();
+        self.bytes_since_check += bytes as u64;
+        if self.ids.is_none() || self.bytes_since_check < CHECK_INTERVAL_BYTES.min(limit / 16) {
             return Ok(());
         }
-        self.bytes_unweighed = 0;
+        self.bytes_since_check = 0;
         let total = || {
             let bytes = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
             if let Some(membership) = budget.membership() {
-                membership.publish_part(Part::Memtables, bytes);
+                membership.publish_use(MemoryUse::Memtables, bytes);
             }
             bytes
         };
-        while total() > most {
+        while total() > limit {
             let Some(ids) = self.ids else { break };
             let largest = keyspaces.iter().max_by_key(|keyspace| keyspace.memtable_bytes());
             let Some(largest) = largest else { break };
             match self.flush(state, largest, ids, last) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // A store that cannot be opened for want of room could never make any.
-                Err(Error::Full { .. }) => {
+                // A store that cannot be opened for lack of disk space could never free any.
+                Err(Error::DiskFull { .. }) => {
                     self.ids = None;
                     let unfinished = self.unfinished.take();
                     self.remove(unfinished);
@@ -130,29 +131,29 @@ impl<'a> Spill<'a> {
         Ok(())
     }
 
-    /// Writes all memtables of a keyspace into one table. `false` where they hold nothing.
+    /// Writes all memtables of a keyspace into one table. `false` where they are empty.
     fn flush(
         &mut self,
-        state: &State,
-        keyspace: &Arc<KeyspaceCore>,
+        state: &ManifestState,
+        keyspace: &Arc<KeyspaceState>,
         ids: &AtomicU64,
         last: SequenceNumber,
     ) -> Result<bool> {
-        if self.reserve.is_none() {
+        if self.reservation.is_none() {
             let id = ids.fetch_add(1, Ordering::Relaxed);
-            self.reserve = Some(Reserve::begin(self.env, self.folder, id, state)?);
+            self.reservation = Some(ManifestReservation::create(self.env, self.folder, id, state)?);
         }
-        if !keyspace.view.load().active.is_empty() {
-            keyspace.view.freeze(&keyspace.options());
+        if !keyspace.super_version.load().active.is_empty() {
+            keyspace.super_version.freeze(&keyspace.options());
         }
-        let buffers = keyspace.view.load().frozen.clone();
+        let buffers = keyspace.super_version.load().frozen.clone();
         let through = buffers.iter().map(|buffer| buffer.last_sequence()).max();
         let (Some(through), Some(meta)) = (through, self.write(keyspace, &buffers, ids, last)?)
         else {
             return Ok(false);
         };
         let meta = Arc::new(meta);
-        if let Some(reserve) = &mut self.reserve {
+        if let Some(reserve) = &mut self.reservation {
             reserve.add(&added(keyspace.id, &meta))?;
         }
         let (metas, flushed) = self.written.entry(keyspace.id).or_default();
@@ -160,19 +161,19 @@ impl<'a> Spill<'a> {
         *flushed = through;
         self.unfinished = None;
         let table = TableFile::new(meta, 0, keyspace.hasher.kind(), Arc::clone(self.context));
-        // That it can be read back is checked with as little memory as can be.
+        // Reading back is checked with as little memory as possible.
         let read_back = table.unopened();
-        read_back.set_level(WALKED);
+        read_back.set_level(SEQUENTIAL_READ);
         read_back.reader()?;
-        let version = keyspace.view.load().version.apply(&[], &[(0, Arc::new(table))])?;
-        keyspace.view.install(version, &buffers);
+        let version = keyspace.super_version.load().version.apply(&[], &[(0, Arc::new(table))])?;
+        keyspace.super_version.install(version, &buffers);
         Ok(true)
     }
 
     fn write(
         &mut self,
-        keyspace: &KeyspaceCore,
-        buffers: &[Arc<Buffer>],
+        keyspace: &KeyspaceState,
+        buffers: &[Arc<MemtableSlot>],
         ids: &AtomicU64,
         last: SequenceNumber,
     ) -> Result<Option<TableMeta>> {
@@ -181,13 +182,13 @@ impl<'a> Spill<'a> {
             .flat_map(|buffer| buffer.memtable.tombstones().to_tombstones())
             .collect();
         let tombstones = FragmentedTombstones::new(&tombstones);
-        // There is no reader yet: whoever comes sees all that was replayed.
-        let stripes = Stripes::new(vec![last]);
+        // There is no reader yet: later readers see everything that was replayed.
+        let stripes = SnapshotStripes::new(vec![last]);
         let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
-        let merged = inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
+        let merged = merge_inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
         let mut stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
         let bytes: u64 = buffers.iter().map(|buffer| buffer.memtable.bytes() as u64).sum();
-        let _claim = self.context.budget.claim(writing_bytes(bytes));
+        let _claim = self.context.budget.reserve(writing_bytes(bytes));
         let mut builder = None;
         while let Some(entry) = stream.next_entry()? {
             let builder = match &mut builder {
@@ -204,10 +205,14 @@ impl<'a> Spill<'a> {
         let counts = stream.counts();
         let expected = buffers.iter().map(|buffer| buffer.memtable.entries()).sum();
         let counted = counts.check(expected);
-        counted
-            .map_err(|reason| Error::invalid(format!("internal: flush lost count: {reason}")))?;
+        counted.map_err(|reason| {
+            Error::invalid(format!(
+                "internal: wrong entry count of a flush: \
+                                                      {reason}"
+            ))
+        })?;
         let meta = builder.finish()?;
-        let work = &keyspace.counters.work[0];
+        let work = &keyspace.counters.levels[0];
         add(&work.jobs, 1);
         add(&work.entries_in, counts.entries_in);
         work.note_dropped(&counts);
@@ -217,12 +222,12 @@ impl<'a> Spill<'a> {
 
     fn begin(
         &mut self,
-        keyspace: &KeyspaceCore,
+        keyspace: &KeyspaceState,
         ids: &AtomicU64,
         bytes: u64,
     ) -> Result<TableBuilder> {
         let id = ids.fetch_add(1, Ordering::Relaxed);
-        let file = self.env.files.create(&names::table(self.folder, id))?;
+        let file = self.env.files.create(&filenames::table(self.folder, id))?;
         self.unfinished = Some(id);
         let options = keyspace.options();
         let filter = options.level_filter(0);
@@ -237,13 +242,13 @@ impl<'a> Spill<'a> {
         };
         let builder = TableBuilder::new(file, id, hasher, options);
         let builder = builder.with_prefix(prefix.as_ref());
-        let pieces = piece_bytes(self.context.budget.sizes.ahead);
-        Ok(builder.with_pieces(pieces, bytes, false))
+        let pieces = write_chunk_bytes(self.context.budget.sizes.readahead);
+        Ok(builder.with_chunk_size(pieces, bytes, false))
     }
 
-    /// Makes the names of the tables durable and notes in `state` what is in them. `false` where
+    /// Makes the names of the tables durable and notes their contents in `state`. `false` where
     /// nothing was written.
-    pub fn note_in(&self, state: &mut State) -> Result<bool> {
+    pub fn add_to_state(&self, state: &mut ManifestState) -> Result<bool> {
         if self.written.is_empty() {
             return Ok(false);
         }
@@ -261,25 +266,25 @@ impl<'a> Spill<'a> {
 
     fn remove(&self, ids: impl IntoIterator<Item = u64>) {
         for id in ids {
-            // What cannot be removed now is removed at the next open.
-            let _ = self.env.files.remove_file(&names::table(self.folder, id));
+            // A file that cannot be removed now is removed at the next open.
+            let _ = self.env.files.remove_file(&filenames::table(self.folder, id));
         }
     }
 
-    /// Gives back the room that was kept for the manifest, which is to be written next.
-    pub fn make_way(&self) -> Result<()> {
-        self.reserve.as_ref().map_or(Ok(()), Reserve::give_back)
+    /// Releases the space reserved for the manifest, which is to be written next.
+    pub fn release_reservation(&self) -> Result<()> {
+        self.reservation.as_ref().map_or(Ok(()), ManifestReservation::release)
     }
 
     /// Whether a durable manifest may name the tables.
-    pub fn is_adopted(&self) -> bool {
-        self.adopted
+    pub fn keeps_files(&self) -> bool {
+        self.keeps_files
     }
 
-    /// Says that the tables may be named by a durable manifest from now on: they stay.
-    pub fn adopt(&mut self) {
-        self.adopted = true;
-        self.reserve = None;
+    /// Keeps the tables: a durable manifest may name them from now on.
+    pub fn keep_files(&mut self) {
+        self.keeps_files = true;
+        self.reservation = None;
     }
 }
 
@@ -287,9 +292,9 @@ fn added(keyspace: u32, meta: &Arc<TableMeta>) -> Edit {
     Edit::AddTable { keyspace, level: 0, meta: Arc::clone(meta) }
 }
 
-impl Drop for Spill<'_> {
+impl Drop for RecoveryFlush<'_> {
     fn drop(&mut self) {
-        if self.adopted {
+        if self.keeps_files {
             return;
         }
         let written = self.written.values().flat_map(|(metas, _)| metas.iter().map(|meta| meta.id));

@@ -1,11 +1,11 @@
-//! Reading every byte of a store and checking that it says what the manifest says.
+//! Verification: reads every byte of a store and checks it against the manifest.
 
 use umbel_base::{Error, Result};
 use umbel_blob::file_bytes;
 
-use crate::store::Store;
+use crate::state::store::Store;
 
-/// What [`crate::Db::verify`] read.
+/// Result of [`crate::Db::verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Tables read.
@@ -23,13 +23,13 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Notes what came of reading a file: damage is to be reported, but what could not be read is
+    /// Records the result of reading a file. Damage is to be reported, but an unreadable file is
     /// not known to be damaged.
     fn note<T: Default>(&mut self, read: Result<T>) -> Result<T> {
         match read {
             Err(error @ Error::Corruption { .. }) => {
-                // What helps is said once, by the caller who knows what the store is part of.
-                self.damage.push(error.without_remedy());
+                // The advice is given once, by the caller that knows the context of the store.
+                self.damage.push(error.message_without_advice());
                 Ok(T::default())
             }
             read => read,
@@ -37,16 +37,16 @@ impl VerifyReport {
     }
 }
 
-/// Verifies every live table and every long value; the manifest and the logs were verified when the
+/// Verifies every live table and every long value; the manifest and the WAL were verified when the
 /// store was opened.
 ///
-/// Goes on after damage, so that the report names all of it; ends with an error where the system
+/// Continues after damage, so that the report names all of it; ends with an error where the system
 /// refuses to read.
 pub fn verify(store: &Store) -> Result<VerifyReport> {
     store.check_open()?;
     let mut report = VerifyReport::default();
     for keyspace in store.keyspaces() {
-        let view = keyspace.view.hold();
+        let view = keyspace.super_version.acquire();
         for (_, table) in view.version.tables() {
             store.check_open()?;
             report.tables += 1;

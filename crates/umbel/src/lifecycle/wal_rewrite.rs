@@ -1,9 +1,8 @@
-//! Copying what recovery read, but cannot know to be durable, into a log of its own.
+//! Copies records that recovery read, but that may not be durable, to a new WAL segment.
 //!
-//! After a sync that failed, the page cache can show bytes that are not on the disk and that no
-//! later sync of the file writes any more. The process that saw the failure may be dead. So
-//! recovery relies on nothing behind a log's last durable mark: it writes those records once more,
-//! into a new file.
+//! After a failed sync, the page cache can show bytes that are not on the disk and that no later
+//! sync of the file writes. The process that saw the failure may be dead. So recovery relies on no
+//! record after a segment's last durable mark: it writes those records again, into a new file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,45 +10,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::Result;
 use umbel_env::Env;
 use umbel_filter::HashSecret;
-use umbel_log::{Expectation, HEADER_BYTES, RECORD_HEADER_BYTES, Record, Sealed};
+use umbel_log::{ExpectedEnd, HEADER_BYTES, RECORD_HEADER_BYTES, Record, Seal};
 
-use crate::names;
+use crate::fs::filenames;
 use crate::wal;
 
-/// Which records of a log to copy.
+/// Records of a segment to copy.
 #[derive(Debug, Clone, Copy)]
-pub struct Stretch {
-    /// The log.
+pub struct RecordRange {
+    /// The segment.
     pub id: u64,
-    /// Where the first of them begins.
+    /// Start of the first of them.
     pub start: u64,
-    /// Where the last of them ends.
+    /// End of the last of them.
     pub end: u64,
 }
 
-/// The log that was written, durable but for its name.
+/// The segment that was written, durable except for its name.
 #[derive(Debug)]
-pub struct Relogged {
+pub struct CopiedSegment {
     /// Its id.
     pub id: u64,
-    /// Where it ends.
-    pub sealed: Sealed,
+    /// Its end.
+    pub sealed: Seal,
 }
 
-/// Whether this is the record that only a copy begins with. A copy without a name in the manifest
-/// was not finished, and what it was made from is still there.
+/// Whether this is the record that begins copies only. A copy that the manifest does not name is
+/// incomplete, and its originals still exist.
 pub fn begins_copy(record: &Record<'_>) -> bool {
     record.offset == HEADER_BYTES && record.payload.is_empty()
 }
 
-/// Copies the records of `stretches`, which follow each other, into a new log.
-pub fn copy(
+/// Copies the records of `stretches`, which follow each other, into a new segment.
+pub fn copy_records(
     env: &Env,
     folder: &Path,
     ids: &AtomicU64,
     secret: &HashSecret,
-    stretches: &[Stretch],
-) -> Result<Relogged> {
+    stretches: &[RecordRange],
+) -> Result<CopiedSegment> {
     let id = ids.fetch_add(1, Ordering::Relaxed);
     let records: u64 = stretches.iter().map(|stretch| stretch.end - stretch.start).sum();
     let segment_bytes = HEADER_BYTES + records + 4 * RECORD_HEADER_BYTES as u64;
@@ -57,8 +56,8 @@ pub fn copy(
     // FORMAT: a record without payload begins a copy.
     writer.append(0, &[])?;
     for stretch in stretches {
-        let path = names::log(folder, stretch.id);
-        let mut reader = wal::read(env, &path, secret, stretch.id, Expectation::Open)?;
+        let path = filenames::segment(folder, stretch.id);
+        let mut reader = wal::read(env, &path, secret, stretch.id, ExpectedEnd::Open)?;
         while let Some(record) = reader.next()? {
             if (stretch.start..stretch.end).contains(&record.offset) {
                 writer.append(record.sequence, &[record.payload])?;
@@ -67,5 +66,5 @@ pub fn copy(
     }
     let sealed = writer.seal()?;
     writer.file().sync()?;
-    Ok(Relogged { id, sealed })
+    Ok(CopiedSegment { id, sealed })
 }

@@ -1,108 +1,107 @@
-//! Having the [advisor](crate::advisor) decide, and doing what it decided: on the threads of the
-//! background, after flushes and compactions, and on that of a reader who misses a filter.
-
-mod report;
+//! Runs the [advisor](crate::advisor) and applies its decisions: on background threads after
+//! flushes and compactions, and on the thread of a reader that misses a filter.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, TryLockError};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::limits::LEVELS;
 use umbel_table::FilterChoice;
 
-use crate::advisor::{Offer, PLAIN_FOR_GETS, choose, too_few};
-use crate::filter_choice::Choice;
-use crate::keyspace_core::KeyspaceCore;
-use crate::sharing;
-use crate::store::Store;
-use crate::version::{Edit, Keeper, Version};
-use crate::weigh;
+use crate::advisor::{FilterOption, PLAIN_PERIOD_GETS, allocate_memory, has_too_few_gets};
+use crate::maintenance::budget_sharing;
+use crate::maintenance::memory_enforcement;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::store_budget::filter_selection::FilterSelection;
+use crate::version::{Edit, TableOwner, Version};
 
-pub use report::{FilterAdvice, LevelAdvice, advice};
+/// Number of tables that get other filters at once.
+const REFILTER_BATCH: usize = 64;
 
-/// So many tables get other filters at once.
-const AT_ONCE: usize = 64;
-
-impl Keeper for Store {
+impl TableOwner for Store {
     fn close_readers(&self) {
-        sharing::close_readers(self);
+        budget_sharing::close_readers(self);
     }
 
-    fn advise_for(&self, table: u64) {
-        advise_for(self, table);
+    fn note_filter_miss(&self, table: u64) {
+        advise_table(self, table);
     }
 }
 
-/// After a flush or compaction: other tables, other needs.
-pub fn after_work(store: &Store) {
+/// Runs the advisor after a flush or compaction, because tables and needs have changed.
+pub fn advise_after_job(store: &Store) {
     advise(store);
-    weigh::give_back(store);
+    memory_enforcement::release_memory(store);
 }
 
-/// What the manifest is to keep of what reads asked; `None` where that is too little.
-pub fn edit(keyspace: &KeyspaceCore) -> Option<Edit> {
+/// Returns the edit that saves a keyspace's read counts in the manifest; `None` where there are too
+/// few.
+pub fn read_stats_edit(keyspace: &KeyspaceState) -> Option<Edit> {
     let mut state = keyspace.advisor.lock();
-    state.look(&keyspace.reads, keyspace.reads.gets());
-    let evidence = Some(state.evidence).filter(|evidence| !too_few(evidence.gets))?;
-    Some(Edit::Evidence(keyspace.id, Arc::new(evidence.to_saved())))
+    state.observe(&keyspace.reads, keyspace.reads.gets());
+    let evidence = Some(state.read_stats).filter(|evidence| !has_too_few_gets(evidence.gets))?;
+    Some(Edit::ReadStats(keyspace.id, Arc::new(evidence.to_saved())))
 }
 
-/// A keyspace of which something was decided, and the tables that were looked at.
-type Decided = (Arc<KeyspaceCore>, Arc<Version>);
+/// A keyspace with a decision, and the version that it is for.
+type AdvisedVersion = (Arc<KeyspaceState>, Arc<Version>);
 
-/// Decides anew what is kept of every keyspace's filters, and has it so.
+/// Decides which filters of every keyspace are kept, and applies it.
 pub fn advise(store: &Store) {
-    let _one_at_a_time = store.advising.lock().unwrap_or_else(PoisonError::into_inner);
-    decide_and_refilter(store, None);
+    let _one_at_a_time = store.advisor_lock.lock().ignore_poison();
+    choose_and_refilter(store, None);
 }
 
-/// The same for whoever misses the filter of table `id` while reading: nothing where somebody is at
-/// it, and no filter is read but that table's. The others follow as they are missed themselves, or
+/// Runs the advisor for a reader that misses the filter of table `id`. Does nothing where another
+/// thread runs it, and reads no filter but that table's. Others follow when they are missed, or
 /// soon by a background thread.
-fn advise_for(store: &Store, id: u64) {
-    let _one_at_a_time = match store.advising.try_lock() {
+fn advise_table(store: &Store, id: u64) {
+    let _one_at_a_time = match store.advisor_lock.try_lock() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return,
     };
-    decide_and_refilter(store, Some(id));
+    choose_and_refilter(store, Some(id));
 }
 
-/// Decides, and has all tables follow, or the one that is named. REQUIRES: `store.advising`.
-fn decide_and_refilter(store: &Store, only: Option<u64>) {
-    let decided = decide(store);
-    weigh::decide(store);
+/// Decides, and applies the result to all tables, or to table `only`.
+/// REQUIRES: `store.advisor_lock`.
+fn choose_and_refilter(store: &Store, only: Option<u64>) {
+    let decided = choose_filters(store);
+    memory_enforcement::plan_residency(store);
     decided.iter().for_each(|(keyspace, version)| refilter(keyspace, version, only));
-    weigh::keep_within(store);
+    memory_enforcement::enforce_budget(store);
 }
 
-/// Has the plain filters of a keyspace back for some while: somebody asks them on their own.
-pub fn bring_back(store: &Store, keyspace: &KeyspaceCore) {
-    keyspace.advisor.lock().plain_until = keyspace.reads.gets() + PLAIN_FOR_GETS;
+/// Restores the plain filters of a keyspace for a period: a caller probes them separately.
+pub fn restore_plain_filters(store: &Store, keyspace: &KeyspaceState) {
+    keyspace.advisor.lock().plain_until = keyspace.reads.gets() + PLAIN_PERIOD_GETS;
     advise(store);
 }
 
 /// Gets of all keyspaces since the store was opened.
-pub fn gets(store: &Store) -> u64 {
+pub fn total_gets(store: &Store) -> u64 {
     store.keyspaces().iter().map(|keyspace| keyspace.reads.gets()).sum()
 }
 
-/// Decides, and says it to the tables. REQUIRES: `store.advising`.
-fn decide(store: &Store) -> Vec<Decided> {
+/// Decides, and sets the result on the tables. REQUIRES: `store.advisor_lock`.
+fn choose_filters(store: &Store) -> Vec<AdvisedVersion> {
     let keyspaces = store.keyspaces();
-    let mut offers: Vec<Offer> = Vec::new();
+    let mut offers: Vec<FilterOption> = Vec::new();
     let mut advised = Vec::new();
     let mut decided = Vec::with_capacity(keyspaces.len());
     for keyspace in keyspaces {
         let options = keyspace.options();
-        let version = Arc::clone(&keyspace.view.load().version);
+        let version = Arc::clone(&keyspace.super_version.load().version);
         let is_advised = {
             let mut state = keyspace.advisor.lock();
-            let own = state.offers(&version, &options, &keyspace.reads);
+            let own = state.filter_options(&version, &options, &keyspace.reads);
             let is_advised = options.advisor && keyspace.reads.gets() >= state.plain_until;
             if is_advised {
                 offers.extend(own);
             } else {
-                state.choices = [Choice::Plain; LEVELS];
+                state.selections = [FilterSelection::Plain; LEVELS];
             }
             is_advised
         };
@@ -111,44 +110,44 @@ fn decide(store: &Store) -> Vec<Decided> {
             advised.push(decided.len() - 1);
         }
     }
-    let most = offers.iter().map(|offer| offer.bytes(Choice::Plain)).sum();
-    let chosen = choose(&offers, most);
+    let plain_bytes = offers.iter().map(|offer| offer.bytes(FilterSelection::Plain)).sum();
+    let chosen = allocate_memory(&offers, plain_bytes);
     for (&place, chosen) in advised.iter().zip(chosen.chunks(LEVELS)) {
-        decided[place].0.advisor.lock().choices.copy_from_slice(chosen);
+        decided[place].0.advisor.lock().selections.copy_from_slice(chosen);
     }
     for (keyspace, version) in &decided {
-        let choices = keyspace.advisor.lock().choices;
-        version.tables().for_each(|(level, table)| table.set_choice(choices[level]));
+        let choices = keyspace.advisor.lock().selections;
+        version.tables().for_each(|(level, table)| table.set_selection(choices[level]));
     }
     decided
 }
 
-/// Has the tables of a version keep what was chosen for them, or the one that is named.
-fn refilter(keyspace: &KeyspaceCore, version: &Version, only: Option<u64>) {
+/// Applies the selections to the tables of a version, or to the named one.
+fn refilter(keyspace: &KeyspaceState, version: &Version, only: Option<u64>) {
     let mut others = HashMap::new();
     for (_, table) in version.tables() {
         if only.is_some_and(|id| id != table.meta.id) {
             continue;
         }
-        // A filter that cannot be read now stays as it is: whoever verifies the table hears why.
+        // A filter that cannot be read now stays as it is: a verify of the table reports the error.
         if let Ok(Some(other)) = table.refiltered() {
             others.insert(table.meta.id, Arc::new(other));
         }
-        // Those of before go with the view that has them: not all are to be there twice.
-        if others.len() >= AT_ONCE {
-            keyspace.view.refilter(&std::mem::take(&mut others));
+        // Old filters are freed with their super version: not all are to be in memory twice.
+        if others.len() >= REFILTER_BATCH {
+            keyspace.super_version.refilter(&std::mem::take(&mut others));
         }
     }
     if !others.is_empty() {
-        keyspace.view.refilter(&others);
+        keyspace.super_version.refilter(&others);
     }
 }
 
-/// The second filter that new tables of a level get, if one is worth it. `inputs` are the levels
-/// and entries that go into them, `None` being memtables.
-pub fn second_filter(
+/// Returns the second filter that new tables of a level get, where one pays off. `inputs` are the
+/// levels and entry counts of their inputs; `None` stands for memtables.
+pub fn choose_second_filter(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     target: usize,
     inputs: &[(Option<usize>, u64)],
 ) -> Option<FilterChoice> {
@@ -157,10 +156,10 @@ pub fn second_filter(
     if !options.advisor || is_explicit || options.bloom_bits <= 0 || store.read_only {
         return None;
     }
-    let version = Arc::clone(&keyspace.view.load().version);
+    let version = Arc::clone(&keyspace.super_version.load().version);
     let gets = keyspace.reads.gets();
     let mut state = keyspace.advisor.lock();
-    state.look(&keyspace.reads, gets);
+    state.observe(&keyspace.reads, gets);
     let is_plain = gets < state.plain_until;
     if is_plain { None } else { state.second_filter(&version, &options, target, inputs) }
 }

@@ -1,43 +1,43 @@
-//! Puts work off that the disk has no room for.
+//! Postpones work that failed on a full disk.
 
 use umbel_base::Error;
 
-use crate::shortage::Need;
-use crate::store::Store;
+use crate::state::disk_full_backoff::Priority;
+use crate::state::store::Store;
 
-/// Puts work off that failed with `error`. `false` where that is another one than a want of room,
-/// or is final.
-pub fn put_off(store: &Store, need: Need, error: &Error) -> bool {
-    if !matches!(error, Error::Full { .. }) || store.poison.is_set() {
+/// Postpones work that failed with `error`. `false` where the error is another one than a full
+/// disk, or is final.
+pub fn back_off_if_full(store: &Store, need: Priority, error: &Error) -> bool {
+    if !matches!(error, Error::DiskFull { .. }) || store.fatal_error.is_set() {
         return false;
     }
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
-    store.work_lock().shortage.put_off(need, error.clone(), moment);
-    store.note_put_off(Some(error.clone()));
-    // Threads that wait for all work, or for this, are woken.
+    store.scheduler_lock().disk_full_backoff.note_failure(need, error.clone(), moment);
+    store.note_postponed(Some(error.clone()));
+    // Wakes threads that wait for all work, or for this.
     store.signal();
     true
 }
 
-/// A writer who waits for work that is needed.
+/// A writer that waits for required work.
 #[derive(Debug)]
-pub struct WaitingWriter<'a> {
+pub struct StalledWriter<'a> {
     store: &'a Store,
     refusals: u64,
 }
 
-impl<'a> WaitingWriter<'a> {
-    /// Has what was put off tried at once.
-    pub fn new(store: &'a Store) -> WaitingWriter<'a> {
-        let (refusals, was_put_off) = store.work_lock().shortage.await_needed();
-        if was_put_off {
+impl<'a> StalledWriter<'a> {
+    /// Makes postponed work run at once.
+    pub fn new(store: &'a Store) -> StalledWriter<'a> {
+        let (refusals, was_postponed) = store.scheduler_lock().disk_full_backoff.retry_required();
+        if was_postponed {
             store.signal();
         }
-        WaitingWriter { store, refusals }
+        StalledWriter { store, refusals }
     }
 
-    /// Why the work found no room since.
+    /// Returns the error of the latest attempt that found the disk full.
     pub fn refusal(&self) -> Option<Error> {
-        self.store.work_lock().shortage.refusal_since(self.refusals).cloned()
+        self.store.scheduler_lock().disk_full_backoff.failure_since(self.refusals).cloned()
     }
 }

@@ -1,49 +1,50 @@
-//! Compaction that a caller asks for, or waits for.
+//! Manual compaction, and waiting for due compactions.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Result, SequenceNumber};
 
-use crate::background::{self, Job};
-use crate::compact::{self, Step};
-use crate::compaction::last::{Behind, LAST, Wanted};
-use crate::counters::read;
-use crate::facts;
-use crate::flush_now;
-use crate::keyspace_core::KeyspaceCore;
-use crate::memory_budget::{LOOK_AGAIN, Turn};
-use crate::segments;
-use crate::store::Store;
+use crate::compaction::bottommost::{LAST_LEVEL, ResumeKey, RewriteReason};
+use crate::maintenance::compaction_jobs::compaction_job::{self, JobPick};
+use crate::maintenance::compaction_jobs::picker_input;
+use crate::maintenance::manual_flush;
+use crate::maintenance::scheduler::{self, Job};
+use crate::maintenance::wal_provisioner;
+use crate::shared_budget::{JobSlot, SLOT_RETRY_INTERVAL};
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::thread_counters::read;
 
-/// What was due at one moment, so that waiting for it ends beside a writer that never pauses.
-struct Due {
-    /// What was visible: as long as nothing is added, all there is to do is waited for.
+/// Work that was due at one moment, so that waiting for it ends beside a writer that never pauses.
+struct DrainTarget {
+    /// Visible sequence number: while it does not change, the wait covers all work.
     visible: SequenceNumber,
-    /// The newest write of each keyspace that waited in a full memtable.
-    frozen: Vec<(Arc<KeyspaceCore>, SequenceNumber)>,
-    /// How many bytes are compacted once as many as were owed have been.
+    /// Newest write of each keyspace with a frozen memtable.
+    frozen: Vec<(Arc<KeyspaceState>, SequenceNumber)>,
+    /// Value of the compacted bytes at which the debt of that moment is done.
     bytes_compacted: u64,
 }
 
-impl Due {
-    fn now(store: &Store) -> Due {
+impl DrainTarget {
+    fn now(store: &Store) -> DrainTarget {
         let visible = store.snapshots.visible();
         let mut bytes_compacted = read(&store.counters.bytes_compacted);
         let mut frozen = Vec::new();
         for keyspace in store.keyspaces() {
-            let view = keyspace.view.hold();
-            bytes_compacted = bytes_compacted.saturating_add(facts::debt_bytes(&keyspace));
+            let view = keyspace.super_version.acquire();
+            bytes_compacted = bytes_compacted.saturating_add(picker_input::debt_bytes(&keyspace));
             if let Some(newest) = view.frozen.first() {
                 frozen.push((keyspace, newest.last_sequence()));
             }
         }
-        Due { visible, frozen, bytes_compacted }
+        DrainTarget { visible, frozen, bytes_compacted }
     }
 
     /// Whether enough was done although there may be more to do.
-    fn is_done(&self, store: &Store) -> bool {
-        let flushed = |(keyspace, newest): &(Arc<KeyspaceCore>, SequenceNumber)| {
-            let view = keyspace.view.load();
+    fn is_reached(&self, store: &Store) -> bool {
+        let flushed = |(keyspace, newest): &(Arc<KeyspaceState>, SequenceNumber)| {
+            let view = keyspace.super_version.load();
             view.frozen.last().is_none_or(|oldest| oldest.first_sequence() > *newest)
         };
         store.snapshots.visible() != self.visible
@@ -52,126 +53,130 @@ impl Due {
     }
 }
 
-/// Says, for as long as it is held, that garbage is to be compacted without waiting.
-struct Wish<'a>(&'a Store);
+/// Request to compact garbage without waiting, while it is held.
+struct DrainRequest<'a>(&'a Store);
 
-impl<'a> Wish<'a> {
-    fn new(store: &'a Store) -> Wish<'a> {
-        let mut state = store.work_lock();
-        state.garbage.wanted += 1;
-        state.shortage.try_now();
-        Wish(store)
+impl<'a> DrainRequest<'a> {
+    fn new(store: &'a Store) -> DrainRequest<'a> {
+        let mut state = store.scheduler_lock();
+        state.garbage.drain_requests += 1;
+        state.disk_full_backoff.retry_all();
+        DrainRequest(store)
     }
 }
 
-impl Drop for Wish<'_> {
+impl Drop for DrainRequest<'_> {
     fn drop(&mut self) {
-        self.0.work_lock().garbage.wanted -= 1;
+        self.0.scheduler_lock().garbage.drain_requests -= 1;
     }
 }
 
-/// Waits until there is nothing to flush or compact or, beside writers, until as much is done as
-/// was due when it was called.
-pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
+/// Waits until there is nothing to flush or compact. Beside writers, it waits until the work due at
+/// the call is done.
+pub fn drain(store: &Arc<Store>) -> Result<()> {
     store.check_writable()?;
-    // What waits for a quiet moment is wanted now.
-    let _wish = Wish::new(store);
-    let due = Due::now(store);
+    // Work that waits for a quiet period is wanted now.
+    let _wish = DrainRequest::new(store);
+    let due = DrainTarget::now(store);
     if store.options.background_threads == 0 {
-        while !due.is_done(store) && background::run_one(store)? {}
+        while !due.is_reached(store) && scheduler::run_next_job(store)? {}
         return Ok(());
     }
     loop {
-        store.poison.check()?;
+        store.fatal_error.check()?;
         store.check_open()?;
         let keyspaces = store.keyspaces();
-        let mut state = store.work_lock();
-        if due.is_done(store) {
+        let mut state = store.scheduler_lock();
+        if due.is_reached(store) {
             return Ok(());
         }
-        let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
+        let quiet = state.flushing.is_empty() && state.compactions + state.manual_compactions == 0;
         if quiet {
-            match background::find_job(store, &keyspaces, &mut state) {
+            match scheduler::find_job(store, &keyspaces, &mut state) {
                 // Stores that share the budget work first.
-                None if state.waits_for_turn => {}
+                None if state.waits_for_slot => {}
                 None => {
-                    let put_off = state.shortage.reason().cloned();
+                    let postponed = state.disk_full_backoff.reason().cloned();
                     drop(state);
-                    return put_off.map_or_else(|| segments::rest(store), Err);
+                    return postponed.map_or_else(|| wal_provisioner::release_idle(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
                 Some(Job::Flush(job, _)) => state.flushing.retain(|id| !job.claimed.contains(id)),
                 Some(_) => state.compactions -= 1,
             }
             state.ticks += 1;
-            store.moved.notify_all();
+            store.changed.notify_all();
         }
-        if state.waits_for_turn {
-            drop(store.moved.wait_timeout(state, LOOK_AGAIN));
+        if state.waits_for_slot {
+            drop(store.changed.wait_timeout(state, SLOT_RETRY_INTERVAL));
         } else {
-            drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+            drop(store.changed.wait(state).ignore_poison());
         }
     }
 }
 
-/// Compacts everything that overlaps the range down to the last level. There, writes again what
-/// holds leftovers that no reader can see any more, and joins neighbours that are small.
+/// Compacts everything that overlaps the range down to the last level. There, rewrites tables with
+/// garbage that no reader can see any more, and joins small neighbours.
 pub fn compact_range(
     store: &Arc<Store>,
-    keyspace: &Arc<KeyspaceCore>,
+    keyspace: &Arc<KeyspaceState>,
     start: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> Result<()> {
-    flush_now::flush_to_compact(store, keyspace)?;
-    for level in 0..LAST {
-        while step(store, || compact::pick_range(keyspace, level, start, end))?.is_some() {}
+    manual_flush::flush_before_compaction(store, keyspace)?;
+    for level in 0..LAST_LEVEL {
+        while run_next(store, || compaction_job::pick_range(keyspace, level, start, end))?.is_some()
+        {
+        }
     }
     let readers = store.snapshots.boundaries();
-    rewrite_last(store, keyspace, Wanted::Stale(&readers), (start, end))?;
-    rewrite_last(store, keyspace, Wanted::Small, (start, end))
+    rewrite_bottommost(store, keyspace, RewriteReason::Stale(&readers), (start, end))?;
+    rewrite_bottommost(store, keyspace, RewriteReason::Small, (start, end))
 }
 
-/// Walks once through the range in the last level and writes again what is wanted.
-fn rewrite_last(
+/// Iterates once over the range in the last level and rewrites the wanted tables.
+fn rewrite_bottommost(
     store: &Arc<Store>,
-    keyspace: &Arc<KeyspaceCore>,
-    wanted: Wanted<'_>,
+    keyspace: &Arc<KeyspaceState>,
+    wanted: RewriteReason<'_>,
     range: (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<()> {
-    let tables = || keyspace.view.load().version.levels[LAST].len();
-    let mut behind: Behind = None;
+    let tables = || keyspace.super_version.load().version.levels[LAST_LEVEL].len();
+    let mut resume_after: ResumeKey = None;
     loop {
         let before = tables();
-        let done = step(store, || compact::pick_last(keyspace, wanted, range, &behind))?;
+        let done = run_next(store, || {
+            compaction_job::pick_bottommost(keyspace, wanted, range, &resume_after)
+        })?;
         let Some(end) = done else { return Ok(()) };
-        // What was joined may have room for one more. Never twice where nothing came of it, so
-        // that the walk ends.
-        if wanted != Wanted::Small || tables() >= before {
-            behind = end;
+        // A joined table may be joined with one more. Never twice where nothing changed, so that
+        // the iteration ends.
+        if wanted != RewriteReason::Small || tables() >= before {
+            resume_after = end;
         }
     }
 }
 
-/// Runs what `pick` picks, when it can be run, and answers with the end of its keys; `None` where
+/// Runs the compaction of `pick`, once it can run, and returns the end of its keys; `None` where
 /// nothing is left to pick.
-fn step(store: &Arc<Store>, pick: impl Fn() -> Step) -> Result<Option<Behind>> {
+fn run_next(store: &Arc<Store>, pick: impl Fn() -> JobPick) -> Result<Option<ResumeKey>> {
     loop {
         store.check_writable()?;
-        let mut state = store.work_lock();
+        let mut state = store.scheduler_lock();
         state.check_not_stopped()?;
         let job = match pick() {
-            Step::Run(job) => job,
-            Step::Blocked => {
-                drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+            JobPick::Run(job) => job,
+            JobPick::Blocked => {
+                drop(store.changed.wait(state).ignore_poison());
                 continue;
             }
-            Step::Done => return Ok(None),
+            JobPick::Done => return Ok(None),
         };
-        state.callers += 1;
+        state.manual_compactions += 1;
         drop(state);
-        let end = job.end();
-        let done = background::run(store, Job::Compact(Arc::new(job), Turn::default()), true);
-        done.map_err(|error| store.final_error(error))?;
+        let end = job.resume_key();
+        let done = scheduler::run_job(store, Job::Compact(Arc::new(job), JobSlot::default()), true);
+        done.map_err(|error| store.set_fatal_error(error))?;
         return Ok(Some(end));
     }
 }

@@ -1,74 +1,70 @@
-//! Background work: who flushes and compacts when, and how writers are held back.
+//! Scheduler of background work: chooses the next flush or compaction, and runs the threads.
 //!
 //! With `background_threads` 0 the thread whose write made work necessary does it before it
 //! returns, which makes every run of a program the same.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_base::{BlobPointer, Error, Result};
+use umbel_base::{Error, Result};
 
-use crate::advise;
-use crate::commit::{self, Aftermath};
-use crate::compact::{self, CompactionJob};
-use crate::compaction::pressure::{self, Limits, Load};
-use crate::existence_upkeep;
-use crate::facts;
-use crate::flush::{self, FlushJob};
-use crate::freeze;
-use crate::garbage::{self, Found, Look};
-use crate::held_back;
-use crate::keyspace_core::KeyspaceCore;
-use crate::long_values::{self, NewBlobs};
-use crate::memory_budget::{Turn, Work};
-use crate::options::Durability;
-use crate::put_off::put_off;
-use crate::room::{self, Extent};
-use crate::segments;
-use crate::sharing;
-use crate::shortage::Need;
-use crate::snapshots::Awaited;
-use crate::store::{Store, WorkState};
-use crate::way;
-use crate::writes::{Action, Writes, check_operation};
+use crate::compaction::write_throttle::{self, CompactionLoad, ThrottleLimits};
+use crate::maintenance::advisor_job;
+use crate::maintenance::budget_sharing;
+use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob};
+use crate::maintenance::compaction_jobs::garbage_estimator::{self, GarbageProbe, GarbageTask};
+use crate::maintenance::compaction_jobs::picker_input;
+use crate::maintenance::compaction_jobs::preemption;
+use crate::maintenance::disk_full_reclaim::{self, ReclaimScope};
+use crate::maintenance::disk_full_retry::back_off_if_full;
+use crate::maintenance::existence_maintenance;
+use crate::maintenance::flush_job::{self, FlushJob};
+use crate::maintenance::memtable_freeze;
+use crate::maintenance::memtable_limit;
+use crate::maintenance::wal_provisioner;
+use crate::shared_budget::{JobKind, JobSlot};
+use crate::state::disk_full_backoff::Priority;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::snapshot_list::AwaitedRelease;
+use crate::state::store::{SchedulerState, Store};
 
-/// Old log segments above which a clean close, or an open, flushes.
-pub const OLD_LOGS_MAX: usize = 4;
+/// Number of old WAL segments above which a clean close, or an open, flushes.
+pub const OLD_SEGMENTS_MAX: usize = 4;
 
-/// After how long to look again whether obsolete files are still pinned.
-const SWEEP_AGAIN: Duration = Duration::from_secs(1);
-/// How long work waits that could not be done for want of a descriptor.
-const TRY_AGAIN: Duration = Duration::from_millis(20);
+/// Interval of checks whether obsolete files are still pinned.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay of work that found no free descriptor.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Work that was claimed.
+/// Claimed work.
 #[derive(Debug)]
 pub enum Job {
-    /// Writes a memtable into a table.
-    Flush(ClaimedFlush, Turn),
+    /// Writes a memtable to a table.
+    Flush(FlushClaim, JobSlot),
     /// Merges tables.
-    Compact(Arc<CompactionJob>, Turn),
-    /// Finds out whether garbage is worth merging tables.
-    Look(Look, Turn),
-    /// Has a memtable flushed that nobody writes to.
-    Freeze(Arc<KeyspaceCore>),
+    Compact(Arc<CompactionJob>, JobSlot),
+    /// Estimates whether garbage is worth a compaction.
+    ProbeGarbage(GarbageProbe, JobSlot),
+    /// Freezes and flushes a memtable without writes.
+    Freeze(Arc<KeyspaceState>),
 }
 
-/// A flush that was claimed.
+/// A claimed flush.
 #[derive(Debug)]
-pub struct ClaimedFlush {
+pub struct FlushClaim {
     flush: FlushJob,
-    /// The keyspaces that nobody else flushes meanwhile: that one, and the one that is flushed
-    /// whenever it is.
+    /// Keyspaces that no other thread flushes meanwhile: this one, and its flush partner.
     pub claimed: Vec<u32>,
 }
 
 impl Job {
-    fn need(&self) -> Need {
+    fn priority(&self) -> Priority {
         match self {
-            Job::Compact(job, _) if !job.is_needed() => Need::Useful,
-            _ => Need::Needed,
+            Job::Compact(job, _) if !job.is_required() => Priority::Optional,
+            _ => Priority::Required,
         }
     }
 }
@@ -78,161 +74,63 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
     if store.read_only {
         return Ok(());
     }
-    segments::start(store)?;
+    wal_provisioner::start(store)?;
     for number in 0..store.options.background_threads {
         let worker = Arc::clone(store);
         let name = format!("umbel-work-{number}");
-        let thread = store.options.env.threads.spawn(&name, Box::new(move || work(&worker)))?;
-        store.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        let thread =
+            store.options.env.threads.spawn(&name, Box::new(move || worker_loop(&worker)))?;
+        store.threads.lock().ignore_poison().push(thread);
     }
     Ok(())
 }
 
-/// Commits a batch, held back as far as the background work is behind.
-pub fn commit(
-    store: &Arc<Store>,
-    writes: &mut Writes,
-    durability: Option<Durability>,
-) -> Result<()> {
-    for keyspace in writes.keyspaces() {
-        let held_back = hold_back(store, keyspace, writes.bytes());
-        held_back.or_else(|error| held_back::let_pass(store, commit::makes_room(writes), error))?;
-    }
-    let mut blobs = None;
-    if writes.has_long_values() {
-        writes.check(durability)?;
-        blobs = long_values::write(store, writes)?;
-    }
-    let mut aftermath = Aftermath::default();
-    let mut committed = commit::commit(store, writes, durability, &mut aftermath);
-    if matches!(committed, Err(Error::Full { .. })) && commit::makes_room(writes) {
-        let again = || commit::commit(store, writes, durability, &mut aftermath);
-        committed = room::make_and(store, committed, again);
-    }
-    if let (Some(blobs), Ok(())) = (blobs, &committed) {
-        blobs.keep();
-    }
-    see_to(store, aftermath, committed)
-}
-
-/// Commits one write, held back as far as the background work is behind.
-pub fn commit_one(
-    store: &Arc<Store>,
-    keyspace: &Arc<KeyspaceCore>,
-    action: Action,
-    key: &[u8],
-    value: &[u8],
-) -> Result<()> {
-    if value.len() > store.options.inline_value_bytes_max && action == Action::Put {
-        return commit_long(store, keyspace, key, value);
-    }
-    let held_back = hold_back(store, keyspace, key.len() + value.len());
-    if let Err(error) = held_back {
-        held_back::let_pass(store, action.makes_room(), error)?;
-    }
-    let mut aftermath = Aftermath::default();
-    let mut committed = commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
-    if matches!(committed, Err(Error::Full { .. })) && action.makes_room() {
-        let again = || commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
-        committed = room::make_and(store, committed, again);
-    }
-    see_to(store, aftermath, committed)
-}
-
-/// Commits a put of a value that gets a file of its own.
-#[cold]
-fn commit_long(
-    store: &Arc<Store>,
-    keyspace: &Arc<KeyspaceCore>,
-    key: &[u8],
-    value: &[u8],
-) -> Result<()> {
-    check_operation(Action::Put, key, value)?;
-    hold_back(store, keyspace, key.len() + BlobPointer::BYTES)?;
-    keyspace.check_not_dropped()?;
-    let mut blobs = NewBlobs::begin(store)?;
-    let pointer = blobs.write(value)?.encode();
-    blobs.finish()?;
-    let (mut aftermath, action) = (Aftermath::default(), Action::PutBlob);
-    let committed = commit::commit_one(store, keyspace, action, key, &pointer, &mut aftermath);
-    if committed.is_ok() {
-        blobs.keep();
-    }
-    see_to(store, aftermath, committed)
-}
-
-/// Sees to what a commit left behind, and answers what came of it. One that was refused may have
-/// taken along others that were not; one that was done stays so, whatever fails for good after it.
-#[inline]
-fn see_to(store: &Arc<Store>, aftermath: Aftermath, committed: Result<()>) -> Result<()> {
-    if aftermath == Aftermath::default() {
-        return committed;
-    }
-    match do_what_is_due(store, aftermath) {
-        Err(_) if committed.is_ok() && store.poison.is_set() => Ok(()),
-        seen_to => committed.and(seen_to),
-    }
-}
-
-fn do_what_is_due(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
-    if aftermath.log_nudged {
-        segments::see_to(store)?;
-    }
-    if !aftermath.frozen {
-        return Ok(());
-    }
-    if store.options.background_threads == 0 {
-        return match run_inline(store) {
-            // The write is done; the work is tried again by the next one.
-            Err(error) if error.is_short_of_descriptors() => Ok(()),
-            done => done,
-        };
-    }
-    store.signal();
-    Ok(())
-}
-
-/// Does all work there is on the calling thread, but for what is put off.
-pub fn run_inline(store: &Arc<Store>) -> Result<()> {
+/// Does all due work on the calling thread, except postponed work.
+pub fn run_all_inline(store: &Arc<Store>) -> Result<()> {
     loop {
-        match run_one(store) {
+        match run_next_job(store) {
             Ok(true) => {}
-            Ok(false) => return existence_upkeep::run_inline(store),
-            // It is put off, so that it is not found again at once.
-            Err(Error::Full { .. }) if !store.poison.is_set() => {}
+            Ok(false) => return existence_maintenance::run_inline(store),
+            // It is postponed, so that it is not found again at once.
+            Err(Error::DiskFull { .. }) if !store.fatal_error.is_set() => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Does one piece of work on the calling thread. `false` where there is none. Where it finds no
-/// room it is put off, and the store goes on.
-pub fn run_one(store: &Arc<Store>) -> Result<bool> {
+/// Does one job on the calling thread; returns `false` without one. On a full disk the job is
+/// postponed, and the store continues.
+pub fn run_next_job(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
-    let job = find_job(store, &keyspaces, &mut store.work_lock());
+    let job = find_job(store, &keyspaces, &mut store.scheduler_lock());
     let Some(job) = job else { return Ok(false) };
-    let need = job.need();
-    match run(store, job, false) {
+    let need = job.priority();
+    match run_job(store, job, false) {
         Ok(()) => Ok(true),
-        Err(error) if put_off(store, need, &error) => Err(error),
-        Err(error) => Err(store.final_error(error)),
+        Err(error) if back_off_if_full(store, need, &error) => Err(error),
+        Err(error) => Err(store.set_fatal_error(error)),
     }
 }
 
-fn work(store: &Arc<Store>) {
+fn worker_loop(store: &Arc<Store>) {
     loop {
         // A keyspace that appears after this is signalled after it.
-        let seen = store.work_lock().ticks;
+        let seen = store.scheduler_lock().ticks;
         store.context.obsolete.sweep();
         let keyspaces = store.keyspaces();
-        let mut state = store.work_lock();
-        let idle = store.poison.is_set();
-        if !idle && !state.stop && state.advising.left(store.options.env.clock.now()).is_zero() {
-            state.advising.claim(store.options.env.clock.now(), advise::gets(store));
+        let mut state = store.scheduler_lock();
+        let idle = store.fatal_error.is_set();
+        if !idle
+            && !state.stop
+            && state.advisor_schedule.remaining(store.options.env.clock.now()).is_zero()
+        {
+            state
+                .advisor_schedule
+                .begin(store.options.env.clock.now(), advisor_job::total_gets(store));
             drop((state, keyspaces));
             // A panic in it must not end the thread.
-            let _ = catch_unwind(AssertUnwindSafe(|| advise::advise(store)));
-            existence_upkeep::begin_thread(store);
+            let _ = catch_unwind(AssertUnwindSafe(|| advisor_job::advise(store)));
+            existence_maintenance::start_thread(store);
             continue;
         }
         let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
@@ -244,187 +142,192 @@ fn work(store: &Arc<Store>) {
             continue;
         };
         drop((state, keyspaces));
-        let need = job.need();
-        let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
+        let need = job.priority();
+        let done = catch_unwind(AssertUnwindSafe(|| run_job(store, job, false)));
         let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
-            if put_off(store, need, &error) {
+            if back_off_if_full(store, need, &error) {
                 continue;
             }
-            let passes = error.is_short_of_descriptors();
-            store.final_error(error);
+            let passes = error.is_out_of_descriptors();
+            store.set_fatal_error(error);
             store.signal();
             if passes {
-                store.wait_for_change(TRY_AGAIN, || !store.open.is_open());
+                store.wait_for_change(RETRY_DELAY, || !store.open.is_open());
             }
         }
     }
 }
 
-/// Waits until something changed since `seen`, or until it is time to look again.
+/// Waits until something changed since `seen`, or until the next check is due.
 fn wait_for_work<'a>(
     store: &'a Store,
-    mut state: MutexGuard<'a, WorkState>,
+    mut state: MutexGuard<'a, SchedulerState>,
     seen: u64,
-) -> MutexGuard<'a, WorkState> {
-    let mut look_again = state.look_again.take();
-    if !store.poison.is_set() {
-        let advise_again = state.advising.left(store.options.env.clock.now());
+) -> MutexGuard<'a, SchedulerState> {
+    let mut look_again = state.recheck_after.take();
+    if !store.fatal_error.is_set() {
+        let advise_again = state.advisor_schedule.remaining(store.options.env.clock.now());
         look_again = Some(look_again.unwrap_or(advise_again).min(advise_again));
     }
-    let sweep_again = store.context.obsolete.has_kept().then_some(SWEEP_AGAIN);
+    let sweep_again = store.context.obsolete.has_kept_files().then_some(SWEEP_INTERVAL);
     look_again = look_again.into_iter().chain(sweep_again).min();
     while state.ticks == seen && !state.stop {
         let Some(limit) = look_again else {
-            state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = store.changed.wait(state).ignore_poison();
             continue;
         };
-        let waited = store.moved.wait_timeout(state, limit);
-        return waited.unwrap_or_else(PoisonError::into_inner).0;
+        let waited = store.changed.wait_timeout(state, limit);
+        return waited.ignore_poison().0;
     }
     state
 }
 
-/// Claims the most urgent work there is in `keyspaces`, which were read before the work lock.
+/// Claims the most urgent work in `keyspaces`, which were read before the work lock.
 pub fn find_job(
     store: &Store,
-    keyspaces: &[Arc<KeyspaceCore>],
-    state: &mut WorkState,
+    keyspaces: &[Arc<KeyspaceState>],
+    state: &mut SchedulerState,
 ) -> Option<Job> {
-    state.waits_for_turn = false;
-    if state.stop || waits_for_room(store, state, Need::Needed) {
+    state.waits_for_slot = false;
+    if state.stop || is_backing_off(store, state, Priority::Required) {
         return None;
     }
     let all = keyspaces;
-    let live = |keyspace: &&Arc<KeyspaceCore>| !keyspace.dropped.load(Ordering::Acquire);
-    let keyspaces: Vec<&Arc<KeyspaceCore>> = keyspaces.iter().filter(live).collect();
-    // The oldest writes first: no keyspace waits behind another for ever, and the log gets shorter.
-    let oldest = |keyspace: &&Arc<KeyspaceCore>| {
-        let buffer = keyspace.view.load().frozen.last().cloned()?;
+    let live = |keyspace: &&Arc<KeyspaceState>| !keyspace.dropped.load(Ordering::Acquire);
+    let keyspaces: Vec<&Arc<KeyspaceState>> = keyspaces.iter().filter(live).collect();
+    // The oldest writes first: no keyspace waits for another forever, and the WAL gets shorter.
+    let oldest = |keyspace: &&Arc<KeyspaceState>| {
+        let buffer = keyspace.super_version.load().frozen.last().cloned()?;
         Some((buffer.first_sequence(), Arc::clone(*keyspace), buffer))
     };
-    let is_idle = |keyspace: &KeyspaceCore| !state.flushing.contains(&keyspace.id);
+    let is_idle = |keyspace: &KeyspaceState| !state.flushing.contains(&keyspace.id);
     let idle = keyspaces.iter().filter(|keyspace| {
-        is_idle(keyspace) && keyspace.flushed_with().is_none_or(|other| is_idle(&other))
+        is_idle(keyspace) && keyspace.flush_partner().is_none_or(|other| is_idle(&other))
     });
     if let Some((_, keyspace, buffer)) =
         idle.copied().filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
     {
-        let turn = sharing::turn(store, state, Work::Flush, true)?;
-        let other = keyspace.flushed_with().map(|other| other.id);
+        let turn = budget_sharing::take_slot(store, state, JobKind::Flush, true)?;
+        let other = keyspace.flush_partner().map(|other| other.id);
         let claimed: Vec<u32> = [keyspace.id].into_iter().chain(other).collect();
         state.flushing.extend(&claimed);
-        let flush = FlushJob { keyspace, buffers: vec![buffer], marker: None };
-        return Some(Job::Flush(ClaimedFlush { flush, claimed }, turn));
+        let flush = FlushJob { keyspace, memtables: vec![buffer], marker: None };
+        return Some(Job::Flush(FlushClaim { flush, claimed }, turn));
     }
-    if !way::has_room(store, state.compactions) {
+    if !preemption::has_free_thread(store, state.compactions) {
         return None;
     }
-    let urgency =
-        |keyspace: &&Arc<KeyspaceCore>| Some((compact::urgency(keyspace)?, Arc::clone(*keyspace)));
+    let urgency = |keyspace: &&Arc<KeyspaceState>| {
+        Some((compaction_job::urgency(keyspace)?, Arc::clone(*keyspace)))
+    };
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
         Some((_, keyspace)) => {
-            let turn = sharing::turn(store, state, Work::Compaction, true)?;
-            Job::Compact(Arc::new(compact::pick_most_urgent(&keyspace)?), turn)
+            let turn = budget_sharing::take_slot(store, state, JobKind::Compaction, true)?;
+            Job::Compact(Arc::new(compaction_job::pick_most_urgent(&keyspace)?), turn)
         }
-        None if waits_for_room(store, state, Need::Useful) => return None,
-        None => find_useful(store, &keyspaces, all, state)?,
+        None if is_backing_off(store, state, Priority::Optional) => return None,
+        None => find_optional_job(store, &keyspaces, all, state)?,
     };
     state.compactions += 1;
     Some(job)
 }
 
-/// Where nothing is needed: what is of use.
-fn find_useful(
+/// Claims optional work, where none is required.
+fn find_optional_job(
     store: &Store,
-    keyspaces: &[&Arc<KeyspaceCore>],
-    all: &[Arc<KeyspaceCore>],
-    state: &mut WorkState,
+    keyspaces: &[&Arc<KeyspaceState>],
+    all: &[Arc<KeyspaceState>],
+    state: &mut SchedulerState,
 ) -> Option<Job> {
-    let mut job = match find_leftovers(store, keyspaces) {
-        Some(job) => Job::Compact(Arc::new(job), Turn::default()),
-        // What is owed may wait for a compaction that a caller runs.
-        None if way::owing(all).next().is_some() => return None,
+    let mut job = match find_bottommost_rewrite(store, keyspaces) {
+        Some(job) => Job::Compact(Arc::new(job), JobSlot::default()),
+        // A level over its target may wait for a compaction that a caller runs.
+        None if preemption::keyspaces_with_debt(all).next().is_some() => return None,
         None => find_garbage(store, keyspaces, state)?,
     };
-    // Only a store that found something waits for its turn.
-    if let Job::Compact(_, turn) | Job::Look(_, turn) = &mut job {
-        *turn = sharing::turn(store, state, Work::Compaction, false)?;
+    // Only a store with a job waits for its slot.
+    if let Job::Compact(_, turn) | Job::ProbeGarbage(_, turn) = &mut job {
+        *turn = budget_sharing::take_slot(store, state, JobKind::Compaction, false)?;
     }
     Some(job)
 }
 
-/// Whether work was put off and is to wait longer.
-fn waits_for_room(store: &Store, state: &mut WorkState, need: Need) -> bool {
+/// Whether work was postponed and is to wait longer.
+fn is_backing_off(store: &Store, state: &mut SchedulerState, need: Priority) -> bool {
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
-    let left = state.shortage.left(need, moment);
+    let left = state.disk_full_backoff.remaining(need, moment);
     if left.is_some() {
-        state.look_again = left;
+        state.recheck_after = left;
     }
     left.is_some()
 }
 
-/// Where there are not even leftovers: a compaction of what hides much of what lies below it.
+/// Claims a compaction of tables that shadow many entries below, where there is no other optional
+/// work.
 fn find_garbage(
     store: &Store,
-    keyspaces: &[&Arc<KeyspaceCore>],
-    state: &mut WorkState,
+    keyspaces: &[&Arc<KeyspaceState>],
+    state: &mut SchedulerState,
 ) -> Option<Job> {
-    // A single one, so that all threads stay free for what comes next.
+    // A single one, so that all threads stay free for later work.
     if state.compactions > 0 {
         return None;
     }
-    match garbage::find(store, keyspaces, state) {
-        Found::Job(job) => Some(Job::Compact(Arc::new(job), Turn::default())),
-        Found::Look(look) => Some(Job::Look(look, Turn::default())),
-        Found::Freeze(keyspace) => Some(Job::Freeze(keyspace)),
-        Found::Later(wait) => {
-            state.look_again = Some(wait);
+    match garbage_estimator::find_task(store, keyspaces, state) {
+        GarbageTask::Compact(job) => Some(Job::Compact(Arc::new(job), JobSlot::default())),
+        GarbageTask::Probe(look) => Some(Job::ProbeGarbage(look, JobSlot::default())),
+        GarbageTask::Freeze(keyspace) => Some(Job::Freeze(keyspace)),
+        GarbageTask::Wait(wait) => {
+            state.recheck_after = Some(wait);
             None
         }
-        Found::Nothing => None,
+        GarbageTask::Nothing => None,
     }
 }
 
-/// Where nothing else is to be done: a table of a last level with what a snapshot kept. Whoever
-/// drops the snapshot that is still in the way signals.
-fn find_leftovers(store: &Store, keyspaces: &[&Arc<KeyspaceCore>]) -> Option<CompactionJob> {
+/// Claims a rewrite of a table of a last level with versions that a snapshot kept, where there is
+/// no other work. Dropping the snapshot that still keeps them signals.
+fn find_bottommost_rewrite(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceState>],
+) -> Option<CompactionJob> {
     loop {
         let readers = store.snapshots.boundaries();
-        let mut awaited = Awaited::default();
+        let mut awaited = AwaitedRelease::default();
         for keyspace in keyspaces {
-            let (job, waits_for) = compact::pick_leftovers(keyspace, &readers);
+            let (job, waits_for) = compaction_job::pick_bottommost_rewrite(keyspace, &readers);
             if job.is_some() {
                 return job;
             }
             awaited.add(waits_for);
         }
-        // Where it came to pass in between: look again.
-        if store.snapshots.wait_for(awaited) {
+        // Where a snapshot was dropped in between: search again.
+        if store.snapshots.await_release(awaited) {
             return None;
         }
     }
 }
 
-/// A claim on work, given back even where the work panics.
-struct Claim<'a> {
+/// A claim on work, released even where the work panics.
+struct JobClaim<'a> {
     store: &'a Store,
-    /// The keyspaces being flushed; none for a compaction.
+    /// Keyspaces being flushed; empty for a compaction.
     flushing: Vec<u32>,
-    /// Whether a caller's thread does the work, which leaves the background threads theirs.
+    /// Whether a caller's thread does the work, which does not use a background thread.
     by_caller: bool,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for JobClaim<'_> {
     fn drop(&mut self) {
         {
-            let mut state = self.store.work_lock();
+            let mut state = self.store.scheduler_lock();
             match self.by_caller {
                 _ if !self.flushing.is_empty() => {
                     state.flushing.retain(|id| !self.flushing.contains(id));
                 }
-                true => state.callers -= 1,
+                true => state.manual_compactions -= 1,
                 false => state.compactions -= 1,
             }
         }
@@ -432,86 +335,86 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Does the work and gives the claim on it back: the caller's own, or one of [`find_job`].
-pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
-    let need = job.need();
-    let result = run_claimed(store, job, by_caller);
+/// Does the work and releases the claim on it: the caller's own, or one of [`find_job`].
+pub fn run_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+    let need = job.priority();
+    let result = run_claimed_job(store, job, by_caller);
     if result.is_ok() {
-        store.note_put_off(None);
-        store.work_lock().shortage.done(need);
+        store.note_postponed(None);
+        store.scheduler_lock().disk_full_backoff.note_success(need);
     }
     store.note_time();
-    advise::after_work(store);
+    advisor_job::advise_after_job(store);
     result
 }
 
-fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
         Job::Flush(job, _turn) => {
-            let ClaimedFlush { flush: job, claimed: flushing } = job;
+            let FlushClaim { flush: job, claimed: flushing } = job;
             let (keyspace, is_alone) = (Arc::clone(&job.keyspace), flushing.len() == 1);
-            let _claim = Claim { store, flushing, by_caller };
+            let _claim = JobClaim { store, flushing, by_caller };
             let jobs = match is_alone {
                 true => vec![job],
-                // As both are at one moment.
+                // Both at one moment.
                 false => {
-                    let both = freeze::with_companions(std::slice::from_ref(&keyspace));
-                    freeze::freeze_all(store, &both, None)
+                    let both =
+                        memtable_freeze::with_flush_partners(std::slice::from_ref(&keyspace));
+                    memtable_freeze::freeze_all(store, &both, None)
                 }
             };
-            let result = room::with_room(store, Extent::Spare, || flush::flush(store, &jobs));
-            commit::weigh_buffers(store);
-            jobs.iter().for_each(|job| update_pressure(store, &job.keyspace));
+            let result = disk_full_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
+                flush_job::run(store, &jobs)
+            });
+            memtable_limit::release_writers(store);
+            jobs.iter().for_each(|job| update_write_throttle(store, &job.keyspace));
             result
         }
         Job::Compact(job, _turn) => {
-            let _claim = Claim { store, flushing: Vec::new(), by_caller };
+            let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
             let keyspace = Arc::clone(&job.keyspace);
-            let extent = if by_caller { Extent::All } else { Extent::Spare };
-            let result = room::with_room(store, extent, || compact::run(store, &job));
+            let extent = if by_caller { ReclaimScope::All } else { ReclaimScope::Spare };
+            let result = disk_full_reclaim::retry_after_reclaim(store, extent, || {
+                compaction_job::run(store, &job)
+            });
             let files = job.files();
             {
-                // Whoever picks next sees the inputs busy or a version without them, never neither.
-                let _work = store.work_lock();
+                // The next pick sees the inputs busy or a version without them, never neither.
+                let _work = store.scheduler_lock();
                 drop(job);
             }
-            // Removing files has no place under a lock, but is part of the work.
+            // Removing files must not happen under a lock, but is part of the work.
             drop(files);
-            update_pressure(store, &keyspace);
+            update_write_throttle(store, &keyspace);
             result
         }
-        Job::Look(look, _turn) => {
-            let _claim = Claim { store, flushing: Vec::new(), by_caller };
+        Job::ProbeGarbage(look, _turn) => {
+            let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
             look.run(store);
             Ok(())
         }
         Job::Freeze(keyspace) => {
-            let _claim = Claim { store, flushing: Vec::new(), by_caller };
+            let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
             let _commit = store.commit_lock();
-            if !keyspace.view.load().active.is_empty() {
-                keyspace.view.freeze(&keyspace.options());
+            if !keyspace.super_version.load().active.is_empty() {
+                keyspace.super_version.freeze(&keyspace.options());
             }
             Ok(())
         }
     }
 }
 
-/// Weighs how far the work on a keyspace is behind.
-pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
-    // One after the other, so that what is said last is what was seen last.
-    let _work = store.work_lock();
-    let (options, view) = (keyspace.options(), keyspace.view.hold());
-    let load = Load {
+/// Updates the write throttle of a keyspace from its load.
+pub fn update_write_throttle(store: &Store, keyspace: &KeyspaceState) {
+    // One after the other, so that the last stored value is the last measured one.
+    let _work = store.scheduler_lock();
+    let (options, view) = (keyspace.options(), keyspace.super_version.acquire());
+    let load = CompactionLoad {
         level0_tables: view.version.levels[0].len(),
-        debt_bytes: facts::debt_bytes(keyspace),
-        immutable_memtables: view.frozen.len(),
+        debt_bytes: picker_input::debt_bytes(keyspace),
+        frozen_memtables: view.frozen.len(),
     };
-    let limits = Limits::new(options.level0_tables, options.base_bytes());
-    keyspace.set_delay_per_byte_ns(pressure::delay_per_byte_ns(&load, &limits));
-    keyspace.stopped.store(pressure::must_wait(&load, &limits), Ordering::Release);
-}
-
-/// Holds a writer back in proportion to what it writes.
-fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
-    held_back::hold_back(store, keyspace, bytes, || run_inline(store))
+    let limits = ThrottleLimits::new(options.level0_tables, options.base_bytes());
+    keyspace.set_delay_per_byte_ns(write_throttle::delay_per_byte_ns(&load, &limits));
+    keyspace.is_stalled.store(write_throttle::must_stall(&load, &limits), Ordering::Release);
 }

@@ -1,37 +1,42 @@
-//! Keeps segments of the log ready ahead of the writers, and gives back what is not needed.
+//! Prepares WAL segments ahead of the writers, and frees the surplus.
 //!
-//! A thread of its own does it, so that no long compaction keeps it waiting. With
-//! `background_threads` 0 the thread whose write made it necessary does it before it returns.
+//! It has a thread of its own, so that no long compaction delays it. With `background_threads` 0
+//! the thread whose write made it necessary does it before it returns.
 //!
 //! A spare segment is durable and named by the manifest before a writer gets it, so that beginning
-//! it takes no system call. The file of a dropped segment is used again in this order: the edit
-//! that drops it is durable; the new header is written over the old one and synced; the file gets
-//! its new name; the folder is synced; an edit names the new log. A crash in between leaves a file
-//! that no edit names, under the old name or the new one, and without a record of the new log.
+//! it takes no system call. The file of a dropped segment is reused in this order:
+//! 1. The edit that drops it is durable.
+//! 2. The new header is written over the old one and synced.
+//! 3. The file gets its new name, and the directory is synced.
+//! 4. An edit names the new segment.
+//!
+//! A crash in between leaves a file that no edit names, under the old name or the new one. It has
+//! no record of the new segment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::Access;
-use umbel_log::{HEADER_BYTES, LogOptions, LogWriter, relabel};
+use umbel_log::{HEADER_BYTES, LogOptions, LogWriter, write_recycled_header};
 
-use crate::names;
-use crate::store::{CommitState, Store};
+use crate::fs::filenames;
+use crate::state::store::{CommitState, Store};
 use crate::version::{Edit, LogState};
-use crate::wal::{self, Call, Chore, OldSegment, Reusable, Surplus};
+use crate::wal::{self, OldSegment, ReclaimableSegments, RecyclableSegment, Wakeup, WalTask};
 
-/// How long nothing is written before what is ready beyond need is given back.
-const QUIET: Duration = Duration::from_millis(500);
-/// The longest pause before that is tried again for which the disk had no room.
+/// Time without writes after which surplus is freed.
+const QUIET_PERIOD: Duration = Duration::from_millis(500);
+/// The longest pause before a retry after a full disk.
 const PAUSE_MAX: Duration = Duration::from_secs(256);
-/// Of what the tables take, the part that may lie ready for the log where everything was flushed,
-/// and the least that may.
-const FLUSHED: (u64, u64) = (20, 4 << 20);
-/// The same where nobody writes.
-const RESTING: (u64, u64) = (64, 1 << 20);
+/// Maximum space prepared for the WAL once everything is flushed: one part in this number of the
+/// tables' bytes, and a minimum.
+const FLUSHED_ALLOWANCE: (u64, u64) = (20, 4 << 20);
+/// The same without writers.
+const IDLE_ALLOWANCE: (u64, u64) = (64, 1 << 20);
 
 /// Starts the thread.
 pub fn start(store: &Arc<Store>) -> Result<()> {
@@ -39,31 +44,31 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
         return Ok(());
     }
     let worker = Arc::clone(store);
-    let work = Box::new(move || work(&worker));
+    let work = Box::new(move || thread_loop(&worker));
     let thread = store.options.env.threads.spawn("umbel-log", work)?;
-    store.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    store.threads.lock().ignore_poison().push(thread);
     Ok(())
 }
 
-fn work(store: &Arc<Store>) {
-    let (mut limit, mut seen, mut pause) = (None, 0, QUIET);
+fn thread_loop(store: &Arc<Store>) {
+    let (mut limit, mut seen, mut pause) = (None, 0, QUIET_PERIOD);
     loop {
-        let done = match store.bell.wait(limit) {
-            Call::Over => return,
-            Call::Chores => {
-                limit = Some(QUIET);
-                catch_unwind(AssertUnwindSafe(|| tend(store)))
+        let done = match store.wal_signal.wait(limit) {
+            Wakeup::Shutdown => return,
+            Wakeup::Tasks => {
+                limit = Some(QUIET_PERIOD);
+                catch_unwind(AssertUnwindSafe(|| run_tasks(store)))
             }
-            Call::Quiet => {
+            Wakeup::Idle => {
                 let last = store.commit_lock().wal.last_sequence();
                 let is_quiet = std::mem::replace(&mut seen, last) == last;
                 if !is_quiet {
-                    (limit, pause) = (Some(QUIET), QUIET);
+                    (limit, pause) = (Some(QUIET_PERIOD), QUIET_PERIOD);
                     continue;
                 }
                 let rest = || {
-                    let gave_back = give_back(store, true)?;
-                    tend(store).map(|()| gave_back)
+                    let is_released = release_surplus(store, true)?;
+                    run_tasks(store).map(|()| is_released)
                 };
                 let rested = catch_unwind(AssertUnwindSafe(rest));
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -71,72 +76,72 @@ fn work(store: &Arc<Store>) {
                 rested.map(|rested| rested.map(drop))
             }
         };
-        let panicked = |_| Err(Error::invalid("internal: tending the log panicked"));
+        let panicked = |_| Err(Error::invalid("internal: making a log segment panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
-            store.final_error(error);
+            store.set_fatal_error(error);
             store.signal();
         }
     }
 }
 
-/// Does the chores of the log, or calls the thread that does.
-pub fn see_to(store: &Store) -> Result<()> {
+/// Runs the WAL tasks, or signals their thread.
+pub fn run_or_signal(store: &Store) -> Result<()> {
     if store.options.background_threads == 0 {
-        return tend(store).map_err(|error| store.final_error(error));
+        return run_tasks(store).map_err(|error| store.set_fatal_error(error));
     }
-    store.bell.ring();
+    store.wal_signal.notify();
     Ok(())
 }
 
-/// Does the chores of the log there are. An error is final.
-pub fn tend(store: &Store) -> Result<()> {
-    let _one_at_a_time = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
-    // After a failed write nothing is made or removed any more, and once the store is closed the
-    // folder may be another's.
-    while !store.poison.is_set() && store.check_open().is_ok() {
-        let Some(chore) = store.commit_lock().wal.next_chore() else { break };
-        match chore {
-            // Where it fails, the thread that stores tries again and says so.
-            Chore::Populate(pages, end) => drop(pages.populate(end)),
-            Chore::WriteBack(file, pages, range) => {
+/// Runs the due WAL tasks. An error is final.
+pub fn run_tasks(store: &Store) -> Result<()> {
+    let _one_at_a_time = store.wal_task_lock.lock().ignore_poison();
+    // After a failed write nothing is made or removed any more. After the close the directory may
+    // belong to another store.
+    while !store.fatal_error.is_set() && store.check_open().is_ok() {
+        let Some(task) = store.commit_lock().wal.next_task() else { break };
+        match task {
+            // Where it fails, the thread that writes there tries again and reports it.
+            WalTask::Populate(pages, end) => drop(pages.prefault(end)),
+            WalTask::WriteBack(file, pages, range) => {
                 if let Some(pages) = pages {
                     pages.release(range.clone());
                 }
                 file.write_back(range);
             }
-            Chore::Unmap(mappings) => drop(mappings),
-            // A file that stays long is in nobody's way.
-            Chore::Cut(file, len) => drop(file.set_len(len)),
-            Chore::Make(bytes, file) => make(store, bytes, file)?,
+            WalTask::Unmap(mappings) => drop(mappings),
+            // A file that stays long does no harm.
+            WalTask::Truncate(file, len) => drop(file.set_len(len)),
+            WalTask::CreateSpare(bytes, file) => provision(store, bytes, file)?,
         }
     }
     Ok(())
 }
 
-/// Waits for a caller's thread that does chores of the log. REQUIRES: the store is being closed, so
-/// that nobody begins any more.
+/// Waits for a caller's thread that runs WAL tasks.
+/// REQUIRES: the store is being closed, so that no other thread begins.
 pub fn wait_for_callers(store: &Store) {
-    drop(store.tending.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(store.wal_task_lock.lock().ignore_poison());
 }
 
-/// Makes a spare segment, or does without one where that fails harmlessly: whoever then needs it
-/// makes it himself, and gets the error.
-fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
+/// Makes a spare segment, or none where that fails harmlessly. A writer that then needs it makes it
+/// and gets the error.
+fn provision(store: &Store, bytes: u64, file: Option<RecyclableSegment>) -> Result<()> {
     let files = &store.options.env.files;
     let id = store.ids.fetch_add(1, Ordering::Relaxed);
     let options = wal::log_options(&store.context.hashers.secret, id, bytes);
     let made = match file {
-        Some(file) => remake(store, file, options),
-        None => make_new(store, options),
+        Some(file) => recycle(store, file, options),
+        None => create_spare(store, options),
     };
     let mut writer = match made {
         Ok(writer) => writer,
-        Err(Trouble::Passing) => return Ok(()),
-        Err(Trouble::Final(error)) => return Err(error),
+        Err(SegmentError::Transient) => return Ok(()),
+        Err(SegmentError::Fatal(error)) => return Err(error),
     };
-    // A header that was durable and is lost later is damage, not a torn creation.
+    // A durable header that is lost later is damage, not a torn creation.
     writer.set_durable(HEADER_BYTES);
-    let path = names::log(&store.folder, id);
+    let path = filenames::segment(&store.folder, id);
     let mut manifest = store.manifest_lock()?;
     // Recovery would stop at an empty segment before one that is written to.
     if manifest.state().logs.last_key_value().is_some_and(|(newest, _)| *newest > id) {
@@ -145,98 +150,105 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
         let _ = files.remove_file(&path);
         return Ok(());
     }
-    let refused = manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])?;
+    let refused = manifest.commit_unless_full(&[Edit::Log { id, state: LogState::Open }])?;
     drop(manifest);
     if refused.is_some() {
-        // No edit names it, and it takes room that is wanting.
+        // No edit names it, and it takes scarce disk space.
         drop(writer);
         let _ = files.remove_file(&path);
         return Ok(());
     }
     let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Some(late) = refused {
-        let late = Surplus { spares: vec![late], reusable: None };
-        store.commit_lock().wal.give_back();
-        give_back_these(store, Vec::new(), late)?;
+        let late = ReclaimableSegments { spares: vec![late], reusable: None };
+        store.commit_lock().wal.begin_release();
+        release_segments(store, Vec::new(), late)?;
     }
     Ok(())
 }
 
-/// Why a segment was not made.
-enum Trouble {
-    /// There may be one another time.
-    Passing,
-    /// What is durable is not known any more.
-    Final(Error),
+/// Reason why a segment was not made.
+enum SegmentError {
+    /// A later attempt may succeed.
+    Transient,
+    /// It is no longer known which data is durable.
+    Fatal(Error),
 }
 
-impl Trouble {
-    fn of(error: Error) -> Trouble {
-        let passes = error.is_short_of_descriptors() || matches!(error, Error::Full { .. });
-        if passes { Trouble::Passing } else { Trouble::Final(error) }
+impl SegmentError {
+    fn of(error: Error) -> SegmentError {
+        let passes = error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. });
+        if passes { SegmentError::Transient } else { SegmentError::Fatal(error) }
     }
 }
 
-fn make_new(store: &Store, options: LogOptions) -> std::result::Result<LogWriter, Trouble> {
+fn create_spare(
+    store: &Store,
+    options: LogOptions,
+) -> std::result::Result<LogWriter, SegmentError> {
     let env = &store.options.env;
     let created = wal::create(env, &store.folder, options);
-    let writer = created.map_err(|_| Trouble::Passing)?;
+    let writer = created.map_err(|_| SegmentError::Transient)?;
     writer.file().sync().map_err(|error| {
-        let _ = env.files.remove_file(&names::log(&store.folder, options.log_id));
-        Trouble::of(error)
+        let _ = env.files.remove_file(&filenames::segment(&store.folder, options.log_id));
+        SegmentError::of(error)
     })?;
     env.files.sync_dir(&store.folder).map_err(|error| {
-        let _ = env.files.remove_file(&names::log(&store.folder, options.log_id));
-        Trouble::of(error)
+        let _ = env.files.remove_file(&filenames::segment(&store.folder, options.log_id));
+        SegmentError::of(error)
     })?;
     Ok(writer)
 }
 
-fn remake(
+fn recycle(
     store: &Store,
-    old: Reusable,
+    old: RecyclableSegment,
     options: LogOptions,
-) -> std::result::Result<LogWriter, Trouble> {
+) -> std::result::Result<LogWriter, SegmentError> {
     let files = &store.options.env.files;
-    let (source, target) =
-        (names::log(&store.folder, old.id), names::log(&store.folder, options.log_id));
-    let give_up = |path| {
-        // No edit names it. What cannot be removed now is removed at the next open.
+    let (source, target) = (
+        filenames::segment(&store.folder, old.id),
+        filenames::segment(&store.folder, options.log_id),
+    );
+    let remove_file = |path| {
+        // No edit names it. A file that cannot be removed now is removed at the next open.
         let _ = files.remove_file(path);
-        Trouble::Passing
+        SegmentError::Transient
     };
     let relabelled = files.open(&source, Access::ReadWrite);
     let relabelled = relabelled.and_then(|file| match file.has_other_names()? {
         true => Err(Error::invalid("internal: a hard-linked copy of the store holds the file")),
-        false => relabel(&*file, options).map(|()| file),
+        false => write_recycled_header(&*file, options).map(|()| file),
     });
-    let file = relabelled.map_err(|_| give_up(&source))?;
+    let file = relabelled.map_err(|_| remove_file(&source))?;
     file.sync().map_err(|error| {
-        give_up(&source);
-        Trouble::of(error)
+        remove_file(&source);
+        SegmentError::of(error)
     })?;
     drop(file);
-    files.rename(&source, &target).map_err(|_| give_up(&source))?;
+    files.rename(&source, &target).map_err(|_| remove_file(&source))?;
     files.sync_dir(&store.folder).map_err(|error| {
-        give_up(&target);
-        Trouble::of(error)
+        remove_file(&target);
+        SegmentError::of(error)
     })?;
-    LogWriter::reuse(&store.options.env, &target, options).map_err(|_| give_up(&target))
+    LogWriter::reuse(&store.options.env, &target, options).map_err(|_| remove_file(&target))
 }
 
-/// Goes on in a segment that `payload_bytes` fit in: a spare one, or one made now. What makes room
-/// goes on in what is kept for it, where the disk has no room for another. An error leaves
-/// everything as it was, unless it poisoned the store.
+/// Switches to a segment that `payload_bytes` fit in: a spare one, or a new one. On a full disk, a
+/// write that frees space continues in its reserve. An error changes nothing, unless it is fatal
+/// for the store.
 #[cold]
-pub fn advance(
+pub fn switch_segment(
     store: &Store,
     state: &mut CommitState,
     payload_bytes: usize,
-    makes_room: bool,
+    frees_space: bool,
 ) -> Result<()> {
-    match make_current(store, state, payload_bytes, makes_room) {
-        Err(Error::Full { .. })
-            if makes_room && !store.poison.is_set() && state.wal.fits_in_reserve(payload_bytes) =>
+    match begin_segment(store, state, payload_bytes, frees_space) {
+        Err(Error::DiskFull { .. })
+            if frees_space
+                && !store.fatal_error.is_set()
+                && state.wal.fits_in_reserve(payload_bytes) =>
         {
             Ok(())
         }
@@ -244,151 +256,159 @@ pub fn advance(
     }
 }
 
-fn make_current(
+fn begin_segment(
     store: &Store,
     state: &mut CommitState,
     payload_bytes: usize,
-    makes_room: bool,
+    frees_space: bool,
 ) -> Result<()> {
     let manifest = store.manifest()?;
     let taken = state.wal.take_spare(payload_bytes);
-    if taken.map_err(|error| final_unless_full(store, &state.wal, error))? {
+    if taken.map_err(|error| fatal_unless_full(store, &state.wal, error))? {
         return Ok(());
     }
-    let mut create = || state.wal.create_segment(payload_bytes, makes_room);
-    let writer = match makes_room {
+    let mut create = || state.wal.create_segment(payload_bytes, frees_space);
+    let writer = match frees_space {
         true => store.with_reserved_segment(create)?,
         false => create()?,
     };
     let started = state.wal.start_segment(writer, manifest);
-    started.map_err(|error| match error.is_short_of_descriptors() {
-        true => store.final_error(error),
-        false => final_unless_full(store, &state.wal, error),
+    started.map_err(|error| match error.is_out_of_descriptors() {
+        true => store.set_fatal_error(error),
+        false => fatal_unless_full(store, &state.wal, error),
     })
 }
 
-/// Keeps `error` as the reason why nothing may be written any more, unless the disk has no room
-/// and the log can be written still.
-pub fn final_unless_full(store: &Store, wal: &wal::Wal, error: Error) -> Error {
+/// Sets `error` as the fatal error, unless the disk is full and the WAL can still be written.
+pub fn fatal_unless_full(store: &Store, wal: &wal::Wal, error: Error) -> Error {
     match error {
-        Error::Full { .. } if wal.is_whole() => error,
-        error => store.poison.set(error),
+        Error::DiskFull { .. } if wal.is_writable() => error,
+        error => store.fatal_error.set(error),
     }
 }
 
-/// Drops segments whose every write is in tables, and where nothing is left to flush what lies
-/// ready beyond need.
+/// Drops segments whose every write is in tables, and frees surplus where nothing is left to flush.
 pub fn drop_obsolete(store: &Store) -> Result<()> {
-    let gave_back = give_back(store, false)?;
-    see_to_the_rest(store, gave_back)
+    let is_released = release_surplus(store, false)?;
+    run_remaining(store, is_released)
 }
 
-/// Sees to the chores that came up, and to it that what was not given back is another time.
-fn see_to_the_rest(store: &Store, gave_back: bool) -> Result<()> {
-    let is_nudged = store.commit_lock().wal.take_nudge();
-    if !gave_back && store.options.background_threads > 0 {
-        store.bell.ring();
+/// Runs the tasks that came up, and schedules a retry for space that was not freed.
+fn run_remaining(store: &Store, is_released: bool) -> Result<()> {
+    let is_task_due = store.commit_lock().wal.take_task_due();
+    if !is_released && store.options.background_threads > 0 {
+        store.wal_signal.notify();
     }
-    if is_nudged { see_to(store) } else { Ok(()) }
+    if is_task_due { run_or_signal(store) } else { Ok(()) }
 }
 
-/// What may lie ready for the log, in bytes.
-fn allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
-    let live = |keyspace: &Arc<crate::keyspace_core::KeyspaceCore>| {
-        let view = keyspace.view.load();
+/// Maximum space prepared for the WAL, in bytes.
+fn spare_allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
+    let live = |keyspace: &Arc<crate::state::keyspace_state::KeyspaceState>| {
+        let view = keyspace.super_version.load();
         view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>()
     };
     least.min(small).max(store.keyspaces().iter().map(live).sum::<u64>() / share)
 }
 
-/// Gives back what lies ready beyond need, because nobody writes at this moment.
-pub fn rest(store: &Store) -> Result<()> {
-    let gave_back = {
-        // So that a close waits for it.
-        let _tending = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
+/// Frees surplus, because there are no writes at this moment.
+pub fn release_idle(store: &Store) -> Result<()> {
+    let is_released = {
+        // The lock makes a close wait for it.
+        let _wal_tasks = store.wal_task_lock.lock().ignore_poison();
         store.check_open()?;
-        give_back(store, true)?
+        release_surplus(store, true)?
     };
-    see_to_the_rest(store, gave_back)
+    run_remaining(store, is_released)
 }
 
-/// `false` where the disk has no room for it.
-fn give_back(store: &Store, is_quiet: bool) -> Result<bool> {
+/// Frees surplus space and obsolete segments; `false` where the disk has no space for the edit.
+fn release_surplus(store: &Store, is_quiet: bool) -> Result<bool> {
     // After a failed write nothing is removed any more.
-    store.poison.check()?;
+    store.fatal_error.check()?;
     let (obsolete, surplus) = {
         let mut state = store.commit_lock();
-        let taken = take(store, &mut state, is_quiet)?;
-        state.wal.give_back();
+        let taken = take_surplus(store, &mut state, is_quiet)?;
+        state.wal.begin_release();
         taken
     };
-    give_back_these(store, obsolete, surplus)
+    release_segments(store, obsolete, surplus)
 }
 
-/// Drops these from the manifest and removes them; `false`, and another time, on a disk without
-/// room for that. REQUIRES: [`wal::Wal::give_back`].
-fn give_back_these(store: &Store, obsolete: Vec<OldSegment>, surplus: Surplus) -> Result<bool> {
+/// Drops these from the manifest and removes them; `false`, for a later retry, on a disk without
+/// space for the edit.
+/// REQUIRES: [`wal::Wal::begin_release`].
+fn release_segments(
+    store: &Store,
+    obsolete: Vec<OldSegment>,
+    surplus: ReclaimableSegments,
+) -> Result<bool> {
     if !drop_from_manifest(store, &obsolete, &surplus)? {
-        store.commit_lock().wal.keep(obsolete, surplus);
+        store.commit_lock().wal.cancel_release(obsolete, surplus);
         return Ok(false);
     }
-    store.commit_lock().wal.gave_back(&obsolete);
+    store.commit_lock().wal.note_released(&obsolete);
     remove_files(store, &obsolete, surplus);
     Ok(true)
 }
 
-/// `false` where the disk has no room for it.
-fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus) -> Result<bool> {
+/// Drops these from the manifest; `false` where the disk has no space for the edit.
+fn drop_from_manifest(
+    store: &Store,
+    obsolete: &[OldSegment],
+    surplus: &ReclaimableSegments,
+) -> Result<bool> {
     let edits = obsolete.iter().map(|segment| segment.id);
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
     let mut manifest = store.manifest_lock()?;
-    // A spare may have been dropped meanwhile by whoever made a segment beyond it.
-    let edits: Vec<_> = edits.filter(|edit| manifest.state().is_news(edit)).collect();
-    Ok(edits.is_empty() || manifest.commit_if_room(&edits)?.is_none())
+    // A writer that made a segment beyond a spare may have dropped the spare meanwhile.
+    let edits: Vec<_> = edits.filter(|edit| manifest.state().is_change(edit)).collect();
+    Ok(edits.is_empty() || manifest.commit_unless_full(&edits)?.is_none())
 }
 
-/// Uses again or removes what no edit names any more.
-fn remove_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) {
+/// Reuses or removes files that no edit names any more.
+fn remove_files(store: &Store, obsolete: &[OldSegment], surplus: ReclaimableSegments) {
     let mut useless = Vec::new();
     let reuses = !store.context.obsolete.is_pinned();
     for segment in obsolete {
-        if !reuses || !store.commit_lock().wal.offer(segment) {
+        if !reuses || !store.commit_lock().wal.offer_for_reuse(segment) {
             useless.push(segment.id);
         }
     }
     remove(store, surplus);
     for id in useless {
-        store.context.obsolete.remove(&names::log(&store.folder, id));
+        store.context.obsolete.remove(&filenames::segment(&store.folder, id));
     }
 }
 
-/// Removes what no edit names any more.
-pub fn remove(store: &Store, surplus: Surplus) {
+/// Removes files that no edit names any more.
+pub fn remove(store: &Store, surplus: ReclaimableSegments) {
     let obsolete = &store.context.obsolete;
     for spare in surplus.spares {
-        let path = names::log(&store.folder, spare.log_id());
+        let path = filenames::segment(&store.folder, spare.log_id());
         drop(spare);
         obsolete.remove(&path);
     }
     if let Some(file) = surplus.reusable {
-        obsolete.remove(&names::log(&store.folder, file.id));
+        obsolete.remove(&filenames::segment(&store.folder, file.id));
     }
 }
 
-fn take(
+fn take_surplus(
     store: &Store,
     state: &mut MutexGuard<'_, CommitState>,
     is_quiet: bool,
-) -> Result<(Vec<OldSegment>, Surplus)> {
-    // Under the commit lock, so that no keyspace with writes of its own is missing.
+) -> Result<(Vec<OldSegment>, ReclaimableSegments)> {
+    // Under the commit lock, so that no keyspace with own writes is missing.
     let keyspaces = store.keyspaces();
-    let logged = keyspaces.iter().filter(|keyspace| keyspace.logs());
+    let logged = keyspaces.iter().filter(|keyspace| keyspace.uses_wal());
     let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
-    let mut surplus = Surplus::default();
+    let mut surplus = ReclaimableSegments::default();
     if is_quiet || first_needed.is_none() {
-        let sizes = if is_quiet { RESTING } else { FLUSHED };
-        let allowance = allowance(store, state.wal.small_bytes(), sizes);
-        surplus = state.wal.rest(allowance).map_err(|error| store.poison.set(error))?;
+        let sizes = if is_quiet { IDLE_ALLOWANCE } else { FLUSHED_ALLOWANCE };
+        let allowance = spare_allowance(store, state.wal.small_bytes(), sizes);
+        surplus =
+            state.wal.release_idle(allowance).map_err(|error| store.fatal_error.set(error))?;
     }
     let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));
     Ok((state.wal.take_obsolete(through), surplus))

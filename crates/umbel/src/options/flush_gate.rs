@@ -1,18 +1,18 @@
-//! [`FlushGate`]: what has to succeed before a flush becomes part of the store.
+//! [`FlushGate`]: condition that must succeed before a flush becomes part of the store.
 
 use std::fmt;
 use std::sync::Arc;
 
 use umbel_base::Result;
 
-/// What has to succeed before a flush of keyspaces without a log; see
+/// Condition of a flush of keyspaces without WAL; see
 /// [`Options::before_flush`](crate::Options::before_flush).
 #[derive(Clone)]
 pub struct FlushGate(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
 impl FlushGate {
-    /// One that is passed where `open` succeeds. It is called by the threads of the store, and by
-    /// those that write to it; it must not write to it.
+    /// A gate that passes if `open` succeeds. Background threads and writers of the store call it;
+    /// it must not write to the store.
     pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushGate {
         FlushGate(Arc::new(open))
     }

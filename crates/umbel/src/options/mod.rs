@@ -1,4 +1,4 @@
-//! Options of a store and of a keyspace: plain structs, checked when they are used.
+//! Options of a store and of a keyspace: plain structs, checked at use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,79 +6,81 @@ use std::time::Duration;
 use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
 use umbel_existence::ExistenceOptions;
-pub use umbel_existence::Size as ExistenceSize;
+pub use umbel_existence::ExistenceSize;
 use umbel_filter::PrefixExtractor;
 pub use umbel_filter::{FilterKind, HashKind, KeyPrefix};
 pub use umbel_table::Compression;
 use umbel_table::TableHasher;
 
-use crate::descriptors::OPEN_TABLES_MIN;
-pub use crate::flush_gate::FlushGate;
-use crate::memory_budget::MemoryBudget;
+use crate::fs::file_cache::OPEN_TABLES_MIN;
+pub use crate::options::flush_gate::FlushGate;
+use crate::shared_budget::MemoryBudget;
 
-/// What an acknowledged write survives.
+pub mod flush_gate;
+
+/// Failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The death of the process. Power loss may take the newest such writes, never one out of the
-    /// middle.
+    /// The death of the process. Power loss may lose the newest such writes, never one before a
+    /// surviving write.
     #[default]
     Buffered,
-    /// Power loss too: the log is synced before the write is acknowledged.
+    /// Power loss too: the WAL is synced before the write is acknowledged.
     Synced,
 }
 
 /// Options of a store, given at each open.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Create the store where the folder does not exist or is empty.
+    /// Create the store if the directory does not exist or is empty.
     pub create_if_missing: bool,
-    /// Refuse a store that exists.
+    /// Refuse an existing store.
     pub error_if_exists: bool,
-    /// How long to wait while another process or handle has the store open, before the open is
-    /// refused with `Locked`. Zero, the default, does not wait.
+    /// Time to wait while another process or handle has the store open, before the open fails with
+    /// `Locked`. Zero, the default, does not wait.
     pub lock_wait: Duration,
-    /// What single puts and deletes survive; a batch says it at its commit.
+    /// Durability of single puts and deletes; a batch names its own at commit.
     pub durability: Durability,
     /// Bytes of memory for everything the store keeps: memtables, cached blocks, indexes and
-    /// filters of open tables, the mapped log, buffers of compactions. `None`: a quarter of what
-    /// the process may use, at most 4 GiB, or what the finer settings ask for and a quarter more
-    /// where that is more. It is taken only as data needs it; with less than the
-    /// data would like, memtables, tables and log segments stay smaller than their options say.
+    /// filters of open tables, the mapped WAL, buffers of compactions. `None`: a quarter of the
+    /// memory that the process may use, at most 4 GiB. It is a quarter more than the finer settings
+    /// need, if that is more. Memory is taken only as data needs it. If data needs more, memtables,
+    /// tables and WAL segments stay smaller than their options say.
     pub memory_bytes: Option<u64>,
-    /// A budget shared with other stores of the process, in the place of `memory_bytes`: neither
-    /// that nor `cache_bytes` is given with it. `write_buffer_total_bytes` bounds this one store
-    /// still. `None`: the store has a budget of its own.
+    /// A budget shared with other stores of the process, instead of `memory_bytes`: neither that
+    /// nor `cache_bytes` may be set with it. `write_buffer_total_bytes` still bounds this one
+    /// store. `None`: the store has a budget of its own.
     pub memory_budget: Option<MemoryBudget>,
-    /// Bytes of blocks kept in memory at most, uncompressed, inside of `memory_bytes`. `None`: what
-    /// the other parts leave.
+    /// Maximum bytes of uncompressed blocks kept in memory, within `memory_bytes`. `None`: the
+    /// bytes that the other uses leave.
     pub cache_bytes: Option<u64>,
     /// Threads that flush and compact. 0: the writing thread does it inline, which makes every run
-    /// the same.
+    /// deterministic.
     pub background_threads: usize,
-    /// The most bytes of one write-ahead log segment, unless a batch needs more. The first one has
-    /// 4 MiB at most, and each next one twice as many up to this.
+    /// Maximum bytes of one WAL segment, unless a batch needs more. The first segment has at most 4
+    /// MiB, and each next one twice as many, up to this maximum.
     pub log_segment_bytes: u64,
-    /// Bytes of all memtables together, inside of `memory_bytes`; above it the fullest is flushed,
-    /// and at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.
+    /// Bytes of all memtables together, within `memory_bytes`; above it the largest is flushed, and
+    /// at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.
     pub write_buffer_total_bytes: Option<u64>,
-    /// Longest value that stands among the keys, in bytes: 64 to the longest value there is. A
-    /// longer one gets a file of its own, which log, memtable and tables only point at, so that it
-    /// is written once. It is made durable when it is put, whatever the durability; and the room of
-    /// one that was replaced or deleted is given back by the flush or compaction that drops it.
+    /// Longest value that is stored with the keys, in bytes: from 64 to the longest permitted
+    /// value. A longer value gets a file of its own and is written once; WAL, memtable and tables
+    /// hold only a pointer to it. It is made durable when it is put, whatever the durability. The
+    /// flush or compaction that drops a replaced or deleted value frees its disk space.
     pub inline_value_bytes_max: usize,
-    /// Files of tables that may be open at the same time. `None`: half of what the process may
+    /// Maximum number of table files open at the same time. `None`: half of what the process may
     /// open, after its soft limit was raised towards the hard one.
     pub open_tables_max: Option<u64>,
-    /// Whether flushes and compactions write large tables past the page cache, where the file
-    /// system allows it. That takes less processor time and leaves the page cache alone, but what
-    /// is read first after it comes from the device. `None`: once the tables take more than a
-    /// quarter of the memory the process may use, so that the page cache could not hold them.
+    /// Whether flushes and compactions write large tables past the page cache, if the file system
+    /// allows it. That takes less processor time and keeps the page cache, but the first read of a
+    /// new table comes from the device. `None`: direct once the tables exceed a quarter of the
+    /// memory that the process may use, so that the page cache could not hold them.
     pub direct_writes: Option<bool>,
-    /// What has to succeed before tables of keyspaces without a log become part of the store: who
-    /// keeps a log of his own, and catches up from it by the markers, makes that durable here.
-    /// Where it fails the flush does.
+    /// Condition that must succeed before tables of keyspaces without WAL become part of the store.
+    /// A caller with its own log, which catches up from the markers, makes that log durable here.
+    /// If it fails, the flush fails.
     pub before_flush: Option<FlushGate>,
-    /// The world the store lives in.
+    /// The environment the store runs in: file system, clock and threads.
     pub env: Env,
 }
 
@@ -105,7 +107,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// An error where an option alone is out of range.
+    /// Fails if a single option is out of range.
     pub(crate) fn check_ranges(&self) -> Result<()> {
         check_range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         check_range("background_threads", self.background_threads as u64, 0, 64)?;
@@ -133,7 +135,7 @@ impl Options {
     }
 }
 
-/// How the tables of each level are compressed.
+/// Compression of the tables of each level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressionPlan {
     /// The compression of each level, level 0 first.
@@ -156,33 +158,33 @@ impl Default for CompressionPlan {
 /// A filter of the tables of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelFilter {
-    /// Its kind; every kind but a counting one.
+    /// Its kind; every kind except a counting filter.
     pub kind: FilterKind,
-    /// Bits per key: -1 and 0 no filter, 1 to 1000. Kinds that are built of fingerprints get as
-    /// many bits of them as fit.
+    /// Bits per key: -1 and 0 no filter, 1 to 1000. Kinds that store fingerprints get as many
+    /// fingerprint bits as fit.
     pub bits_per_key: i32,
-    /// How many bits of the filter a key sets: 1 to 24 in lines of 512 bits and blocks of 256, 1 to
-    /// 255 in standard filters; other kinds let nobody choose. `None`: as many as are best for
+    /// Number of filter bits that a key sets. It is 1 to 24 in lines of 512 bits and blocks of 256,
+    /// and 1 to 255 in standard filters. Other kinds have no choice. `None`: the best number for
     /// `bits_per_key`.
     pub probes: Option<u8>,
 }
 
 impl LevelFilter {
-    /// What is wrong with the number of probes, for the filters of that level.
+    /// Checks the number of probes for the filters of that level.
     fn check_probes(&self, level: usize) -> Result<()> {
         let Some(probes) = self.probes else { return Ok(()) };
         let has = format!("level_filters has {probes} probes for level {level}");
         match self.kind.most_probes() {
             None => Err(Error::invalid(format!(
-                "{has}, but a {} filter lets nobody choose them: leave them out or take a {}, {} \
-                 or {} filter",
+                "{has}, but those of a {} filter are fixed: leave them out or use a {}, {} or {} \
+                 filter",
                 self.kind,
                 FilterKind::Blocked512,
                 FilterKind::Blocked256,
                 FilterKind::Standard
             ))),
-            Some(most) if !(1..=most).contains(&u32::from(probes)) => Err(Error::invalid(format!(
-                "{has}, but a {} filter must have 1 to {most}: leave them out for the best number",
+            Some(max) if !(1..=max).contains(&u32::from(probes)) => Err(Error::invalid(format!(
+                "{has}, but a {} filter must have 1 to {max}: leave them out for the best number",
                 self.kind
             ))),
             Some(_) => Ok(()),
@@ -190,56 +192,57 @@ impl LevelFilter {
     }
 }
 
-/// Options of a keyspace. They shape what is written from now on; tables that exist stay readable
-/// whatever they were written with.
+/// Options of a keyspace. They apply to new writes; existing tables stay readable whatever options
+/// they were written with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceOptions {
-    /// Filter bits per key: -1 and 0 no filter, 1 to 1000. 10 lets about 1 in 100 missing keys
-    /// through per table asked.
+    /// Filter bits per key: -1 and 0 no filter, 1 to 1000. With 10, about 1 in 100 lookups of
+    /// absent keys is a false positive in each probed table.
     pub bloom_bits: i32,
     /// The filters of the tables of each level, level 0 first. `None`: Bloom filters in lines of
-    /// 512 bits, of `bloom_bits` at every level. Where they are given, `bloom_bits` is that of the
-    /// memtables, and the advisor adds no filters, but decides which of these are kept.
+    /// 512 bits, of `bloom_bits` at every level. If set, `bloom_bits` applies to the memtables, and
+    /// the advisor adds no filters, but decides which of these stay in memory.
     pub level_filters: Option<[LevelFilter; limits::LEVELS]>,
-    /// The rule by which keys have prefixes, such as `"until:/"`: with it each table gets a prefix
-    /// filter, by which scans of the keys that begin in one way leave out tables that have none.
-    /// Tables written with another rule, or with none, are scanned.
+    /// The rule that gives keys their prefixes, such as `"until:/"`. With it each table gets a
+    /// prefix filter, and scans of a prefix skip tables without such keys. Tables written with
+    /// another rule, or with none, are scanned.
     pub prefix: Option<KeyPrefix>,
-    /// A filter of every key that was ever put, asked by gets before anything else: a key that it
-    /// denies costs one line of memory. It is made in the background, for a keyspace that has keys
-    /// already from all of them, and answers once it is; without it, or with another size, the one
-    /// there is goes. Not asked by stores opened read-only.
+    /// A filter of every key that was ever put, which gets probe first: a key that it rejects costs
+    /// one cache line. For a keyspace that already has keys, it is built in the background from all
+    /// of them, and takes effect when it is complete. Without this option, or with another size,
+    /// the existing filter is removed. Stores opened read-only do not probe it.
     ///
-    /// A key that is deleted stays in it. It is made anew once, by what tables and memtables hold,
-    /// more than half of its keys are gone: what compactions did not drop yet counts as there, and
-    /// one that is not filled to a quarter is left. One that grows gets the size for what is left.
+    /// A deleted key stays in the filter. The filter is rebuilt when tables and memtables show that
+    /// more than half of its keys are gone. Keys that no compaction has dropped yet count as
+    /// present, and a filter less than a quarter full is kept. A growing filter gets the size for
+    /// the remaining keys.
     pub existence_filter: ExistenceSize,
-    /// What keys are hashed with, for filters and for the tags of blocks: [`HashKind::Keyed`], or
-    /// [`HashKind::SipHash13`], which is slower, for those who want a pseudorandom function. Others
-    /// are not keyed well enough: who knows one can choose keys that collide. A keyspace keeps what
-    /// it was created with.
+    /// Hash function of keys, for filters and for the tags of blocks: [`HashKind::Keyed`], or
+    /// [`HashKind::SipHash13`], a slower pseudorandom function. Other kinds are not keyed well
+    /// enough: an attacker that knows one can choose colliding keys. A keyspace keeps the hash it
+    /// was created with.
     pub hash: HashKind,
-    /// Bytes a memtable may take before it is flushed.
+    /// Bytes of a memtable above which it is flushed.
     pub memtable_bytes: u64,
     /// Bytes of a table that compaction writes.
     pub table_bytes: u64,
-    /// Bytes of a disk block before compression.
+    /// Bytes of a block before compression.
     pub block_bytes: usize,
-    /// Bytes of the first level below level 0, at most. As what is compacted into it meets all of
-    /// it, it is never more than three times what level 0 holds when its compaction starts.
+    /// Maximum bytes of the first level below level 0. A compaction into it merges with all of it,
+    /// so it never exceeds three times the bytes of level 0 when its compaction starts.
     pub level_bytes_base: u64,
-    /// How many times larger each level is than the one above it.
+    /// Size of each level relative to the level above it.
     pub level_ratio: u32,
-    /// Tables in level 0 that start a compaction.
+    /// Number of tables in level 0 that starts a compaction.
     pub level0_tables: usize,
-    /// How the tables of each level are compressed.
+    /// Compression of the tables of each level.
     pub compression: CompressionPlan,
-    /// Whether the advisor decides, by what reads ask, which filters are kept in memory and what
-    /// filters new tables get besides one of `bloom_bits`. Without it every table has the one, and
-    /// it is kept as far as the memory allows.
+    /// Whether the advisor decides, by what reads probe, which filters stay in memory and which
+    /// filters new tables get besides one of `bloom_bits`. Without it every table has that one
+    /// filter, kept as far as the memory allows.
     pub advisor: bool,
-    /// Whether writes go to the write-ahead log. Without it a crash loses what was not flushed;
-    /// see `Db::flush_all` and `Batch::set_marker`.
+    /// Whether writes go to the WAL. Without it a crash loses writes that were not flushed; see
+    /// `Db::flush_all` and `Batch::set_marker`.
     pub log: bool,
 }
 
@@ -264,9 +267,9 @@ impl Default for KeyspaceOptions {
     }
 }
 
-/// The most that some options of a keyspace may be for the memory there is.
+/// Limits that the memory budget puts on some options of a keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
+pub struct OptionCaps {
     /// Bytes of a memtable.
     pub memtable_bytes: u64,
     /// Bytes of a table.
@@ -278,8 +281,8 @@ pub struct Caps {
 }
 
 impl KeyspaceOptions {
-    /// The options as far as the memory allows them.
-    pub(crate) fn within(&self, caps: &Caps) -> KeyspaceOptions {
+    /// The options limited to what the memory allows.
+    pub(crate) fn within(&self, caps: &OptionCaps) -> KeyspaceOptions {
         KeyspaceOptions {
             memtable_bytes: self.memtable_bytes.min(caps.memtable_bytes),
             table_bytes: self.table_bytes.min(caps.table_bytes),
@@ -301,7 +304,7 @@ impl KeyspaceOptions {
         self.level_bytes_base.min(level0.saturating_mul(3))
     }
 
-    /// An error that says which option is out of range and what it may be.
+    /// Fails with the option that is out of range and its permitted values.
     pub fn check(&self) -> Result<()> {
         if !limits::BLOOM_BITS_RANGE.contains(&self.bloom_bits) {
             return Err(Error::invalid(format!(
@@ -320,7 +323,7 @@ impl KeyspaceOptions {
             if filter.kind == FilterKind::Counting {
                 return Err(Error::invalid(format!(
                     "level_filters has a counting filter for level {level}, but tables never \
-                     change: take any other kind"
+                     change: use another kind"
                 )));
             }
             filter.check_probes(level)?;
@@ -328,8 +331,8 @@ impl KeyspaceOptions {
         if !TableHasher::KINDS.contains(&self.hash) {
             let known = TableHasher::KINDS.map(HashKind::name).join(" or ");
             return Err(Error::invalid(format!(
-                "hash is {}, but must be {known}: keys that collide are known or can be made for \
-                 the others",
+                "hash is {}, but must be {known}: an attacker can make keys that collide under the \
+                 others",
                 self.hash
             )));
         }
@@ -342,7 +345,7 @@ impl KeyspaceOptions {
         check_range("level0_tables", self.level0_tables as u64, 1, 1000)
     }
 
-    /// FORMAT: the options as the manifest keeps them.
+    /// FORMAT: the options as the manifest stores them.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::put_u64(out, (self.bloom_bits + 1) as u64);
         for value in [
@@ -385,7 +388,7 @@ impl KeyspaceOptions {
         }
     }
 
-    /// Reads what [`KeyspaceOptions::encode`] wrote; `None` where it is malformed.
+    /// Reads the output of [`KeyspaceOptions::encode`]; `None` if it is malformed.
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Option<KeyspaceOptions> {
         let bloom_bits = i32::try_from(decoder.varint()?).ok()? - 1;
         let memtable_bytes = decoder.varint()?;
@@ -414,12 +417,12 @@ impl KeyspaceOptions {
         let mut prefix = None;
         if flags & 8 != 0 {
             let name = std::str::from_utf8(decoder.bytes()?).ok()?;
-            // A rule has one name only.
+            // Each rule has only one name.
             prefix = Some(name.parse().ok().filter(|rule: &KeyPrefix| rule.name() == name)?);
         }
         let hash = match flags & 16 {
             0 => HashKind::Keyed,
-            // The usual one is not written down.
+            // The default kind is not encoded.
             _ => HashKind::from_number(decoder.u8()?).filter(|kind| *kind != HashKind::Keyed)?,
         };
         if flags & 32 != 0 {
@@ -449,7 +452,7 @@ impl KeyspaceOptions {
     }
 }
 
-/// Reads the probes of filters, of which at least one has some; `None` where that is malformed.
+/// Reads the probes of filters, of which at least one has some; `None` if malformed.
 fn decode_probes(
     decoder: &mut Decoder<'_>,
     filters: &mut [LevelFilter; limits::LEVELS],
@@ -460,7 +463,7 @@ fn decode_probes(
     filters.iter().any(|filter| filter.probes.is_some()).then_some(())
 }
 
-/// FORMAT: the kind and the number of an existence filter, where there is one.
+/// FORMAT: the kind and the number of an existence filter, if there is one.
 fn existence_bytes(size: ExistenceSize) -> Option<(u8, u64)> {
     match size {
         ExistenceSize::Off => None,
@@ -479,16 +482,15 @@ fn decode_existence(decoder: &mut Decoder<'_>) -> Option<ExistenceSize> {
     }
 }
 
-fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&value) {
+fn check_range(name: &str, value: u64, min: u64, max: u64) -> Result<()> {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(Error::invalid(format!("{name} is {value}, but must be {least} to {most}")))
+    Err(Error::invalid(format!("{name} is {value}, but must be {min} to {max}")))
 }
 
-/// Options shared by everything that holds a store.
+/// Options shared by all holders of a store.
 pub(crate) type SharedOptions = Arc<Options>;
 
 #[cfg(test)]
-#[path = "options_tests.rs"]
 mod tests;

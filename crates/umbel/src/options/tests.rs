@@ -1,9 +1,9 @@
-//! Tests of a keyspace's options: what is refused, and what the manifest keeps.
+//! Tests of a keyspace's options: rejected values, and the encoding in the manifest.
 
 use super::*;
 
 #[test]
-fn options_are_read_back_as_written() {
+fn options_round_trip() {
     let options =
         KeyspaceOptions { bloom_bits: -1, log: false, advisor: false, ..Default::default() };
     let filter = |level: usize| LevelFilter {
@@ -40,11 +40,11 @@ fn options_are_read_back_as_written() {
     }
 }
 
-/// Kind and bits of a filter of every level, as a manifest has had them from the first on.
+/// Kind and bits of a filter of every level, in the encoding that manifests had from the start.
 const TEN_BITS: [u8; 2 * limits::LEVELS] = [3, 11, 3, 11, 3, 11, 3, 11, 3, 11, 3, 11, 3, 11];
 
 #[test]
-fn probes_are_read_where_they_are_given_and_change_nothing_else() {
+fn probes_round_trip_and_change_nothing_else() {
     let standard = |probes| LevelFilter { kind: FilterKind::Standard, bits_per_key: 10, probes };
     let of = |filters| KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
     let bytes_of = |options: KeyspaceOptions| {
@@ -69,7 +69,7 @@ fn probes_are_read_where_they_are_given_and_change_nothing_else() {
     assert_eq!(decode(&bytes), Some(of(filters)));
     let end = bytes.len();
     bytes[end - 6..].fill(0);
-    assert_eq!(decode(&bytes), None, "probes that nobody gave are not written down");
+    assert_eq!(decode(&bytes), None, "absent probes have no encoding");
     bytes[end - 1] = 25;
     assert!(decode(&bytes).is_some());
     bytes[end - 2 - limits::LEVELS] = FilterKind::Blocked256.number();
@@ -81,35 +81,35 @@ fn probes_are_read_where_they_are_given_and_change_nothing_else() {
 }
 
 #[test]
-fn probes_that_a_kind_does_not_have_are_refused() {
-    let said = |kind, probes| {
+fn probes_unsupported_by_filter_kind_are_rejected() {
+    let check_error = |kind, probes| {
         let mut filters = [KeyspaceOptions::default().level_filter(0); limits::LEVELS];
         filters[4] = LevelFilter { kind, bits_per_key: 10, probes: Some(probes) };
         let options = KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
         options.check().err().map(|error| error.to_string()).unwrap_or_default()
     };
-    for (kind, most) in
+    for (kind, limit) in
         [(FilterKind::Blocked512, 24), (FilterKind::Blocked256, 24), (FilterKind::Standard, 255u8)]
     {
-        for probes in [1, 6, 7, most] {
-            assert_eq!(said(kind, probes), "");
+        for probes in [1, 6, 7, limit] {
+            assert_eq!(check_error(kind, probes), "");
         }
-        for probes in [Some(0), most.checked_add(1)].into_iter().flatten() {
-            let bad = said(kind, probes);
+        for probes in [Some(0), limit.checked_add(1)].into_iter().flatten() {
+            let bad = check_error(kind, probes);
             let expected = format!("{probes} probes for level 4, but a {kind} filter must");
             assert!(bad.contains(&expected), "{bad}");
-            assert!(bad.contains(&format!("have 1 to {most}: leave them out")), "{bad}");
+            assert!(bad.contains(&format!("have 1 to {limit}: leave them out")), "{bad}");
         }
     }
     for kind in [FilterKind::SplitBlock, FilterKind::BinaryFuse, FilterKind::Ribbon] {
-        let bad = said(kind, 8);
-        let expected = format!("8 probes for level 4, but a {kind} filter lets nobody choose");
-        assert!(bad.contains(&expected) && bad.contains("leave them out or take"), "{bad}");
+        let bad = check_error(kind, 8);
+        let expected = format!("8 probes for level 4, but those of a {kind} filter are fixed");
+        assert!(bad.contains(&expected) && bad.contains("leave them out or use"), "{bad}");
     }
 }
 
 #[test]
-fn out_of_range_is_said_by_name() {
+fn out_of_range_option_is_named_in_error() {
     let options = KeyspaceOptions { bloom_bits: 1001, ..Default::default() };
     assert!(options.check().unwrap_err().to_string().contains("bloom_bits is 1001"));
     let mut filters = [KeyspaceOptions::default().level_filter(0); limits::LEVELS];
@@ -126,7 +126,7 @@ fn out_of_range_is_said_by_name() {
 }
 
 #[test]
-fn existence_filters_stand_behind_all_else_and_have_one_form() {
+fn existence_filter_is_encoded_last_and_uniquely() {
     let mut bytes = Vec::new();
     KeyspaceOptions::default().encode(&mut bytes);
     let flags = bytes.len() - 1;
@@ -144,7 +144,7 @@ fn existence_filters_stand_behind_all_else_and_have_one_form() {
 }
 
 #[test]
-fn an_existence_filter_out_of_range_is_refused_in_words() {
+fn existence_filter_out_of_range_is_rejected() {
     let size = ExistenceSize::Fixed { bytes: 100 };
     let refused = KeyspaceOptions { existence_filter: size, ..Default::default() }.check();
     let message = refused.unwrap_err().to_string();

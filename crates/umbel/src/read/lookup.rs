@@ -1,160 +1,160 @@
-//! One key, looked up in one source after the other, newest first.
+//! Lookup of one key in one source after the other, newest first.
 
 use std::cell::Cell;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 
-use crate::counters::{OwnCounters, TableAnswer};
-use crate::memory::{Buffer, View};
-use crate::version::{OpenTable, TableFile};
+use crate::super_version::super_version::{MemtableSlot, SuperVersion};
+use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
+use crate::version::{TableFile, TableHandle};
 
-/// What the newest source that knows a key says of it.
+/// Result of the newest source that has an entry of the key.
 #[derive(Debug)]
-pub enum Answer<R> {
-    /// It has a value; what the closure made of it.
+pub enum LookupResult<R> {
+    /// It has a value; holds the closure's result.
     Value(R),
     /// It was deleted.
     Deleted,
-    /// It has a value that lies in a file of its own. What points at it was put aside.
+    /// It has a long value. The pointer to it is in the lookup's [`PointerCell`].
     Pointer,
 }
 
-/// Where what points at a value is put aside, so that answers stay small. `None` where nothing was,
-/// or what was found points at nothing.
-pub type Aside = Cell<Option<BlobPointer>>;
+/// Cell that takes the pointer to a long value, so that results stay small. `None` if no pointer
+/// was found or it is malformed.
+pub type PointerCell = Cell<Option<BlobPointer>>;
 
-/// What is looked for, and how.
+/// A lookup: the key, the state to read, and counters.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct Lookup<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its head.
     pub head: u64,
     /// Its hash.
     pub hash: u64,
-    /// Newer entries are not seen.
+    /// Sequence number of the state; newer entries are not visible.
     pub sequence: SequenceNumber,
-    /// Where it is counted.
-    pub counters: OwnCounters<'a>,
-    /// What points at the value, where that was found.
-    pub aside: Aside,
+    /// Counters of the reading thread.
+    pub counters: ThreadReadCounters<'a>,
+    /// Pointer to the value, if one was found.
+    pub pointer: PointerCell,
 }
 
-/// Reads an entry that may lie below a range delete of number `covering`, 0 where there is none.
+/// Reads an entry that a range tombstone of number `covering` may cover; 0 without one.
 #[inline]
-pub fn answer<R>(
+pub fn take_result<R>(
     covering: SequenceNumber,
     sequence: SequenceNumber,
     kind: ValueKind,
     value: &[u8],
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    aside: &Aside,
-) -> Answer<R> {
+    aside: &PointerCell,
+) -> LookupResult<R> {
     if (covering > 0 && sequence < covering) || kind == ValueKind::Delete {
-        return Answer::Deleted;
+        return LookupResult::Deleted;
     }
     if kind == ValueKind::BlobPointer {
-        put_aside(value, aside);
-        return Answer::Pointer;
+        store_pointer(value, aside);
+        return LookupResult::Pointer;
     }
     let read = read.take().expect("a key is found once");
-    Answer::Value(read(value))
+    LookupResult::Value(read(value))
 }
 
 #[cold]
-fn put_aside(value: &[u8], aside: &Aside) {
+fn store_pointer(value: &[u8], aside: &PointerCell) {
     aside.set(BlobPointer::decode(value));
 }
 
-impl Look<'_> {
-    /// Hands the value of the key to `read`; where it lies in a file of its own, what points at it
-    /// and `read` to `fetch`.
+impl Lookup<'_> {
+    /// Hands the value of the key to `read`. For a long value, hands its pointer and `read` to
+    /// `fetch`.
     #[inline]
-    pub fn up<R, F: FnOnce(&[u8]) -> R>(
+    pub fn run<R, F: FnOnce(&[u8]) -> R>(
         &self,
-        view: &View,
+        view: &SuperVersion,
         read: F,
         fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
     ) -> Result<Option<R>> {
         let read = Cell::new(Some(read));
-        // Handed on until the one place that finds the key uses it. The loads are counted before
-        // the value is lent: what is read then is counted by whoever reads it.
+        // Passed on until one place finds the key and uses it. The blocks read are counted before
+        // the value is lent, so that the callback's own reads are counted separately.
         let mut lend = Some(|value: &[u8]| {
             self.counters.count_loads();
-            (read.take().expect("a value is lent once"))(value)
+            (read.take().expect("the value callback is called once"))(value)
         });
-        let deepest = self.ask_for_deepest(view);
-        let found = match self.in_memory(view, &mut lend) {
+        let deepest = self.prefetch_deepest(view);
+        let found = match self.search_memtables(view, &mut lend) {
             Some(found) => Ok(Some(found)),
-            None => self.in_tables(view, deepest, &mut lend),
+            None => self.search_tables(view, deepest, &mut lend),
         };
-        if let Ok(Some(Answer::Value(value))) = found {
+        if let Ok(Some(LookupResult::Value(value))) = found {
             return Ok(Some(value));
         }
         self.counters.count_loads();
         match (found?, read.take()) {
-            (Some(Answer::Pointer), Some(read)) => fetch(self.aside.get(), read).map(Some),
+            (Some(LookupResult::Pointer), Some(read)) => fetch(self.pointer.get(), read).map(Some),
             _ => Ok(None),
         }
     }
 
-    /// Looks in the memtables.
+    /// Searches the memtables.
     #[inline]
-    pub fn in_memory<R>(
+    pub fn search_memtables<R>(
         &self,
-        view: &View,
+        view: &SuperVersion,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Option<Answer<R>> {
-        if !view.active.is_after(self.sequence)
-            && let Some(found) = self.in_buffer(&view.active, read)
+    ) -> Option<LookupResult<R>> {
+        if !view.active.starts_after(self.sequence)
+            && let Some(found) = self.search_memtable(&view.active, read)
         {
             return Some(found);
         }
-        if view.frozen.is_empty() { None } else { self.in_frozen(view, read) }
+        if view.frozen.is_empty() { None } else { self.search_frozen(view, read) }
     }
 
-    /// Apart from the active memtable: in a loop over both the compiler moves the work for the
-    /// filter before the loop, and readers of empty memtables would pay for it.
+    /// Separate from the active memtable: in a loop over both, the compiler hoists the filter's
+    /// work, and readers of empty memtables would pay for it.
     #[inline(never)]
-    fn in_frozen<R>(
+    fn search_frozen<R>(
         &self,
-        view: &View,
+        view: &SuperVersion,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Option<Answer<R>> {
-        let mut seen = view.frozen.iter().filter(|buffer| !buffer.is_after(self.sequence));
-        seen.find_map(|buffer| self.in_buffer(buffer, read))
+    ) -> Option<LookupResult<R>> {
+        let mut seen = view.frozen.iter().filter(|buffer| !buffer.starts_after(self.sequence));
+        seen.find_map(|buffer| self.search_memtable(buffer, read))
     }
 
     #[inline]
-    fn in_buffer<R>(
+    fn search_memtable<R>(
         &self,
-        buffer: &Buffer,
+        buffer: &MemtableSlot,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Option<Answer<R>> {
+    ) -> Option<LookupResult<R>> {
         let memtable = &buffer.memtable;
         let covering = memtable.covering(self.key, self.sequence).unwrap_or(0);
         if memtable.may_contain(self.hash) {
             if let Some(found) = memtable.get(self.key, self.sequence) {
-                return Some(answer(
+                return Some(take_result(
                     covering,
                     found.sequence,
                     found.kind,
                     found.value,
                     read,
-                    &self.aside,
+                    &self.pointer,
                 ));
             }
         } else {
             self.counters.count_memtable_negative();
         }
-        // Whatever lies further down is older than the range delete.
-        (covering > 0).then_some(Answer::Deleted)
+        // All entries in older sources are older than the range tombstone.
+        (covering > 0).then_some(LookupResult::Deleted)
     }
 
-    /// The table of the deepest level that may hold the key. Its filter, the one most likely to be
-    /// far away, is asked for now, so that waiting for it overlaps with what comes before it.
+    /// The table of the deepest level that may hold the key. Prefetches its filter, which most
+    /// likely misses the CPU caches, so that the wait overlaps with earlier steps.
     #[inline]
-    fn ask_for_deepest<'v>(&self, view: &'v View) -> Option<&'v TableFile> {
+    fn prefetch_deepest<'v>(&self, view: &'v SuperVersion) -> Option<&'v TableFile> {
         let file = view.version.deeper().last()?.find(self.key, self.head)?;
         if let Some(table) = file.opened() {
             table.prefetch_filter(self.hash);
@@ -163,30 +163,30 @@ impl Look<'_> {
     }
 
     #[inline]
-    fn in_tables<R>(
+    fn search_tables<R>(
         &self,
-        view: &View,
+        view: &SuperVersion,
         deepest: Option<&TableFile>,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Result<Option<Answer<R>>> {
-        // Added up, because most of what level 0 says of a key is no.
+    ) -> Result<Option<LookupResult<R>>> {
+        // Summed up, because most probes in level 0 reject the key.
         let mut refused = 0;
         let mut found = None;
-        for table in view.version.newest() {
-            if let Some(file) = table.if_it_holds(self.key, self.head) {
+        for table in view.version.level0() {
+            if let Some(file) = table.table_for(self.key, self.head) {
                 let table = file.open()?;
-                if self.is_refused(table) {
+                if self.is_filtered_out(table) {
                     refused += 1;
                     continue;
                 }
-                found = self.search(0, table, read)?;
+                found = self.search_table(0, table, read)?;
                 if found.is_some() {
                     break;
                 }
                 table.note_miss();
             }
         }
-        self.counters.count(0, TableAnswer::Refused, refused);
+        self.counters.count(0, ProbeOutcome::FilterNegative, refused);
         if found.is_some() {
             return Ok(found);
         }
@@ -196,11 +196,11 @@ impl Look<'_> {
             let file = if is_deepest { deepest } else { run.find(self.key, self.head) };
             if let Some(file) = file {
                 let table = file.open()?;
-                if self.is_refused(table) {
-                    self.counters.count(run.level, TableAnswer::Refused, 1);
+                if self.is_filtered_out(table) {
+                    self.counters.count(run.level, ProbeOutcome::FilterNegative, 1);
                     continue;
                 }
-                found = self.search(run.level, table, read)?;
+                found = self.search_table(run.level, table, read)?;
                 if found.is_some() {
                     break;
                 }
@@ -210,33 +210,33 @@ impl Look<'_> {
         Ok(found)
     }
 
-    /// Whether the table says nothing of the key, and its filter says so.
+    /// Whether the table has no entry of the key, by its filter.
     #[inline(always)]
-    fn is_refused(&self, table: &OpenTable) -> bool {
+    fn is_filtered_out(&self, table: &TableHandle) -> bool {
         !table.has_tombstones() && !table.may_contain(self.hash)
     }
 
-    /// What the table says of the key. A call of its own, so that the way past tables that refuse
-    /// the key is short.
+    /// Searches the table for the key. A call of its own, so that the path past tables that reject
+    /// the key stays short.
     #[inline(never)]
-    fn search<R>(
+    fn search_table<R>(
         &self,
         level: usize,
-        open: &OpenTable,
+        open: &TableHandle,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Result<Option<Answer<R>>> {
+    ) -> Result<Option<LookupResult<R>>> {
         let table = open.table();
         let covering = table.covering(self.key, self.sequence);
-        let hidden = || (covering > 0).then_some(Answer::Deleted);
+        let hidden = || (covering > 0).then_some(LookupResult::Deleted);
         if open.has_tombstones() && !open.may_contain(self.hash) {
-            self.counters.count(level, TableAnswer::Refused, 1);
+            self.counters.count(level, ProbeOutcome::FilterNegative, 1);
             return Ok(hidden());
         }
         let found =
             table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
-                answer(covering, sequence, kind, value, read, &self.aside)
+                take_result(covering, sequence, kind, value, read, &self.pointer)
             })?;
-        let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
+        let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
         self.counters.count(level, answered, 1);
         Ok(found.or_else(hidden))
     }

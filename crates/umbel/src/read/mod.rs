@@ -1,31 +1,31 @@
 //! Point reads: memtables, then level 0 newest first, then one table a level.
 
-mod batch;
-mod look;
+mod lookup;
+mod multi_get;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 
-use crate::advise;
-use crate::counters::TableAnswer;
-use crate::keyspace_core::KeyspaceCore;
-use crate::store::Store;
-use crate::writes::Compared;
-use look::{Aside, Look};
+use crate::maintenance::advisor_job;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::state::write_batch::ComparedPointer;
+use crate::thread_counters::ProbeOutcome;
+use lookup::{Lookup, PointerCell};
 
-pub use batch::multi_get_with;
+pub use multi_get::multi_get_with;
 
 /// Looks up `key` in the present state, or in that of `at`, and hands its value to `read`.
 #[inline]
 pub fn get_with<R>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: Option<SequenceNumber>,
     read: impl FnOnce(&[u8]) -> R,
 ) -> Result<Option<R>> {
-    look_up(store, keyspace, key, at, read, |pointer, read| {
+    run_lookup(store, keyspace, key, at, read, |pointer, read| {
         let blobs = &store.context.blobs;
-        blobs.read(&blobs.found(pointer)?).map(|value| read(&value))
+        blobs.read(&blobs.require_pointer(pointer)?).map(|value| read(&value))
     })
 }
 
@@ -33,41 +33,40 @@ pub fn get_with<R>(
 #[inline]
 pub fn get(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
-    look_up(store, keyspace, key, at, <[u8]>::to_vec, |pointer, _| {
+    run_lookup(store, keyspace, key, at, <[u8]>::to_vec, |pointer, _| {
         let blobs = &store.context.blobs;
-        blobs.read(&blobs.found(pointer)?)
+        blobs.read(&blobs.require_pointer(pointer)?)
     })
 }
 
-/// Whether `key` has a value in the present state, or in that of `at`. A value that lies in a file
-/// of its own is not read.
+/// Whether `key` has a value in the present state, or in that of `at`. Does not read a long value.
 pub fn contains(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: Option<SequenceNumber>,
 ) -> Result<bool> {
-    let found = look_up(store, keyspace, key, at, |_| (), |_, _| Ok(()))?;
+    let found = run_lookup(store, keyspace, key, at, |_| (), |_, _| Ok(()))?;
     Ok(found.is_some())
 }
 
-/// Whether the value of `key` in the state of `at` is `value`; `None` where it is a long one that
-/// has to be [compared](compare) first, because it is not the one that was.
+/// Whether the value of `key` in the state of `at` is `value`. `None` if it is a long value other
+/// than the last compared one, which needs [`compare_value`] first.
 pub fn is_value(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: SequenceNumber,
     value: &[u8],
-    compared: Compared,
+    compared: ComparedPointer,
 ) -> Result<Option<bool>> {
     let same = |found: &[u8]| Some(found == value);
-    let found = look_up(store, keyspace, key, Some(at), same, |pointer, _| {
-        let pointer = store.context.blobs.found(pointer)?;
+    let found = run_lookup(store, keyspace, key, Some(at), same, |pointer, _| {
+        let pointer = store.context.blobs.require_pointer(pointer)?;
         if pointer.value_bytes != value.len() as u64 {
             return Ok(Some(false));
         }
@@ -76,20 +75,20 @@ pub fn is_value(
     Ok(found.unwrap_or(Some(false)))
 }
 
-/// Whether the value of `key` in the present state, or in that of `at`, is `value`. A long one is
-/// read, unless it is the one `compared`, and noted there where it is the same.
-pub fn compare(
+/// Whether the value of `key` in the present state, or in that of `at`, is `value`. Reads a long
+/// value unless it is `compared`, and stores its pointer there if they are equal.
+pub fn compare_value(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: Option<SequenceNumber>,
     value: &[u8],
-    compared: &mut Compared,
+    compared: &mut ComparedPointer,
 ) -> Result<bool> {
     let same = |found: &[u8]| found == value;
-    let found = look_up(store, keyspace, key, at, same, |pointer, _| {
+    let found = run_lookup(store, keyspace, key, at, same, |pointer, _| {
         let blobs = &store.context.blobs;
-        let pointer = blobs.found(pointer)?;
+        let pointer = blobs.require_pointer(pointer)?;
         if pointer.value_bytes != value.len() as u64 {
             return Ok(false);
         }
@@ -103,12 +102,12 @@ pub fn compare(
     Ok(found.unwrap_or(false))
 }
 
-/// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`; where it
-/// lies in a file of its own, what points at it and `read` to `fetch`.
+/// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`. For a long
+/// value, hands its pointer and `read` to `fetch`.
 #[inline]
-fn look_up<R, F: FnOnce(&[u8]) -> R>(
+fn run_lookup<R, F: FnOnce(&[u8]) -> R>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     key: &[u8],
     at: Option<SequenceNumber>,
     read: F,
@@ -117,28 +116,28 @@ fn look_up<R, F: FnOnce(&[u8]) -> R>(
     if keyspace.existence.is_on() && is_denied(keyspace, key) {
         return Ok(None);
     }
-    // The view first, the number second: see the invariant of `View`.
-    let view = keyspace.view.load();
+    // The super version first, the number second: see the invariant of `SuperVersion`.
+    let view = keyspace.super_version.load();
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
-    let counters = keyspace.reads.own();
+    let counters = keyspace.reads.for_thread();
     counters.count_gets(1);
-    let (head, hash, aside) = (view.version.head(key), keyspace.hash(key), Aside::default());
-    let look = Look { key, head, hash, sequence, counters, aside };
-    let found = look.up(&view, read, fetch)?;
+    let (head, hash, aside) = (view.version.head(key), keyspace.hash(key), PointerCell::default());
+    let look = Lookup { key, head, hash, sequence, counters, pointer: aside };
+    let found = look.run(&view, read, fetch)?;
     if found.is_none() && keyspace.existence.is_on() {
-        keyspace.existence.note_in_vain(1);
+        keyspace.existence.note_false_positives(1);
     }
     Ok(found)
 }
 
-/// Whether the existence filter denies the key. Apart, so that keyspaces without one do not pay for
-/// it.
+/// Whether the existence filter rejects the key. A function of its own, so that keyspaces without
+/// such a filter do not pay for it.
 #[cold]
 #[inline(never)]
-fn is_denied(keyspace: &KeyspaceCore, key: &[u8]) -> bool {
+fn is_denied(keyspace: &KeyspaceState, key: &[u8]) -> bool {
     let is_denied = keyspace.existence.denies(keyspace.hash(key));
     if is_denied {
-        keyspace.reads.own().count_gets(1);
+        keyspace.reads.for_thread().count_gets(1);
     }
     is_denied
 }
@@ -146,7 +145,7 @@ fn is_denied(keyspace: &KeyspaceCore, key: &[u8]) -> bool {
 /// Copies of the values of several keys in one consistent state, in the order of the keys.
 pub fn multi_get<K: AsRef<[u8]>>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     keys: &[K],
     at: Option<SequenceNumber>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
@@ -159,34 +158,34 @@ pub fn multi_get<K: AsRef<[u8]>>(
     Ok(values)
 }
 
-/// Whether `key` may have a value: `false` is certain, `true` is what filters say. Reads nothing
-/// from disk but a table's filter when it is first needed.
-pub fn may_contain(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
-    match may_contain_now(keyspace, key)? {
+/// Whether `key` may have a value: `false` is certain, `true` may be a false positive. Reads
+/// nothing from disk except a table's filter at its first probe.
+pub fn may_contain(store: &Store, keyspace: &KeyspaceState, key: &[u8]) -> Result<bool> {
+    match try_may_contain(keyspace, key)? {
         Some(answer) => Ok(answer),
         None => {
-            // Whoever asks filters wants them, whatever gets say.
-            advise::bring_back(store, keyspace);
-            Ok(may_contain_now(keyspace, key)?.unwrap_or(true))
+            // A caller that probes filters wants them in memory, whatever gets need.
+            advisor_job::restore_plain_filters(store, keyspace);
+            Ok(try_may_contain(keyspace, key)?.unwrap_or(true))
         }
     }
 }
 
-/// `None` where a filter that could say no was let go of.
-fn may_contain_now(keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> {
+/// `None` if a filter that could reject the key was evicted.
+fn try_may_contain(keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<bool>> {
     let hash = keyspace.hash(key);
     if keyspace.existence.is_on() && keyspace.existence.denies(hash) {
         return Ok(Some(false));
     }
-    let view = keyspace.view.load();
+    let view = keyspace.super_version.load();
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         if buffer.memtable.may_contain(hash) && buffer.memtable.get(key, u64::MAX).is_some() {
             return Ok(Some(true));
         }
     }
-    for (_, table) in view.version.holding(key, view.version.head(key)) {
+    for (_, table) in view.version.candidates(key, view.version.head(key)) {
         let open = table.open()?;
-        if open.was_let_go() {
+        if open.is_filter_omitted() {
             return Ok(None);
         }
         if open.may_contain(hash) {
@@ -196,10 +195,10 @@ fn may_contain_now(keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> 
     Ok(Some(false))
 }
 
-/// The sequence number of the newest write to `key`, deletes and range deletes included; 0 where
-/// nothing is known of one.
-pub fn newest_write(keyspace: &KeyspaceCore, key: &[u8]) -> Result<SequenceNumber> {
-    let view = keyspace.view.load();
+/// The sequence number of the newest write to `key`, deletes and range deletes included; 0 if none
+/// is known.
+pub fn newest_write(keyspace: &KeyspaceState, key: &[u8]) -> Result<SequenceNumber> {
+    let view = keyspace.super_version.load();
     let hash = keyspace.hash(key);
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         let memtable = &buffer.memtable;
@@ -215,15 +214,15 @@ pub fn newest_write(keyspace: &KeyspaceCore, key: &[u8]) -> Result<SequenceNumbe
             return Ok(range.max(point));
         }
     }
-    let counters = keyspace.reads.own();
-    for (level, table) in view.version.holding(key, view.version.head(key)) {
+    let counters = keyspace.reads.for_thread();
+    for (level, table) in view.version.candidates(key, view.version.head(key)) {
         let open = table.open()?;
         let reader = open.table();
         let range = reader.tombstones().covering(key, u64::MAX).unwrap_or(0);
         let point = match open.may_contain(hash) {
             true => {
                 let found = reader.get_with(key, hash, u64::MAX, |sequence, _, _| sequence)?;
-                let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
+                let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
                 counters.count(level, answered, 1);
                 if found.is_none() {
                     open.note_miss();
@@ -231,7 +230,7 @@ pub fn newest_write(keyspace: &KeyspaceCore, key: &[u8]) -> Result<SequenceNumbe
                 found
             }
             false => {
-                counters.count(level, TableAnswer::Refused, 1);
+                counters.count(level, ProbeOutcome::FilterNegative, 1);
                 None
             }
         };

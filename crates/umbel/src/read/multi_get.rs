@@ -1,58 +1,58 @@
-//! Several keys at once, so that their misses overlap.
+//! Lookup of several keys at once, so that their cache misses overlap.
 //!
-//! A get waits for one line of memory after the other: filter, index, slot, block, entry. Here
-//! each step is done for all keys of a group before the next one is, and asks ahead for what the
-//! next step reads, so that the group waits about as long as one key does.
+//! A get waits for one cache line after the other: filter, index, slot, block, entry. Here each
+//! step runs for all keys of a group before the next step, and prefetches the memory that the next
+//! step reads. So the group waits about as long as one key does.
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
-use umbel_table::{Below, Way};
+use umbel_table::{SearchState, SearchStep};
 
-use super::look::{Answer, Aside, Look, answer};
-use crate::blobs::Blobs;
-use crate::counters::{OwnCounters, TableAnswer};
-use crate::keyspace_core::KeyspaceCore;
-use crate::memory::View;
-use crate::store::Store;
-use crate::version::{OpenTable, TableFile, Version};
+use crate::read::lookup::{Lookup, LookupResult, PointerCell, take_result};
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::super_version::super_version::SuperVersion;
+use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
+use crate::version::blob_files::BlobFiles;
+use crate::version::{TableFile, TableHandle, Version};
 
-/// Keys of a group, at most as many as a [`Places`] has bits: more than a core can wait for at a
-/// time, few enough that what was asked for first is still there when it is needed.
-const GROUP: usize = 32;
+/// Keys of a group, at most as many as a [`KeySet`] has bits. They are more than a core can wait
+/// for at a time, and few enough that prefetched lines are still cached at use.
+const GROUP_KEYS: usize = 32;
 
 /// Looks up several keys in one consistent state and hands each value, with the index of its key,
-/// to `read`; `None` where there is none. The order of the calls is not that of the keys.
+/// to `read`; `None` for an absent key. The order of the calls is not that of the keys.
 #[inline]
 pub fn multi_get_with<K: AsRef<[u8]>>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     keys: &[K],
     at: Option<SequenceNumber>,
     read: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<()> {
     match keyspace.existence.is_on() {
-        true => multi_get_asking(store, keyspace, keys, at, read),
-        false => multi_get_all(store, keyspace, keys, at, |_| Places::default(), read),
+        true => multi_get_with_existence(store, keyspace, keys, at, read),
+        false => multi_get_all(store, keyspace, keys, at, |_| KeySet::default(), read),
     }
 }
 
-/// As [`multi_get_with`], after the existence filter was asked. Apart, so that others do not pay
-/// for it.
+/// As [`multi_get_with`], after a probe of the existence filter. A function of its own, so that
+/// keyspaces without one do not pay for it.
 #[inline(never)]
-fn multi_get_asking<K: AsRef<[u8]>>(
+fn multi_get_with_existence<K: AsRef<[u8]>>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     keys: &[K],
     at: Option<SequenceNumber>,
     mut read: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<()> {
-    // Held, because a filter that is made anew meanwhile need not have what nobody can see.
-    let held = at.is_none().then(|| Held { store, sequence: store.snapshots.hold() });
+    // Held, because a filter that is rebuilt meanwhile may lack keys that no reader can see.
+    let held = at.is_none().then(|| SnapshotGuard { store, sequence: store.snapshots.acquire() });
     let at = at.or(held.as_ref().map(|held| held.sequence));
     let (mut denied, mut missing) = (0, 0);
     let deny = |hashes: &[u64]| {
-        let mut may = [true; GROUP];
+        let mut may = [true; GROUP_KEYS];
         keyspace.existence.may_contain_batch(hashes, &mut may[..hashes.len()]);
-        let mut places = Places::default();
+        let mut places = KeySet::default();
         (0..hashes.len()).filter(|place| !may[*place]).for_each(|place| places.add(place));
         denied += places.0.count_ones() as usize;
         places
@@ -61,58 +61,58 @@ fn multi_get_asking<K: AsRef<[u8]>>(
         missing += usize::from(value.is_none());
         read(index, value);
     });
-    keyspace.existence.note_in_vain(missing.saturating_sub(denied));
+    keyspace.existence.note_false_positives(missing.saturating_sub(denied));
     looked_up
 }
 
-/// Holds a state for as long as it is looked at.
-struct Held<'a> {
+/// Holds a state while it is read.
+struct SnapshotGuard<'a> {
     store: &'a Store,
     sequence: SequenceNumber,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SnapshotGuard<'_> {
     fn drop(&mut self) {
         self.store.release(self.sequence);
     }
 }
 
-/// As [`multi_get_with`]; the keys of a group whose hashes `deny` names are not there.
+/// As [`multi_get_with`]; keys of a group whose hashes `deny` names are absent.
 #[inline(always)]
 fn multi_get_all<K: AsRef<[u8]>>(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     keys: &[K],
     at: Option<SequenceNumber>,
-    mut deny: impl FnMut(&[u64]) -> Places,
+    mut deny: impl FnMut(&[u64]) -> KeySet,
     mut read: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<()> {
-    // The view first, the number second: see the invariant of `View`.
-    let view = keyspace.view.load();
+    // The super version first, the number second: see the invariant of `SuperVersion`.
+    let view = keyspace.super_version.load();
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
-    let counters = keyspace.reads.own();
+    let counters = keyspace.reads.for_thread();
     counters.count_gets(keys.len());
     let mut looked_up = Ok(());
     let mut counters = counters;
-    for (number, keys) in keys.chunks(GROUP).enumerate() {
-        let mut group = Group {
-            keys: [&[]; GROUP],
-            hashes: [0; GROUP],
-            heads: [0; GROUP],
-            from: [0; GROUP],
-            tables: [None; GROUP],
-            levels: [0; GROUP],
-            blocks: [0; GROUP],
+    for (number, keys) in keys.chunks(GROUP_KEYS).enumerate() {
+        let mut group = KeyGroup {
+            keys: [&[]; GROUP_KEYS],
+            hashes: [0; GROUP_KEYS],
+            heads: [0; GROUP_KEYS],
+            next_source: [0; GROUP_KEYS],
+            tables: [None; GROUP_KEYS],
+            levels: [0; GROUP_KEYS],
+            blocks: [0; GROUP_KEYS],
             sequence,
             counters,
             blobs: &store.context.blobs,
-            read: |place: usize, value: Option<&[u8]>| read(number * GROUP + place, value),
+            read: |place: usize, value: Option<&[u8]>| read(number * GROUP_KEYS + place, value),
         };
-        let mut all = group.take(keyspace, &view, keys);
-        // After the number that is looked at was read: who is denied was not put up to there.
+        let mut all = group.begin(keyspace, &view, keys);
+        // After the sequence number was read: a rejected key was not put up to that number.
         for place in deny(&group.hashes[..keys.len()]) {
             all.remove(place);
-            group.lend(place, None);
+            group.deliver_value(place, None);
         }
         looked_up = group.look_up(&view, all);
         counters = group.counters;
@@ -124,11 +124,11 @@ fn multi_get_all<K: AsRef<[u8]>>(
     looked_up
 }
 
-/// A set of places in a group.
+/// A set of key indexes in a group.
 #[derive(Debug, Clone, Copy, Default)]
-struct Places(u32);
+struct KeySet(u32);
 
-impl Places {
+impl KeySet {
     #[inline]
     fn is_empty(self) -> bool {
         self.0 == 0
@@ -145,7 +145,7 @@ impl Places {
     }
 }
 
-impl Iterator for Places {
+impl Iterator for KeySet {
     type Item = usize;
 
     #[inline]
@@ -155,37 +155,37 @@ impl Iterator for Places {
         }
         let place = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        // Says to the compiler that it is a place of an array.
-        Some(place % GROUP)
+        // Shows the compiler that it is a valid array index.
+        Some(place % GROUP_KEYS)
     }
 }
 
-/// Keys that are looked up together. They are named by their places in the group.
-struct Group<'a, F> {
-    keys: [&'a [u8]; GROUP],
-    hashes: [u64; GROUP],
-    heads: [u64; GROUP],
-    /// The first source that a key was not looked for in.
-    from: [usize; GROUP],
-    /// The table that is asked for a key, its level, and the block that may have it.
-    tables: [Option<&'a OpenTable>; GROUP],
-    levels: [u8; GROUP],
-    blocks: [usize; GROUP],
+/// Keys that are looked up together, named by their indexes in the group.
+struct KeyGroup<'a, F> {
+    keys: [&'a [u8]; GROUP_KEYS],
+    hashes: [u64; GROUP_KEYS],
+    heads: [u64; GROUP_KEYS],
+    /// The first source that was not searched for the key yet.
+    next_source: [usize; GROUP_KEYS],
+    /// The table that is searched for a key, its level, and the block that may hold it.
+    tables: [Option<&'a TableHandle>; GROUP_KEYS],
+    levels: [u8; GROUP_KEYS],
+    blocks: [usize; GROUP_KEYS],
     sequence: SequenceNumber,
-    counters: OwnCounters<'a>,
-    blobs: &'a Blobs,
+    counters: ThreadReadCounters<'a>,
+    blobs: &'a BlobFiles,
     read: F,
 }
 
-impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
-    fn take<K: AsRef<[u8]>>(
+impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
+    fn begin<K: AsRef<[u8]>>(
         &mut self,
-        keyspace: &KeyspaceCore,
-        view: &View,
+        keyspace: &KeyspaceState,
+        view: &SuperVersion,
         keys: &'a [K],
-    ) -> Places {
-        let mut all = Places::default();
-        for (place, key) in keys.iter().enumerate().take(GROUP) {
+    ) -> KeySet {
+        let mut all = KeySet::default();
+        for (place, key) in keys.iter().enumerate().take(GROUP_KEYS) {
             let key = key.as_ref();
             self.keys[place] = key;
             self.hashes[place] = keyspace.hash(key);
@@ -195,90 +195,92 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         all
     }
 
-    fn look_up(&mut self, view: &'a View, mut waiting: Places) -> Result<()> {
-        if !view.is_bare(self.sequence) {
-            waiting = self.in_memory(view, waiting)?;
+    fn look_up(&mut self, view: &'a SuperVersion, mut waiting: KeySet) -> Result<()> {
+        if !view.has_no_memtable_entries(self.sequence) {
+            waiting = self.search_memtables(view, waiting)?;
         }
-        // A key needs a second round only after the filter of a table was wrong.
+        // A key needs a second round only after a false positive of a table's filter.
         let mut is_first = true;
         while !waiting.is_empty() {
-            let candidates = self.ask_filters(&view.version, waiting, is_first)?;
+            let candidates = self.probe_filters(&view.version, waiting, is_first)?;
             waiting = self.search(candidates)?;
             is_first = false;
         }
         Ok(())
     }
 
-    /// Hands out what a key has. What whoever gets it reads on his own is not counted here.
+    /// Delivers the value of a key. The callback's own reads are not counted here.
     #[inline]
-    fn lend(&mut self, key: usize, value: Option<&[u8]>) {
+    fn deliver_value(&mut self, key: usize, value: Option<&[u8]>) {
         self.counters.count_loads();
         (self.read)(key, value);
         self.counters.skip_loads();
     }
 
-    /// Looks in the memtables; gives the keys they know nothing of.
+    /// Searches the memtables; returns the keys that they do not decide.
     #[inline(never)]
-    fn in_memory(&mut self, view: &View, waiting: Places) -> Result<Places> {
+    fn search_memtables(&mut self, view: &SuperVersion, waiting: KeySet) -> Result<KeySet> {
         let mut left = waiting;
         for place in waiting {
-            let look = Look {
+            let look = Lookup {
                 key: self.keys[place],
                 head: self.heads[place],
                 hash: self.hashes[place],
                 sequence: self.sequence,
                 counters: self.counters,
-                aside: Aside::default(),
+                pointer: PointerCell::default(),
             };
-            let lend = |value: &[u8]| self.lend(place, Some(value));
-            match look.in_memory(view, &mut Some(lend)) {
+            let lend = |value: &[u8]| self.deliver_value(place, Some(value));
+            match look.search_memtables(view, &mut Some(lend)) {
                 None => continue,
-                Some(Answer::Value(())) => {}
-                Some(Answer::Deleted) => self.lend(place, None),
-                Some(Answer::Pointer) => self.fetch(place, look.aside.get())?,
+                Some(LookupResult::Value(())) => {}
+                Some(LookupResult::Deleted) => self.deliver_value(place, None),
+                Some(LookupResult::Pointer) => self.fetch(place, look.pointer.get())?,
             }
             left.remove(place);
         }
         Ok(left)
     }
 
-    /// Hands out a value that lies in a file of its own.
+    /// Delivers a long value.
     #[cold]
     fn fetch(&mut self, place: usize, pointer: Option<BlobPointer>) -> Result<()> {
-        let value = self.blobs.read(&self.blobs.found(pointer)?)?;
-        self.lend(place, Some(&value));
+        let value = self.blobs.read(&self.blobs.require_pointer(pointer)?)?;
+        self.deliver_value(place, Some(&value));
         Ok(())
     }
 
-    /// Goes through the sources until each key has a table whose filter does not refuse it;
-    /// answers the keys that have none.
-    fn ask_filters(
+    /// Goes through the sources until each key has a table whose filter passes it; delivers absence
+    /// for keys without one.
+    fn probe_filters(
         &mut self,
         version: &'a Version,
-        mut waiting: Places,
+        mut waiting: KeySet,
         is_first: bool,
-    ) -> Result<Places> {
-        let mut candidates = Places::default();
-        let newest = version.newest().len();
+    ) -> Result<KeySet> {
+        let mut candidates = KeySet::default();
+        let newest = version.level0().len();
         for source in 0..version.sources() {
             let mut due = waiting;
             if !is_first {
-                waiting.filter(|&key| self.from[key] > source).for_each(|key| due.remove(key));
+                waiting
+                    .filter(|&key| self.next_source[key] > source)
+                    .for_each(|key| due.remove(key));
             }
             let maybe = match source.checked_sub(newest) {
                 None => {
-                    let table = &version.newest()[source];
-                    let find = |key: &[u8], head| table.if_it_holds(key, head);
-                    self.ask(0, due, find, &mut waiting)?
+                    let table = &version.level0()[source];
+                    let find = |key: &[u8], head| table.table_for(key, head);
+                    self.probe_filter(0, due, find, &mut waiting)?
                 }
                 Some(deeper) => {
                     let run = &version.deeper()[deeper];
                     let find = |key: &[u8], head| run.find(key, head);
-                    self.ask(run.level, due, find, &mut waiting)?
+                    self.probe_filter(run.level, due, find, &mut waiting)?
                 }
             };
             for key in maybe {
-                self.from[key] = source + 1;
+                self.next_source[key] = source + 1;
                 candidates.add(key);
                 waiting.remove(key);
             }
@@ -286,32 +288,32 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 break;
             }
         }
-        waiting.for_each(|key| self.lend(key, None));
+        waiting.for_each(|key| self.deliver_value(key, None));
         Ok(candidates)
     }
 
-    /// Asks the filters of the tables that `find` names; gives the keys that they do not refuse.
-    /// Answers those that a refusing table's range deletes hide, which no longer wait.
+    /// Probes the filters of the tables that `find` names; returns the keys that pass. Delivers
+    /// keys that a rejecting table's range tombstones hide; they no longer wait.
     #[inline]
-    fn ask(
+    fn probe_filter(
         &mut self,
         level: usize,
-        due: Places,
+        due: KeySet,
         find: impl Fn(&[u8], u64) -> Option<&'a TableFile>,
-        waiting: &mut Places,
-    ) -> Result<Places> {
-        let mut asked = Places::default();
+        waiting: &mut KeySet,
+    ) -> Result<KeySet> {
+        let mut candidates = KeySet::default();
         for key in due {
             if let Some(file) = find(self.keys[key], self.heads[key]) {
                 let table = file.open()?;
                 table.prefetch_filter(self.hashes[key]);
                 self.tables[key] = Some(table);
-                asked.add(key);
+                candidates.add(key);
             }
         }
-        let mut maybe = Places::default();
+        let mut maybe = KeySet::default();
         let mut refused = 0;
-        for key in asked {
+        for key in candidates {
             let Some(table) = self.tables[key] else { continue };
             if table.may_contain(self.hashes[key]) {
                 self.levels[key] = level as u8;
@@ -320,51 +322,51 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             }
             refused += 1;
             if table.table().covering(self.keys[key], self.sequence) > 0 {
-                self.lend(key, None);
+                self.deliver_value(key, None);
                 waiting.remove(key);
             }
         }
-        self.counters.count(level, TableAnswer::Refused, refused);
+        self.counters.count(level, ProbeOutcome::FilterNegative, refused);
         Ok(maybe)
     }
 
-    /// Searches the tables step by step; gives the keys that they do not have.
-    fn search(&mut self, candidates: Places) -> Result<Places> {
+    /// Searches the tables step by step; returns the keys that they do not have.
+    fn search(&mut self, candidates: KeySet) -> Result<KeySet> {
         let mut left = candidates;
-        let mut located = Places::default();
-        let mut ways = [Way::default(); GROUP];
+        let mut located = KeySet::default();
+        let mut searches = [SearchState::default(); GROUP_KEYS];
         for key in candidates {
             if let Some(table) = self.tables[key] {
-                ways[key] = table.table().way(self.keys[key]);
+                searches[key] = table.table().begin_lookup(self.keys[key]);
             }
         }
-        let mut deeper = Places::default();
+        let mut deeper = KeySet::default();
         for key in candidates {
             if let Some(table) = self.tables[key]
-                && table.table().prefetch_index(ways[key], self.keys[key])
+                && table.table().prefetch_index(searches[key], self.keys[key])
             {
                 deeper.add(key);
             }
         }
         if !deeper.is_empty() {
-            self.go_down(deeper, &mut ways);
+            self.descend(deeper, &mut searches);
         }
         for key in candidates {
             let Some(table) = self.tables[key] else { continue };
-            match table.table().locate_from(ways[key], self.keys[key], self.sequence) {
+            match table.table().locate_from(searches[key], self.keys[key], self.sequence) {
                 Some(block) => {
                     table.table().prefetch_slot(block);
                     self.blocks[key] = block;
                     located.add(key);
                 }
                 None => {
-                    if self.hand_out(table, key, None)? {
+                    if self.deliver(table, key, None)? {
                         left.remove(key);
                     }
                 }
             }
         }
-        let mut cached = Places::default();
+        let mut cached = KeySet::default();
         for key in located {
             if let Some(table) = self.tables[key]
                 && table.table().prefetch_block(self.blocks[key])
@@ -372,46 +374,46 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 cached.add(key);
             }
         }
-        // All tables of a store share what this enters.
+        // All tables of a store share the structure that this enters.
         let first = { cached }.next().and_then(|key| self.tables[key]);
-        let entered = first.map(|table| table.table().enter());
+        let entered = first.map(|table| table.table().pin_slots());
         for key in cached {
             if let Some(table) = self.tables[key] {
                 let block = self.blocks[key];
                 table.table().prefetch_entry(block, self.keys[key], self.hashes[key]);
             }
         }
-        self.hand_out_all(cached, &mut left)?;
+        self.deliver_all(cached, &mut left)?;
         drop(entered);
         cached.for_each(|key| located.remove(key));
-        self.hand_out_all(located, &mut left)?;
+        self.deliver_all(located, &mut left)?;
         Ok(left)
     }
 
-    /// Goes down the indexes, as far as they have nodes below, one node of every key after the
-    /// other: where keys share long parts there are several, and each waits for the one above it.
+    /// Descends the indexes to their lowest nodes, one node of every key after the other. Keys with
+    /// long shared parts have several nodes, and each waits for the one above it.
     #[inline(never)]
-    fn go_down(&self, mut deeper: Places, ways: &mut [Way; GROUP]) {
+    fn descend(&self, mut deeper: KeySet, searches: &mut [SearchState; GROUP_KEYS]) {
         while !deeper.is_empty() {
-            let mut below = [Below::Nothing; GROUP];
+            let mut below = [SearchStep::Done; GROUP_KEYS];
             for key in deeper {
                 if let Some(table) = self.tables[key] {
-                    below[key] = table.table().below(ways[key], self.keys[key]);
+                    below[key] = table.table().descend(searches[key], self.keys[key]);
                 }
             }
-            let mut down = Places::default();
+            let mut down = KeySet::default();
             for key in deeper {
                 if let Some(table) = self.tables[key]
-                    && let Some(way) = table.table().prefetch_below(below[key], self.keys[key])
+                    && let Some(search) = table.table().prefetch_step(below[key], self.keys[key])
                 {
-                    ways[key] = way;
+                    searches[key] = search;
                     down.add(key);
                 }
             }
-            deeper = Places::default();
+            deeper = KeySet::default();
             for key in down {
                 if let Some(table) = self.tables[key]
-                    && table.table().prefetch_index(ways[key], self.keys[key])
+                    && table.table().prefetch_index(searches[key], self.keys[key])
                 {
                     deeper.add(key);
                 }
@@ -419,12 +421,12 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         }
     }
 
-    /// Takes out of `left` what the tables decide.
+    /// Removes from `left` the keys that the tables decide.
     #[inline]
-    fn hand_out_all(&mut self, keys: Places, left: &mut Places) -> Result<()> {
+    fn deliver_all(&mut self, keys: KeySet, left: &mut KeySet) -> Result<()> {
         for key in keys {
             if let Some(table) = self.tables[key]
-                && self.hand_out(table, key, Some(self.blocks[key]))?
+                && self.deliver(table, key, Some(self.blocks[key]))?
             {
                 left.remove(key);
             }
@@ -432,33 +434,35 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         Ok(())
     }
 
-    /// Whether the table, in that block, decides what the key is.
+    /// Whether the table decides the key in that block.
     #[inline]
-    fn hand_out(&mut self, open: &OpenTable, key: usize, block: Option<usize>) -> Result<bool> {
+    fn deliver(&mut self, open: &TableHandle, key: usize, block: Option<usize>) -> Result<bool> {
         let table = open.table();
         let (name, hash, sequence) = (self.keys[key], self.hashes[key], self.sequence);
         let covering = table.covering(name, sequence);
-        let mut lend = Some(|value: &[u8]| self.lend(key, Some(value)));
-        let aside = Aside::default();
+        let mut lend = Some(|value: &[u8]| self.deliver_value(key, Some(value)));
+        let aside = PointerCell::default();
         let found = match block {
-            Some(block) => table.get_in(block, name, hash, sequence, |sequence, kind, value| {
-                answer(covering, sequence, kind, value, &mut lend, &aside)
-            })?,
+            Some(block) => {
+                table.get_in_block(block, name, hash, sequence, |sequence, kind, value| {
+                    take_result(covering, sequence, kind, value, &mut lend, &aside)
+                })?
+            }
             None => None,
         };
-        let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
+        let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
         self.counters.count(usize::from(self.levels[key]), answered, 1);
         match found {
-            Some(Answer::Value(())) => return Ok(true),
-            Some(Answer::Deleted) => {}
-            Some(Answer::Pointer) => return self.fetch(key, aside.get()).map(|()| true),
+            Some(LookupResult::Value(())) => return Ok(true),
+            Some(LookupResult::Deleted) => {}
+            Some(LookupResult::Pointer) => return self.fetch(key, aside.get()).map(|()| true),
             None if covering > 0 => {}
             None => {
                 open.note_miss();
                 return Ok(false);
             }
         }
-        self.lend(key, None);
+        self.deliver_value(key, None);
         Ok(true)
     }
 }

@@ -1,107 +1,112 @@
-//! [`Shortage`]: work that the disk had no room for, and when it is tried again.
+//! [`DiskFullBackoff`]: background work that failed on a full disk, and the time of its retry.
 //!
-//! Nothing of such work counts yet, so it can wait. A writer who waits for it has it tried at once,
-//! and is refused where it finds no room again. Each attempt fills the disk for a while, so that
-//! the pauses grow.
+//! Such work has changed nothing yet, so it can wait. A writer that waits for it has it retried at
+//! once, and fails if the disk is still full. Each attempt fills the disk for a while, so the
+//! pauses grow.
 
 use std::time::Duration;
 
 use umbel_base::{Error, SequenceNumber};
 
-/// How long such work waits at first, and at most where nobody writes.
+/// First pause of such work, and the longest one while no write happens.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(256));
 
-/// What work is for.
+/// Importance of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum Priority {
     /// Writers will wait for it if it is not done.
-    Needed,
+    Required,
     /// It makes the store smaller.
-    Useful,
+    Optional,
 }
 
-/// What waits for room. Guarded by the work lock.
+/// Work that waits for disk space. The work lock guards it.
 #[derive(Debug, Default)]
-pub struct Shortage {
-    /// How often work that is needed found no room.
-    refusals: u64,
-    needed: PutOff,
-    useful: PutOff,
+pub struct DiskFullBackoff {
+    /// Number of times that required work found the disk full.
+    failures: u64,
+    required: Backoff,
+    optional: Backoff,
 }
 
-/// Work of one kind.
+/// Backoff of work of one kind.
 #[derive(Debug, Default)]
-struct PutOff {
-    /// When it failed, and why, until it is tried again.
+struct Backoff {
+    /// Time and reason of the failure, until the retry.
     failed: Option<(Duration, Error)>,
-    /// How long it waits.
+    /// The current pause.
     pause: Duration,
-    /// The newest write when it failed.
+    /// The newest write at the failure.
     newest: SequenceNumber,
 }
 
-impl Shortage {
-    fn of(&mut self, need: Need) -> &mut PutOff {
+impl DiskFullBackoff {
+    fn backoff_mut(&mut self, need: Priority) -> &mut Backoff {
         match need {
-            Need::Needed => &mut self.needed,
-            Need::Useful => &mut self.useful,
+            Priority::Required => &mut self.required,
+            Priority::Optional => &mut self.optional,
         }
     }
 
-    /// Puts work of this kind off that failed now, when `newest` was the newest write.
-    pub fn put_off(&mut self, need: Need, error: Error, (now, newest): (Duration, SequenceNumber)) {
-        self.refusals += u64::from(need == Need::Needed);
-        let put_off = self.of(need);
-        let goes_on = put_off.newest == newest && !put_off.pause.is_zero();
-        let pause = if goes_on { (put_off.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
-        *put_off = PutOff { failed: Some((now, error)), pause, newest };
+    /// Postpones work of this kind that failed now, when `newest` was the newest write.
+    pub fn note_failure(
+        &mut self,
+        need: Priority,
+        error: Error,
+        (now, newest): (Duration, SequenceNumber),
+    ) {
+        self.failures += u64::from(need == Priority::Required);
+        let backoff = self.backoff_mut(need);
+        let is_repeated = backoff.newest == newest && !backoff.pause.is_zero();
+        let pause = if is_repeated { (backoff.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
+        *backoff = Backoff { failed: Some((now, error)), pause, newest };
     }
 
-    /// How long work of this kind waits still; `None` where it may be tried.
-    pub fn left(
+    /// Remaining pause of work of this kind; `None` if it may be tried.
+    pub fn remaining(
         &mut self,
-        need: Need,
+        need: Priority,
         (now, newest): (Duration, SequenceNumber),
     ) -> Option<Duration> {
-        let put_off = self.of(need);
-        let (failed, _) = put_off.failed.as_ref()?;
-        // Whoever writes again may have made room.
-        let pause = if put_off.newest == newest { put_off.pause } else { PAUSE.0 };
+        let backoff = self.backoff_mut(need);
+        let (failed, _) = backoff.failed.as_ref()?;
+        // A caller that writes again may have freed disk space.
+        let pause = if backoff.newest == newest { backoff.pause } else { PAUSE.0 };
         let left = failed.saturating_add(pause).saturating_sub(now);
         if left.is_zero() {
-            put_off.failed = None;
+            backoff.failed = None;
             return None;
         }
         Some(left)
     }
 
-    /// Has work that is needed tried at once, for a writer who begins to wait for it. Answers with
-    /// what he asks [`Shortage::refusal_since`] by, and whether the work was put off.
-    pub fn await_needed(&mut self) -> (u64, bool) {
-        (self.refusals, self.needed.failed.take().is_some())
+    /// Has required work retried at once, for a writer that begins to wait for it. Returns the
+    /// argument for [`DiskFullBackoff::failure_since`], and whether the work was postponed.
+    pub fn retry_required(&mut self) -> (u64, bool) {
+        (self.failures, self.required.failed.take().is_some())
     }
 
-    /// Why work that is needed found no room after [`Shortage::await_needed`]; `None` where it was
-    /// done or is tried still.
-    pub fn refusal_since(&self, refusals: u64) -> Option<&Error> {
-        let failed = self.needed.failed.as_ref().filter(|_| self.refusals > refusals)?;
+    /// Reason why required work found the disk full after [`DiskFullBackoff::retry_required`];
+    /// `None` if it is done or still running.
+    pub fn failure_since(&self, refusals: u64) -> Option<&Error> {
+        let failed = self.required.failed.as_ref().filter(|_| self.failures > refusals)?;
         Some(&failed.1)
     }
 
-    /// Why work waits.
+    /// Reason why work waits.
     pub fn reason(&self) -> Option<&Error> {
-        let failed = self.needed.failed.as_ref().or(self.useful.failed.as_ref());
+        let failed = self.required.failed.as_ref().or(self.optional.failed.as_ref());
         failed.map(|(_, reason)| reason)
     }
 
-    /// Lets everything be tried now.
-    pub fn try_now(&mut self) {
-        (self.needed.failed, self.useful.failed) = (None, None);
+    /// Allows the retry of all work now.
+    pub fn retry_all(&mut self) {
+        (self.required.failed, self.optional.failed) = (None, None);
     }
 
-    /// Notes that such work was done.
-    pub fn done(&mut self, need: Need) {
-        *self.of(need) = PutOff::default();
+    /// Records that such work succeeded.
+    pub fn note_success(&mut self, need: Priority) {
+        *self.backoff_mut(need) = Backoff::default();
     }
 }
 
@@ -113,26 +118,26 @@ mod tests {
         Error::io("write", "/store".as_ref(), std::io::Error::from_raw_os_error(28))
     }
 
-    /// Work that was put off was tried again each second for as long as nobody wrote.
+    /// Story: postponed work was retried each second while no write happened.
     #[test]
-    fn the_pauses_grow_until_somebody_writes() {
-        let (mut shortage, mut now) = (Shortage::default(), Duration::ZERO);
+    fn pauses_grow_until_a_write() {
+        let (mut shortage, mut now) = (DiskFullBackoff::default(), Duration::ZERO);
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256] {
-            shortage.put_off(Need::Needed, full(), (now, 7));
-            let left = shortage.left(Need::Needed, (now, 7));
+            shortage.note_failure(Priority::Required, full(), (now, 7));
+            let left = shortage.remaining(Priority::Required, (now, 7));
             assert_eq!(left, Some(Duration::from_secs(seconds)));
             now += Duration::from_secs(seconds);
-            assert_eq!(shortage.left(Need::Needed, (now, 7)), None);
+            assert_eq!(shortage.remaining(Priority::Required, (now, 7)), None);
         }
-        shortage.put_off(Need::Needed, full(), (now, 7));
-        assert_eq!(shortage.left(Need::Needed, (now, 8)), Some(PAUSE.0));
-        assert_eq!(shortage.left(Need::Useful, (now, 8)), None);
-        let (refusals, was_put_off) = shortage.await_needed();
-        assert!(was_put_off && shortage.refusal_since(refusals).is_none());
-        assert_eq!(shortage.left(Need::Needed, (now, 8)), None);
-        shortage.put_off(Need::Useful, full(), (now, 8));
-        assert!(shortage.refusal_since(refusals).is_none());
-        shortage.put_off(Need::Needed, full(), (now, 8));
-        assert!(shortage.refusal_since(refusals).is_some());
+        shortage.note_failure(Priority::Required, full(), (now, 7));
+        assert_eq!(shortage.remaining(Priority::Required, (now, 8)), Some(PAUSE.0));
+        assert_eq!(shortage.remaining(Priority::Optional, (now, 8)), None);
+        let (refusals, was_postponed) = shortage.retry_required();
+        assert!(was_postponed && shortage.failure_since(refusals).is_none());
+        assert_eq!(shortage.remaining(Priority::Required, (now, 8)), None);
+        shortage.note_failure(Priority::Optional, full(), (now, 8));
+        assert!(shortage.failure_since(refusals).is_none());
+        shortage.note_failure(Priority::Required, full(), (now, 8));
+        assert!(shortage.failure_since(refusals).is_some());
     }
 }

@@ -1,18 +1,20 @@
-//! [`ExistenceSlot`]: the existence filter of a keyspace, where it has one, as gets and puts meet
-//! it. Who opens it, flushes it and takes it out is `existence_upkeep`.
+//! [`ExistenceSlot`]: the existence filter of a keyspace, if it has one, for gets and puts.
+//! `existence_maintenance` opens, flushes and removes it.
 //!
-//! INVARIANT, why no key that a reader may see is denied:
-//! 1. Under the commit lock a put goes into the memtable first, then into the filter, then it is
-//!    published. A reader learns of it by the published number, or from whoever was told that it
-//!    was done, so that he finds its bits set.
-//! 2. The filter is put in and taken out under the commit lock. What was put before that is in the
-//!    view, where the walk that fills the filter finds it, and until then the filter denies
-//!    nothing. What is put after it was taken out is seen only by readers who find it gone.
-//! 3. A reader of several keys asks it after he read the number that he looks at: all he may see
-//!    was inserted then. A reader of one key may ask before, as if he had come at that moment.
+//! INVARIANT: the filter rejects no key that a reader may see:
+//! 1. Under the commit lock a put goes into the memtable first, then into the filter, and then it
+//!    is published. A reader learns of it by the published number, or from a writer whose put has
+//!    returned, so it finds the bits set.
+//! 2. The filter is installed and removed under the commit lock. Earlier puts are in the super
+//!    version, where the scan that fills the filter finds them; until then the filter rejects
+//!    nothing. Puts after the removal are visible only to readers that find the filter gone.
+//! 3. A reader of several keys probes the filter after it read its sequence number: all keys
+//!    visible to it were inserted then. A reader of one key may probe before that, as if it had
+//!    read at that moment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::ArcSwapOption;
 use umbel_base::{Error, Result, SequenceNumber, ValueKind};
@@ -20,27 +22,28 @@ use umbel_existence::{ExistenceFilter, ExistenceStats};
 
 use crate::options::ExistenceSize;
 
-/// What is known of the files of a filter. Whoever reads or writes these holds the lock on it, so
-/// that no two filters work on one folder.
+/// State of the filter's files. A thread that reads or writes the files holds its lock, so that no
+/// two filters use one directory.
 #[derive(Debug)]
-pub struct Files {
+pub struct ExistenceFiles {
     /// The size that the filter was opened with.
     pub size: ExistenceSize,
-    /// Everything up to this sequence number is in tables that no log has; a filter that covers
-    /// less would not be believed by the next open.
+    /// All writes up to this sequence number are in tables and no longer in the WAL. The next open
+    /// rejects a filter that covers less.
     pub floor: SequenceNumber,
 }
 
-/// Where a keyspace has its existence filter.
+/// Holder of a keyspace's existence filter.
 #[derive(Debug)]
 pub struct ExistenceSlot {
-    /// Whether there is one. Apart, so that who has none pays for one branch.
+    /// Whether there is a filter. A separate field, so that keyspaces without one pay for one
+    /// branch.
     is_on: AtomicBool,
     filter: ArcSwapOption<ExistenceFilter>,
-    files: Mutex<Files>,
+    files: Mutex<ExistenceFiles>,
     problem: Mutex<Option<Error>>,
-    /// What the files say, where nothing may be written, so that there is no filter.
-    described: OnceLock<Box<ExistenceStats>>,
+    /// Statistics from the files, if the store is read-only and loads no filter.
+    stats_on_disk: OnceLock<Box<ExistenceStats>>,
 }
 
 impl Default for ExistenceSlot {
@@ -48,15 +51,15 @@ impl Default for ExistenceSlot {
         ExistenceSlot {
             is_on: AtomicBool::new(false),
             filter: ArcSwapOption::empty(),
-            files: Mutex::new(Files { size: ExistenceSize::Off, floor: 0 }),
+            files: Mutex::new(ExistenceFiles { size: ExistenceSize::Off, floor: 0 }),
             problem: Mutex::default(),
-            described: OnceLock::new(),
+            stats_on_disk: OnceLock::new(),
         }
     }
 }
 
 impl ExistenceSlot {
-    /// Whether there is a filter to be asked.
+    /// Whether there is a filter to probe.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
@@ -67,14 +70,14 @@ impl ExistenceSlot {
         self.filter.load_full()
     }
 
-    /// Takes the lock on the files.
-    pub fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the files.
+    pub fn files(&self) -> MutexGuard<'_, ExistenceFiles> {
+        self.files.lock().ignore_poison()
     }
 
-    /// Puts a filter in, or takes it out. REQUIRES: the commit lock, or that nobody else has the
+    /// Installs or removes a filter. REQUIRES: the commit lock, or that no other thread has the
     /// keyspace yet.
-    pub fn put(&self, filter: Option<ExistenceFilter>) {
+    pub fn set_filter(&self, filter: Option<ExistenceFilter>) {
         let is_on = filter.is_some();
         self.filter.store(filter.map(Arc::new));
         self.is_on.store(is_on, Ordering::Relaxed);
@@ -86,7 +89,8 @@ impl ExistenceSlot {
         self.filter.load().as_ref().is_some_and(|filter| !filter.may_contain(hash))
     }
 
-    /// Answers for each hash whether it may have been put. All may where there is no filter.
+    /// Fills `answers`: whether the key of each hash may have been put. All `true` without a
+    /// filter.
     pub fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
         match &*self.filter.load() {
             Some(filter) => filter.may_contain_batch(hashes, answers),
@@ -94,19 +98,19 @@ impl ExistenceSlot {
         }
     }
 
-    /// Notes that so many keys which it did not deny are not there.
+    /// Counts `count` false positives.
     #[cold]
-    pub fn note_in_vain(&self, count: usize) {
+    pub fn note_false_positives(&self, count: usize) {
         if let Some(filter) = &*self.filter.load() {
-            (0..count).for_each(|_| filter.note_in_vain());
+            (0..count).for_each(|_| filter.note_false_positive());
         }
     }
 
-    /// Takes in what was written to a key. REQUIRES: the commit lock; it is in the memtable, and
-    /// not published.
+    /// Inserts a written key. REQUIRES: the commit lock; the write is in the memtable and not
+    /// published.
     #[inline(never)]
     pub fn note_write(&self, kind: ValueKind, hash: u64) {
-        // A key that was only ever deleted is as one that never was.
+        // A key that was only ever deleted counts as never put.
         if kind != ValueKind::Delete
             && let Some(filter) = &*self.filter.load()
         {
@@ -114,12 +118,12 @@ impl ExistenceSlot {
         }
     }
 
-    /// Takes in what was replayed of the log, unless the filter has it. REQUIRES: as
-    /// [`ExistenceSlot::note_write`], and that nothing was flushed since the filter was opened.
+    /// Inserts a key replayed from the WAL, unless the filter covers it. REQUIRES: as
+    /// [`ExistenceSlot::note_write`], and no flush since the filter was opened.
     pub fn note_replayed(&self, sequence: SequenceNumber, kind: ValueKind, hash: u64) {
         let covered = self.filter.load().as_ref().map_or(u64::MAX, |filter| filter.covered());
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::ExistenceReplayForgotten.is_on() {
+        if umbel_base::failpoint::Failpoint::ExistenceReplayForgotten.is_enabled() {
             return;
         }
         if sequence > covered {
@@ -127,29 +131,29 @@ impl ExistenceSlot {
         }
     }
 
-    /// What the filter says about itself, or its files do; `None` where there is none.
+    /// Statistics of the filter, or of its files; `None` without a filter.
     pub fn stats(&self) -> Option<ExistenceStats> {
         let of_filter = self.filter().map(|filter| filter.stats());
-        of_filter.or_else(|| self.described.get().map(|told| (**told).clone()))
+        of_filter.or_else(|| self.stats_on_disk.get().map(|stats| (**stats).clone()))
     }
 
-    /// Notes what the files say, or why they say nothing.
-    pub fn note_described(&self, described: Result<ExistenceStats>) {
+    /// Stores the statistics of the files, or the error of reading them.
+    pub fn set_stats_on_disk(&self, described: Result<ExistenceStats>) {
         match described {
-            Ok(stats) => drop(self.described.set(Box::new(stats))),
+            Ok(stats) => drop(self.stats_on_disk.set(Box::new(stats))),
             Err(error) => self.note_problem(Some(error)),
         }
     }
 
-    /// Why its upkeep failed last, until it is done.
+    /// Reason of the last failed upkeep, until an upkeep succeeds.
     pub fn problem(&self) -> Option<String> {
-        let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        problem.as_ref().map(Error::without_remedy)
+        let problem = self.problem.lock().ignore_poison();
+        problem.as_ref().map(Error::message_without_advice)
     }
 
-    /// Notes why its upkeep failed, or that it did not.
+    /// Records the failure of its upkeep, or its success.
     pub fn note_problem(&self, problem: Option<Error>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        *self.problem.lock().ignore_poison() = problem;
     }
 
     /// Bytes of memory of the filter.

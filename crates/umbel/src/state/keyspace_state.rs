@@ -1,7 +1,8 @@
-//! [`KeyspaceCore`]: what every handle of a keyspace shares.
+//! [`KeyspaceState`]: state that every handle of a keyspace shares.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::ArcSwap;
 use umbel_base::limits::LEVELS;
@@ -10,81 +11,82 @@ use umbel_env::OpenMark;
 use umbel_filter::KeyHasher;
 
 use crate::advisor::Advisor;
-use crate::counters::{KeyspaceCounters, ReadCounters};
-use crate::existence::ExistenceSlot;
-use crate::memory::{BufferBytes, CurrentView};
-use crate::options::{Caps, KeyPrefix, KeyspaceOptions};
+use crate::options::{KeyPrefix, KeyspaceOptions, OptionCaps};
+use crate::state::existence_slot::ExistenceSlot;
+use crate::super_version::super_version::{MemtableBytes, SuperVersionCell};
+use crate::thread_counters::{KeyspaceCounters, ReadCounters};
 use crate::version::{PrefixCounters, Version};
 
-/// How many times the bytes asked for a memtable its entries may point at before it is flushed:
-/// values that were put and put again are rid of their files by a flush, and keep the disk until
-/// then. By what was asked for, not by what the memory allows, because they take none.
+/// Factor of the configured memtable size: bytes of long values that its entries may point at
+/// before a flush. A flush deletes the files of overwritten long values, which take disk space
+/// until then. It applies to the configured size, not the memory-limited one, because these values
+/// take no memory.
 const BLOB_BYTES_FACTOR: u64 = 4;
 
 /// A keyspace of an open store.
 #[derive(Debug)]
-pub struct KeyspaceCore {
+pub struct KeyspaceState {
     /// Its id.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// What its keys are hashed with.
+    /// Hash function of its keys.
     pub hasher: KeyHasher,
     /// Its memtables and tables.
-    pub view: CurrentView,
-    /// Its existence filter, where it has one.
+    pub super_version: SuperVersionCell,
+    /// Its existence filter, if it has one.
     pub existence: ExistenceSlot,
-    /// What reads did.
+    /// Counters of reads.
     pub reads: ReadCounters,
-    /// Which filters are kept and built.
+    /// Decides which filters are built and kept in memory.
     pub advisor: Advisor,
-    /// How often scans asked prefix filters.
+    /// Counters of prefix filter probes by scans.
     pub prefixes: Arc<PrefixCounters>,
     has_prefix: AtomicBool,
-    /// What writes, flushes and compactions did.
+    /// Counters of writes, flushes and compactions.
     pub counters: KeyspaceCounters,
     marker: Mutex<Option<Vec<u8>>>,
-    /// What is flushed whenever this is.
-    flushed_with: OnceLock<Weak<KeyspaceCore>>,
-    /// Set once it was dropped.
+    /// Keyspace that is flushed whenever this one is.
+    flush_partner: OnceLock<Weak<KeyspaceState>>,
+    /// Set when it is dropped.
     pub dropped: AtomicBool,
-    /// Whether it can be read: it was not dropped, its store not closed, and this is the process
-    /// that opened it. One look for three questions.
+    /// Whether it can be read: it is not dropped, its store is not closed, and this process opened
+    /// it. One load answers all three.
     pub open: OpenMark,
-    /// Where the compaction picker went on last, per level.
+    /// Key at which the compaction picker continues, per level.
     pick_cursors: Mutex<Vec<Vec<u8>>>,
-    /// Nanoseconds a writer is held back per byte, as the bits of an `f64`.
+    /// Nanoseconds per byte by which a writer is throttled, as the bits of an `f64`.
     delay_per_byte: AtomicU64,
-    /// Delay that writers owe, in nanoseconds, until it is worth waiting for.
-    pub owed_ns: AtomicU64,
+    /// Accumulated delay of writers, in nanoseconds, until it is long enough to sleep.
+    pub delay_debt_ns: AtomicU64,
     /// Whether writers must wait for background work.
-    pub stopped: AtomicBool,
-    logs: AtomicBool,
+    pub is_stalled: AtomicBool,
+    uses_wal: AtomicBool,
     memtable_bytes_max: AtomicU64,
     blob_bytes_max: AtomicU64,
-    caps: Caps,
-    /// As given, and as far as the memory allows them.
+    caps: OptionCaps,
+    /// The configured options, and the same limited to what the memory allows.
     options: ArcSwap<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
 }
 
-impl KeyspaceCore {
-    /// A keyspace with these tables, whose keys are hashed with `hasher`, which is of the kind that
-    /// the options name. Its sizes stay within `caps`.
+impl KeyspaceState {
+    /// A keyspace with these tables. `hasher` is of the kind that the options name. `caps` limits
+    /// its sizes.
     pub fn new(
         id: u32,
         name: String,
         options: KeyspaceOptions,
         hasher: KeyHasher,
-        caps: Caps,
+        caps: OptionCaps,
         version: Version,
-    ) -> KeyspaceCore {
+    ) -> KeyspaceState {
         let within = options.within(&caps);
-        let view = CurrentView::new(&within, version);
-        KeyspaceCore {
+        let view = SuperVersionCell::new(&within, version);
+        KeyspaceState {
             id,
             name,
             hasher,
-            view,
+            super_version: view,
             existence: ExistenceSlot::default(),
             reads: ReadCounters::default(),
             advisor: Advisor::default(),
@@ -92,14 +94,14 @@ impl KeyspaceCore {
             has_prefix: AtomicBool::new(options.prefix.is_some()),
             counters: KeyspaceCounters::default(),
             marker: Mutex::default(),
-            flushed_with: OnceLock::new(),
+            flush_partner: OnceLock::new(),
             dropped: AtomicBool::new(false),
             open: OpenMark::new(),
             pick_cursors: Mutex::new(vec![Vec::new(); LEVELS]),
             delay_per_byte: AtomicU64::new(0),
-            owed_ns: AtomicU64::new(0),
-            stopped: AtomicBool::new(false),
-            logs: AtomicBool::new(options.log),
+            delay_debt_ns: AtomicU64::new(0),
+            is_stalled: AtomicBool::new(false),
+            uses_wal: AtomicBool::new(options.log),
             memtable_bytes_max: AtomicU64::new(within.memtable_bytes),
             blob_bytes_max: AtomicU64::new(options.memtable_bytes * BLOB_BYTES_FACTOR),
             caps,
@@ -113,34 +115,34 @@ impl KeyspaceCore {
         self.hasher.hash(key)
     }
 
-    /// Whether its writes go to the write-ahead log.
+    /// Whether its writes go to the WAL.
     #[inline]
-    pub fn logs(&self) -> bool {
-        self.logs.load(Ordering::Relaxed)
+    pub fn uses_wal(&self) -> bool {
+        self.uses_wal.load(Ordering::Relaxed)
     }
 
-    /// The rule by which its keys have prefixes, where there is one.
+    /// The rule that gives its keys their prefixes, if there is one.
     #[inline]
     pub fn prefix(&self) -> Option<KeyPrefix> {
         let has_prefix = self.has_prefix.load(Ordering::Relaxed);
         if has_prefix { self.options().prefix.clone() } else { None }
     }
 
-    /// How much its memtable may take before it is frozen.
+    /// Size of its memtable at which it is frozen.
     #[inline]
-    pub fn buffer_bytes_max(&self) -> BufferBytes {
-        BufferBytes {
-            held: self.memtable_bytes_max.load(Ordering::Relaxed),
-            pointed_at: self.blob_bytes_max.load(Ordering::Relaxed),
+    pub fn memtable_bytes_max(&self) -> MemtableBytes {
+        MemtableBytes {
+            memory: self.memtable_bytes_max.load(Ordering::Relaxed),
+            blobs: self.blob_bytes_max.load(Ordering::Relaxed),
         }
     }
 
-    /// Its options as far as the memory allows them: what counts for what is done.
+    /// Its effective options, limited to what the memory allows.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.load().1)
     }
 
-    /// Its options for writing tables of this level, as far as the memory allows them.
+    /// Its effective options for writing tables of this level.
     pub fn options_of_level(&self, level: usize) -> Arc<KeyspaceOptions> {
         let options = self.options.load();
         let (given, within) = &**options;
@@ -151,14 +153,14 @@ impl KeyspaceCore {
         Arc::new(KeyspaceOptions { table_bytes, ..(**within).clone() })
     }
 
-    /// Its options as they were given.
-    pub fn options_given(&self) -> Arc<KeyspaceOptions> {
+    /// Its options as configured.
+    pub fn configured_options(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.load().0)
     }
 
     /// Replaces its options.
     pub fn set_options(&self, options: KeyspaceOptions) {
-        self.logs.store(options.log, Ordering::Relaxed);
+        self.uses_wal.store(options.log, Ordering::Relaxed);
         self.has_prefix.store(options.prefix.is_some(), Ordering::Relaxed);
         let within = options.within(&self.caps);
         self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
@@ -167,49 +169,49 @@ impl KeyspaceCore {
         self.options.store(Arc::new((Arc::new(options), Arc::new(within))));
     }
 
-    /// How long a writer is held back per byte, in nanoseconds.
+    /// Write throttle per byte, in nanoseconds.
     #[inline]
     pub fn delay_per_byte_ns(&self) -> f64 {
         f64::from_bits(self.delay_per_byte.load(Ordering::Relaxed))
     }
 
-    /// Sets how long a writer is held back per byte, in nanoseconds.
+    /// Sets the write throttle per byte, in nanoseconds.
     pub fn set_delay_per_byte_ns(&self, delay: f64) {
         self.delay_per_byte.store(delay.to_bits(), Ordering::Relaxed);
     }
 
-    /// From now on `other` is flushed whenever this is. The first one stays.
-    pub fn flush_with(&self, other: &Arc<KeyspaceCore>) {
-        let _ = self.flushed_with.set(Arc::downgrade(other));
+    /// Has `other` flushed whenever this keyspace is. The first call wins.
+    pub fn flush_with(&self, other: &Arc<KeyspaceState>) {
+        let _ = self.flush_partner.set(Arc::downgrade(other));
     }
 
-    /// What is flushed whenever this is.
-    pub fn flushed_with(&self) -> Option<Arc<KeyspaceCore>> {
-        let other = self.flushed_with.get()?.upgrade()?;
+    /// Keyspace that is flushed whenever this one is.
+    pub fn flush_partner(&self) -> Option<Arc<KeyspaceState>> {
+        let other = self.flush_partner.get()?.upgrade()?;
         (!other.dropped.load(Ordering::Acquire)).then_some(other)
     }
 
-    /// Notes a marker the manifest holds.
+    /// Records a marker that the manifest holds.
     pub fn set_durable_marker(&self, marker: Vec<u8>) {
-        *self.marker.lock().unwrap_or_else(PoisonError::into_inner) = Some(marker);
+        *self.marker.lock().ignore_poison() = Some(marker);
     }
 
-    /// The marker the manifest holds.
+    /// The marker that the manifest holds.
     pub fn durable_marker(&self) -> Option<Vec<u8>> {
-        self.marker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.marker.lock().ignore_poison().clone()
     }
 
-    /// Where the compaction picker went on last, per level.
+    /// Keys at which the compaction picker continues, per level.
     pub fn pick_cursors(&self) -> Vec<Vec<u8>> {
-        self.pick_cursors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pick_cursors.lock().ignore_poison().clone()
     }
 
-    /// Notes where the compaction picker goes on at a level.
+    /// Sets the key at which the compaction picker continues at a level.
     pub fn set_pick_cursor(&self, level: usize, key: Vec<u8>) {
-        self.pick_cursors.lock().unwrap_or_else(PoisonError::into_inner)[level] = key;
+        self.pick_cursors.lock().ignore_poison()[level] = key;
     }
 
-    /// An error where the keyspace was dropped.
+    /// Fails if the keyspace was dropped.
     pub fn check_not_dropped(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(Error::invalid(format!("keyspace '{}' was dropped", self.name)));
@@ -217,15 +219,15 @@ impl KeyspaceCore {
         Ok(())
     }
 
-    /// Whether it holds writes that are in no table.
+    /// Whether it holds writes that are not in tables yet.
     pub fn has_unflushed(&self) -> bool {
-        let view = self.view.load();
+        let view = self.super_version.load();
         !view.frozen.is_empty() || !view.active.is_empty()
     }
 
-    /// The number of its first write that is in no table.
+    /// Sequence number of its first write that is not in a table yet.
     pub fn first_unflushed(&self) -> Option<SequenceNumber> {
-        let view = self.view.load();
+        let view = self.super_version.load();
         let oldest = view.frozen.last().unwrap_or(&view.active);
         let first = oldest.first_sequence().min(view.active.first_sequence());
         (first != u64::MAX).then_some(first)
@@ -233,7 +235,7 @@ impl KeyspaceCore {
 
     /// Bytes of its memtables.
     pub fn memtable_bytes(&self) -> u64 {
-        let view = self.view.load();
+        let view = self.super_version.load();
         let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.memory_bytes()).sum();
         (frozen + view.active.memtable.memory_bytes()) as u64
     }

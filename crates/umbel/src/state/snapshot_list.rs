@@ -1,62 +1,62 @@
-//! [`Snapshots`]: which sequence numbers readers still look back to.
+//! [`SnapshotList`]: the sequence numbers that readers still read at.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::SequenceNumber;
 
 /// The published sequence number and the snapshots below it.
 ///
-/// INVARIANT: whoever takes a snapshot reads the published number under the same lock under which
-/// compaction collects its boundaries, so that no snapshot appears below a boundary list it is
-/// missing from.
+/// INVARIANT: a reader takes a snapshot and reads the published number under the lock under which
+/// compaction collects its boundaries. So no snapshot appears below a boundary list that lacks it.
 ///
-/// Apart from what stands beside it: the published number changes with each write, and readers load
-/// it with each read, but not what they need besides.
+/// In a cache line of its own: the published number changes with each write. Readers load it with
+/// each read, but not the neighbouring fields.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Snapshots {
+pub struct SnapshotList {
     visible: AtomicU64,
-    held: Mutex<Held>,
+    states: Mutex<SnapshotStates>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    /// How often each state is held, and when that was first seen.
+struct SnapshotStates {
+    /// Number of holders of each state, and the time when it was first recorded.
     counts: BTreeMap<SequenceNumber, (usize, Option<Duration>)>,
-    /// What somebody waits for.
-    awaited: Awaited,
+    /// Releases that a thread waits for.
+    awaited: AwaitedRelease,
 }
 
-/// What readers have to let go of before something can be dropped.
+/// Snapshots that readers must release before something can be dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Awaited {
-    /// The sequence number that the oldest reader has to reach.
+pub struct AwaitedRelease {
+    /// The sequence number that the oldest reader must reach.
     pub oldest: Option<SequenceNumber>,
-    /// States of which one has to be held no more.
-    pub gone: Vec<SequenceNumber>,
+    /// States of which one must be released.
+    pub released_one_of: Vec<SequenceNumber>,
 }
 
-impl Awaited {
-    /// Adds what else may come first.
-    pub fn add(&mut self, other: Awaited) {
+impl AwaitedRelease {
+    /// Adds alternatives that may happen first.
+    pub fn add(&mut self, other: AwaitedRelease) {
         self.oldest = self.oldest.into_iter().chain(other.oldest).min();
-        self.gone.extend(other.gone);
-        self.gone.sort_unstable();
-        self.gone.dedup();
+        self.released_one_of.extend(other.released_one_of);
+        self.released_one_of.sort_unstable();
+        self.released_one_of.dedup();
     }
 }
 
-impl Snapshots {
-    /// Snapshots of a store whose newest write has this number.
-    pub fn new(visible: SequenceNumber) -> Snapshots {
-        Snapshots { visible: AtomicU64::new(visible), held: Mutex::default() }
+impl SnapshotList {
+    /// Snapshots of a store whose newest write has the number `visible`.
+    pub fn new(visible: SequenceNumber) -> SnapshotList {
+        SnapshotList { visible: AtomicU64::new(visible), states: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SnapshotStates> {
+        self.states.lock().ignore_poison()
     }
 
     /// The number up to which writes are visible.
@@ -71,80 +71,82 @@ impl Snapshots {
         self.visible.store(sequence, Ordering::Release);
     }
 
-    /// Holds the present state; REQUIRES a [`Snapshots::release`] later.
-    pub fn hold(&self) -> SequenceNumber {
-        let mut held = self.held();
+    /// Holds the present state; REQUIRES a [`SnapshotList::release`] later.
+    pub fn acquire(&self) -> SequenceNumber {
+        let mut held = self.lock();
         let sequence = self.visible();
         held.counts.entry(sequence).or_insert((0, None)).0 += 1;
         sequence
     }
 
-    /// Holds a state once more that is held already.
-    pub fn hold_again(&self, sequence: SequenceNumber) {
-        self.held().counts.entry(sequence).or_insert((0, None)).0 += 1;
+    /// Holds a state again that is already held.
+    pub fn acquire_again(&self, sequence: SequenceNumber) {
+        self.lock().counts.entry(sequence).or_insert((0, None)).0 += 1;
     }
 
-    /// Lets go of a state held by [`Snapshots::hold`]. Answers whether somebody waited for it; see
-    /// [`Snapshots::wait_for`].
+    /// Releases a state that [`SnapshotList::acquire`] holds. Returns whether a thread waited for
+    /// that; see [`SnapshotList::await_release`].
     #[must_use]
     pub fn release(&self, sequence: SequenceNumber) -> bool {
-        let mut held = self.held();
-        let mut is_gone = false;
+        let mut held = self.lock();
+        let mut is_released = false;
         if let Some((count, _)) = held.counts.get_mut(&sequence) {
             *count -= 1;
             if *count == 0 {
                 held.counts.remove(&sequence);
-                is_gone = held.awaited.gone.contains(&sequence);
+                is_released = held.awaited.released_one_of.contains(&sequence);
             }
         }
         let oldest = self.oldest_of(&held);
-        let answers = is_gone || held.awaited.oldest.is_some_and(|awaited| awaited <= oldest);
+        let answers = is_released || held.awaited.oldest.is_some_and(|awaited| awaited <= oldest);
         if answers {
-            held.awaited = Awaited::default();
+            held.awaited = AwaitedRelease::default();
         }
         answers
     }
 
-    fn oldest_of(&self, held: &Held) -> SequenceNumber {
+    fn oldest_of(&self, held: &SnapshotStates) -> SequenceNumber {
         held.counts.keys().next().copied().unwrap_or_else(|| self.visible())
     }
 
-    /// Has the release answer yes by which some of this comes to pass. `false` where some has
-    /// already.
-    pub fn wait_for(&self, awaited: Awaited) -> bool {
-        let mut held = self.held();
+    /// Makes [`SnapshotList::release`] return `true` when one of these releases happens. `false` if
+    /// one has already happened.
+    pub fn await_release(&self, awaited: AwaitedRelease) -> bool {
+        let mut held = self.lock();
         let oldest = self.oldest_of(&held);
-        let is_gone = |sequence: &SequenceNumber| !held.counts.contains_key(sequence);
-        if awaited.oldest.is_some_and(|it| it <= oldest) || awaited.gone.iter().any(is_gone) {
+        let is_released = |sequence: &SequenceNumber| !held.counts.contains_key(sequence);
+        if awaited.oldest.is_some_and(|it| it <= oldest)
+            || awaited.released_one_of.iter().any(is_released)
+        {
             return false;
         }
         held.awaited.add(awaited);
         true
     }
 
-    /// How many snapshots are held, the oldest, and when it was first seen by
-    /// [`Snapshots::note_time`].
+    /// Number of snapshots held, the oldest, and the time when [`SnapshotList::note_time`] first
+    /// recorded it.
     pub fn summary(&self) -> (usize, Option<SequenceNumber>, Option<Duration>) {
-        let held = self.held();
+        let held = self.lock();
         let since = held.counts.values().filter_map(|(_, since)| *since).min();
         let count = held.counts.values().map(|(count, _)| count).sum();
         (count, held.counts.keys().next().copied(), since)
     }
 
-    /// Notes that what is held by now is held at `now`. So that taking a snapshot asks no clock,
-    /// whoever passes by notes the time.
+    /// Records that the states held now are held at `now`. Taking a snapshot reads no clock, so
+    /// other calls record the time.
     pub fn note_time(&self, now: Duration) {
-        let mut held = self.held();
+        let mut held = self.lock();
         held.counts.values_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
     }
 
-    /// The sequence numbers at which somebody may read, ascending, the published one last:
-    /// versions may be dropped only between them.
+    /// The sequence numbers at which readers may read, ascending, the published one last: entries
+    /// may be dropped only between them.
     pub fn boundaries(&self) -> Vec<SequenceNumber> {
-        let held = self.held();
+        let held = self.lock();
         let visible = self.visible();
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::SnapshotsForgotten.is_on() {
+        if umbel_base::failpoint::Failpoint::SnapshotsForgotten.is_enabled() {
             return vec![visible];
         }
         let mut boundaries: Vec<_> = held.counts.keys().copied().collect();
@@ -160,33 +162,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boundaries_are_the_held_states_and_the_present() {
-        let snapshots = Snapshots::new(5);
-        let first = snapshots.hold();
-        let again = snapshots.hold();
+    fn boundaries_are_snapshots_and_latest_state() {
+        let snapshots = SnapshotList::new(5);
+        let first = snapshots.acquire();
+        let again = snapshots.acquire();
         snapshots.publish(9);
         assert_eq!((first, again), (5, 5));
         assert_eq!(snapshots.boundaries(), [5, 9]);
-        let seven = || Awaited { oldest: Some(7), gone: Vec::new() };
-        assert!(snapshots.wait_for(seven()), "a reader is older");
-        assert!(!snapshots.release(first), "it is held once more");
+        let seven = || AwaitedRelease { oldest: Some(7), released_one_of: Vec::new() };
+        assert!(snapshots.await_release(seven()), "a reader is older");
+        assert!(!snapshots.release(first), "it is held a second time");
         assert_eq!(snapshots.boundaries(), [5, 9]);
         assert!(snapshots.release(again));
-        assert!(!snapshots.wait_for(Awaited { oldest: Some(9), gone: Vec::new() }));
+        assert!(
+            !snapshots
+                .await_release(AwaitedRelease { oldest: Some(9), released_one_of: Vec::new() })
+        );
         assert_eq!(snapshots.boundaries(), [9]);
         assert_eq!(snapshots.summary(), (0, None, None));
     }
 
     #[test]
-    fn whoever_waits_for_a_newer_state_is_told_too() {
-        let snapshots = Snapshots::new(5);
-        let older = snapshots.hold();
+    fn release_notifies_waits_for_newer_snapshots() {
+        let snapshots = SnapshotList::new(5);
+        let older = snapshots.acquire();
         snapshots.publish(9);
-        let newer = snapshots.hold();
-        let gone = || Awaited { oldest: None, gone: vec![9] };
-        assert!(snapshots.wait_for(gone()));
+        let newer = snapshots.acquire();
+        let released = || AwaitedRelease { oldest: None, released_one_of: vec![9] };
+        assert!(snapshots.await_release(released()));
         assert!(snapshots.release(newer));
-        assert!(!snapshots.wait_for(gone()));
+        assert!(!snapshots.await_release(released()));
         assert!(!snapshots.release(older));
     }
 }

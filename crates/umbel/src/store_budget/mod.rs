@@ -1,8 +1,8 @@
-//! The memory budget: how large each part of a store may become, and gauges of what parts hold.
+//! The memory budget: size limits of each memory use, and gauges of the memory held.
 //!
-//! One number bounds memtables, cached blocks, indexes and filters of open tables, the mapped log
-//! and the buffers of compactions. Each part but the cache has a share that it stays within; the
-//! cache takes what the others leave. Nothing is taken before data needs it.
+//! One number bounds memtables, cached blocks, indexes and filters of open tables, the mapped WAL
+//! and the buffers of compactions. Each use except the cache stays within a share; the cache takes
+//! the rest. Nothing is allocated before data needs it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,120 +11,125 @@ use std::time::Duration;
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
 
-use crate::cache::ClockCache;
-use crate::cursor_memory::CursorMemory;
-use crate::memory_budget::{Membership, MemoryBudget, Part, Turn, Work};
-use crate::options::{Caps, Options};
-use crate::residence::{Needs, Residence, plan};
-use crate::shares::{CURSORS_SHARE, LAST_TABLES_FACTOR, LEAST, Shares};
+use crate::cache::block_cache::ClockCache;
+use crate::cache::cursor_memory::CursorMemory;
+use crate::options::{OptionCaps, Options};
+use crate::shared_budget::budget_shares::{
+    BUDGET_MIN, BudgetShares, CURSORS_SHARE, LAST_TABLES_FACTOR,
+};
+use crate::shared_budget::{JobKind, JobSlot, Membership, MemoryBudget, MemoryUse};
+use crate::store_budget::residency::{LevelDemand, Residency, plan};
 
-/// What is taken where nothing says how much memory there is.
+pub mod filter_selection;
+pub mod residency;
+
+/// Assumed memory of the machine if it is unknown.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
-/// The most a store takes without being told.
+/// Maximum of the default budget.
 const DEFAULT_MAX: u64 = 4 << 30;
-/// Up to this budget the allocator is asked to give back what it keeps of freed memory.
+/// Largest budget for which the allocator is requested to return freed memory.
 const TRIMMED_MAX: u64 = 1 << 30;
-/// It is asked so often at most.
-const TRIM_EVERY_MILLIS: u64 = 100;
+/// Minimum interval between these requests.
+const TRIM_INTERVAL_MILLIS: u64 = 100;
 
-/// How large each part may become. Decided when the store is opened.
+/// Size limits of each memory use. Decided when the store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sizes {
+pub struct BudgetSizes {
     /// The budget.
     pub total: u64,
-    /// What the process may use, where something says.
+    /// Memory that the process may use, if known.
     pub machine: Option<u64>,
-    /// What is kept free for what no part counts.
-    pub besides: u64,
-    /// Bytes of all memtables together above which the fullest is flushed. Writers wait at twice
+    /// Bytes kept free for memory that no use counts.
+    pub overhead: u64,
+    /// Bytes of all memtables together above which the largest is flushed. Writers wait at twice
     /// that.
     pub buffers: u64,
-    /// What a keyspace's options are cut down to.
-    pub caps: Caps,
-    /// Bytes of one log segment.
+    /// Limits of a keyspace's options.
+    pub caps: OptionCaps,
+    /// Bytes of one WAL segment.
     pub segment: u64,
     /// Bytes of indexes and filters above which readers of tables are closed.
     pub tables: u64,
-    /// The least and the most the block cache may hold.
+    /// Minimum and maximum of the block cache.
     pub cache: (u64, u64),
-    /// Compactions, or parts of one, that run at the same time.
+    /// Compactions, or parts of a split one, that run at the same time.
     pub compactions: usize,
-    /// Bytes that they read ahead in each source.
-    pub ahead: u64,
-    /// Bytes that they and a flush take, about.
-    pub working: u64,
+    /// Read-ahead of a compaction in each source, in bytes.
+    pub readahead: u64,
+    /// Approximate bytes of these compactions and a flush.
+    pub job_buffers: u64,
 }
 
 impl Options {
-    /// An error that says which option is out of range and what it may be.
+    /// Fails with the option that is out of range and its permitted values.
     ///
     /// # Errors
-    /// `Invalid`, also where the memory is too little for the rest.
+    /// `Invalid`, also if the memory is too small for the other options.
     pub fn check(&self) -> Result<()> {
         self.check_ranges()?;
-        self.memory_budget.as_ref().map_or(Ok(()), MemoryBudget::check_room)?;
-        Sizes::new(self).map(drop)
+        self.memory_budget.as_ref().map_or(Ok(()), MemoryBudget::check_capacity)?;
+        BudgetSizes::new(self).map(drop)
     }
 }
 
-impl Sizes {
-    /// The sizes that these options and this machine mean. An error where a budget is too small
-    /// says the least that works.
-    pub fn new(options: &Options) -> Result<Sizes> {
+impl BudgetSizes {
+    /// The sizes for these options and this machine. If a budget is too small, the error names the
+    /// minimum.
+    pub fn new(options: &Options) -> Result<BudgetSizes> {
         let machine = options.env.resources.memory_bytes();
         if let Some(budget) = &options.memory_budget {
-            return Ok(Sizes::of(options, budget.shares(), machine));
+            return Ok(BudgetSizes::of(options, budget.shares(), machine));
         }
-        let asked = options.cache_bytes.unwrap_or(0);
-        let asked =
-            asked.saturating_add(options.write_buffer_total_bytes.unwrap_or(0).saturating_mul(2));
-        let least = LEAST.saturating_add(asked);
+        let requested = options.cache_bytes.unwrap_or(0);
+        let requested = requested
+            .saturating_add(options.write_buffer_total_bytes.unwrap_or(0).saturating_mul(2));
+        let least = BUDGET_MIN.saturating_add(requested);
         let total = match options.memory_bytes {
             Some(given) if given < least => return Err(too_small(options, given, least)),
             Some(given) => given,
-            // What was asked for needs indexes and filters beside it.
+            // The configured sizes need indexes and filters besides.
             None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4)
                 .min(DEFAULT_MAX)
-                .max(least.saturating_add(asked / 4)),
+                .max(least.saturating_add(requested / 4)),
         };
-        Ok(Sizes::of(options, &Shares::new(total, asked), machine))
+        Ok(BudgetSizes::of(options, &BudgetShares::new(total, requested), machine))
     }
 
-    fn of(options: &Options, shares: &Shares, machine: Option<u64>) -> Sizes {
-        let most_buffers = match options.memory_budget {
-            // Of one store, it is never more than that of all.
-            Some(_) => shares.buffers,
+    fn of(options: &Options, shares: &BudgetShares, machine: Option<u64>) -> BudgetSizes {
+        let buffers_max = match options.memory_budget {
+            // The limit of one store never exceeds that of all.
+            Some(_) => shares.memtables,
             None => u64::MAX,
         };
-        let buffers = options.write_buffer_total_bytes.unwrap_or(shares.buffers);
-        let caps = Caps {
+        let buffers = options.write_buffer_total_bytes.unwrap_or(shares.memtables);
+        let caps = OptionCaps {
             memtable_bytes: shares.size,
             table_bytes: shares.size,
             last_table_bytes: shares.size.saturating_mul(LAST_TABLES_FACTOR),
             level_bytes_base: shares.total.saturating_mul(4),
         };
         let at_once = shares.compactions.min(options.background_threads.max(1) as u64);
-        Sizes {
+        BudgetSizes {
             total: shares.total,
             machine,
-            buffers: buffers.min(most_buffers),
+            buffers: buffers.min(buffers_max),
             caps,
             segment: options.log_segment_bytes.min(shares.size),
-            besides: shares.besides,
+            overhead: shares.overhead,
             tables: shares.tables,
-            cache: (shares.cache_least, options.cache_bytes.unwrap_or(u64::MAX)),
+            cache: (shares.cache_min, options.cache_bytes.unwrap_or(u64::MAX)),
             compactions: shares.compactions as usize,
-            ahead: shares.ahead,
-            working: (at_once * shares.job).min(shares.jobs),
+            readahead: shares.readahead,
+            job_buffers: (at_once * shares.job).min(shares.jobs),
         }
     }
 
-    /// What the cache may hold while nothing else holds anything.
-    pub fn cache_at_first(&self) -> u64 {
+    /// Maximum of the cache while no other use holds memory.
+    pub fn cache_initial(&self) -> u64 {
         self.total.max(self.cache.0).min(self.cache.1)
     }
 
-    /// Whether the budget is larger than what the process may use.
+    /// Whether the budget exceeds the memory that the process may use.
     pub fn exceeds_machine(&self) -> bool {
         self.machine.is_some_and(|machine| self.total > machine)
     }
@@ -134,8 +139,8 @@ fn too_small(options: &Options, given: u64, least: u64) -> Error {
     let part = match (options.cache_bytes, options.write_buffer_total_bytes) {
         (None, None) => "",
         _ => {
-            " with the cache_bytes and write_buffer_total_bytes (twice) given, which lie inside \
-             of it"
+            " with the given cache_bytes and write_buffer_total_bytes (twice), which are part of \
+             it,"
         }
     };
     Error::invalid(format!(
@@ -145,221 +150,224 @@ fn too_small(options: &Options, given: u64, least: u64) -> Error {
 
 /// The budget of an open store.
 #[derive(Debug)]
-pub struct Budget {
-    /// How large each part may become.
-    pub sizes: Sizes,
+pub struct StoreBudget {
+    /// Size limits of each memory use.
+    pub sizes: BudgetSizes,
     /// Bytes that readers of tables hold: indexes, filters, slots, range tombstones, open files.
     pub tables: Arc<AtomicU64>,
-    /// Bytes that is known of tables, whether they are open or not: what the manifest says of them
-    /// and their places in versions.
-    pub known: AtomicU64,
-    /// Bytes of the existence filters of keyspaces, when it was last decided what stays of tables.
+    /// Bytes of metadata of tables, open or not: their manifest records and their entries in
+    /// versions.
+    pub table_metadata: AtomicU64,
+    /// Bytes of the existence filters of keyspaces, at the last decision on the residency of
+    /// tables.
     pub existence: AtomicU64,
-    /// What open cursors hold: those of this store, or of all that share the budget.
+    /// Memory of open cursors: of this store, or of all stores that share the budget.
     pub cursors: Arc<CursorMemory>,
-    /// Bytes that running compactions and flushes hold, about.
+    /// Approximate bytes that running compactions and flushes hold.
     pub compactions: AtomicU64,
-    /// What stays in memory of a table when it is opened, by level; see [`Residence`].
-    residence: [(AtomicBool, AtomicU64); LEVELS],
-    /// Bytes of `tables` at which readers are closed next.
-    pub close_at: AtomicU64,
-    /// How many readers were closed to stay within the budget.
+    /// Residency of a table when it is opened, by level; see [`Residency`].
+    residency: [(AtomicBool, AtomicU64); LEVELS],
+    /// Value of `tables` at which readers are closed next.
+    pub close_threshold: AtomicU64,
+    /// Number of readers closed to stay within the budget.
     pub readers_closed: AtomicU64,
-    /// Held by who closes readers.
-    pub closing: Mutex<()>,
-    /// When the allocator was last asked to give memory back, in milliseconds of the clock.
-    trimmed: AtomicU64,
-    /// The store's place in a budget that it shares.
+    /// Held by the thread that closes readers.
+    pub close_lock: Mutex<()>,
+    /// Time of the last request to the allocator to return memory, in milliseconds of the clock.
+    trimmed_at: AtomicU64,
+    /// Membership of the store in a shared budget.
     membership: Option<Membership>,
 }
 
-impl Budget {
-    /// The budget of a store with these options, of which nothing is used.
+impl StoreBudget {
+    /// The unused budget of a store with these options.
     ///
     /// # Errors
-    /// `Invalid` where it is too small, or is shared by as many stores as it has room for.
-    pub fn of(options: &Options) -> Result<Budget> {
-        let own = Budget::new(Sizes::new(options)?);
+    /// `Invalid` if it is too small, or if its maximum of stores is reached.
+    pub fn of(options: &Options) -> Result<StoreBudget> {
+        let own = StoreBudget::new(BudgetSizes::new(options)?);
         let Some(shared) = &options.memory_budget else { return Ok(own) };
         let membership = shared.join()?;
         let cursors = Arc::clone(membership.shared().cursors());
-        Ok(Budget { cursors, membership: Some(membership), ..own })
+        Ok(StoreBudget { cursors, membership: Some(membership), ..own })
     }
 
-    fn new(sizes: Sizes) -> Budget {
-        Budget {
-            close_at: AtomicU64::new(sizes.tables),
+    fn new(sizes: BudgetSizes) -> StoreBudget {
+        StoreBudget {
+            close_threshold: AtomicU64::new(sizes.tables),
             cursors: Arc::new(CursorMemory::new(sizes.total / CURSORS_SHARE)),
             membership: None,
             sizes,
             tables: Arc::default(),
-            known: AtomicU64::new(0),
+            table_metadata: AtomicU64::new(0),
             existence: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
-            residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
+            residency: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
-            closing: Mutex::default(),
-            trimmed: AtomicU64::new(0),
+            close_lock: Mutex::default(),
+            trimmed_at: AtomicU64::new(0),
         }
     }
 
-    /// The store's place in a budget that it shares; `None` where the budget is its own.
+    /// Membership of the store in a shared budget; `None` if the budget is its own.
     #[inline]
     pub fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()
     }
 
-    /// The block cache: a new one, or that of all stores which share the budget.
+    /// The block cache: a new one, or the one of all stores that share the budget.
     pub fn cache(&self) -> Arc<ClockCache> {
         match &self.membership {
             Some(membership) => Arc::clone(membership.shared().cache()),
             None => {
                 let cursors = Arc::clone(&self.cursors);
-                Arc::new(ClockCache::new(self.sizes.cache_at_first(), cursors))
+                Arc::new(ClockCache::new(self.sizes.cache_initial(), cursors))
             }
         }
     }
 
-    /// Bytes that the store's next log segment may have.
+    /// Maximum bytes of the store's next WAL segment.
     pub fn segment_bytes(&self) -> u64 {
-        let most = self.sizes.segment;
-        self.membership.as_ref().map_or(most, |own| most.min(own.shared().segment_bytes()))
+        let limit = self.sizes.segment;
+        self.membership.as_ref().map_or(limit, |own| limit.min(own.shared().segment_bytes()))
     }
 
-    /// Bytes written after which the memtables are added up again.
-    pub fn weighing_bytes(&self) -> u64 {
+    /// Bytes written after which the sizes of memtables are summed again.
+    pub fn check_interval_bytes(&self) -> u64 {
         let buffers = self.sizes.buffers / 64;
         self.membership.as_ref().map_or(buffers, |own| {
-            (own.shared().fair_buffers().min(self.sizes.buffers) / 16).min(buffers)
+            (own.shared().fair_memtable_bytes().min(self.sizes.buffers) / 16).min(buffers)
         })
     }
 
-    /// Bytes that memtables may take while logs are replayed.
-    pub fn replay_most(&self) -> u64 {
-        let most = self.sizes.buffers * 2;
-        self.membership.as_ref().map_or(most, |own| most.min(own.replay_most()))
+    /// Limit of memtables while the WAL is replayed, in bytes.
+    pub fn replay_max(&self) -> u64 {
+        let limit = self.sizes.buffers * 2;
+        self.membership.as_ref().map_or(limit, |own| limit.min(own.replay_max()))
     }
 
-    /// Bytes that readers of tables may hold: the share of all that tables take, without what is
-    /// known of them whether they are open or not, and without existence filters and cursors.
-    pub fn readers_most(&self) -> u64 {
+    /// Limit of readers of tables, in bytes: the share of tables, without metadata of tables,
+    /// existence filters and cursors.
+    pub fn readers_max(&self) -> u64 {
         if let Some(membership) = &self.membership {
-            return membership.readers_most();
+            return membership.readers_max();
         }
-        let most = self.sizes.tables;
-        let known = self.known.load(Ordering::Relaxed);
+        let limit = self.sizes.tables;
+        let known = self.table_metadata.load(Ordering::Relaxed);
         let existence = self.existence.load(Ordering::Relaxed);
-        most - (known + existence + self.cursors.bytes()).min(most / 4 * 3)
+        limit - (known + existence + self.cursors.bytes()).min(limit / 4 * 3)
     }
 
-    /// Whether readers of tables hold so much that some are to be closed.
-    pub fn is_over(&self) -> bool {
+    /// Whether readers of tables exceed their limit, so that some must be closed.
+    pub fn exceeds_readers_max(&self) -> bool {
         let held = self.tables.load(Ordering::Relaxed);
-        held > self.close_at.load(Ordering::Relaxed)
-            && self.membership.as_ref().is_none_or(|own| held > own.readers_most())
+        held > self.close_threshold.load(Ordering::Relaxed)
+            && self.membership.as_ref().is_none_or(|own| held > own.readers_max())
     }
 
-    /// As [`Budget::is_over`], or whether those of all stores together do. Publishes what this
-    /// store's readers hold. For when one was opened.
-    pub fn is_over_with_others(&self) -> bool {
-        let Some(membership) = &self.membership else { return self.is_over() };
-        membership.publish_part(Part::Readers, self.tables.load(Ordering::Relaxed));
-        membership.shared().readers_are_over() || self.is_over()
+    /// Whether [`StoreBudget::exceeds_readers_max`] holds for this store or for all stores
+    /// together. Publishes the memory of this store's readers. Called after a reader was opened.
+    pub fn exceeds_shared_readers_max(&self) -> bool {
+        let Some(membership) = &self.membership else { return self.exceeds_readers_max() };
+        membership.publish_use(MemoryUse::Readers, self.tables.load(Ordering::Relaxed));
+        membership.shared().exceeds_readers_max() || self.exceeds_readers_max()
     }
 
-    /// Sets at which bytes readers are closed next, where they may hold `most` and `left` are left
-    /// of them.
-    pub fn closes_at(&self, most: u64, left: u64) {
-        // What cursors and compactions hold goes only with them: looking again at once is in vain.
-        let in_vain = left + most / 8;
+    /// Sets the bytes at which readers are closed next, if they may hold `limit` and still hold
+    /// `left`.
+    pub fn set_close_threshold(&self, limit: u64, left: u64) {
+        // Memory of cursors and compactions goes only with them: an immediate retry frees nothing.
+        let retry_threshold = left + limit / 8;
         let at = match &self.membership {
-            // What the other stores leave changes: there `most` is looked at each time.
-            Some(_) if left <= most => 0,
-            Some(_) => in_vain,
-            None => most.max(in_vain),
+            // The bytes that the other stores leave change: with a shared budget `limit` is checked
+            // each time.
+            Some(_) if left <= limit => 0,
+            Some(_) => retry_threshold,
+            None => limit.max(retry_threshold),
         };
-        self.close_at.store(at, Ordering::Relaxed);
+        self.close_threshold.store(at, Ordering::Relaxed);
     }
 
-    /// Takes a turn to run a part of a compaction beside the others.
-    pub fn take_turn(&self) -> Option<Turn> {
+    /// Takes a slot to run a part of a compaction in parallel.
+    pub fn try_take_slot(&self) -> Option<JobSlot> {
         match &self.membership {
-            Some(membership) => membership.take_turn(Work::Compaction),
-            None => Some(Turn::default()),
+            Some(membership) => membership.try_take_slot(JobKind::Compaction),
+            None => Some(JobSlot::default()),
         }
     }
 
-    /// Whether a compaction that another store needs waits for a turn.
-    pub fn is_turn_needed(&self) -> bool {
-        self.membership.as_ref().is_some_and(|own| own.shared().is_turn_needed())
+    /// Whether a required compaction of another store waits for a slot.
+    pub fn is_slot_awaited(&self) -> bool {
+        self.membership.as_ref().is_some_and(|own| own.shared().is_slot_awaited())
     }
 
-    /// Whether the allocator is to be asked at `now` to give back what it keeps of freed memory.
-    /// What it keeps matters beside a small budget only, and asking takes its time.
+    /// Whether the allocator must be requested at `now` to return freed memory. The retained memory
+    /// matters only for a small budget, and the request takes time.
     pub fn is_time_to_trim(&self, now: Duration) -> bool {
         if self.sizes.total > TRIMMED_MAX {
             return false;
         }
         let now = now.as_millis() as u64;
-        let trimmed = self.membership.as_ref().map_or(&self.trimmed, |own| &own.shared().trimmed);
+        let trimmed =
+            self.membership.as_ref().map_or(&self.trimmed_at, |own| &own.shared().trimmed_at);
         let last = trimmed.load(Ordering::Relaxed);
-        // Of several threads one is enough.
+        // Of several threads only one makes the request.
         let set = |from| trimmed.compare_exchange(from, now, Ordering::Relaxed, Ordering::Relaxed);
         // Stores that share a budget may have clocks that differ.
-        now.abs_diff(last) >= TRIM_EVERY_MILLIS && set(last).is_ok()
+        now.abs_diff(last) >= TRIM_INTERVAL_MILLIS && set(last).is_ok()
     }
 
-    /// Counts `bytes` as those of a compaction or flush until the answer is dropped.
-    pub fn claim(self: &Arc<Self>, bytes: u64) -> Claim {
+    /// Counts `bytes` as memory of a compaction or flush until the reservation is dropped.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> MemoryReservation {
         self.compactions.fetch_add(bytes, Ordering::Relaxed);
         if let Some(membership) = &self.membership {
             membership.shared().compactions().fetch_add(bytes, Ordering::Relaxed);
         }
-        Claim { budget: Arc::clone(self), bytes }
+        MemoryReservation { budget: Arc::clone(self), bytes }
     }
 
-    /// Whether compactions or flushes hold bytes.
+    /// Whether compactions or flushes hold memory.
     pub fn is_working(&self) -> bool {
         self.compactions.load(Ordering::Relaxed) > 0
     }
 
-    /// Decides what stays in memory of the tables of each level, by what they need and by what
+    /// Decides the residency of the tables of each level, by their needs and by the bytes that
     /// readers of `past` tables hold.
-    pub fn decide_residence(&self, levels: &[Needs; LEVELS], past: u64) {
-        let most = self.readers_most();
-        let planned = plan(levels, most - past.min(most / 2));
-        for (level, residence) in self.residence.iter().zip(planned) {
-            level.0.store(residence.paged, Ordering::Relaxed);
-            level.1.store(residence.filter_factor, Ordering::Relaxed);
+    pub fn plan_residency(&self, levels: &[LevelDemand; LEVELS], past: u64) {
+        let limit = self.readers_max();
+        let planned = plan(levels, limit - past.min(limit / 2));
+        for (level, residency) in self.residency.iter().zip(planned) {
+            level.0.store(residency.paged, Ordering::Relaxed);
+            level.1.store(residency.filter_factor, Ordering::Relaxed);
         }
     }
 
-    /// What stays in memory of a table of this level that is opened now.
-    pub fn residence(&self, level: usize) -> Residence {
-        if level == WALKED {
-            return Residence { paged: true, filter_factor: Residence::NO_FILTER };
+    /// Residency of a table of this level that is opened now.
+    pub fn residency(&self, level: usize) -> Residency {
+        if level == SEQUENTIAL_READ {
+            return Residency { paged: true, filter_factor: Residency::NO_FILTER };
         }
-        match self.residence.get(level) {
-            Some((paged, factor)) => Residence {
+        match self.residency.get(level) {
+            Some((paged, factor)) => Residency {
                 paged: paged.load(Ordering::Relaxed),
                 filter_factor: factor.load(Ordering::Relaxed),
             },
-            None => Residence::default(),
+            None => Residency::default(),
         }
     }
 }
 
-/// Stands for a level: that of a table which is only walked over once.
-pub const WALKED: usize = usize::MAX;
+/// Pseudo level of a table that is only scanned once.
+pub const SEQUENTIAL_READ: usize = usize::MAX;
 
-/// Bytes of a running compaction or flush.
+/// Memory reservation of a running compaction or flush.
 #[derive(Debug)]
-pub struct Claim {
-    budget: Arc<Budget>,
+pub struct MemoryReservation {
+    budget: Arc<StoreBudget>,
     bytes: u64,
 }
 
-impl Drop for Claim {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.budget.compactions.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(membership) = &self.budget.membership {
@@ -391,93 +399,99 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_a_quarter_of_what_may_be_used() {
-        let total = |machine| Sizes::new(&options(machine, None)).unwrap().total;
+    fn default_budget_is_a_quarter_of_usable_memory() {
+        let total = |machine| BudgetSizes::new(&options(machine, None)).unwrap().total;
         assert_eq!(total(Some(8 << 30)), 2 << 30);
         assert_eq!(total(Some(64 << 30)), 4 << 30);
-        assert_eq!(total(Some(1 << 20)), LEAST, "less would not work");
+        assert_eq!(total(Some(1 << 20)), BUDGET_MIN, "less would not work");
         assert_eq!(total(None), 512 << 20);
-        let much = Sizes::new(&options(Some(1 << 30), Some(2 << 30))).unwrap();
+        let much = BudgetSizes::new(&options(Some(1 << 30), Some(2 << 30))).unwrap();
         assert!(much.exceeds_machine());
-        assert!(!Sizes::new(&options(Some(2 << 30), Some(2 << 30))).unwrap().exceeds_machine());
+        assert!(
+            !BudgetSizes::new(&options(Some(2 << 30), Some(2 << 30))).unwrap().exceeds_machine()
+        );
     }
 
     #[test]
-    fn too_little_is_refused_with_the_least_that_works() {
-        let refused = Sizes::new(&options(None, Some(LEAST - 1))).unwrap_err().to_string();
+    fn too_small_budget_is_rejected_with_the_minimum() {
+        let refused =
+            BudgetSizes::new(&options(None, Some(BUDGET_MIN - 1))).unwrap_err().to_string();
         assert!(refused.contains("memory_bytes is 6291455"), "{refused}");
         assert!(refused.contains("the least that works is 6291456"), "{refused}");
-        assert!(Sizes::new(&options(None, Some(LEAST))).is_ok());
+        assert!(BudgetSizes::new(&options(None, Some(BUDGET_MIN))).is_ok());
         let finer = |memory_bytes| Options {
             cache_bytes: Some(10 << 20),
             write_buffer_total_bytes: Some(1 << 20),
             ..options(None, memory_bytes)
         };
-        let refused = Sizes::new(&finer(Some(17 << 20))).unwrap_err().to_string();
+        let refused = BudgetSizes::new(&finer(Some(17 << 20))).unwrap_err().to_string();
         assert!(refused.contains("is 18874368"), "{refused}");
-        assert!(Sizes::new(&finer(Some(18 << 20))).is_ok());
-        assert_eq!(Sizes::new(&finer(None)).unwrap().total, 512 << 20);
+        assert!(BudgetSizes::new(&finer(Some(18 << 20))).is_ok());
+        assert_eq!(BudgetSizes::new(&finer(None)).unwrap().total, 512 << 20);
     }
 
-    /// Story: a cache of 4 GiB was asked for and no budget. The budget became as large and a little
-    /// more, nothing was left for indexes, and gets loaded their parts one by one.
+    /// Story: a caller configured a cache of 4 GiB and no budget. The budget became only slightly
+    /// larger, no memory was left for indexes, and gets loaded index parts one by one.
     #[test]
-    fn a_large_cache_leaves_room_for_indexes_where_no_budget_is_given() {
+    fn default_budget_keeps_indexes_beside_large_cache() {
         let cached = Options { cache_bytes: Some(4 << 30), ..options(Some(24 << 30), None) };
-        let sizes = Sizes::new(&cached).unwrap();
+        let sizes = BudgetSizes::new(&cached).unwrap();
         assert_eq!(sizes.cache.1, 4 << 30);
         assert!(sizes.tables > 512 << 20, "{sizes:?}");
     }
 
     #[test]
-    fn the_shares_fit_into_the_budget() {
+    fn shares_fit_into_the_budget() {
         for mebibytes in [6, 7, 8, 13, 64, 512, 4096, 100_000] {
-            let sizes = Sizes::new(&options(None, Some(mebibytes << 20))).unwrap();
+            let sizes = BudgetSizes::new(&options(None, Some(mebibytes << 20))).unwrap();
             let parts =
-                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.besides;
+                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.overhead;
             assert!(parts <= sizes.total, "{sizes:?}");
-            assert!(sizes.caps.memtable_bytes.min(crate::shares::BUFFERS_MAX) <= sizes.buffers);
+            assert!(
+                sizes.caps.memtable_bytes.min(crate::shared_budget::budget_shares::BUFFERS_MAX)
+                    <= sizes.buffers
+            );
             assert!(sizes.compactions >= 1);
         }
     }
 
     #[test]
-    fn the_allocator_is_asked_seldom_and_beside_small_budgets_only() {
+    fn allocator_is_queried_rarely_and_for_small_budgets_only() {
         let budget = |mebibytes: u64| {
-            Budget::new(Sizes::new(&options(None, Some(mebibytes << 20))).unwrap())
+            StoreBudget::new(BudgetSizes::new(&options(None, Some(mebibytes << 20))).unwrap())
         };
         let (small, large) = (budget(64), budget(2048));
-        let asked = [500, 550, 599, 600, 601].map(|millis| {
+        let requested = [500, 550, 599, 600, 601].map(|millis| {
             let now = Duration::from_millis(millis);
             (small.is_time_to_trim(now), large.is_time_to_trim(now))
         });
-        assert_eq!(asked.map(|both| both.0), [true, false, false, true, false]);
-        assert_eq!(asked.map(|both| both.1), [false; 5]);
+        assert_eq!(requested.map(|both| both.0), [true, false, false, true, false]);
+        assert_eq!(requested.map(|both| both.1), [false; 5]);
     }
 
     #[test]
-    fn what_is_decided_is_what_tables_are_opened_with() {
-        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
-        assert_eq!(budget.residence(3), Residence::default());
-        let mut levels = [Needs::default(); LEVELS];
-        levels[3] = Needs { whole: 100 << 20, paged: 1 << 20, filters: 100 << 20 };
-        budget.decide_residence(&levels, 0);
-        let least = Residence { paged: true, filter_factor: Residence::NO_FILTER };
-        assert_eq!(budget.residence(3), least);
-        assert_eq!(budget.residence(WALKED), least);
-        budget.decide_residence(&[Needs::default(); LEVELS], 0);
-        assert_eq!(budget.residence(3), Residence::default());
+    fn tables_are_opened_with_the_decided_residency() {
+        let budget = StoreBudget::new(BudgetSizes::new(&options(None, Some(64 << 20))).unwrap());
+        assert_eq!(budget.residency(3), Residency::default());
+        let mut levels = [LevelDemand::default(); LEVELS];
+        levels[3] = LevelDemand { unpaged: 100 << 20, paged: 1 << 20, filters: 100 << 20 };
+        budget.plan_residency(&levels, 0);
+        let least = Residency { paged: true, filter_factor: Residency::NO_FILTER };
+        assert_eq!(budget.residency(3), least);
+        assert_eq!(budget.residency(SEQUENTIAL_READ), least);
+        budget.plan_residency(&[LevelDemand::default(); LEVELS], 0);
+        assert_eq!(budget.residency(3), Residency::default());
     }
 
-    /// Story: existence filters counted where the cache's part is reckoned, but readers of tables
-    /// kept their half of the budget beside them.
+    /// Story: existence filters counted in the cache's limit, but readers of tables kept their half
+    /// of the budget besides.
     #[test]
-    fn readers_of_tables_leave_room_for_existence_filters() {
-        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
-        let most = budget.readers_most();
+    fn table_readers_leave_memory_for_existence_filters() {
+        let budget = StoreBudget::new(BudgetSizes::new(&options(None, Some(64 << 20))).unwrap());
+        let limit = budget.readers_max();
         budget.existence.store(10 << 20, Ordering::Relaxed);
-        assert_eq!(budget.readers_most(), most - (10 << 20));
+        assert_eq!(budget.readers_max(), limit - (10 << 20));
         budget.existence.store(1 << 40, Ordering::Relaxed);
-        assert_eq!(budget.readers_most(), most - most / 4 * 3, "gets need some of them");
+        assert_eq!(budget.readers_max(), limit - limit / 4 * 3, "gets need some of them");
     }
 }

@@ -1,103 +1,104 @@
-//! What of the tables' indexes and filters stays in memory, level by level.
+//! Residency of the tables' indexes and filters in memory, level by level.
 //!
-//! As long as all of it fits into its share, all of it stays. Past that the levels are served from
-//! the newest down, each with the best that the rest leaves room for: nearly every read asks the
-//! small upper levels, and the last level, which holds most of the data, takes most of the memory.
+//! While all of them fit into their share, all stay. Beyond that the levels are served from the
+//! newest down, each with the best residency that the remaining memory allows. Nearly every read
+//! probes the small upper levels; the last level holds most of the data and takes most of the
+//! memory.
 
 use umbel_base::limits::LEVELS;
 use umbel_table::TableMeta;
 
-use crate::filter_choice::{Choice, NO_FILTER};
+use crate::store_budget::filter_selection::{FilterSelection, NO_FILTER};
 
-/// What stays in memory of a table while it is open.
+/// Residency of an open table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Residence {
+pub struct Residency {
     /// Whether only the top of the index stays.
     pub paged: bool,
-    /// How many times smaller a filter is kept than it is on disk. [`Residence::NO_FILTER`]: it is
+    /// Fold factor of the filter in memory relative to the file. [`Residency::NO_FILTER`]: it is
     /// not kept at all.
     pub filter_factor: u64,
 }
 
-impl Residence {
-    /// A factor that means that the filter is not kept.
+impl Residency {
+    /// Factor that means that the filter is not kept.
     pub const NO_FILTER: u64 = NO_FILTER;
 }
 
-impl Default for Residence {
+impl Default for Residency {
     /// The whole index and the whole filter.
-    fn default() -> Residence {
-        Residence { paged: false, filter_factor: 1 }
+    fn default() -> Residency {
+        Residency { paged: false, filter_factor: 1 }
     }
 }
 
-/// What a block takes in memory besides its part of the index in the file: head, stretch, offset,
-/// bounds of the separator, slot.
+/// Memory of a block besides its part of the index in the file: head, stretch, offset, bounds of
+/// the separator, slot.
 const BLOCK_BYTES: u64 = 40;
-/// What an open table takes besides, about.
+/// Approximate further memory of an open table.
 const TABLE_BYTES: u64 = 2048;
-/// What the top of the index takes of each block, about.
+/// Approximate memory of the top of the index for each block.
 const TOP_BYTES: u64 = 1;
 
-/// What may stay, the best first.
-const CHOICES: [Residence; 7] = [
-    Residence { paged: false, filter_factor: 1 },
-    Residence { paged: false, filter_factor: 2 },
-    Residence { paged: true, filter_factor: 1 },
-    Residence { paged: true, filter_factor: 2 },
-    // Beyond four times smaller the usual filter says "maybe" to nearly everything.
-    Residence { paged: true, filter_factor: 3 },
-    Residence { paged: true, filter_factor: 4 },
-    LEAST,
+/// Residencies, the best first.
+const STEPS: [Residency; 7] = [
+    Residency { paged: false, filter_factor: 1 },
+    Residency { paged: false, filter_factor: 2 },
+    Residency { paged: true, filter_factor: 1 },
+    Residency { paged: true, filter_factor: 2 },
+    // Folded by 4 or more, the default filter passes nearly every key.
+    Residency { paged: true, filter_factor: 3 },
+    Residency { paged: true, filter_factor: 4 },
+    MINIMUM,
 ];
-const LEAST: Residence = Residence { paged: true, filter_factor: Residence::NO_FILTER };
+const MINIMUM: Residency = Residency { paged: true, filter_factor: Residency::NO_FILTER };
 
-/// What the tables of a level would take, in bytes.
+/// Memory that the tables of a level would take, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct LevelDemand {
     /// Readers with the whole index, without filters.
-    pub whole: u64,
+    pub unpaged: u64,
     /// Readers with the top of the index, without filters.
     pub paged: u64,
-    /// The filters that were chosen, as they are on disk.
+    /// The selected filters, as they are on disk.
     pub filters: u64,
 }
 
-impl Needs {
-    /// Adds a table of which that filter is to be kept.
-    pub fn add(&mut self, meta: &TableMeta, choice: Choice) {
+impl LevelDemand {
+    /// Adds a table whose selected filter is `choice`.
+    pub fn add(&mut self, meta: &TableMeta, choice: FilterSelection) {
         let blocks = u64::from(meta.blocks);
-        self.whole += meta.index_bytes + blocks * BLOCK_BYTES + TABLE_BYTES;
+        self.unpaged += meta.index_bytes + blocks * BLOCK_BYTES + TABLE_BYTES;
         self.paged += blocks * TOP_BYTES + TABLE_BYTES;
-        // Where there is not room for all of it, it is the plain one that is folded.
-        let plain = if choice == Choice::Second { meta.plain_filter_bytes() } else { 0 };
+        // If memory does not suffice for all of it, the plain filter is the one that is folded.
+        let plain = if choice == FilterSelection::Second { meta.plain_filter_bytes() } else { 0 };
         self.filters += choice.bytes(meta).max(plain) + meta.prefix_filter_bytes;
     }
 
-    fn bytes(&self, residence: Residence) -> u64 {
-        let filters = match residence.filter_factor {
-            Residence::NO_FILTER => 0,
+    fn bytes(&self, residency: Residency) -> u64 {
+        let filters = match residency.filter_factor {
+            Residency::NO_FILTER => 0,
             factor => self.filters / factor.max(1),
         };
-        filters + if residence.paged { self.paged } else { self.whole }
+        filters + if residency.paged { self.paged } else { self.unpaged }
     }
 }
 
-/// What stays of each level where all readers may take `most` bytes.
-pub fn plan(levels: &[Needs; LEVELS], most: u64) -> [Residence; LEVELS] {
-    let all: u64 = levels.iter().map(|needs| needs.bytes(Residence::default())).sum();
+/// Residency of each level if all readers may take `limit` bytes.
+pub fn plan(levels: &[LevelDemand; LEVELS], limit: u64) -> [Residency; LEVELS] {
+    let all: u64 = levels.iter().map(|needs| needs.bytes(Residency::default())).sum();
     // While a compaction runs, the tables it replaces are open beside those it writes.
-    if all <= most / 8 * 7 {
-        return [Residence::default(); LEVELS];
+    if all <= limit / 8 * 7 {
+        return [Residency::default(); LEVELS];
     }
-    // Where parts come and go they do so through the cache, which needs the room more.
-    let mut left = most / 4 * 3;
-    let mut least: u64 = levels.iter().map(|needs| needs.bytes(LEAST)).sum();
+    // Parts that are loaded and evicted go through the cache, which needs the memory more.
+    let mut left = limit / 4 * 3;
+    let mut least: u64 = levels.iter().map(|needs| needs.bytes(MINIMUM)).sum();
     levels.map(|needs| {
-        least -= needs.bytes(LEAST);
-        let room = left.saturating_sub(least);
-        let fits = |choice: &Residence| needs.bytes(*choice) <= room;
-        let chosen = CHOICES.into_iter().find(fits).unwrap_or(LEAST);
+        least -= needs.bytes(MINIMUM);
+        let available = left.saturating_sub(least);
+        let fits = |choice: &Residency| needs.bytes(*choice) <= available;
+        let chosen = STEPS.into_iter().find(fits).unwrap_or(MINIMUM);
         left = left.saturating_sub(needs.bytes(chosen));
         chosen
     })
@@ -109,33 +110,33 @@ mod tests {
 
     const MEBIBYTE: u64 = 1 << 20;
 
-    fn needs(whole: u64, paged: u64, filters: u64) -> Needs {
-        Needs { whole: whole << 20, paged: paged << 20, filters: filters << 20 }
+    fn needs(unpaged: u64, paged: u64, filters: u64) -> LevelDemand {
+        LevelDemand { unpaged: unpaged << 20, paged: paged << 20, filters: filters << 20 }
     }
 
-    fn two(upper: Needs, last: Needs, most: u64) -> [Residence; 2] {
-        let mut levels = [Needs::default(); LEVELS];
+    fn two(upper: LevelDemand, last: LevelDemand, limit: u64) -> [Residency; 2] {
+        let mut levels = [LevelDemand::default(); LEVELS];
         (levels[2], levels[LEVELS - 1]) = (upper, last);
-        let planned = plan(&levels, most * MEBIBYTE);
+        let planned = plan(&levels, limit * MEBIBYTE);
         let bytes: u64 = levels.iter().zip(planned).map(|(needs, kept)| needs.bytes(kept)).sum();
-        assert!(bytes <= most * MEBIBYTE, "{planned:?}");
+        assert!(bytes <= limit * MEBIBYTE, "{planned:?}");
         [planned[2], planned[LEVELS - 1]]
     }
 
     #[test]
-    fn the_last_level_gives_up_first() {
-        let whole = Residence::default();
+    fn last_level_loses_residency_first() {
+        let unpaged = Residency::default();
         let upper = needs(10, 1, 12);
-        let planned = |last, most| two(upper, last, most);
-        assert_eq!(planned(needs(60, 2, 60), 200), [whole, whole]);
-        let halved = Residence { paged: false, filter_factor: 2 };
-        assert_eq!(planned(needs(60, 2, 60), 160), [whole, halved]);
-        let paged = |filter_factor| Residence { paged: true, filter_factor };
-        assert_eq!(planned(needs(60, 2, 60), 120), [whole, paged(1)]);
-        assert_eq!(planned(needs(60, 2, 60), 80), [whole, paged(2)]);
-        assert_eq!(planned(needs(60, 2, 60), 56), [whole, paged(4)]);
-        assert_eq!(planned(needs(60, 2, 60), 40), [whole, LEAST]);
-        assert_eq!(planned(needs(60, 2, 60), 28), [halved, LEAST]);
-        assert_eq!(two(upper, needs(60, 2, 60), 4), [LEAST, LEAST]);
+        let planned = |last, limit| two(upper, last, limit);
+        assert_eq!(planned(needs(60, 2, 60), 200), [unpaged, unpaged]);
+        let halved = Residency { paged: false, filter_factor: 2 };
+        assert_eq!(planned(needs(60, 2, 60), 160), [unpaged, halved]);
+        let paged = |filter_factor| Residency { paged: true, filter_factor };
+        assert_eq!(planned(needs(60, 2, 60), 120), [unpaged, paged(1)]);
+        assert_eq!(planned(needs(60, 2, 60), 80), [unpaged, paged(2)]);
+        assert_eq!(planned(needs(60, 2, 60), 56), [unpaged, paged(4)]);
+        assert_eq!(planned(needs(60, 2, 60), 40), [unpaged, MINIMUM]);
+        assert_eq!(planned(needs(60, 2, 60), 28), [halved, MINIMUM]);
+        assert_eq!(two(upper, needs(60, 2, 60), 4), [MINIMUM, MINIMUM]);
     }
 }

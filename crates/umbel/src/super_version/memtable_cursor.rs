@@ -3,23 +3,23 @@
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use umbel_memtable::MemtableCursor;
 
-use crate::iter::walker::Walker;
+use crate::iter::detached_cursor::DetachedCursor;
 
-/// A walk over a memtable, which it holds by itself.
-pub struct MemoryWalk {
+/// A cursor over a memtable that keeps the memtable alive.
+pub struct DetachedMemtableCursor {
     cursor: MemtableCursor,
-    /// The key left by a step.
-    left: Vec<u8>,
+    /// The key before the last step.
+    previous_key: Vec<u8>,
 }
 
-impl MemoryWalk {
-    /// A walk of this cursor.
-    pub fn new(cursor: MemtableCursor) -> MemoryWalk {
-        MemoryWalk { cursor, left: Vec::new() }
+impl DetachedMemtableCursor {
+    /// Wraps this cursor.
+    pub fn new(cursor: MemtableCursor) -> DetachedMemtableCursor {
+        DetachedMemtableCursor { cursor, previous_key: Vec::new() }
     }
 }
 
-impl<H> Walker<H> for MemoryWalk {
+impl<H> DetachedCursor<H> for DetachedMemtableCursor {
     fn seek_to_first(&mut self, _: &H) -> Result<()> {
         self.cursor.seek_to_first()
     }
@@ -43,10 +43,10 @@ impl<H> Walker<H> for MemoryWalk {
 
     #[inline]
     fn next_repeats(&mut self, _: &H) -> Result<bool> {
-        self.left.clear();
-        self.left.extend_from_slice(self.cursor.key());
+        self.previous_key.clear();
+        self.previous_key.extend_from_slice(self.cursor.key());
         self.cursor.next()?;
-        Ok(self.cursor.valid() && self.cursor.key() == self.left)
+        Ok(self.cursor.valid() && self.cursor.key() == self.previous_key)
     }
 
     #[inline]

@@ -1,46 +1,47 @@
-//! What flushes and compactions merge: runs of tables and memtables, each walked forwards once.
+//! Inputs that flushes and compactions merge: runs of tables and memtables, each scanned forwards
+//! once.
 
 use std::sync::Arc;
 
 use umbel_base::{Error, Result, SequenceNumber, ValueKind};
 use umbel_memtable::Memtable;
-use umbel_table::{Table, TableRun};
+use umbel_table::{SequentialReader, Table};
 
-use crate::iter::concat::{ConcatCursor, Run};
-use crate::iter::merge::MergeCursor;
-use crate::iter::walker::Walker;
-use crate::memory_walk::MemoryWalk;
-use crate::sources::first_reaching;
+use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::level_cursor::{LevelCursor, SortedRun};
+use crate::iter::merging_cursor::MergingCursor;
+use crate::super_version::memtable_cursor::DetachedMemtableCursor;
+use crate::super_version::table_runs::first_reaching;
 use crate::version::TableFile;
 
-/// The tables of one level that a compaction reads; of level 0 a single one.
+/// The tables of one level that a compaction reads; for level 0 a single table.
 #[derive(Debug)]
 pub struct InputTables(Vec<Arc<TableFile>>);
 
-/// The inputs of a compaction as one.
-pub type CompactionInputs = MergeCursor<ConcatCursor<InputTables, TableRun>>;
+/// The merged inputs of a compaction.
+pub type CompactionInputs = MergingCursor<LevelCursor<InputTables, SequentialReader>>;
 
-/// The inputs of a flush as one.
-pub type FlushInputs = MergeCursor<MemoryWalk>;
+/// The merged inputs of a flush.
+pub type FlushInputs = MergingCursor<DetachedMemtableCursor>;
 
 /// A merge of `runs`, newest first, each sorted and without overlap.
 pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
-    let walk = |tables| ConcatCursor::over(InputTables(tables), TableRun::default());
-    MergeCursor::new(runs.into_iter().map(walk).collect())
+    let walk = |tables| LevelCursor::over(InputTables(tables), SequentialReader::default());
+    MergingCursor::new(runs.into_iter().map(walk).collect())
 }
 
 /// A merge of memtables, newest first.
 pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> FlushInputs {
-    let walk = |memtable: &Arc<Memtable>| MemoryWalk::new(memtable.cursor());
-    MergeCursor::new(memtables.map(walk).collect())
+    let walk = |memtable: &Arc<Memtable>| DetachedMemtableCursor::new(memtable.cursor());
+    MergingCursor::new(memtables.map(walk).collect())
 }
 
 #[cold]
-fn forwards_only() -> Error {
+fn backward_error() -> Error {
     Error::invalid("internal: the inputs of a compaction are read forwards")
 }
 
-impl Run<()> for InputTables {
+impl SortedRun<()> for InputTables {
     type Table = Table;
 
     fn len(&self) -> usize {
@@ -60,64 +61,64 @@ impl Run<()> for InputTables {
     }
 }
 
-impl Walker<Table> for TableRun {
+impl DetachedCursor<Table> for SequentialReader {
     fn seek_to_first(&mut self, table: &Table) -> Result<()> {
-        TableRun::seek_to_first(self, table)
+        SequentialReader::seek_to_first(self, table)
     }
 
     fn seek_to_last(&mut self, _: &Table) -> Result<()> {
-        Err(forwards_only())
+        Err(backward_error())
     }
 
     fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        TableRun::seek(self, table, key, sequence)
+        SequentialReader::seek(self, table, key, sequence)
     }
 
     fn seek_before(&mut self, _: &Table, _: &[u8]) -> Result<()> {
-        Err(forwards_only())
+        Err(backward_error())
     }
 
     #[inline]
     fn next(&mut self, table: &Table) -> Result<()> {
-        TableRun::next(self, table)
+        SequentialReader::next(self, table)
     }
 
     #[inline]
     fn next_repeats(&mut self, table: &Table) -> Result<bool> {
-        TableRun::next_repeats(self, table)
+        SequentialReader::next_repeats(self, table)
     }
 
     fn prev(&mut self, _: &Table) -> Result<()> {
-        Err(forwards_only())
+        Err(backward_error())
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        TableRun::step(self)
+    fn try_next(&mut self) -> Option<bool> {
+        SequentialReader::try_next(self)
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        TableRun::valid(self)
+        SequentialReader::valid(self)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        TableRun::key(self)
+        SequentialReader::key(self)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        TableRun::sequence(self)
+        SequentialReader::sequence(self)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        TableRun::kind(self)
+        SequentialReader::kind(self)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        TableRun::value(self)
+        SequentialReader::value(self)
     }
 }

@@ -1,264 +1,269 @@
-//! What a reader of a keyspace looks at: memtables and a version, replaced as one.
+//! [`SuperVersion`]: memtables and version that a reader of a keyspace uses, replaced as one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 use umbel_memtable::{Memtable, MemtableOptions};
 
-use crate::blobs::BlobFile;
 use crate::options::KeyspaceOptions;
+use crate::version::blob_files::BlobFile;
 use crate::version::{TableFile, Version};
 
-/// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
-/// pays for up to the square of their number until a flush has dropped what newer ones hide.
+/// Number of range tombstones of a memtable at which it is flushed. Overlapping ones are split, so
+/// a reader pays for up to the square of their number until a flush has dropped the hidden ones.
 const RANGE_DELETES_MAX: usize = 256;
 
-/// How much a memtable may take before it is flushed.
+/// Size of a memtable at which it is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BufferBytes {
+pub struct MemtableBytes {
     /// Bytes in memory.
-    pub held: u64,
+    pub memory: u64,
     /// Bytes of long values that its entries point at.
-    pub pointed_at: u64,
+    pub blobs: u64,
 }
 
-/// A memtable with what a flush has to know of it.
+/// A memtable with the state that a flush needs.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct MemtableSlot {
     /// The entries.
     pub memtable: Arc<Memtable>,
-    /// The number of the first write in it; `u64::MAX` while there is none.
+    /// Sequence number of its first write; `u64::MAX` if it is empty.
     first_sequence: AtomicU64,
-    changing: Changing,
+    write_state: MemtableWriteState,
 }
 
-/// What of a [`Buffer`] changes with each write: apart from what each read needs.
+/// State of a [`MemtableSlot`] that changes with each write, in a cache line apart from the state
+/// that each read needs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Changing {
-    /// The number of the last write in it.
+struct MemtableWriteState {
+    /// Sequence number of its last write.
     last_sequence: AtomicU64,
-    /// Range deletes in it.
+    /// Number of range tombstones in it.
     range_deletes: AtomicUsize,
     /// Bytes of the long values that its entries point at.
     blob_bytes: AtomicU64,
-    /// The files of these.
+    /// The files of these long values.
     blobs: Mutex<Vec<Arc<BlobFile>>>,
     /// The last marker set on its keyspace while it was active.
     marker: Mutex<Option<Vec<u8>>>,
 }
 
-impl Buffer {
+impl MemtableSlot {
     /// An empty memtable for a keyspace with these options.
-    pub fn new(options: &KeyspaceOptions) -> Buffer {
+    pub fn new(options: &KeyspaceOptions) -> MemtableSlot {
         let capacity_bytes = usize::try_from(options.memtable_bytes).unwrap_or(usize::MAX);
         let options = MemtableOptions { capacity_bytes, bloom_bits: options.bloom_bits };
-        Buffer {
+        MemtableSlot {
             memtable: Arc::new(Memtable::new(&options)),
             first_sequence: AtomicU64::new(u64::MAX),
-            changing: Changing::default(),
+            write_state: MemtableWriteState::default(),
         }
     }
 
-    /// Notes a write with this number. REQUIRES: the commit lock.
+    /// Records a write with this number. REQUIRES: the commit lock.
     #[inline]
     pub fn note(&self, sequence: SequenceNumber) {
         if self.first_sequence.load(Ordering::Relaxed) == u64::MAX {
             self.first_sequence.store(sequence, Ordering::Release);
         }
-        self.changing.last_sequence.store(sequence, Ordering::Release);
+        self.write_state.last_sequence.store(sequence, Ordering::Release);
     }
 
-    /// Notes a range delete. REQUIRES: the commit lock.
+    /// Counts a range tombstone. REQUIRES: the commit lock.
     pub fn note_range_delete(&self) {
-        self.changing.range_deletes.fetch_add(1, Ordering::Relaxed);
+        self.write_state.range_deletes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that
-    /// the entry is put in later.
-    pub fn hold_blob(&self, blob: Arc<BlobFile>) {
-        self.changing.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
-        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).push(blob);
+    /// the entry is inserted later.
+    pub fn add_blob(&self, blob: Arc<BlobFile>) {
+        self.write_state.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
+        self.write_state.blobs.lock().ignore_poison().push(blob);
     }
 
     /// The files of long values that its entries point at.
     pub fn blobs(&self) -> Vec<Arc<BlobFile>> {
-        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.write_state.blobs.lock().ignore_poison().clone()
     }
 
-    /// Whether it holds or points at as much as `most` says, or has too many range deletes.
+    /// Whether its size reaches `limit`, or it has too many range tombstones.
     #[inline]
-    pub fn is_full(&self, most: BufferBytes) -> bool {
-        self.memtable.bytes() as u64 >= most.held
-            || self.changing.blob_bytes.load(Ordering::Relaxed) >= most.pointed_at
-            || self.changing.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
+    pub fn is_full(&self, limit: MemtableBytes) -> bool {
+        self.memtable.bytes() as u64 >= limit.memory
+            || self.write_state.blob_bytes.load(Ordering::Relaxed) >= limit.blobs
+            || self.write_state.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 
-    /// Whether a reader at `sequence` finds nothing in it.
+    /// Whether it is empty for a reader at `sequence`.
     ///
-    /// Whoever took `sequence` from the published number, or from the writer, sees the note of each
-    /// write up to it.
+    /// A reader that took `sequence` from the published number, or from the writer, sees the record
+    /// of each write up to it.
     #[inline]
-    pub fn is_after(&self, sequence: SequenceNumber) -> bool {
+    pub fn starts_after(&self, sequence: SequenceNumber) -> bool {
         self.first_sequence.load(Ordering::Acquire) > sequence
     }
 
-    /// The number of the first write in it; `u64::MAX` where there is none.
+    /// Sequence number of its first write; `u64::MAX` if it is empty.
     pub fn first_sequence(&self) -> SequenceNumber {
         self.first_sequence.load(Ordering::Acquire)
     }
 
-    /// The number of the last write in it.
+    /// Sequence number of its last write.
     pub fn last_sequence(&self) -> SequenceNumber {
-        self.changing.last_sequence.load(Ordering::Acquire)
+        self.write_state.last_sequence.load(Ordering::Acquire)
     }
 
-    /// Sets the marker a flush of this memtable stores. REQUIRES: the commit lock.
+    /// Sets the marker that a flush of this memtable stores. REQUIRES: the commit lock.
     pub fn set_marker(&self, marker: &[u8]) {
-        let mut held = self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.write_state.marker.lock().ignore_poison();
         let held = held.get_or_insert_default();
         held.clear();
         held.extend_from_slice(marker);
     }
 
-    /// The marker a flush of this memtable stores.
+    /// The marker that a flush of this memtable stores.
     pub fn marker(&self) -> Option<Vec<u8>> {
-        self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.write_state.marker.lock().ignore_poison().clone()
     }
 
-    /// Whether a flush would have nothing to write down.
+    /// Whether a flush would write nothing.
     pub fn is_empty(&self) -> bool {
         self.first_sequence() == u64::MAX && self.marker().is_none()
     }
 }
 
-/// What a keyspace consists of at one moment.
+/// Memtables and tables of a keyspace at one moment.
 ///
-/// INVARIANT: a writer's record is in `active` or in something replaced into the view before it, so
-/// that a reader who loads the view first and the visible sequence number second misses nothing
-/// older than the view.
+/// INVARIANT: a write is in `active` or in a part that was installed before it. So a reader that
+/// loads the super version first and the visible sequence number second misses no write older than
+/// the super version.
 #[derive(Debug, Clone)]
-pub struct View {
-    /// Takes the writes.
-    pub active: Arc<Buffer>,
-    /// Full, waiting to be flushed, newest first.
-    pub frozen: Vec<Arc<Buffer>>,
+pub struct SuperVersion {
+    /// The memtable that takes the writes.
+    pub active: Arc<MemtableSlot>,
+    /// Frozen memtables that wait for a flush, newest first.
+    pub frozen: Vec<Arc<MemtableSlot>>,
     /// The tables.
     pub version: Arc<Version>,
 }
 
-impl View {
-    /// Whether a reader at `sequence` finds nothing in the memtables.
+impl SuperVersion {
+    /// Whether the memtables are empty for a reader at `sequence`.
     #[inline]
-    pub fn is_bare(&self, sequence: SequenceNumber) -> bool {
-        self.active.is_after(sequence) && self.frozen.iter().all(|buffer| buffer.is_after(sequence))
+    pub fn has_no_memtable_entries(&self, sequence: SequenceNumber) -> bool {
+        self.active.starts_after(sequence)
+            && self.frozen.iter().all(|buffer| buffer.starts_after(sequence))
     }
 }
 
-/// What readers hold on to of views that were replaced.
+/// Statistics of replaced super versions that readers still hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Past {
-    /// How often views that were replaced are held.
+pub struct RetiredStats {
+    /// Number of references to replaced super versions.
     pub holders: usize,
-    /// Memory of memtables that only such views hold, in bytes.
+    /// Memory of memtables that only replaced super versions hold, in bytes.
     pub memtable_bytes: u64,
-    /// For how long the oldest of them has been known to be held, by the clock given to
-    /// [`CurrentView::note_time`].
+    /// Time for which the oldest of them is known to be held, by the clock passed to
+    /// [`SuperVersionCell::note_time`].
     pub since: Option<Duration>,
 }
 
-/// A view that was replaced, and when it was first seen to be held nevertheless.
-type PastView = (Weak<View>, Option<Duration>);
+/// A replaced super version, and the time when it was first recorded as held.
+type RetiredSuperVersion = (Weak<SuperVersion>, Option<Duration>);
 
-/// The current view, read without a lock.
+/// The current super version, read without a lock.
 #[derive(Debug)]
-pub struct CurrentView {
-    view: ArcSwap<View>,
-    /// Views that were replaced and may still be held.
-    past: Mutex<Vec<PastView>>,
+pub struct SuperVersionCell {
+    current: ArcSwap<SuperVersion>,
+    /// Replaced super versions that readers may still hold.
+    retired: Mutex<Vec<RetiredSuperVersion>>,
 }
 
-impl CurrentView {
+impl SuperVersionCell {
     /// A keyspace with these tables and an empty memtable.
-    pub fn new(options: &KeyspaceOptions, version: Version) -> CurrentView {
-        let active = Arc::new(Buffer::new(options));
-        let view = View { active, frozen: Vec::new(), version: Arc::new(version) };
-        CurrentView { view: ArcSwap::from_pointee(view), past: Mutex::default() }
+    pub fn new(options: &KeyspaceOptions, version: Version) -> SuperVersionCell {
+        let active = Arc::new(MemtableSlot::new(options));
+        let view = SuperVersion { active, frozen: Vec::new(), version: Arc::new(version) };
+        SuperVersionCell { current: ArcSwap::from_pointee(view), retired: Mutex::default() }
     }
 
-    /// The view for the length of a call.
+    /// The super version for the duration of a call.
     #[inline]
-    pub fn load(&self) -> Guard<Arc<View>> {
-        self.view.load()
+    pub fn load(&self) -> Guard<Arc<SuperVersion>> {
+        self.current.load()
     }
 
-    /// The view for as long as an iterator needs it.
-    pub fn hold(&self) -> Arc<View> {
-        self.view.load_full()
+    /// The super version for as long as an iterator needs it.
+    pub fn acquire(&self) -> Arc<SuperVersion> {
+        self.current.load_full()
     }
 
-    /// Puts a new memtable in place of the active one, which waits to be flushed.
-    /// REQUIRES: the commit lock.
+    /// Replaces the active memtable with a new one; the old one waits for a flush. REQUIRES: the
+    /// commit lock.
     pub fn freeze(&self, options: &KeyspaceOptions) {
-        let active = Arc::new(Buffer::new(options));
-        let before = self.view.rcu(|view| {
+        let active = Arc::new(MemtableSlot::new(options));
+        let before = self.current.rcu(|view| {
             let mut frozen = Vec::with_capacity(view.frozen.len() + 1);
             frozen.push(Arc::clone(&view.active));
             frozen.extend(view.frozen.iter().cloned());
             let active = Arc::clone(&active);
-            View { active, frozen, version: Arc::clone(&view.version) }
+            SuperVersion { active, frozen, version: Arc::clone(&view.version) }
         });
-        self.note_past(&before);
+        self.note_retired(&before);
     }
 
-    /// Puts tables without readers in the place of those with these ids. The readers go when those
-    /// who hold the view of before have done.
+    /// Replaces the tables with these ids with the same tables without readers. The readers close
+    /// when no reader holds the former super version.
     pub fn close_readers(&self, ids: &HashSet<u64>) {
-        self.put_others(|table| ids.contains(&table.meta.id).then(|| Arc::new(table.unopened())));
-    }
-
-    /// Puts tables that are the same but for their filters in the place of those with these ids.
-    pub fn refilter(&self, tables: &HashMap<u64, Arc<TableFile>>) {
-        self.put_others(|table| tables.get(&table.meta.id).cloned());
-    }
-
-    fn put_others(&self, other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>) {
-        let before = self.view.rcu(|view| {
-            let version = Arc::new(view.version.with_others(&other));
-            View { active: Arc::clone(&view.active), frozen: view.frozen.clone(), version }
+        self.replace_tables(|table| {
+            ids.contains(&table.meta.id).then(|| Arc::new(table.unopened()))
         });
-        self.note_past(&before);
     }
 
-    fn past_views(&self) -> MutexGuard<'_, Vec<PastView>> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Replaces the tables with these ids with the same tables with other filters.
+    pub fn refilter(&self, tables: &HashMap<u64, Arc<TableFile>>) {
+        self.replace_tables(|table| tables.get(&table.meta.id).cloned());
     }
 
-    fn note_past(&self, view: &Arc<View>) {
-        let mut past = self.past_views();
+    fn replace_tables(&self, other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>) {
+        let before = self.current.rcu(|view| {
+            let version = Arc::new(view.version.with_replacements(&other));
+            SuperVersion { active: Arc::clone(&view.active), frozen: view.frozen.clone(), version }
+        });
+        self.note_retired(&before);
+    }
+
+    fn lock_retired(&self) -> MutexGuard<'_, Vec<RetiredSuperVersion>> {
+        self.retired.lock().ignore_poison()
+    }
+
+    fn note_retired(&self, view: &Arc<SuperVersion>) {
+        let mut past = self.lock_retired();
         past.retain(|(view, _)| view.strong_count() > 0);
         past.push((Arc::downgrade(view), None));
     }
 
-    /// Notes that views replaced by now are still held at `now`.
+    /// Records that super versions replaced by now are still held at `now`.
     pub fn note_time(&self, now: Duration) {
-        let mut past = self.past_views();
+        let mut past = self.lock_retired();
         past.retain(|(view, _)| view.strong_count() > 0);
         past.iter_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
     }
 
-    /// What is held of views that were replaced.
-    pub fn past(&self) -> Past {
-        let known = self.past_views().clone();
-        let mut past = Past::default();
-        let mut held: Vec<Arc<Buffer>> = Vec::new();
+    /// Statistics of replaced super versions that readers still hold.
+    pub fn retired_stats(&self) -> RetiredStats {
+        let known = self.lock_retired().clone();
+        let mut past = RetiredStats::default();
+        let mut held: Vec<Arc<MemtableSlot>> = Vec::new();
         for (view, since) in &known {
             let Some(view) = view.upgrade() else { continue };
-            // Not the one that looks at it here.
+            // Excludes this function's own reference.
             past.holders += Arc::strong_count(&view) - 1;
             past.since = past.since.into_iter().chain(*since).min();
             held.extend(view.frozen.iter().chain([&view.active]).cloned());
@@ -266,7 +271,7 @@ impl CurrentView {
         if held.is_empty() {
             return past;
         }
-        let current = self.hold();
+        let current = self.acquire();
         held.retain(|buffer| {
             !current.frozen.iter().chain([&current.active]).any(|b| Arc::ptr_eq(b, buffer))
         });
@@ -276,24 +281,26 @@ impl CurrentView {
         past
     }
 
-    /// Lets go of everything; readers keep what they hold. REQUIRES: the commit lock and the
-    /// manifest lock.
+    /// Drops all memtables and tables; readers keep those they hold. REQUIRES: the commit lock and
+    /// the manifest lock.
     pub fn clear(&self, options: &KeyspaceOptions) {
-        let (active, version) = (Arc::new(Buffer::new(options)), Arc::new(Version::default()));
-        let before = self.view.swap(Arc::new(View { active, frozen: Vec::new(), version }));
-        self.note_past(&before);
+        let (active, version) =
+            (Arc::new(MemtableSlot::new(options)), Arc::new(Version::default()));
+        let before =
+            self.current.swap(Arc::new(SuperVersion { active, frozen: Vec::new(), version }));
+        self.note_retired(&before);
     }
 
-    /// Puts `version` in place and drops the memtables that are now in tables.
-    /// REQUIRES: the manifest lock.
-    pub fn install(&self, version: Version, flushed: &[Arc<Buffer>]) {
+    /// Installs `version` and drops the memtables that are now in tables. REQUIRES: the manifest
+    /// lock.
+    pub fn install(&self, version: Version, flushed: &[Arc<MemtableSlot>]) {
         let version = Arc::new(version);
-        let before = self.view.rcu(|view| {
+        let before = self.current.rcu(|view| {
             let mut frozen = view.frozen.clone();
             frozen.retain(|buffer| !flushed.iter().any(|done| Arc::ptr_eq(done, buffer)));
             let (active, version) = (Arc::clone(&view.active), Arc::clone(&version));
-            View { active, frozen, version }
+            SuperVersion { active, frozen, version }
         });
-        self.note_past(&before);
+        self.note_retired(&before);
     }
 }

@@ -1,62 +1,62 @@
-//! [`ViewCursor`]: everything a view holds within bounds, merged.
+//! [`SuperVersionCursor`]: merge of all entries of a super version within bounds.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
-use umbel_table::{Table, TableWalk};
+use umbel_table::{DetachedTableCursor, Table};
 
-use crate::iter::concat::{ConcatCursor, Run};
-use crate::iter::merge::MergeCursor;
-use crate::iter::walker::Walker;
-use crate::memory::View;
-use crate::memory_walk::MemoryWalk;
-use crate::sources::{Bounds, first_reaching, last_before, overlaps};
-use crate::version::levels::NearTable;
-use crate::version::{PrefixAsked, TableFile};
+use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::level_cursor::{LevelCursor, SortedRun};
+use crate::iter::merging_cursor::MergingCursor;
+use crate::super_version::memtable_cursor::DetachedMemtableCursor;
+use crate::super_version::super_version::SuperVersion;
+use crate::super_version::table_runs::{KeyBounds, first_reaching, last_before, overlaps};
+use crate::version::lsm_version::TableBounds;
+use crate::version::{PrefixProbe, TableFile};
 
-/// A cursor over every version of every key of a view. It holds the view once; its parts find
-/// their tables in it.
-pub struct ViewCursor {
-    merged: MergeCursor<Source>,
-    // Keeps memtables and tables alive; dropped after the walks over them.
-    view: Arc<View>,
+/// A cursor over every version of every key of a super version. It holds the super version once;
+/// its sources find their tables in it.
+pub struct SuperVersionCursor {
+    merged: MergingCursor<EntrySource>,
+    // Keeps memtables and tables alive; dropped after the cursors over them.
+    super_version: Arc<SuperVersion>,
 }
 
-impl ViewCursor {
-    /// Bytes that it takes besides the blocks it stands in, where each walk reads so many ahead.
+impl SuperVersionCursor {
+    /// Bytes that it takes besides the current blocks, if each source reads `ahead` bytes ahead.
     pub fn memory_bytes(&self, ahead: u64) -> u64 {
-        self.merged.children() as u64 * (size_of::<Source>() as u64 + ahead)
+        self.merged.children() as u64 * (size_of::<EntrySource>() as u64 + ahead)
     }
 }
 
-/// One source of a view.
-#[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box would be a detour")]
-enum Source {
-    Memory(MemoryWalk),
-    Tables(ConcatCursor<TableRange, TableWalk>),
+/// One source of a super version.
+#[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box adds a pointer")]
+enum EntrySource {
+    Memtable(DetachedMemtableCursor),
+    Tables(LevelCursor<TableRange, DetachedTableCursor>),
 }
 
-/// Tables of one level of a view that do not overlap: of level 0 a single one.
+/// Tables of one level of a super version that do not overlap; for level 0 a single table.
 #[derive(Debug, Clone)]
 struct TableRange {
-    /// Which of the version's deeper levels that have tables; `None` for level 0.
+    /// Index among the version's deeper levels that have tables; `None` for level 0.
     deeper: Option<usize>,
     tables: Range<usize>,
 }
 
 impl TableRange {
     #[inline]
-    fn tables<'a>(&self, view: &'a View) -> &'a [NearTable] {
+    fn tables<'a>(&self, view: &'a SuperVersion) -> &'a [TableBounds] {
         let all = match self.deeper {
-            None => view.version.newest(),
+            None => view.version.level0(),
             Some(place) => view.version.deeper()[place].tables(),
         };
         &all[self.tables.clone()]
     }
 }
 
-impl Run<View> for TableRange {
+impl SortedRun<SuperVersion> for TableRange {
     type Table = Table;
 
     #[inline]
@@ -65,7 +65,7 @@ impl Run<View> for TableRange {
     }
 
     #[inline]
-    fn find(&self, view: &View, key: &[u8]) -> usize {
+    fn find(&self, view: &SuperVersion, key: &[u8]) -> usize {
         let head = view.version.head(key);
         match self.deeper {
             None => self.tables(view).partition_point(|near| !near.reaches(key, head)),
@@ -76,58 +76,61 @@ impl Run<View> for TableRange {
         }
     }
 
-    fn find_before(&self, view: &View, key: &[u8]) -> Option<usize> {
-        let starts_before = |near: &NearTable| near.table().meta.smallest.as_slice() < key;
+    fn find_before(&self, view: &SuperVersion, key: &[u8]) -> Option<usize> {
+        let starts_before = |near: &TableBounds| near.table().meta.smallest.as_slice() < key;
         self.tables(view).partition_point(starts_before).checked_sub(1)
     }
 
     #[inline]
-    fn table<'a>(&'a self, view: &'a View, index: usize) -> Result<&'a Table> {
+    fn table<'a>(&'a self, view: &'a SuperVersion, index: usize) -> Result<&'a Table> {
         self.tables(view)[index].table().reader().map(|table| &**table)
     }
 }
 
-/// How a view is read.
+/// Parameters of a read of a super version.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
-    /// What came later is not seen.
+pub struct ReadParams<'a> {
+    /// Later writes are not visible.
     pub sequence: SequenceNumber,
-    /// What prefix filters are asked, where all keys within the bounds begin alike.
-    pub asked: Option<&'a PrefixAsked>,
-    /// Whether blocks that are read go into the cache.
+    /// Probe of prefix filters, if all keys within the bounds have one prefix.
+    pub prefix_probe: Option<&'a PrefixProbe>,
+    /// Whether blocks that are read enter the cache.
     pub fill_cache: bool,
 }
 
-/// Everything that `view` holds within `bounds` and this reader may see, merged, and the range
-/// tombstones over it that count for him, if there are any.
+/// Opens a merge of all entries of `view` within `bounds` that this reader may see. Also returns
+/// the range tombstones that apply to the reader, if there are any.
 pub fn open(
-    view: Arc<View>,
-    bounds: &Bounds,
-    reading: Reading<'_>,
-) -> Result<(ViewCursor, Option<Arc<FragmentedTombstones>>)> {
-    let Reading { sequence, asked, fill_cache } = reading;
+    view: Arc<SuperVersion>,
+    bounds: &KeyBounds,
+    reading: ReadParams<'_>,
+) -> Result<(SuperVersionCursor, Option<Arc<FragmentedTombstones>>)> {
+    let ReadParams { sequence, prefix_probe: probe, fill_cache } = reading;
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
-        // Whatever the reader sees was noted before its number became visible.
+        // Every write visible to the reader was recorded before its number became visible.
         if buffer.first_sequence() <= sequence && buffer.memtable.entries() > 0 {
             let cursor = buffer.memtable.cursor();
-            sources.push(Source::Memory(MemoryWalk::new(cursor)));
+            sources.push(EntrySource::Memtable(DetachedMemtableCursor::new(cursor)));
         }
     }
     let mut add = |deeper: Option<usize>, tables: Range<usize>| {
         let run = TableRange { deeper, tables };
-        sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(fill_cache))));
+        sources.push(EntrySource::Tables(LevelCursor::over(
+            run,
+            DetachedTableCursor::new(fill_cache),
+        )));
     };
     for (place, table) in levels[0].iter().enumerate() {
-        if overlaps(table, bounds) && may_have(table, asked)? {
+        if overlaps(table, bounds) && may_have(table, probe)? {
             add(None, place..place + 1);
         }
     }
     for (place, level) in view.version.deeper().iter().enumerate() {
-        let mut near = near(&levels[level.level], bounds);
-        // Keys that begin alike stand together: most often in one table.
-        while !near.is_empty() && !may_have(&levels[level.level][near.start], asked)? {
+        let mut near = tables_in_bounds(&levels[level.level], bounds);
+        // Keys with one prefix are adjacent: mostly in one table.
+        while !near.is_empty() && !may_have(&levels[level.level][near.start], probe)? {
             near.start += 1;
         }
         if !near.is_empty() {
@@ -135,42 +138,45 @@ pub fn open(
         }
     }
     let tombstones = tombstones(&view, bounds, sequence)?;
-    Ok((ViewCursor { merged: MergeCursor::new(sources), view }, tombstones))
+    Ok((
+        SuperVersionCursor { merged: MergingCursor::new(sources), super_version: view },
+        tombstones,
+    ))
 }
 
-/// Whether a table may have keys that begin as asked for.
-fn may_have(table: &TableFile, asked: Option<&PrefixAsked>) -> Result<bool> {
-    match asked {
-        Some(asked) if table.meta.prefix_filter_bytes > 0 => {
-            let may = table.open()?.may_have_start(asked);
-            asked.count(may);
+/// Whether a table may have keys with the probed prefix.
+fn may_have(table: &TableFile, probe: Option<&PrefixProbe>) -> Result<bool> {
+    match probe {
+        Some(probe) if table.meta.prefix_filter_bytes > 0 => {
+            let may = table.open()?.may_have_prefix(probe);
+            probe.count(may);
             Ok(may)
         }
         _ => Ok(true),
     }
 }
 
-/// Which tables of a sorted level may hold keys within `bounds`.
-fn near(tables: &[Arc<TableFile>], bounds: &Bounds) -> Range<usize> {
+/// Indexes of the tables of a sorted level that may hold keys within `bounds`.
+fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usize> {
     let from = match &bounds.0 {
         Bound::Unbounded => 0,
         Bound::Included(key) | Bound::Excluded(key) => first_reaching(tables, key),
     };
-    let behind = &tables[from..];
+    let tail = &tables[from..];
     let count = match &bounds.1 {
-        Bound::Unbounded => behind.len(),
+        Bound::Unbounded => tail.len(),
         Bound::Included(key) => {
-            behind.partition_point(|table| table.meta.smallest.as_slice() <= key.as_slice())
+            tail.partition_point(|table| table.meta.smallest.as_slice() <= key.as_slice())
         }
-        Bound::Excluded(key) => last_before(behind, key).map_or(0, |last| last + 1),
+        Bound::Excluded(key) => last_before(tail, key).map_or(0, |last| last + 1),
     };
     from..from + count
 }
 
-/// The range tombstones within reach of `bounds` that a reader at `sequence` sees.
+/// The range tombstones that overlap `bounds` and that a reader at `sequence` sees.
 fn tombstones(
-    view: &View,
-    bounds: &Bounds,
+    view: &SuperVersion,
+    bounds: &KeyBounds,
     sequence: SequenceNumber,
 ) -> Result<Option<Arc<FragmentedTombstones>>> {
     let mut found: Vec<Arc<FragmentedTombstones>> = Vec::new();
@@ -186,195 +192,210 @@ fn tombstones(
             }
         }
     }
-    // Those of one source serve as they are: a reader asks for what it sees only.
+    // The tombstones of one source serve unchanged: a reader queries only visible ones.
     if found.len() < 2 {
         return Ok(found.pop());
     }
-    let seen: Vec<RangeTombstone> = found.iter().flat_map(|one| one.seen_at(sequence)).collect();
+    let seen: Vec<RangeTombstone> = found.iter().flat_map(|one| one.visible_at(sequence)).collect();
     Ok(Some(Arc::new(FragmentedTombstones::new(&seen))))
 }
 
-/// Calls one method of whichever source it is.
+/// Calls one method of the source, whatever its kind.
 macro_rules! of_source {
     ($source:expr, $walk:ident => $call:expr) => {
         match $source {
-            Source::Memory($walk) => $call,
-            Source::Tables($walk) => $call,
+            EntrySource::Memtable($walk) => $call,
+            EntrySource::Tables($walk) => $call,
         }
     };
 }
 
-impl Walker<View> for Source {
-    fn seek_to_first(&mut self, view: &View) -> Result<()> {
+impl DetachedCursor<SuperVersion> for EntrySource {
+    fn seek_to_first(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.seek_to_first(view))
     }
 
-    fn seek_to_last(&mut self, view: &View) -> Result<()> {
+    fn seek_to_last(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.seek_to_last(view))
     }
 
-    fn seek(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    fn seek(&mut self, view: &SuperVersion, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         of_source!(self, walk => walk.seek(view, key, sequence))
     }
 
-    fn aim(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        of_source!(self, walk => walk.aim(view, key, sequence))
+    fn begin_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.begin_seek(view, key, sequence))
     }
 
-    fn approach(&mut self, view: &View) -> Result<()> {
-        of_source!(self, walk => walk.approach(view))
+    fn prefetch_seek(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.prefetch_seek(view))
     }
 
-    fn reach(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        of_source!(self, walk => walk.reach(view, key, sequence))
+    fn narrow_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.narrow_seek(view, key, sequence))
     }
 
-    fn seek_aimed(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        of_source!(self, walk => walk.seek_aimed(view, key, sequence))
+    fn finish_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.finish_seek(view, key, sequence))
     }
 
     #[inline]
-    fn expect(&self) {
-        of_source!(self, walk => Walker::<View>::expect(walk));
+    fn prefetch_entries(&self) {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::prefetch_entries(walk));
     }
 
-    fn seek_before(&mut self, view: &View, key: &[u8]) -> Result<()> {
+    fn seek_before(&mut self, view: &SuperVersion, key: &[u8]) -> Result<()> {
         of_source!(self, walk => walk.seek_before(view, key))
     }
 
     #[inline]
-    fn next(&mut self, view: &View) -> Result<()> {
+    fn next(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.next(view))
     }
 
     #[inline]
-    fn next_repeats(&mut self, view: &View) -> Result<bool> {
+    fn next_repeats(&mut self, view: &SuperVersion) -> Result<bool> {
         of_source!(self, walk => walk.next_repeats(view))
     }
 
     #[inline]
-    fn prev(&mut self, view: &View) -> Result<()> {
+    fn prev(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.prev(view))
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        of_source!(self, walk => Walker::<View>::step(walk))
+    fn try_next(&mut self) -> Option<bool> {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next(walk))
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        of_source!(self, walk => Walker::<View>::set_limit(walk, key));
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::set_limit(walk, key));
     }
 
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
-        of_source!(self, walk => Walker::<View>::stride(walk, sequence))
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next_visible(walk, sequence))
     }
 
     #[inline]
-    fn step_back(&mut self) -> bool {
-        of_source!(self, walk => Walker::<View>::step_back(walk))
+    fn try_prev(&mut self) -> bool {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_prev(walk))
     }
 
     fn release(&mut self) {
-        of_source!(self, walk => Walker::<View>::release(walk));
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::release(walk));
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        of_source!(self, walk => Walker::<View>::valid(walk))
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::valid(walk))
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        of_source!(self, walk => Walker::<View>::key(walk))
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::key(walk))
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        of_source!(self, walk => Walker::<View>::sequence(walk))
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::sequence(walk))
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        of_source!(self, walk => Walker::<View>::kind(walk))
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::kind(walk))
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        of_source!(self, walk => Walker::<View>::value(walk))
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::value(walk))
     }
 }
 
-impl Cursor for ViewCursor {
+impl Cursor for SuperVersionCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.merged.seek_to_first(&*self.view)
+        self.merged.seek_to_first(&*self.super_version)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.merged.seek_to_last(&*self.view)
+        self.merged.seek_to_last(&*self.super_version)
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.merged.seek(&*self.view, key, sequence)
+        self.merged.seek(&*self.super_version, key, sequence)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.merged.seek_before(&*self.view, key)
+        self.merged.seek_before(&*self.super_version, key)
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        Walker::<View>::next(&mut self.merged, &self.view)
+        DetachedCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
     }
 
     #[inline]
     fn next_repeats(&mut self) -> Result<bool> {
-        Walker::<View>::next_repeats(&mut self.merged, &self.view)
+        DetachedCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        Walker::<View>::step(&mut self.merged)
+    fn try_next(&mut self) -> Option<bool> {
+        DetachedCursor::<SuperVersion>::try_next(&mut self.merged)
     }
 
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
-        Walker::<View>::stride(&mut self.merged, sequence)
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        DetachedCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        Walker::<View>::prev(&mut self.merged, &self.view)
+        DetachedCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
     }
 
     fn release(&mut self) {
-        Walker::<View>::release(&mut self.merged);
+        DetachedCursor::<SuperVersion>::release(&mut self.merged);
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        Walker::<View>::valid(&self.merged)
+        DetachedCursor::<SuperVersion>::valid(&self.merged)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        Walker::<View>::key(&self.merged)
+        DetachedCursor::<SuperVersion>::key(&self.merged)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        Walker::<View>::sequence(&self.merged)
+        DetachedCursor::<SuperVersion>::sequence(&self.merged)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        Walker::<View>::kind(&self.merged)
+        DetachedCursor::<SuperVersion>::kind(&self.merged)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        Walker::<View>::value(&self.merged)
+        DetachedCursor::<SuperVersion>::value(&self.merged)
     }
 }

@@ -1,134 +1,134 @@
-//! Where entries come from: levels, or parts of them, as one sorted run of tables.
+//! Sorted runs of tables: levels, or parts of them, as sources of entries.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use umbel_base::{Result, SequenceNumber, ValueKind};
-use umbel_table::{Table, TableWalk};
+use umbel_table::{DetachedTableCursor, Table};
 
-use crate::iter::walker::Walker;
+use crate::iter::detached_cursor::DetachedCursor;
 use crate::version::TableFile;
 
 /// Bounds of keys, owned.
-pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The first table that may hold `key` or what follows it.
+/// Index of the first table that may hold `key` or a later key.
 pub fn first_reaching(tables: &[Arc<TableFile>], key: &[u8]) -> usize {
     tables.partition_point(|table| !table.reaches(key))
 }
 
-/// The last table that may hold what precedes `key`.
+/// Index of the last table that may hold a key before `key`.
 pub fn last_before(tables: &[Arc<TableFile>], key: &[u8]) -> Option<usize> {
     tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
 }
 
-impl Walker<Table> for TableWalk {
+impl DetachedCursor<Table> for DetachedTableCursor {
     fn seek_to_first(&mut self, table: &Table) -> Result<()> {
-        TableWalk::seek_to_first(self, table)
+        DetachedTableCursor::seek_to_first(self, table)
     }
 
     fn seek_to_last(&mut self, table: &Table) -> Result<()> {
-        TableWalk::seek_to_last(self, table)
+        DetachedTableCursor::seek_to_last(self, table)
     }
 
     fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        TableWalk::seek(self, table, key, sequence)
+        DetachedTableCursor::seek(self, table, key, sequence)
     }
 
-    fn aim(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        TableWalk::aim(self, table, key, sequence);
+    fn begin_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        DetachedTableCursor::begin_seek(self, table, key, sequence);
         Ok(())
     }
 
-    fn approach(&mut self, table: &Table) -> Result<()> {
-        TableWalk::approach(self, table);
+    fn prefetch_seek(&mut self, table: &Table) -> Result<()> {
+        DetachedTableCursor::prefetch_seek(self, table);
         Ok(())
     }
 
-    fn reach(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        TableWalk::reach(self, table, key, sequence)
+    fn narrow_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        DetachedTableCursor::narrow_seek(self, table, key, sequence)
     }
 
-    fn seek_aimed(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        TableWalk::seek_aimed(self, table, key, sequence)
+    fn finish_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        DetachedTableCursor::finish_seek(self, table, key, sequence)
     }
 
     #[inline]
-    fn expect(&self) {
-        TableWalk::expect(self);
+    fn prefetch_entries(&self) {
+        DetachedTableCursor::prefetch_entries(self);
     }
 
     fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        TableWalk::seek_before(self, table, key)
+        DetachedTableCursor::seek_before(self, table, key)
     }
 
     #[inline]
     fn next(&mut self, table: &Table) -> Result<()> {
-        TableWalk::next(self, table)
+        DetachedTableCursor::next(self, table)
     }
 
     #[inline]
     fn next_repeats(&mut self, table: &Table) -> Result<bool> {
-        TableWalk::next_repeats(self, table)
+        DetachedTableCursor::next_repeats(self, table)
     }
 
     #[inline]
     fn prev(&mut self, table: &Table) -> Result<()> {
-        TableWalk::prev(self, table)
+        DetachedTableCursor::prev(self, table)
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        TableWalk::step(self)
+    fn try_next(&mut self) -> Option<bool> {
+        DetachedTableCursor::try_next(self)
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        TableWalk::set_limit(self, key);
+        DetachedTableCursor::set_limit(self, key);
     }
 
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
-        TableWalk::stride(self, sequence)
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        DetachedTableCursor::try_next_visible(self, sequence)
     }
 
     #[inline]
-    fn step_back(&mut self) -> bool {
-        TableWalk::step_back(self)
+    fn try_prev(&mut self) -> bool {
+        DetachedTableCursor::try_prev(self)
     }
 
     fn release(&mut self) {
-        TableWalk::release(self);
+        DetachedTableCursor::release(self);
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        TableWalk::valid(self)
+        DetachedTableCursor::valid(self)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        TableWalk::key(self)
+        DetachedTableCursor::key(self)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        TableWalk::sequence(self)
+        DetachedTableCursor::sequence(self)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        TableWalk::kind(self)
+        DetachedTableCursor::kind(self)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        TableWalk::value(self)
+        DetachedTableCursor::value(self)
     }
 }
 
 /// Whether a table may hold keys within `bounds`.
-pub fn overlaps(table: &TableFile, bounds: &Bounds) -> bool {
+pub fn overlaps(table: &TableFile, bounds: &KeyBounds) -> bool {
     let from_below = match &bounds.0 {
         Bound::Unbounded => true,
         Bound::Included(key) | Bound::Excluded(key) => table.reaches(key),

@@ -1,7 +1,7 @@
-//! For tests: the bytes of the worked examples in `docs/formats/`.
+//! Test helper: the bytes of the worked examples in `docs/formats/`.
 //!
-//! An example is a fenced block that says `example` and a name. Its lines are an offset in
-//! hexadecimal, two spaces, the bytes, two spaces, what they mean; a line that starts with spaces
+//! An example is a fenced block marked `example` with a name. Its lines are an offset in
+//! hexadecimal, two spaces, the bytes, two spaces, a description. A line that starts with spaces
 //! and `--` is a title.
 
 use std::fmt::Write;
@@ -11,11 +11,11 @@ fn example(page: &str, name: &str) -> Vec<(usize, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats");
     let text = std::fs::read_to_string(folder.join(page)).expect("the page can be read");
     let fence = format!("```example {name}\n");
-    let (_, behind) = text.split_once(&fence).expect("the page has the example");
-    let (block, _) = behind.split_once("```").expect("the example ends");
+    let (_, after) = text.split_once(&fence).expect("the page has the example");
+    let (block, _) = after.split_once("```").expect("the example ends");
     let lines = block.lines().filter(|line| !line.trim_start().starts_with("--"));
     let line = |line: &str| {
-        let (offset, rest) = line.split_once("  ").expect("two spaces behind the offset");
+        let (offset, rest) = line.split_once("  ").expect("two spaces after the offset");
         let bytes = rest.split("  ").next().unwrap_or_default();
         let byte = |digits| u8::from_str_radix(digits, 16).expect("two hexadecimal digits");
         let offset = usize::from_str_radix(offset, 16).expect("a hexadecimal offset");
@@ -24,7 +24,7 @@ fn example(page: &str, name: &str) -> Vec<(usize, Vec<u8>)> {
     lines.map(line).collect()
 }
 
-/// Panics where the example called `name` on `page` is not `bytes`, and says what they are.
+/// Panics with `bytes` if the example `name` on `page` differs from `bytes`.
 pub fn assert_shows(page: &str, name: &str, bytes: &[u8]) {
     let mut shown = Vec::new();
     for (offset, line) in example(page, name) {

@@ -1,12 +1,12 @@
-//! A cursor over entries in memory, for the tests of what walks cursors.
+//! A cursor over entries in memory, for tests of code that reads cursors.
 
 use std::collections::BTreeMap;
 
 use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
-use super::walker::Walker;
+use crate::iter::detached_cursor::DetachedCursor;
 
-/// An entry as the tests write it down.
+/// An entry as the tests write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The key.
@@ -24,17 +24,17 @@ pub fn sort_rows(rows: &mut [Row]) {
     rows.sort_by(|a, b| cmp_internal(&a.key, a.sequence, &b.key, b.sequence));
 }
 
-/// A cursor over sorted rows that can be told to fail.
+/// A cursor over sorted rows that a test can make fail.
 pub struct RowCursor {
     rows: Vec<Row>,
-    /// Index + 1 of the row stood on; 0 is before the first, `len() + 1` behind the last.
+    /// Index + 1 of the current row; 0 is before the first, `len() + 1` after the last.
     place: usize,
-    /// How many more movements succeed.
+    /// Number of movements that still succeed.
     pub movements_left: usize,
 }
 
 impl RowCursor {
-    /// A cursor over `rows`, which get sorted.
+    /// A cursor over `rows`, which it sorts.
     pub fn new(mut rows: Vec<Row>) -> Self {
         sort_rows(&mut rows);
         RowCursor { rows, place: 0, movements_left: usize::MAX }
@@ -43,7 +43,7 @@ impl RowCursor {
     fn moved_to(&mut self, place: usize) -> Result<()> {
         if self.movements_left == 0 {
             self.place = 0;
-            return Err(Error::invalid("the test asked for this failure"));
+            return Err(Error::invalid("failure injected by the test"));
         }
         self.movements_left -= 1;
         self.place = place;
@@ -107,11 +107,11 @@ impl Cursor for RowCursor {
     }
 }
 
-/// A walk over the rows that are handed to it.
+/// A cursor that visits only the rows handed to it.
 #[derive(Default)]
 pub struct RowWalk {
     inner: Option<RowCursor>,
-    /// Up to which key it may stride, once it was told.
+    /// Key up to which it may stride, once set.
     limit: Option<Option<Vec<u8>>>,
 }
 
@@ -126,7 +126,7 @@ impl RowWalk {
     }
 }
 
-impl Walker<Vec<Row>> for RowWalk {
+impl DetachedCursor<Vec<Row>> for RowWalk {
     fn seek_to_first(&mut self, rows: &Vec<Row>) -> Result<()> {
         self.on(rows).seek_to_first()
     }
@@ -161,12 +161,12 @@ impl Walker<Vec<Row>> for RowWalk {
         inner.prev()
     }
 
-    // Every other row is at hand.
-    fn step(&mut self) -> Option<bool> {
+    // Every other row is already loaded.
+    fn try_next(&mut self) -> Option<bool> {
         self.limit = None;
         let inner = self.inner.as_mut().unwrap();
-        let at_hand = inner.place % 2 == 1 && inner.place < inner.rows.len();
-        at_hand.then(|| inner.next_repeats().unwrap())
+        let is_available = inner.place % 2 == 1 && inner.place < inner.rows.len();
+        is_available.then(|| inner.next_repeats().unwrap())
     }
 
     fn set_limit(&mut self, key: Option<&[u8]>) {
@@ -174,7 +174,7 @@ impl Walker<Vec<Row>> for RowWalk {
         self.limit = Some(key.map(<[u8]>::to_vec));
     }
 
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let (Some(limit), Some(inner)) = (&self.limit, &mut self.inner) else { return false };
         let Some(row) = inner.rows.get(inner.place) else { return false };
         let strides = limit.as_ref().is_none_or(|limit| row.key < *limit)
@@ -185,14 +185,14 @@ impl Walker<Vec<Row>> for RowWalk {
         strides
     }
 
-    fn step_back(&mut self) -> bool {
+    fn try_prev(&mut self) -> bool {
         self.limit = None;
         let inner = self.inner.as_mut().unwrap();
-        let at_hand = inner.place.is_multiple_of(2) && inner.place > 1;
-        if at_hand {
+        let is_available = inner.place.is_multiple_of(2) && inner.place > 1;
+        if is_available {
             inner.prev().unwrap();
         }
-        at_hand
+        is_available
     }
 
     fn valid(&self) -> bool {
@@ -216,7 +216,7 @@ impl Walker<Vec<Row>> for RowWalk {
     }
 }
 
-/// What a reader at `sequence` sees, found by looking at everything.
+/// State visible to a reader at `sequence`, computed by a scan of all rows.
 pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut newest: BTreeMap<&[u8], &Row> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.sequence <= sequence) {

@@ -1,4 +1,4 @@
-//! The file `CURRENT`: which manifest counts, and how much of it must be there.
+//! The file `CURRENT`: names the valid manifest, and the bytes of it that must be present.
 //!
 //! FORMAT: `docs/formats/current.md`. 64 bytes, replaced as a whole.
 
@@ -7,28 +7,28 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, Result, checksum};
 use umbel_env::{Access, Env, File, FileSystem};
-use umbel_log::Sealed;
+use umbel_log::Seal;
 
-use crate::names;
+use crate::fs::filenames;
 
 const MAGIC: [u8; 8] = *b"UMBELCUR";
 const VERSION: u32 = 1;
 const BYTES: usize = 64;
-/// FORMAT: the place the checksum is bound to; no file of a store has this id.
+/// FORMAT: the file id that the checksum is bound to; no file of a store has this id.
 const CHECKSUM_ID: u64 = u64::MAX;
 
-/// What `CURRENT` says.
+/// Content of `CURRENT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Current {
+pub struct CurrentFile {
     /// The manifest's id.
     pub manifest_id: u64,
-    /// After a clean close: where the manifest ends and the checksum over its records.
-    pub sealed: Option<Sealed>,
+    /// After a clean close: the end of the manifest and the checksum over its records.
+    pub sealed: Option<Seal>,
     /// Bytes of the manifest that were durable when this was written.
     pub durable: u64,
 }
 
-impl Current {
+impl CurrentFile {
     fn encode(&self) -> [u8; BYTES] {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend(MAGIC);
@@ -36,7 +36,7 @@ impl Current {
         bytes.extend(u32::from(self.sealed.is_some()).to_le_bytes());
         bytes.extend(self.manifest_id.to_le_bytes());
         bytes.extend(self.durable.to_le_bytes());
-        let sealed = self.sealed.unwrap_or(Sealed { len: 0, checksum: 0 });
+        let sealed = self.sealed.unwrap_or(Seal { len: 0, checksum: 0 });
         bytes.extend(sealed.len.to_le_bytes());
         bytes.extend(sealed.checksum.to_le_bytes());
         bytes.extend([0; 8]);
@@ -47,34 +47,34 @@ impl Current {
         out
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Current, Refusal> {
+    fn decode(bytes: &[u8]) -> std::result::Result<CurrentFile, CurrentError> {
         let mut decoder = Decoder::new(bytes);
         if bytes.len() != BYTES || decoder.array() != Some(MAGIC) {
-            return Err(Refusal::Damaged("it is not 64 bytes that begin with UMBELCUR"));
+            return Err(CurrentError::Damaged("it is not 64 bytes that begin with UMBELCUR"));
         }
         let (body, sum) = bytes.split_at(BYTES - 8);
         if checksum::checksum(CHECKSUM_ID, 0, body).to_le_bytes() != sum {
-            return Err(Refusal::Damaged("its checksum does not fit its bytes"));
+            return Err(CurrentError::Damaged("its checksum does not fit its bytes"));
         }
         let fields = (|| {
             let version = decoder.u32()?;
             let sealed = decoder.u32()?;
             let (manifest_id, durable) = (decoder.u64()?, decoder.u64()?);
-            let seal = Sealed { len: decoder.u64()?, checksum: decoder.u64()? };
+            let seal = Seal { len: decoder.u64()?, checksum: decoder.u64()? };
             let sealed = (sealed == 1).then_some(seal);
-            Some((version, Current { manifest_id, sealed, durable }))
+            Some((version, CurrentFile { manifest_id, sealed, durable }))
         })();
         match fields {
             // Each pointer has one encoding; anything else was not written by this version.
             Some((VERSION, current)) if current.encode() == bytes => Ok(current),
-            Some((version, _)) if version > VERSION => Err(Refusal::Newer(version)),
-            _ => Err(Refusal::Damaged("its fields say what no Umbel writes")),
+            Some((version, _)) if version > VERSION => Err(CurrentError::Newer(version)),
+            _ => Err(CurrentError::Damaged("its fields have values that no Umbel writes")),
         }
     }
 
-    /// Writes the file that is to be `CURRENT` next, and makes its bytes durable.
+    /// Writes the file that is to become `CURRENT`, and makes its bytes durable.
     pub fn prepare(&self, env: &Env, folder: &Path) -> Result<Arc<dyn File>> {
-        let source = folder.join(names::CURRENT_NEW);
+        let source = folder.join(filenames::CURRENT_NEW);
         if env.files.exists(&source)? {
             env.files.remove_file(&source)?;
         }
@@ -84,19 +84,19 @@ impl Current {
         Ok(file)
     }
 
-    /// Reads `CURRENT`; `None` where there is none.
-    pub fn read(files: &dyn FileSystem, folder: &Path) -> Result<Option<Current>> {
-        let path = folder.join(names::CURRENT);
+    /// Reads `CURRENT`; `None` if it does not exist.
+    pub fn read(files: &dyn FileSystem, folder: &Path) -> Result<Option<CurrentFile>> {
+        let path = folder.join(filenames::CURRENT);
         if !files.exists(&path)? {
             return Ok(None);
         }
         let file = files.open(&path, Access::Read)?;
         let mut bytes = [0; BYTES + 1];
         let len = file.read_at(&mut bytes, 0)?;
-        match Current::decode(bytes.get(..len).unwrap_or_default()) {
+        match CurrentFile::decode(bytes.get(..len).unwrap_or_default()) {
             Ok(current) => Ok(Some(current)),
-            Err(Refusal::Damaged(reason)) => Err(Error::corruption(&path, 0, reason)),
-            Err(Refusal::Newer(version)) => Err(Error::invalid(format!(
+            Err(CurrentError::Damaged(reason)) => Err(Error::corruption(&path, 0, reason)),
+            Err(CurrentError::Newer(version)) => Err(Error::invalid(format!(
                 "{} has format version {version}, but this Umbel reads up to {VERSION}; open the \
                  store with a newer Umbel",
                 path.display()
@@ -105,7 +105,7 @@ impl Current {
     }
 }
 
-enum Refusal {
+enum CurrentError {
     Damaged(&'static str),
     Newer(u32),
 }
@@ -113,14 +113,14 @@ enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page;
+    use crate::test_support::format_examples;
 
-    fn refusal(bytes: &[u8]) -> Option<Refusal> {
-        Current::decode(bytes).err()
+    fn refusal(bytes: &[u8]) -> Option<CurrentError> {
+        CurrentFile::decode(bytes).err()
     }
 
-    /// The bytes with a change, and a checksum that fits them.
-    fn forged(current: &Current, change: impl FnOnce(&mut [u8])) -> [u8; BYTES] {
+    /// The bytes with a change, and a checksum that matches them.
+    fn forged(current: &CurrentFile, change: impl FnOnce(&mut [u8])) -> [u8; BYTES] {
         let mut bytes = current.encode();
         change(&mut bytes);
         let sum = checksum::checksum(CHECKSUM_ID, 0, &bytes[..BYTES - 8]);
@@ -128,61 +128,66 @@ mod tests {
         bytes
     }
 
-    const OPEN: Current = Current { manifest_id: 7, sealed: None, durable: 128 };
+    const OPEN: CurrentFile = CurrentFile { manifest_id: 7, sealed: None, durable: 128 };
 
     #[test]
-    fn the_page_shows_the_bytes() {
-        page::assert_shows("current.md", "open", &OPEN.encode());
-        let sealed = Some(Sealed { len: 512, checksum: 0x5424_a36d_9f89_688e });
-        let closed = Current { manifest_id: 7, sealed, durable: 512 };
-        page::assert_shows("current.md", "sealed", &closed.encode());
+    fn format_document_matches_encoding() {
+        format_examples::assert_shows("current.md", "open", &OPEN.encode());
+        let sealed = Some(Seal { len: 512, checksum: 0x5424_a36d_9f89_688e });
+        let closed = CurrentFile { manifest_id: 7, sealed, durable: 512 };
+        format_examples::assert_shows("current.md", "sealed", &closed.encode());
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage() {
+    fn newer_version_is_distinguished_from_damage() {
         let newer = forged(&OPEN, |bytes| bytes[8] = 2);
-        assert!(matches!(refusal(&newer), Some(Refusal::Newer(2))));
+        assert!(matches!(refusal(&newer), Some(CurrentError::Newer(2))));
         let older = forged(&OPEN, |bytes| bytes[8] = 0);
-        assert!(matches!(refusal(&older), Some(Refusal::Damaged(_))));
+        assert!(matches!(refusal(&older), Some(CurrentError::Damaged(_))));
         let sim = umbel_sim::Sim::new(1);
         let (env, folder) = (sim.env(), Path::new("/store"));
         env.files.create_dir_all(folder).unwrap();
         OPEN.prepare(&env, folder).unwrap();
-        env.files.rename(&folder.join(names::CURRENT_NEW), &folder.join(names::CURRENT)).unwrap();
-        sim.replace(folder.join(names::CURRENT), &newer);
-        let error = Current::read(&*env.files, folder).unwrap_err();
+        env.files
+            .rename(&folder.join(filenames::CURRENT_NEW), &folder.join(filenames::CURRENT))
+            .unwrap();
+        sim.replace(folder.join(filenames::CURRENT), &newer);
+        let error = CurrentFile::read(&*env.files, folder).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
-        let said = error.to_string();
-        assert!(said.contains("format version 2") && said.contains("a newer Umbel"), "{said}");
-        sim.replace(folder.join(names::CURRENT), &newer[..63]);
-        assert!(matches!(Current::read(&*env.files, folder), Err(Error::Corruption { .. })));
-        sim.replace(folder.join(names::CURRENT), &[&OPEN.encode()[..], &[0]].concat());
-        assert!(matches!(Current::read(&*env.files, folder), Err(Error::Corruption { .. })));
+        let message = error.to_string();
+        assert!(
+            message.contains("format version 2") && message.contains("a newer Umbel"),
+            "{message}"
+        );
+        sim.replace(folder.join(filenames::CURRENT), &newer[..63]);
+        assert!(matches!(CurrentFile::read(&*env.files, folder), Err(Error::Corruption { .. })));
+        sim.replace(folder.join(filenames::CURRENT), &[&OPEN.encode()[..], &[0]].concat());
+        assert!(matches!(CurrentFile::read(&*env.files, folder), Err(Error::Corruption { .. })));
     }
 
     #[test]
-    fn what_no_umbel_writes_is_refused() {
-        assert!(Current::decode(&forged(&OPEN, |_| ())).is_ok());
+    fn invalid_contents_are_rejected() {
+        assert!(CurrentFile::decode(&forged(&OPEN, |_| ())).is_ok());
         // Another flag, a seal without its flag, reserved bytes.
         for (at, byte) in [(12, 2), (13, 1), (32, 1), (40, 1), (48, 1), (55, 1)] {
             let bytes = forged(&OPEN, |bytes| bytes[at] = byte);
-            assert!(matches!(refusal(&bytes), Some(Refusal::Damaged(_))), "byte {at}");
+            assert!(matches!(refusal(&bytes), Some(CurrentError::Damaged(_))), "byte {at}");
         }
     }
 
     #[test]
-    fn every_flipped_byte_is_noticed() {
-        let sealed = Some(Sealed { len: 512, checksum: 99 });
-        let current = Current { manifest_id: 7, sealed, durable: 128 };
+    fn every_flipped_byte_is_detected() {
+        let sealed = Some(Seal { len: 512, checksum: 99 });
+        let current = CurrentFile { manifest_id: 7, sealed, durable: 128 };
         let bytes = current.encode();
-        assert_eq!(Current::decode(&bytes).ok(), Some(current));
+        assert_eq!(CurrentFile::decode(&bytes).ok(), Some(current));
         for at in 0..bytes.len() {
             for mask in [1, 0x80, 0xff] {
                 let mut damaged = bytes;
                 damaged[at] ^= mask;
-                assert!(Current::decode(&damaged).is_err(), "byte {at}");
+                assert!(CurrentFile::decode(&damaged).is_err(), "byte {at}");
             }
-            assert!(Current::decode(&bytes[..at]).is_err());
+            assert!(CurrentFile::decode(&bytes[..at]).is_err());
         }
     }
 }

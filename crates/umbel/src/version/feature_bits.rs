@@ -1,37 +1,20 @@
-//! Feature bits: what a store uses that an older Umbel does not know.
+//! Feature bits: features of a store that an older Umbel does not know.
 //!
-//! FORMAT: they stand in the identity, the first edit of a manifest, and are looked at before
-//! anything behind it is, so that whoever does not know one refuses in words.
+//! FORMAT: they are in the identity, the first edit of a manifest, and are checked before any later
+//! edit. So a version that does not know a feature refuses with a clear error.
 
-use umbel_base::{Decoder, Error, Result};
-
-use super::edit::Edit;
 use crate::options::{ExistenceSize, KeyspaceOptions};
 
 /// FORMAT: a keyspace has, or had, an existence filter.
 const EXISTENCE: u64 = 1;
-/// FORMAT: the manifest says which copy of the store it is of.
+/// FORMAT: the manifest has an instance id.
 pub const INSTANCE: u64 = 2;
-/// FORMAT: the manifest says which opens gave which sequence numbers.
+/// FORMAT: the manifest records which open assigned which sequence numbers.
 pub const OPENINGS: u64 = 4;
-/// All that this build knows.
-const KNOWN: u64 = EXISTENCE | INSTANCE | OPENINGS;
+/// All features that this build knows.
+pub const KNOWN_FEATURES: u64 = EXISTENCE | INSTANCE | OPENINGS;
 
 /// The features that a keyspace with these options uses.
-pub fn of(options: &KeyspaceOptions) -> u64 {
+pub fn required_by(options: &KeyspaceOptions) -> u64 {
     if options.existence_filter == ExistenceSize::Off { 0 } else { EXISTENCE }
-}
-
-/// An error where a manifest whose first record is `payload` uses features that are not known.
-pub fn check(payload: &[u8]) -> Result<()> {
-    match Edit::decode(&mut Decoder::new(payload)) {
-        Some(Edit::Identity(identity)) if identity.features & !KNOWN != 0 => {
-            Err(Error::invalid(format!(
-                "the store uses features ({:#x}) that this Umbel does not know; open it with a \
-                 newer one",
-                identity.features & !KNOWN
-            )))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,21 +1,21 @@
-//! What keys are hashed with: everything that is made of the store's secret seed.
+//! [`KeyHashers`]: the key hash functions, which all derive from the store's secret seed.
 
 use umbel_base::{Error, Result};
 use umbel_filter::{HashKind, HashSecret, KeyHasher, PrefixHasher};
 use umbel_table::TableHasher;
 
-/// The hashes of a store.
+/// The hash functions of a store.
 #[derive(Debug, Clone)]
-pub struct Hashers {
-    /// What the usual hash is made with, and the salts of the logs.
+pub struct KeyHashers {
+    /// Secret of the default hash, and source of the WAL's salts.
     pub secret: HashSecret,
-    /// One for each of [`TableHasher::KINDS`].
+    /// One for each kind in [`TableHasher::KINDS`].
     tables: [TableHasher; TableHasher::KINDS.len()],
 }
 
-impl Hashers {
-    /// Those of a store with this seed, which has that number.
-    pub fn new(seed: [u8; 16], seed_id: u32) -> Result<Hashers> {
+impl KeyHashers {
+    /// The hash functions of a store with this seed, whose number is `seed_id`.
+    pub fn new(seed: [u8; 16], seed_id: u32) -> Result<KeyHashers> {
         let secret = HashSecret::from_seed(seed);
         let prefixes = PrefixHasher::new(HashKind::Keyed, seed).ok();
         let mut tables = [TableHasher { prefixes, ..TableHasher::keyed(seed, seed_id) }; 2];
@@ -23,16 +23,17 @@ impl Hashers {
             let lacks = |error| Error::invalid(format!("internal: {error}"));
             hasher.keys = KeyHasher::new(kind, seed).map_err(lacks)?;
         }
-        Ok(Hashers { secret, tables })
+        Ok(KeyHashers { secret, tables })
     }
 
-    /// The hash of tables with this kind; the usual one for a kind that tables do not have.
+    /// The hash function of tables with this kind; the default one for a kind that tables do not
+    /// have.
     pub fn of(&self, kind: HashKind) -> &TableHasher {
         let [usual, ..] = &self.tables;
         self.tables.iter().find(|hasher| hasher.keys.kind() == kind).unwrap_or(usual)
     }
 
-    /// What prefixes are hashed with, whatever whole keys are.
+    /// Hash function of prefixes, whatever the one of whole keys is.
     pub fn prefixes(&self) -> Option<PrefixHasher> {
         self.of(HashKind::Keyed).prefixes
     }

@@ -1,8 +1,8 @@
 //! Heads: the first eight bytes of keys as numbers, which decide most comparisons.
 
-/// The first eight bytes of `key` as a big-endian number, zeros behind a shorter key's end.
+/// The first eight bytes of `key` as a big-endian number; a shorter key is padded with zeros.
 ///
-/// INVARIANT: where the heads of two keys differ, the keys are in the same order as they are.
+/// INVARIANT: if the heads of two keys differ, they have the same order as the keys.
 #[inline]
 pub fn head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -18,34 +18,34 @@ fn short_head(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// What the bounds of all tables begin with: their heads would say nothing before it.
+/// The common prefix of the bounds of all tables, which heads skip because it decides nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Common(Vec<u8>);
+pub struct LevelPrefix(Vec<u8>);
 
-impl Common {
-    /// What these keys have in common.
-    pub fn of<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Common {
-        let Some(first) = keys.next() else { return Common::default() };
-        let alike = |one: &[u8]| one.iter().zip(first).take_while(|(a, b)| a == b).count();
-        let len = keys.map(alike).min().unwrap_or(0);
-        Common(first[..len].to_vec())
+impl LevelPrefix {
+    /// The common prefix of these keys.
+    pub fn of<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> LevelPrefix {
+        let Some(first) = keys.next() else { return LevelPrefix::default() };
+        let shared_len = |one: &[u8]| one.iter().zip(first).take_while(|(a, b)| a == b).count();
+        let len = keys.map(shared_len).min().unwrap_or(0);
+        LevelPrefix(first[..len].to_vec())
     }
 
-    /// The head of what of `key` is behind it.
+    /// The head of the part of `key` after the prefix.
     ///
-    /// INVARIANT: as that of [`head`], whether or not the keys begin so.
+    /// INVARIANT: as that of [`head`], whether or not the keys have the prefix.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
-        if self.0.is_empty() { head(key) } else { self.behind(key) }
+        if self.0.is_empty() { head(key) } else { self.head_after_prefix(key) }
     }
 
-    /// Apart, so that keys without a common beginning do not pay for it.
+    /// A function of its own, so that keys without a common prefix do not pay for it.
     #[inline(never)]
-    fn behind(&self, key: &[u8]) -> u64 {
+    fn head_after_prefix(&self, key: &[u8]) -> u64 {
         let common = self.0.as_slice();
         match key.strip_prefix(common) {
             Some(rest) => head(rest),
-            // One that begins otherwise stands before or behind all that begin so.
+            // A key without the prefix sorts before or after all keys with it.
             None if key < common => 0,
             None => u64::MAX,
         }
@@ -54,34 +54,34 @@ impl Common {
 
 /// The heads of a table's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads {
-    /// That of its smallest key.
+pub struct KeyHeadRange {
+    /// The head of its smallest key.
     pub smallest: u64,
-    /// That of its upper bound.
+    /// The head of its upper bound.
     pub largest: u64,
 }
 
-/// Where a head lies.
+/// Position of a head relative to the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum BoundMatch {
     /// The key is outside.
-    Outside,
+    OutOfRange,
     /// The key is inside.
-    Inside,
-    /// Only the whole key can tell.
+    InRange,
+    /// Only the whole key decides.
     OnBound,
 }
 
-impl Heads {
-    /// Where keys with this head lie.
+impl KeyHeadRange {
+    /// Position of keys with this head.
     #[inline]
-    pub fn place(&self, head: u64) -> Place {
+    pub fn locate(&self, head: u64) -> BoundMatch {
         if self.smallest < head && head < self.largest {
-            Place::Inside
+            BoundMatch::InRange
         } else if head < self.smallest || self.largest < head {
-            Place::Outside
+            BoundMatch::OutOfRange
         } else {
-            Place::OnBound
+            BoundMatch::OnBound
         }
     }
 }
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn heads_are_in_the_order_of_their_keys(
+        fn key_heads_keep_key_order(
             left in proptest::collection::vec(0u8..3, 0..11),
             right in proptest::collection::vec(0u8..3, 0..11),
         ) {
@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn heads_behind_a_common_beginning_are_too(
+        fn key_heads_after_common_prefix_keep_key_order(
             mut bounds in proptest::collection::vec(
                 proptest::collection::vec(0u8..2, 0..11), 1..5,
             ),
@@ -118,7 +118,7 @@ mod tests {
                     key.splice(0..0, beginning.iter().copied());
                 }
             }
-            let common = Common::of(bounds.iter().map(Vec::as_slice));
+            let common = LevelPrefix::of(bounds.iter().map(Vec::as_slice));
             let keys = bounds.iter().chain([&left, &right]);
             for (one, other) in keys.clone().flat_map(|one| keys.clone().map(move |b| (one, b))) {
                 let (first, second) = (common.head(one), common.head(other));

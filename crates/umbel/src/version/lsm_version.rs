@@ -8,73 +8,73 @@ use umbel_base::{Error, Result};
 use umbel_table::TableMeta;
 
 use super::TableFile;
-use super::head::{Common, Heads, Place};
+use crate::version::key_heads::{BoundMatch, KeyHeadRange, LevelPrefix};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
 ///
-/// INVARIANT: level 0 stands newest first; every deeper level is sorted and its tables' bounds do
-/// not overlap; for any key, what level n says is newer than what level n + 1 says.
+/// INVARIANT: level 0 is sorted newest first. Every deeper level is sorted by key and its tables'
+/// bounds do not overlap. For any key, entries in level n are newer than those in level n + 1.
 #[derive(Debug, Default, Clone)]
 pub struct Version {
     /// The levels, level 0 first.
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
-    /// The same tables as point reads want them.
-    near: Near,
+    /// The same tables in the layout for point reads.
+    point_index: PointIndex,
     /// Whether some table has range tombstones.
     range_tombstones: bool,
 }
 
-/// The tables with what decides nearly always which of them holds a key, so that a point read
-/// touches no table but those it asks.
+/// The tables with heads, which nearly always decide the table of a key. So a point read touches
+/// only the tables that it probes.
 #[derive(Debug, Default, Clone)]
-struct Near {
-    /// What heads leave out.
-    common: Common,
-    newest: Vec<NearTable>,
-    deeper: Vec<NearLevel>,
+struct PointIndex {
+    /// The prefix that heads skip.
+    prefix: LevelPrefix,
+    level0: Vec<TableBounds>,
+    deeper: Vec<LevelBounds>,
 }
 
-impl Near {
-    fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> Near {
+impl PointIndex {
+    fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
         let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
         let bounds = levels
             .iter()
             .flatten()
             .flat_map(|table| [table.meta.smallest.as_slice(), table.meta.largest.as_slice()]);
-        let common = Common::of(bounds);
-        let near_table = |table: &Arc<TableFile>| NearTable::new(table, &common);
-        let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| NearLevel {
+        let common = LevelPrefix::of(bounds);
+        let near_table = |table: &Arc<TableFile>| TableBounds::new(table, &common);
+        let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| LevelBounds {
             level,
             largest: tables.iter().map(|table| common.head(&table.meta.largest)).collect(),
             tables: tables.iter().map(near_table).collect(),
         };
         let newest = levels[0].iter().map(near_table).collect();
         let deeper = deeper.map(near_level).collect();
-        Near { common, newest, deeper }
+        PointIndex { prefix: common, level0: newest, deeper }
     }
 }
 
 /// A table with the heads of its bounds.
 #[derive(Debug, Clone)]
-pub struct NearTable {
-    heads: Heads,
+pub struct TableBounds {
+    heads: KeyHeadRange,
     table: Arc<TableFile>,
 }
 
-impl NearTable {
-    fn new(table: &Arc<TableFile>, common: &Common) -> NearTable {
+impl TableBounds {
+    fn new(table: &Arc<TableFile>, common: &LevelPrefix) -> TableBounds {
         let TableMeta { smallest, largest, .. } = &*table.meta;
-        let heads = Heads { smallest: common.head(smallest), largest: common.head(largest) };
-        NearTable { heads, table: Arc::clone(table) }
+        let heads = KeyHeadRange { smallest: common.head(smallest), largest: common.head(largest) };
+        TableBounds { heads, table: Arc::clone(table) }
     }
 
-    /// The table, where it may hold `key`, which has this head.
+    /// The table, if it may hold `key`, which has this head.
     #[inline]
-    pub fn if_it_holds(&self, key: &[u8], head: u64) -> Option<&TableFile> {
-        let holds = match self.heads.place(head) {
-            Place::Inside => true,
-            Place::Outside => false,
-            Place::OnBound => self.table.holds(key),
+    pub fn table_for(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+        let holds = match self.heads.locate(head) {
+            BoundMatch::InRange => true,
+            BoundMatch::OutOfRange => false,
+            BoundMatch::OnBound => self.table.spans_key(key),
         };
         holds.then_some(&*self.table)
     }
@@ -85,7 +85,7 @@ impl NearTable {
         &self.table
     }
 
-    /// Whether the table's upper bound is at or behind `key`, which has this head.
+    /// Whether the table's upper bound is at or after `key`, which has this head.
     #[inline]
     pub fn reaches(&self, key: &[u8], head: u64) -> bool {
         match head.cmp(&self.heads.largest) {
@@ -98,53 +98,53 @@ impl NearTable {
 
 /// A deeper level that has tables.
 #[derive(Debug, Clone)]
-pub struct NearLevel {
+pub struct LevelBounds {
     /// Its number.
     pub level: usize,
     /// The heads of the tables' upper bounds.
     largest: Vec<u64>,
-    tables: Vec<NearTable>,
+    tables: Vec<TableBounds>,
 }
 
-impl NearLevel {
+impl LevelBounds {
     /// The only table that may hold `key`, which has this head.
     #[inline]
     pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
-        self.tables.get(self.first_reaching(key, head))?.if_it_holds(key, head)
+        self.tables.get(self.first_reaching(key, head))?.table_for(key, head)
     }
 
-    /// The number of the first table whose upper bound is at or behind `key`, which begins with
-    /// `head`; that of tables where there is none.
+    /// The index of the first table whose upper bound is at or after `key`, which has this head.
+    /// Without such a table, the number of tables.
     #[inline]
     pub fn first_reaching(&self, key: &[u8], head: u64) -> usize {
         let at = self.largest.partition_point(|&largest| largest < head);
         if self.largest.get(at).is_some_and(|&largest| largest == head) {
-            return at + self.behind_alike(at, key, head);
+            return at + self.resolve_tie(at, key, head);
         }
         at
     }
 
     /// Its tables in order.
     #[inline]
-    pub fn tables(&self) -> &[NearTable] {
+    pub fn tables(&self) -> &[TableBounds] {
         &self.tables
     }
 
-    /// How many of the tables from `at` on end with this head and before `key`: only whole keys
-    /// can tell.
+    /// Number of tables from `at` on that end with this head and before `key`: only whole keys
+    /// decide.
     #[cold]
-    fn behind_alike(&self, at: usize, key: &[u8], head: u64) -> usize {
-        let alike = self.largest[at..].partition_point(|&largest| largest == head);
-        self.tables[at..at + alike].partition_point(|near| !near.table.reaches(key))
+    fn resolve_tie(&self, at: usize, key: &[u8], head: u64) -> usize {
+        let same_heads = self.largest[at..].partition_point(|&largest| largest == head);
+        self.tables[at..at + same_heads].partition_point(|near| !near.table.reaches(key))
     }
 }
 
 impl Version {
     /// The version after removing the tables with ids `removed` and adding `added` at their levels.
-    /// Tables of level 0 take their place by their sequence numbers.
+    /// Tables of level 0 are ordered by their sequence numbers.
     ///
-    /// An error where the result would break an invariant or a removed table is not there: then
-    /// nothing may be installed.
+    /// Fails if the result would break an invariant or a removed table does not exist: then the
+    /// caller must install nothing.
     pub fn apply(
         &self,
         removed: &[(usize, u64)],
@@ -170,15 +170,15 @@ impl Version {
             tables.insert(at, Arc::clone(table));
         }
         next.check()?;
-        next.near = Near::new(&next.levels);
+        next.point_index = PointIndex::new(&next.levels);
         let has_some = |(_, table): (_, &Arc<TableFile>)| table.meta.range_tombstones > 0;
         let range_tombstones = next.tables().any(has_some);
         next.range_tombstones = range_tombstones;
         Ok(next)
     }
 
-    /// The same tables, of which those that `other` gives another place for take it.
-    pub fn with_others(
+    /// The same tables, with those that `other` replaces replaced.
+    pub fn with_replacements(
         &self,
         other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>,
     ) -> Version {
@@ -188,7 +188,7 @@ impl Version {
                 *table = other;
             }
         }
-        next.near = Near::new(&next.levels);
+        next.point_index = PointIndex::new(&next.levels);
         next
     }
 
@@ -214,44 +214,45 @@ impl Version {
         Ok(())
     }
 
-    /// The head of a key, as the tables want it: that of what is behind what all bounds begin with.
+    /// The head of a key, as the point index uses it: of the part after the common prefix of all
+    /// bounds.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
-        self.near.common.head(key)
+        self.point_index.prefix.head(key)
     }
 
     /// The tables of level 0, newest first.
     #[inline]
-    pub fn newest(&self) -> &[NearTable] {
-        &self.near.newest
+    pub fn level0(&self) -> &[TableBounds] {
+        &self.point_index.level0
     }
 
     /// The deeper levels that have tables, newest first.
     #[inline]
-    pub fn deeper(&self) -> &[NearLevel] {
-        &self.near.deeper
+    pub fn deeper(&self) -> &[LevelBounds] {
+        &self.point_index.deeper
     }
 
-    /// How many sources a point read has to ask at most: the tables of level 0 and the deeper
+    /// Maximum number of sources that a point read searches: the tables of level 0 and the deeper
     /// levels that have tables.
     #[inline]
     pub fn sources(&self) -> usize {
-        self.near.newest.len() + self.near.deeper.len()
+        self.point_index.level0.len() + self.point_index.deeper.len()
     }
 
-    /// The only table of a source that may hold `key`, which has this head, and its level.
-    /// What a source says is newer than what the ones behind it say.
+    /// The only table of a source that may hold `key`, which has this head, and its level. Entries
+    /// of a source are newer than those of later sources.
     #[inline]
     fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
-        if let Some(newest) = self.near.newest.get(number) {
-            return newest.if_it_holds(key, head).map(|table| (0, table));
+        if let Some(newest) = self.point_index.level0.get(number) {
+            return newest.table_for(key, head).map(|table| (0, table));
         }
-        let deeper = self.near.deeper.get(number - self.near.newest.len())?;
+        let deeper = self.point_index.deeper.get(number - self.point_index.level0.len())?;
         deeper.find(key, head).map(|table| (deeper.level, table))
     }
 
     /// The tables that may hold `key`, which has this head, newest first, and their levels.
-    pub fn holding(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
+    pub fn candidates(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 

@@ -1,16 +1,17 @@
-//! [`Ownership`]: whether the directory still holds what this handle wrote last.
+//! [`StoreOwnership`]: check that the directory still holds the state that this handle wrote last.
 //!
-//! `CURRENT` and the manifest show that: nothing but the handle that holds the lock changes them.
+//! `CURRENT` and the manifest show that: only the handle that holds the lock changes them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, File, FileIdentity, FileSystem, OwnershipCheck, RootFile};
 
-use crate::names;
+use crate::fs::filenames;
 
-/// Bytes at the end of the manifest that are compared.
+/// Number of bytes at the end of the manifest that are compared.
 const TAIL_BYTES: u64 = 32;
 
 /// A manifest as this handle wrote it.
@@ -30,7 +31,7 @@ impl ManifestEnd {
         Ok(ManifestEnd { path, file, identity, end, tail })
     }
 
-    /// An error where the manifest is another one.
+    /// Fails if the manifest is another one.
     fn check(&self, files: &dyn FileSystem, is_appending: bool) -> Result<()> {
         let replaced =
             |reason: &str| Err(Error::Replaced { path: self.path.clone(), reason: reason.into() });
@@ -55,28 +56,28 @@ fn tail(manifest: &dyn File, end: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the directory still holds what its writer wrote last. Of a store that is only read,
-/// nothing is known.
+/// Check that the directory still holds the state that its writer wrote last. For a store opened
+/// read-only, nothing is known.
 #[derive(Debug)]
-pub struct Ownership {
-    /// Held at the directory.
+pub struct StoreOwnership {
+    /// File system pinned to the directory.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
     current: RootFile,
-    manifest: Mutex<ManifestState>,
+    manifest: Mutex<AppendState>,
 }
 
-/// What is known of the manifest.
+/// Known state of the manifest.
 #[derive(Debug, Clone, Default)]
-struct ManifestState {
-    /// As it was written last; `None` until this handle wrote one.
+struct AppendState {
+    /// Its end as written last; `None` until this handle wrote a manifest.
     end: Option<Arc<ManifestEnd>>,
-    /// Whether a record is being appended, so that its end is not known.
+    /// Whether a record is being appended, so that the end is unknown.
     is_appending: bool,
 }
 
-impl ManifestState {
-    fn is(&self, other: &ManifestState) -> bool {
+impl AppendState {
+    fn is(&self, other: &AppendState) -> bool {
         let same = |a: &Arc<ManifestEnd>, b: &Arc<ManifestEnd>| Arc::ptr_eq(a, b);
         let is_same = match (&self.end, &other.end) {
             (Some(one), Some(other)) => same(one, other),
@@ -86,45 +87,52 @@ impl ManifestState {
     }
 }
 
-impl Ownership {
-    /// Of a directory in which nothing was written yet. REQUIRES: `files` are held at it.
-    pub fn new(files: Arc<dyn FileSystem>, directory: &Path) -> Ownership {
-        let current = RootFile::new(Arc::clone(&files), directory.join(names::CURRENT));
-        Ownership { files, directory: directory.to_path_buf(), current, manifest: Mutex::default() }
+impl StoreOwnership {
+    /// Ownership of a directory in which nothing was written yet. REQUIRES: `files` is pinned to
+    /// the directory.
+    pub fn new(files: Arc<dyn FileSystem>, directory: &Path) -> StoreOwnership {
+        let current = RootFile::new(Arc::clone(&files), directory.join(filenames::CURRENT));
+        StoreOwnership {
+            files,
+            directory: directory.to_path_buf(),
+            current,
+            manifest: Mutex::default(),
+        }
     }
 
-    fn manifest(&self) -> MutexGuard<'_, ManifestState> {
-        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn manifest(&self) -> MutexGuard<'_, AppendState> {
+        self.manifest.lock().ignore_poison()
     }
 
-    /// Notes the `CURRENT` that a writer finds when it opens the store, if there is one.
+    /// Records the `CURRENT` that a writer finds when it opens the store, if there is one.
     pub fn note_found(&self) -> Result<()> {
-        let path = self.directory.join(names::CURRENT);
+        let path = self.directory.join(filenames::CURRENT);
         match self.files.open(&path, Access::Read) {
-            Ok(file) => self.current.note_found(file),
+            Ok(file) => self.current.set_found(file),
             Err(error) if error.is_missing_file() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Says that a record is about to be appended to the manifest. An error where the directory
-    /// holds something else than was written last.
+    /// Marks the start of an append to the manifest. Fails if the directory holds another state
+    /// than was written last.
     pub fn begin_append(&self) -> Result<()> {
         self.check()?;
         self.manifest().is_appending = true;
         Ok(())
     }
 
-    /// Says where the manifest ends after an append, or as it was before.
+    /// Records the end of the manifest after an append, or after its rollback.
     pub fn end_append(&self, manifest: ManifestEnd) {
-        *self.manifest() = ManifestState { end: Some(Arc::new(manifest)), is_appending: false };
+        *self.manifest() = AppendState { end: Some(Arc::new(manifest)), is_appending: false };
     }
 
-    /// Puts `file`, which [`Current::prepare`] made, in the place of `CURRENT`, and makes it
-    /// durable. It names `manifest`. After a failed call `CURRENT` is the old or the new one.
+    /// Replaces `CURRENT` with `file`, which `CurrentFile::prepare` made, and makes the
+    /// replacement durable. It names `manifest`. After a failed call `CURRENT` is the old or the
+    /// new one.
     ///
     /// # Errors
-    /// `Replaced`, with nothing changed, where the directory holds something else than was written
+    /// `Replaced`, with nothing changed, if the directory holds another state than was written
     /// last.
     pub fn replace_current(
         &self,
@@ -133,19 +141,20 @@ impl Ownership {
         manifest: ManifestEnd,
     ) -> Result<()> {
         self.check()?;
-        let new = self.directory.join(names::CURRENT_NEW);
+        let new = self.directory.join(filenames::CURRENT_NEW);
         self.current.replace(files, &new, file)?;
-        // The former one may have this name now. What stays is removed before the next is made.
+        // The former `CURRENT` may have this name now. A file that stays is removed before the next
+        // is made.
         let _ = files.remove_file(&new);
         self.end_append(manifest);
         Ok(())
     }
 
-    /// An error where the directory holds something else than was written last. A failure to look
-    /// proves nothing.
+    /// Fails if the directory holds another state than was written last. An inconclusive check does
+    /// not fail.
     pub fn check(&self) -> Result<()> {
         #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::OwnershipIgnored.is_on() {
+        if umbel_base::failpoint::Failpoint::OwnershipIgnored.is_enabled() {
             return Ok(());
         }
         loop {
@@ -164,8 +173,8 @@ impl Ownership {
     }
 }
 
-impl OwnershipCheck for Ownership {
+impl OwnershipCheck for StoreOwnership {
     fn check(&self) -> Result<()> {
-        Ownership::check(self)
+        StoreOwnership::check(self)
     }
 }

@@ -1,94 +1,93 @@
-//! A table's reader, and the filter that is in memory for it.
+//! A table's reader, and its filter in memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use umbel_base::Result;
 use umbel_filter::{KeyPrefix, PrefixHasher};
-use umbel_table::{FilterKeep, PrefixFilter, Table, TableFilter};
+use umbel_table::{FilterResidency, Table, TableFilter, TablePrefixFilter};
 
-use super::table_file::TableContext;
+use super::table_context::TableContext;
 
-/// So many searches of one table for keys that it does not have call the advisor, and then twice as
-/// many each time.
-const MISSES: u32 = 16;
+/// Number of searches of one table for absent keys that call the advisor; it doubles each time.
+const MISSES_MIN: u32 = 16;
 
-/// An open table. Its filter stands beside its reader, so that the same reader, with the blocks
-/// that are cached of it, can get another filter.
+/// An open table. Its filter is separate from its reader, so that the same reader, with its cached
+/// blocks, can get another filter.
 #[derive(Debug)]
-pub struct OpenTable {
+pub struct TableHandle {
     filter: Option<TableFilter>,
-    /// The prefix filter, whichever filter of keys there is.
-    prefixes: Option<Arc<CountedPrefixes>>,
+    /// The prefix filter, independent of the filter of keys.
+    prefixes: Option<Arc<CountedPrefixFilter>>,
     /// Whether the table has range tombstones.
     has_tombstones: bool,
     table: Arc<Table>,
-    /// What was to be kept.
-    keep: FilterKeep,
-    counted: FilterBytes,
-    /// Where its filter was left out because it would not pay.
-    wire: Option<Wire>,
+    /// Requested residency of the filter.
+    keep: FilterResidency,
+    filter_bytes: FilterBytes,
+    /// Set if its filter was omitted because it would not pay.
+    miss_tripwire: Option<MissTripwire>,
 }
 
-/// A beginning of keys that prefix filters are asked for.
+/// Start of keys for which prefix filters are probed.
 #[derive(Debug)]
-pub struct PrefixAsked {
-    /// The rule by which keys have prefixes.
+pub struct PrefixProbe {
+    /// The rule that gives keys their prefixes.
     pub rule: KeyPrefix,
-    /// What prefixes are hashed with.
+    /// Hash function of prefixes.
     pub hasher: PrefixHasher,
-    /// The beginning.
+    /// The start.
     pub start: Vec<u8>,
-    /// Where it is counted how often tables were asked, and how often they said no.
+    /// Counters of probes and rejections.
     pub counters: Arc<PrefixCounters>,
 }
 
-/// How often prefix filters were asked.
+/// Counters of prefix filters.
 #[derive(Debug, Default)]
 pub struct PrefixCounters {
-    /// How often a table's was asked.
-    pub asked: AtomicU64,
-    /// How often it said no, which saved scanning the table.
-    pub refused: AtomicU64,
+    /// Number of probes.
+    pub probes: AtomicU64,
+    /// Number of rejections, each of which saved a scan of the table.
+    pub negatives: AtomicU64,
 }
 
-impl PrefixAsked {
-    /// Counts an answer.
+impl PrefixProbe {
+    /// Counts the result of a probe.
     pub fn count(&self, may: bool) {
-        self.counters.asked.fetch_add(1, Ordering::Relaxed);
-        self.counters.refused.fetch_add(u64::from(!may), Ordering::Relaxed);
+        self.counters.probes.fetch_add(1, Ordering::Relaxed);
+        self.counters.negatives.fetch_add(u64::from(!may), Ordering::Relaxed);
     }
 }
 
-/// A tripwire: counts what a filter that was left out would have saved.
+/// Counts the reads that an omitted filter would have saved.
 #[derive(Debug)]
-struct Wire {
+struct MissTripwire {
     misses: AtomicU32,
     table: u64,
     context: Arc<TableContext>,
 }
 
-impl Wire {
+impl MissTripwire {
     #[cold]
     fn note(&self) {
         let misses = self.misses.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        if misses >= MISSES
+        if misses >= MISSES_MIN
             && misses.is_power_of_two()
-            && let Some(keeper) = self.context.keeper.get().and_then(Weak::upgrade)
+            && let Some(keeper) = self.context.owner.get().and_then(Weak::upgrade)
         {
-            keeper.advise_for(self.table);
+            keeper.note_filter_miss(self.table);
         }
     }
 }
 
 /// A prefix filter in memory.
 #[derive(Debug)]
-struct CountedPrefixes {
-    filter: PrefixFilter,
+struct CountedPrefixFilter {
+    filter: TablePrefixFilter,
     _counted: FilterBytes,
 }
 
-/// Bytes of a filter, counted in a sum until this is dropped.
+/// Bytes of a filter, counted in a sum until drop.
 #[derive(Debug)]
 struct FilterBytes {
     bytes: u64,
@@ -108,54 +107,62 @@ impl Drop for FilterBytes {
     }
 }
 
-impl OpenTable {
-    /// The table with the filter that `keep` names. Where that is none because of what the advisor
-    /// chose, `has_wire` says so.
+impl TableHandle {
+    /// The table with the filter that `keep` names. `has_wire` says that the advisor chose to keep
+    /// none.
     pub fn new(
         table: Arc<Table>,
-        keep: FilterKeep,
+        keep: FilterResidency,
         has_wire: bool,
         context: &Arc<TableContext>,
-    ) -> Result<OpenTable> {
+    ) -> Result<TableHandle> {
         let filter = table.read_filter(keep)?;
         let sum = &context.budget.tables;
         let counted = FilterBytes::new(filter.as_ref().map_or(0, TableFilter::bytes), sum);
         let has_tombstones = table.has_tombstones();
-        let wire = has_wire.then(|| Wire {
+        let wire = has_wire.then(|| MissTripwire {
             misses: AtomicU32::new(0),
             table: table.meta().id,
             context: Arc::clone(context),
         });
-        Ok(OpenTable { filter, prefixes: None, has_tombstones, table, keep, counted, wire })
+        Ok(TableHandle {
+            filter,
+            prefixes: None,
+            has_tombstones,
+            table,
+            keep,
+            filter_bytes: counted,
+            miss_tripwire: wire,
+        })
     }
 
     /// The same with the table's prefix filter in memory.
-    pub fn with_prefixes(mut self, context: &TableContext) -> Result<OpenTable> {
+    pub fn with_prefixes(mut self, context: &TableContext) -> Result<TableHandle> {
         let filter = self.table.read_prefix_filter()?;
         self.prefixes = filter.map(|filter| {
             let counted = FilterBytes::new(filter.bytes(), &context.budget.tables);
-            Arc::new(CountedPrefixes { filter, _counted: counted })
+            Arc::new(CountedPrefixFilter { filter, _counted: counted })
         });
         Ok(self)
     }
 
-    /// The same with the prefix filter that `other` has, which is the same table.
-    pub fn with_prefixes_of(mut self, other: &OpenTable) -> OpenTable {
+    /// The same with the prefix filter of `other`, a handle of the same table.
+    pub fn with_prefixes_of(mut self, other: &TableHandle) -> TableHandle {
         self.prefixes.clone_from(&other.prefixes);
         self
     }
 
-    /// Whether the table may have keys that begin with `start`, by their prefixes.
-    pub fn may_have_start(&self, asked: &PrefixAsked) -> bool {
+    /// Whether the table may have keys with the start of `probe`, by its prefix filter.
+    pub fn may_have_prefix(&self, probe: &PrefixProbe) -> bool {
         self.prefixes.as_ref().is_none_or(|prefixes| {
-            prefixes.filter.may_contain_start(&asked.rule, &asked.hasher, &asked.start)
+            prefixes.filter.may_contain_start(&probe.rule, &probe.hasher, &probe.start)
         })
     }
 
-    /// Notes that it was searched for a key that it does not have.
+    /// Counts a search for an absent key.
     #[inline]
     pub fn note_miss(&self) {
-        if let Some(wire) = &self.wire {
+        if let Some(wire) = &self.miss_tripwire {
             wire.note();
         }
     }
@@ -166,7 +173,7 @@ impl OpenTable {
         &self.table
     }
 
-    /// Whether the key of `hash` may be in the table: never false for one that is.
+    /// Whether the key of `hash` may be in the table; never a false negative.
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.filter {
@@ -181,7 +188,7 @@ impl OpenTable {
         self.has_tombstones
     }
 
-    /// Asks for what [`OpenTable::may_contain`] reads for `hash`.
+    /// Prefetches the memory that [`TableHandle::may_contain`] reads for `hash`.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.filter {
@@ -189,35 +196,35 @@ impl OpenTable {
         }
     }
 
-    /// Whether there is a filter in memory that can say no.
+    /// Whether there is a filter in memory that can reject keys.
     #[inline]
     pub fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Whether its filter was left out because it would not pay, and not for want of memory.
-    pub fn was_let_go(&self) -> bool {
-        self.wire.is_some()
+    /// Whether its filter was omitted because it would not pay, and not for lack of memory.
+    pub fn is_filter_omitted(&self) -> bool {
+        self.miss_tripwire.is_some()
     }
 
     /// Bytes of the filter of keys in memory.
     pub fn filter_bytes(&self) -> u64 {
-        self.counted.bytes
+        self.filter_bytes.bytes
     }
 
     /// Bytes of all filters in memory.
     pub fn all_filter_bytes(&self) -> u64 {
         let prefixes = self.prefixes.as_ref().map_or(0, |prefixes| prefixes.filter.bytes());
-        self.counted.bytes + prefixes as u64
+        self.filter_bytes.bytes + prefixes as u64
     }
 
-    /// The share of absent keys for which it says "maybe" by its design; 1 without one.
+    /// Designed false-positive rate of the filter; 1 without one.
     pub fn designed_rate(&self) -> f64 {
         self.filter.as_ref().map_or(1.0, TableFilter::designed_rate)
     }
 
-    /// What of the filters was to be kept.
-    pub fn keep(&self) -> FilterKeep {
+    /// Requested residency of the filters.
+    pub fn keep(&self) -> FilterResidency {
         self.keep
     }
 }

@@ -1,11 +1,11 @@
-//! What the log says of its segments, and what is to be done for them.
+//! Types that describe segments of the WAL, and tasks for them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use umbel_base::SequenceNumber;
-use umbel_env::{File, Mapping, Populator};
-use umbel_log::{LogProgress, LogWriter, Sealed};
+use umbel_env::{File, Mapping, Prefaulter};
+use umbel_log::{LogProgress, LogWriter, Seal};
 
 /// A segment that no longer grows.
 #[derive(Debug)]
@@ -16,60 +16,60 @@ pub struct OldSegment {
     pub last_sequence: SequenceNumber,
     /// Its length in bytes.
     pub bytes: u64,
-    /// How long its file is where it can be used again; 0 where it cannot.
+    /// Length of its file if it can be reused; 0 otherwise.
     pub reusable_bytes: u64,
-    /// How far it is durable, and where it ends, until the manifest knows that.
-    pub(super) unrecorded: Option<(Arc<LogProgress>, Sealed)>,
+    /// Its durable progress, and its end, until the manifest records the end.
+    pub(super) unrecorded: Option<(Arc<LogProgress>, Seal)>,
 }
 
-/// The file of a log that nobody needs and no edit names any more.
+/// The file of a segment that is no longer needed and that no edit names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reusable {
-    /// The log's id.
+pub struct RecyclableSegment {
+    /// The segment's id.
     pub id: u64,
-    /// How long the file is.
+    /// Length of the file.
     pub bytes: u64,
 }
 
-/// Something to be done for the log outside the commit lock.
+/// A task for the WAL outside the commit lock.
 #[derive(Debug)]
-pub enum Chore {
-    /// Make the pages below an offset ready.
-    Populate(Arc<dyn Populator>, u64),
-    /// Begin to write back what will not change any more, out of the mapping where there is one.
-    WriteBack(Arc<dyn File>, Option<Arc<dyn Populator>>, Range<u64>),
-    /// Give mappings back.
+pub enum WalTask {
+    /// Populate the pages below an offset.
+    Populate(Arc<dyn Prefaulter>, u64),
+    /// Start writing back a final range of a file, and evict it from the mapping if there is one.
+    WriteBack(Arc<dyn File>, Option<Arc<dyn Prefaulter>>, Range<u64>),
+    /// Drop mappings.
     Unmap(Vec<Box<dyn Mapping>>),
-    /// Cut a file that is written no more to this length.
-    Cut(Arc<dyn File>, u64),
-    /// Make a spare segment of so many bytes, out of this file where there is one.
-    Make(u64, Option<Reusable>),
+    /// Truncate a finished file to this length.
+    Truncate(Arc<dyn File>, u64),
+    /// Make a spare segment of this many bytes, from this file if there is one.
+    CreateSpare(u64, Option<RecyclableSegment>),
 }
 
-/// What a log at rest gives back.
+/// Segments that an idle WAL releases.
 #[derive(Debug, Default)]
-pub struct Surplus {
-    /// Segments without a record, which the manifest may name.
+pub struct ReclaimableSegments {
+    /// Segments without records, which the manifest may name.
     pub spares: Vec<LogWriter>,
     /// A file that no edit names.
-    pub reusable: Option<Reusable>,
+    pub reusable: Option<RecyclableSegment>,
 }
 
-/// How the log is written, and what became of its segments.
+/// Statistics of the WAL and its segments.
 #[derive(Debug, Clone, Default)]
-pub struct LogShape {
+pub struct WalStats {
     /// Whether segments are mapped; `None` before the first one.
     pub is_mapped: Option<bool>,
-    /// Why not, where it is known.
+    /// Reason why they are not mapped, if known.
     pub why_unmapped: Option<String>,
-    /// Bytes made ready that hold no record yet.
+    /// Bytes prepared that hold no record yet.
     pub spare_bytes: u64,
     /// Segments made in new files.
     pub made: u64,
-    /// Segments made in files of earlier ones.
+    /// Segments made in reused files.
     pub reused: u64,
-    /// Segments that had to be made while a write waited.
-    pub waited: u64,
+    /// Segments that were made while a write waited.
+    pub awaited: u64,
 }
 
 impl OldSegment {

@@ -1,4 +1,4 @@
-//! What a log is made with.
+//! [`WalOptions`]: parameters of a WAL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,51 +7,51 @@ use std::sync::atomic::AtomicU64;
 use umbel_env::Env;
 use umbel_filter::HashSecret;
 
-use crate::budget::Budget;
-use crate::obsolete::ObsoleteFiles;
+use crate::fs::obsolete_files::ObsoleteFiles;
+use crate::store_budget::StoreBudget;
 
-/// How many bytes a segment has at most.
+/// Maximum size of a segment.
 #[derive(Debug)]
-pub enum SegmentBytes {
-    /// So many.
+pub enum SegmentSize {
+    /// A fixed number of bytes.
     Fixed(u64),
-    /// As many as a shared memory budget has for the next one.
-    Shared(Arc<Budget>),
+    /// The number of bytes that a shared memory budget has for the next one.
+    Shared(Arc<StoreBudget>),
 }
 
-impl SegmentBytes {
-    /// Those of a store with this budget.
-    pub fn of(budget: &Arc<Budget>) -> SegmentBytes {
+impl SegmentSize {
+    /// The size for a store with this budget.
+    pub fn of(budget: &Arc<StoreBudget>) -> SegmentSize {
         match budget.membership() {
-            Some(_) => SegmentBytes::Shared(Arc::clone(budget)),
-            None => SegmentBytes::Fixed(budget.segment_bytes()),
+            Some(_) => SegmentSize::Shared(Arc::clone(budget)),
+            None => SegmentSize::Fixed(budget.segment_bytes()),
         }
     }
 
-    /// Those of the next one.
+    /// The size of the next segment.
     pub fn next(&self) -> u64 {
         match self {
-            SegmentBytes::Fixed(bytes) => *bytes,
-            SegmentBytes::Shared(budget) => budget.segment_bytes(),
+            SegmentSize::Fixed(bytes) => *bytes,
+            SegmentSize::Shared(budget) => budget.segment_bytes(),
         }
     }
 }
 
-/// What [`super::Wal::new`] needs.
+/// Parameters of [`super::Wal::new`].
 #[derive(Debug)]
 pub struct WalOptions {
-    /// The world.
+    /// The environment.
     pub env: Env,
-    /// The store's folder.
+    /// The store's directory.
     pub folder: PathBuf,
-    /// The most bytes of a segment, unless a record needs more.
-    pub segment_bytes: SegmentBytes,
-    /// What salts are made of.
+    /// Maximum bytes of a segment, unless a record needs more.
+    pub segment_bytes: SegmentSize,
+    /// Secret from which salts derive.
     pub secret: HashSecret,
     /// The allocator of file ids.
     pub ids: Arc<AtomicU64>,
-    /// Files that no edit names any more.
+    /// Takes files that no edit names any more.
     pub obsolete: Arc<ObsoleteFiles>,
-    /// Whether a thread of its own does the chores.
-    pub is_tended: bool,
+    /// Whether a thread of its own does the tasks.
+    pub has_worker: bool,
 }

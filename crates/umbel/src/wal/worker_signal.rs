@@ -1,66 +1,67 @@
-//! [`Bell`]: calls the thread that does the chores of the log.
+//! [`WorkerSignal`]: wakes the thread that does the tasks of the WAL.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 /// Wakes one thread.
 #[derive(Debug, Default)]
-pub struct Bell {
-    state: Mutex<Rung>,
-    rung: Condvar,
+pub struct WorkerSignal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Rung {
-    is_rung: bool,
-    is_over: bool,
+struct SignalState {
+    is_notified: bool,
+    is_shut_down: bool,
 }
 
-/// Why the thread wakes.
+/// Reason why the thread wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// There are chores.
-    Chores,
-    /// Nobody called for as long as the thread was ready to wait.
-    Quiet,
-    /// The thread is to end.
-    Over,
+pub enum Wakeup {
+    /// There are tasks.
+    Tasks,
+    /// No signal came within the wait limit.
+    Idle,
+    /// The thread must end.
+    Shutdown,
 }
 
-impl Bell {
-    fn state(&self) -> MutexGuard<'_, Rung> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl WorkerSignal {
+    fn state(&self) -> MutexGuard<'_, SignalState> {
+        self.state.lock().ignore_poison()
     }
 
-    /// Says that there are chores.
-    pub fn ring(&self) {
-        let was_rung = std::mem::replace(&mut self.state().is_rung, true);
-        if !was_rung {
-            self.rung.notify_one();
+    /// Signals that there are tasks.
+    pub fn notify(&self) {
+        let was_notified = std::mem::replace(&mut self.state().is_notified, true);
+        if !was_notified {
+            self.changed.notify_one();
         }
     }
 
-    /// Says that the thread is to end.
-    pub fn end(&self) {
-        self.state().is_over = true;
-        self.rung.notify_one();
+    /// Signals that the thread must end.
+    pub fn shut_down(&self) {
+        self.state().is_shut_down = true;
+        self.changed.notify_one();
     }
 
-    /// Waits for a call, for `limit` at most where one is given.
-    pub fn wait(&self, limit: Option<Duration>) -> Call {
-        let waits = |state: &mut Rung| !state.is_rung && !state.is_over;
+    /// Waits for a signal, for `limit` at most if there is one.
+    pub fn wait(&self, limit: Option<Duration>) -> Wakeup {
+        let waits = |state: &mut SignalState| !state.is_notified && !state.is_shut_down;
         let state = self.state();
         let mut state = match limit {
             Some(limit) => {
-                let waited = self.rung.wait_timeout_while(state, limit, waits);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                let waited = self.changed.wait_timeout_while(state, limit, waits);
+                waited.ignore_poison().0
             }
-            None => self.rung.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner),
+            None => self.changed.wait_while(state, waits).ignore_poison(),
         };
-        match (state.is_over, std::mem::take(&mut state.is_rung)) {
-            (true, _) => Call::Over,
-            (false, true) => Call::Chores,
-            (false, false) => Call::Quiet,
+        match (state.is_shut_down, std::mem::take(&mut state.is_notified)) {
+            (true, _) => Wakeup::Shutdown,
+            (false, true) => Wakeup::Tasks,
+            (false, false) => Wakeup::Idle,
         }
     }
 }

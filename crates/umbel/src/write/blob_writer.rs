@@ -1,5 +1,5 @@
-//! Putting values that are too long to stand among the keys: their files are written first,
-//! outside every lock, and made durable; what is committed then are pointers to them.
+//! Puts of long values: their files are written and made durable first, outside every lock. The
+//! commit then contains pointers to them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,32 +7,32 @@ use std::sync::atomic::Ordering;
 use umbel_base::{BlobPointer, Error, Result};
 use umbel_blob::file_bytes;
 
-use crate::counters::add;
-use crate::store::Store;
-use crate::writes::Writes;
+use crate::state::store::Store;
+use crate::state::write_batch::WriteBatch;
+use crate::thread_counters::add;
 
-/// Files written for a commit that has not been made yet. Dropping it removes them, unless they
-/// were kept.
+/// Files written for a commit that is still pending. Dropping it removes them, unless
+/// [`PendingBlobs::commit`] was called.
 #[derive(Debug)]
-pub struct NewBlobs {
+pub struct PendingBlobs {
     store: Arc<Store>,
     ids: Vec<u64>,
 }
 
-impl NewBlobs {
-    /// Keeps the store from being closed until this is dropped.
-    pub fn begin(store: &Arc<Store>) -> Result<NewBlobs> {
+impl PendingBlobs {
+    /// Keeps the store from being closed until the result is dropped.
+    pub fn begin(store: &Arc<Store>) -> Result<PendingBlobs> {
         store.check_writable()?;
-        let mut state = store.work_lock();
+        let mut state = store.scheduler_lock();
         if state.stop {
             return Err(Error::Closed);
         }
-        state.writers_of_files += 1;
-        Ok(NewBlobs { store: Arc::clone(store), ids: Vec::new() })
+        state.blob_writers += 1;
+        Ok(PendingBlobs { store: Arc::clone(store), ids: Vec::new() })
     }
 
-    /// Writes a value into a file of its own. Its bytes are durable then, but not its name.
-    pub fn write(&mut self, value: &[u8]) -> Result<BlobPointer> {
+    /// Writes a value into a file of its own. Makes its bytes durable, but not its name.
+    pub fn write_blob(&mut self, value: &[u8]) -> Result<BlobPointer> {
         let store = &self.store;
         let id = store.ids.fetch_add(1, Ordering::Relaxed);
         let pointer = store.context.blobs.write(id, value)?;
@@ -44,35 +44,35 @@ impl NewBlobs {
     /// Makes the names durable.
     pub fn finish(&self) -> Result<()> {
         let synced = self.store.context.blobs.sync_names();
-        // Names of others may be lost with it, so that nobody may go on.
-        synced.map_err(|error| self.store.final_error(error))
+        // Names of other files may be lost with it, so the store refuses further writes.
+        synced.map_err(|error| self.store.set_fatal_error(error))
     }
 
-    /// Says that what points at the files was committed.
-    pub fn keep(mut self) {
+    /// Records that the pointers to the files were committed.
+    pub fn commit(mut self) {
         self.ids.clear();
     }
 }
 
-impl Drop for NewBlobs {
+impl Drop for PendingBlobs {
     fn drop(&mut self) {
-        // After a panic nobody knows what was committed; the next open does.
+        // After a panic it is unknown which pointers were committed; the next open determines it.
         if !std::thread::panicking() {
-            self.ids.iter().for_each(|&id| self.store.context.blobs.discard(id));
+            self.ids.iter().for_each(|&id| self.store.context.blobs.remove_unreferenced(id));
         }
-        self.store.work_lock().writers_of_files -= 1;
+        self.store.scheduler_lock().blob_writers -= 1;
         self.store.signal();
     }
 }
 
 /// Writes the long values of a batch into files of their own and fills in the pointers to them.
-/// `None` where it has none.
-pub fn write(store: &Arc<Store>, writes: &mut Writes) -> Result<Option<NewBlobs>> {
+/// `None` if it has none.
+pub fn write_blobs(store: &Arc<Store>, writes: &mut WriteBatch) -> Result<Option<PendingBlobs>> {
     if !writes.has_long_values() {
         return Ok(None);
     }
-    let mut blobs = NewBlobs::begin(store)?;
-    writes.place_long_values(|value| blobs.write(value))?;
+    let mut blobs = PendingBlobs::begin(store)?;
+    writes.place_long_values(|value| blobs.write_blob(value))?;
     blobs.finish()?;
     Ok(Some(blobs))
 }

@@ -1,107 +1,108 @@
-//! Whether writers wait for flushes and compactions, which are behind.
+//! Write stalls and the write throttle: writers wait for flushes and compactions.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use umbel_base::{Error, Result};
 
-use crate::counters::add;
-use crate::keyspace_core::KeyspaceCore;
-use crate::put_off::WaitingWriter;
-use crate::store::Store;
+use crate::maintenance::disk_full_retry::StalledWriter;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::thread_counters::add;
 
-/// Frozen memtables of one keyspace at which its writers wait for a flush.
+/// Number of frozen memtables of one keyspace at which its writers wait for a flush.
 const FROZEN_MAX: usize = 4;
-/// Delay below which a writer is not held back yet.
-const DELAY_GRAIN_NS: u64 = 1_000_000;
-/// How often a writer without background threads tries again until its write is refused.
-const TRIES_MAX: usize = 100;
+/// Delay below which a writer does not sleep yet.
+const DELAY_MIN_NS: u64 = 1_000_000;
+/// Number of retries of a writer without background threads before its write fails.
+const ATTEMPTS_MAX: usize = 100;
 
-/// Whether a writer has to wait until something was done.
-pub fn is_full(store: &Store, keyspace: &KeyspaceCore) -> bool {
-    keyspace.view.load().frozen.len() >= FROZEN_MAX
-        || keyspace.stopped.load(Ordering::Acquire)
-        || store.buffers_full.load(Ordering::Acquire)
+/// Whether a writer must wait until background work is done.
+pub fn is_stalled(store: &Store, keyspace: &KeyspaceState) -> bool {
+    keyspace.super_version.load().frozen.len() >= FROZEN_MAX
+        || keyspace.is_stalled.load(Ordering::Acquire)
+        || store.memtables_full.load(Ordering::Acquire)
 }
 
-/// Whether a writer would be held back now, for a moment or until something was done.
-pub fn holds_back(store: &Store, keyspace: &KeyspaceCore) -> bool {
-    keyspace.delay_per_byte_ns() != 0.0 || is_full(store, keyspace)
+/// Whether a writer would be throttled or stalled now.
+pub fn is_delayed(store: &Store, keyspace: &KeyspaceState) -> bool {
+    keyspace.delay_per_byte_ns() != 0.0 || is_stalled(store, keyspace)
 }
 
-/// Lets a write pass that was held back because there is no room for a flush or a compaction, where
-/// it helps to make some: the log keeps a little for it, so that the memory it takes is bounded.
+/// Admits a write that stalls because a flush or a compaction found the disk full, if the write
+/// helps to free space. The WAL keeps a little space for it, which bounds the memory it takes.
 #[cold]
-pub fn let_pass(store: &Store, makes_room: bool, error: Error) -> Result<()> {
-    let passes = makes_room && matches!(error, Error::Full { .. }) && !store.poison.is_set();
+pub fn admit_if_frees_space(store: &Store, frees_space: bool, error: Error) -> Result<()> {
+    let passes =
+        frees_space && matches!(error, Error::DiskFull { .. }) && !store.fatal_error.is_set();
     if passes { Ok(()) } else { Err(error) }
 }
 
-/// Holds a writer back in proportion to what it writes, before it takes any lock. Where it waits
-/// for work that finds no room, it is refused with that.
+/// Throttles a writer in proportion to the bytes it writes, or stalls it, before it takes any lock.
+/// If the writer waits for work that finds the disk full, it fails with that error.
 ///
-/// Where there are no background threads it does all work there is by `run_inline`.
-pub fn hold_back(
+/// Without background threads the writer does all pending work by `run_inline`.
+pub fn delay_writer(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     bytes: usize,
     run_inline: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let full = || is_full(store, keyspace);
+    let full = || is_stalled(store, keyspace);
     if store.options.background_threads == 0 {
-        return if full() { work_off(store, keyspace, run_inline) } else { Ok(()) };
+        return if full() { run_until_unstalled(store, keyspace, run_inline) } else { Ok(()) };
     }
     let delay = keyspace.delay_per_byte_ns();
     if delay == 0.0 && !full() {
         return Ok(());
     }
-    // Without a flush there is nothing to wait for.
+    // Without flushes there is nothing to wait for.
     store.check_writable()?;
     keyspace.check_not_dropped()?;
     let clock = &store.options.env.clock;
     let begun = clock.now();
-    let owed = (delay * bytes as f64) as u64;
-    let owed = keyspace.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
-    if owed >= DELAY_GRAIN_NS {
-        // One of several writers pays for all, so that nothing is taken off twice.
-        let owed = keyspace.owed_ns.swap(0, Ordering::Relaxed);
+    let debt_ns = (delay * bytes as f64) as u64;
+    let debt_ns = keyspace.delay_debt_ns.fetch_add(debt_ns, Ordering::Relaxed) + debt_ns;
+    if debt_ns >= DELAY_MIN_NS {
+        // One of several writers sleeps for all, so that no delay is subtracted twice.
+        let debt_ns = keyspace.delay_debt_ns.swap(0, Ordering::Relaxed);
         // A spurious or early wake-up only shortens the delay.
-        store.wait_for_change(Duration::from_nanos(owed), || false);
+        store.wait_for_change(Duration::from_nanos(debt_ns), || false);
     }
-    let waits = full().then(|| WaitingWriter::new(store));
-    while full() && !store.poison.is_set() {
+    let waits = full().then(|| StalledWriter::new(store));
+    while full() && !store.fatal_error.is_set() {
         store.check_open()?;
         keyspace.check_not_dropped()?;
-        if let Some(refusal) = waits.as_ref().and_then(WaitingWriter::refusal) {
+        if let Some(refusal) = waits.as_ref().and_then(StalledWriter::refusal) {
             return Err(refusal);
         }
-        store.wait_for_change(Duration::from_millis(100), || !full() || store.poison.is_set());
+        store.wait_for_change(Duration::from_millis(100), || !full() || store.fatal_error.is_set());
     }
     add(&store.counters.stalls, 1);
     add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
     Ok(())
 }
 
-/// Does all work there is, until `keyspace` may be written to. Several threads may write: one that
-/// finds the work taken waits for the one that took it.
+/// Does all pending work, until `keyspace` may be written to. With several writers, a thread that
+/// finds the work taken waits for the thread that took it.
 #[cold]
-fn work_off(
+fn run_until_unstalled(
     store: &Store,
-    keyspace: &KeyspaceCore,
+    keyspace: &KeyspaceState,
     run_inline: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let (waits, mut tries) = (WaitingWriter::new(store), 0);
-    while is_full(store, keyspace) {
+    let (waits, mut tries) = (StalledWriter::new(store), 0);
+    while is_stalled(store, keyspace) {
         store.check_writable()?;
         keyspace.check_not_dropped()?;
         if let Some(refusal) = waits.refusal() {
             return Err(refusal);
         }
         match run_inline() {
-            Err(error) if error.is_short_of_descriptors() && tries < TRIES_MAX => tries += 1,
+            Err(error) if error.is_out_of_descriptors() && tries < ATTEMPTS_MAX => tries += 1,
             done => done?,
         }
-        store.wait_for_change(Duration::from_millis(10), || !is_full(store, keyspace));
+        store.wait_for_change(Duration::from_millis(10), || !is_stalled(store, keyspace));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Values with files of their own: what is read, when the files come and go, what survives.
+//! Long values with files of their own: reads, the life of the files, and survival of crashes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use umbel::{Db, Durability, Error, Keyspace, Options};
 use umbel_env::Env;
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
-use crate::suite::stage::{PATH, all, existing, files, inline, key, tiny, unlogged};
+use crate::suite::fixture::{PATH, all, existing, files, inline, key, tiny, unlogged};
 
-/// A value with a file of its own, told by a letter.
+/// A long value, identified by a letter.
 fn long(letter: u8) -> Vec<u8> {
     (0..300u32).map(|at| letter ^ (at / 7) as u8).collect()
 }
@@ -65,7 +65,7 @@ fn assert_holds(keyspace: &Keyspace, expected: &[(Vec<u8>, Vec<u8>)]) {
 }
 
 #[test]
-fn long_and_short_values_are_read_alike_from_memtables_tables_and_after_opening_again() {
+fn long_and_short_values_read_alike_everywhere() {
     let (sim, db, keyspace) = new_store();
     let mut expected = Vec::new();
     for index in 0..40 {
@@ -93,7 +93,7 @@ fn long_and_short_values_are_read_alike_from_memtables_tables_and_after_opening_
 }
 
 #[test]
-fn a_value_of_the_limit_stands_among_the_keys_and_a_longer_one_does_not() {
+fn value_of_limit_length_is_inline_and_longer_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path().join("store"), Options::default()).unwrap();
     let keyspace = db.keyspace("a", None).unwrap();
@@ -118,12 +118,12 @@ fn a_value_of_the_limit_stands_among_the_keys_and_a_longer_one_does_not() {
 }
 
 #[test]
-fn the_option_is_checked_and_only_says_what_is_written_from_now_on() {
+fn option_is_validated_and_applies_to_later_writes() {
     let sim = Sim::new(1);
     for wrong in [0, 63, VALUE_BYTES_MAX + 1] {
         let options = Options { inline_value_bytes_max: wrong, ..options(&sim.env()) };
-        let said = Db::open(PATH, options).unwrap_err().to_string();
-        assert!(said.contains("inline_value_bytes_max"), "{said}");
+        let message = Db::open(PATH, options).unwrap_err().to_string();
+        assert!(message.contains("inline_value_bytes_max"), "{message}");
     }
     let db = open(&sim);
     db.keyspace("a", None).unwrap().put("k", long(1)).unwrap();
@@ -136,7 +136,7 @@ fn the_option_is_checked_and_only_says_what_is_written_from_now_on() {
 }
 
 #[test]
-fn a_batch_holds_several_long_values_or_none() {
+fn batch_stores_all_long_values_or_none() {
     let (sim, db, keyspace) = new_store();
     let other = db.keyspace("b", unlogged()).unwrap();
     let mut batch = db.batch();
@@ -150,7 +150,7 @@ fn a_batch_holds_several_long_values_or_none() {
     assert_eq!(blobs(&sim), 3);
     assert!(keyspace.get("one").unwrap() == Some(long(3)));
     assert!(other.get("two").unwrap() == Some(long(2)));
-    // Refused: nothing is left, and it stays to be committed again.
+    // Rejected: no file is left, and the batch can be committed again.
     batch.put(&keyspace, "four", long(4));
     batch.expect_absent(&keyspace, "one");
     assert!(matches!(batch.try_commit(None), Err(Error::Conflict(_))));
@@ -171,13 +171,13 @@ fn a_batch_holds_several_long_values_or_none() {
 }
 
 #[test]
-fn files_of_values_that_nobody_can_see_any_more_go() {
+fn files_of_invisible_values_are_removed() {
     let (sim, db, _) = new_store();
-    // Compacted only where that is asked for.
+    // Compacted only on request.
     let options = umbel::KeyspaceOptions { level0_tables: 4, ..tiny() };
     let keyspace = db.keyspace("a", options).unwrap();
     (0..4).for_each(|index| keyspace.put(key(index), long(index as u8)).unwrap());
-    // Overwritten in the memtable: gone with the flush.
+    // Overwritten in the memtable: the flush removes it.
     keyspace.put(key(0), long(9)).unwrap();
     assert_eq!(blobs(&sim), 5);
     keyspace.flush().unwrap();
@@ -197,7 +197,7 @@ fn files_of_values_that_nobody_can_see_any_more_go() {
 }
 
 #[test]
-fn snapshots_and_cursors_keep_the_files_that_they_see() {
+fn snapshots_and_cursors_pin_their_files() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("k", long(1)).unwrap();
     let snapshot = db.snapshot();
@@ -212,7 +212,7 @@ fn snapshots_and_cursors_keep_the_files_that_they_see() {
     assert!(multi[0] == Some(long(1)));
     drop(snapshot);
     keyspace.compact(None, None).unwrap();
-    // Nothing points at it any more, but the cursor's memtable does.
+    // No entry points at it any more, except one in the cursor's memtable.
     assert_eq!((blobs(&sim), db.stats().blobs.held_files), (2, 1));
     assert!(cursor.value().unwrap() == long(1));
     assert!(in_tables.next().unwrap().unwrap().1 == long(1));
@@ -222,7 +222,7 @@ fn snapshots_and_cursors_keep_the_files_that_they_see() {
 }
 
 #[test]
-fn files_go_with_their_keyspace() {
+fn files_are_removed_with_their_keyspace() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("table", long(1)).unwrap();
     keyspace.flush().unwrap();
@@ -237,7 +237,7 @@ fn files_go_with_their_keyspace() {
 }
 
 #[test]
-fn putting_the_same_key_again_and_again_does_not_fill_the_disk() {
+fn overwriting_one_key_does_not_fill_the_disk() {
     let (sim, db, _) = new_store();
     let keyspace = db.keyspace("roomy", None).unwrap();
     let sized = db.keyspace("sized", umbel::KeyspaceOptions { memtable_bytes: 4096, ..tiny() });
@@ -251,7 +251,7 @@ fn putting_the_same_key_again_and_again_does_not_fill_the_disk() {
 }
 
 #[test]
-fn scans_over_keys_read_no_file() {
+fn key_scans_read_no_blob_file() {
     let (sim, db, keyspace) = new_store();
     (0..20).for_each(|index| keyspace.put(key(index), long(index as u8)).unwrap());
     keyspace.compact(None, None).unwrap();
@@ -277,7 +277,7 @@ fn scans_over_keys_read_no_file() {
 }
 
 #[test]
-fn damage_of_a_file_is_named_by_reads_and_by_verify() {
+fn reads_and_verify_name_the_damaged_file() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("a", long(1)).unwrap();
     keyspace.put("b", long(2)).unwrap();
@@ -298,22 +298,22 @@ fn damage_of_a_file_is_named_by_reads_and_by_verify() {
             damage(&sim, path);
             let db = open(&sim);
             let keyspace = existing(&db, "a");
-            let said = |error: Error| {
-                // Whatever walks meets the other one of two that were swapped.
+            let check_error = |error: Error| {
+                // A scan meets the other one of two swapped files.
                 let expected = |file: &PathBuf| file == path || what == "swapped";
                 let matches = matches!(&error, Error::Corruption { file, .. } if expected(file));
                 assert!(matches, "{what} {name}: {error}");
             };
-            said(keyspace.get(name).unwrap_err());
-            said(keyspace.get_with(name, |_| ()).unwrap_err());
-            said(keyspace.multi_get(&[name]).unwrap_err());
-            said(keyspace.iter().find_map(Result::err).expect("the walk meets it"));
+            check_error(keyspace.get(name).unwrap_err());
+            check_error(keyspace.get_with(name, |_| ()).unwrap_err());
+            check_error(keyspace.multi_get(&[name]).unwrap_err());
+            check_error(keyspace.iter().find_map(Result::err).expect("the walk meets it"));
             let mut cursor = keyspace.cursor::<&[u8]>(..).unwrap();
             cursor.seek(name).unwrap();
             assert_eq!(cursor.key(), name.as_bytes());
             if what != "swapped" {
-                said(cursor.value().unwrap_err());
-                said(cursor.value().unwrap_err());
+                check_error(cursor.value().unwrap_err());
+                check_error(cursor.value().unwrap_err());
                 cursor.next().unwrap();
             }
             let report = db.verify().unwrap();
@@ -324,7 +324,7 @@ fn damage_of_a_file_is_named_by_reads_and_by_verify() {
 }
 
 #[test]
-fn checkpoints_hold_the_files_and_outlive_the_store() {
+fn checkpoints_contain_files_and_outlive_the_store() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("k", long(1)).unwrap();
     db.checkpoint("/data/copy").unwrap();
@@ -337,7 +337,7 @@ fn checkpoints_hold_the_files_and_outlive_the_store() {
 }
 
 #[test]
-fn a_read_only_store_reads_them_and_removes_nothing() {
+fn read_only_store_reads_blobs_and_removes_nothing() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("table", long(1)).unwrap();
     keyspace.flush().unwrap();
@@ -353,13 +353,13 @@ fn a_read_only_store_reads_them_and_removes_nothing() {
     assert!(matches!(existing(&db, "a").put("x", long(1)), Err(Error::Invalid(_))));
     drop(db);
     assert_eq!(blobs(&sim), 3);
-    // An open that may write removes what is left over, and nothing else.
+    // An open for writing removes orphans, and nothing else.
     assert_holds(&existing(&open(&sim), "a"), &expected);
     assert_eq!(blobs(&sim), 2);
 }
 
 #[test]
-fn whatever_the_power_takes_a_pointer_finds_its_value() {
+fn power_loss_leaves_no_dangling_pointer() {
     let (sim, _db, keyspace) = new_store();
     keyspace.put("a", long(1)).unwrap();
     keyspace.put("b", "short").unwrap();
@@ -369,19 +369,19 @@ fn whatever_the_power_takes_a_pointer_finds_its_value() {
         let db = open(&image);
         let Some(keyspace) = db.existing_keyspace("a").unwrap() else { continue };
         let found = all(&keyspace);
-        let whole = [
+        let expected = [
             (b"a".to_vec(), long(1)),
             (b"b".to_vec(), b"short".to_vec()),
             (b"c".to_vec(), long(2)),
         ];
-        assert!(whole.starts_with(&found), "{seed}");
+        assert!(expected.starts_with(&found), "{seed}");
         assert_eq!(blobs(&image), found.iter().filter(|(_, value)| value.len() > 100).count());
         assert_eq!(db.verify().unwrap().damage, [] as [String; 0]);
     }
 }
 
 #[test]
-fn a_keyspace_without_a_log_keeps_through_a_crash_what_was_flushed() {
+fn unlogged_keyspace_keeps_flushed_values_after_crash() {
     let sim = Sim::new(1);
     let db = open(&sim);
     let keyspace = db.keyspace("n", unlogged()).unwrap();
@@ -395,17 +395,17 @@ fn a_keyspace_without_a_log_keeps_through_a_crash_what_was_flushed() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_value_and_nothing_else() {
+fn full_disk_rejects_only_the_value() {
     let (sim, db, keyspace) = new_store();
     keyspace.put("before", long(1)).unwrap();
     let used: u64 = sim.files().iter().map(|path| sim.read(path).len() as u64).sum();
     sim.set_capacity(used + (64 << 10));
     let huge = vec![5; 1 << 20];
-    assert!(matches!(keyspace.put("huge", &huge), Err(Error::Full { .. })));
+    assert!(matches!(keyspace.put("huge", &huge), Err(Error::DiskFull { .. })));
     let mut batch = db.batch();
     batch.put(&keyspace, "fits", long(2));
     batch.put(&keyspace, "huge", &huge);
-    assert!(matches!(batch.try_commit(None), Err(Error::Full { .. })));
+    assert!(matches!(batch.try_commit(None), Err(Error::DiskFull { .. })));
     assert_eq!(blobs(&sim), 1);
     sim.clear_capacity();
     batch.try_commit(Durability::Synced).unwrap();
@@ -416,7 +416,7 @@ fn a_full_disk_refuses_the_value_and_nothing_else() {
 }
 
 #[test]
-fn a_write_whose_file_fails_is_refused_and_leaves_nothing() {
+fn failed_blob_file_rejects_the_write_without_trace() {
     let fails = |site: &str, kind| {
         let (sim, db, keyspace) = new_store();
         keyspace.put("before", long(1)).unwrap();
@@ -438,12 +438,12 @@ fn a_write_whose_file_fails_is_refused_and_leaves_nothing() {
         assert_eq!(fails(site, FaultKind::Eio), (true, 2), "{site}");
         assert_eq!(fails(site, FaultKind::Enospc), (true, 2), "{site}");
     }
-    // Names of others may have been lost with it.
+    // Names of other files may have been lost with it.
     assert_eq!(fails("sync_dir directory", FaultKind::Eio), (false, 2));
 }
 
 #[test]
-fn after_closing_a_cursor_reads_no_more_files() {
+fn cursor_reads_no_files_after_close() {
     let (_sim, db, keyspace) = new_store();
     keyspace.put("k", long(1)).unwrap();
     keyspace.flush().unwrap();

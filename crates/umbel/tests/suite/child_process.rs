@@ -1,22 +1,22 @@
-//! Running a test of this binary in a process of its own, with limits of its own.
+//! Runs a test of this binary in a child process with its own limits.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Set in a child: what its test is told.
-pub const TOLD: &str = "UMBEL_TEST_TOLD";
+/// Environment variable that passes the argument to the child's test.
+pub const ARGUMENT: &str = "UMBEL_TEST_TOLD";
 
-/// Runs test `name` (its path inside the binary) in a process of its own, tells it `told` and gives
-/// back what it printed. `limits` are commands of the shell that come first.
-pub fn run(name: &str, told: &str, limits: &str) -> String {
-    run_by(Command::new("sh"), name, told, limits)
+/// Runs test `name` (its path inside the binary) in a child process, passes it `argument` and
+/// returns its output. `limits` are shell commands that come first.
+pub fn run(name: &str, argument: &str, limits: &str) -> String {
+    run_by(Command::new("sh"), name, argument, limits)
 }
 
-/// As [`run`], where mounts that `limits` make are seen by that process alone.
-pub fn run_in_mounts(name: &str, told: &str, limits: &str) -> String {
-    run_by(in_mounts(), name, told, &format!("{limits} || exit 1"))
+/// As [`run`], but mounts that `limits` make are visible to that process alone.
+pub fn run_in_mounts(name: &str, argument: &str, limits: &str) -> String {
+    run_by(in_mounts(), name, argument, &format!("{limits} || exit 1"))
 }
 
 /// Whether these commands, which mount, work for this user.
@@ -30,61 +30,61 @@ fn in_mounts() -> Command {
     command
 }
 
-fn run_by(mut shell: Command, name: &str, told: &str, limits: &str) -> String {
+fn run_by(mut shell: Command, name: &str, argument: &str, limits: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let output = shell
         .arg("-c")
         .arg(format!("{limits}\nexec \"$0\" --exact \"$1\" --ignored --nocapture --test-threads=1"))
         .arg(program)
         .arg(name)
-        .env(TOLD, told)
+        .env(ARGUMENT, argument)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} {told}: {text}{complaint}");
+    assert!(output.status.success(), "{name} {argument}: {text}{complaint}");
     assert!(text.contains("1 passed"), "{name} does not exist: {text}");
     text
 }
 
-/// What this process was told; `None` where it is no child, as when all ignored tests are run.
-pub fn told() -> Option<String> {
-    std::env::var(TOLD).ok()
+/// The argument of this child process; `None` if it is no child, as when all ignored tests are run.
+pub fn argument() -> Option<String> {
+    std::env::var(ARGUMENT).ok()
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 pub fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Looks every few milliseconds at how much of this process is in memory.
+/// Samples the resident bytes of this process every few milliseconds.
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    most: Arc<AtomicU64>,
+    max_bytes: Arc<AtomicU64>,
     thread: Option<Box<dyn umbel_env::JoinHandle>>,
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts sampling.
     pub fn start() -> Watch {
         let pause = Mutex::new(());
-        let (stop, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (ends, sees) = (Arc::clone(&stop), Arc::clone(&most));
+        let (stop, max_bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, samples) = (Arc::clone(&stop), Arc::clone(&max_bytes));
         let watch = move || {
             let never = Condvar::new();
-            while !ends.load(Ordering::Relaxed) {
-                sees.fetch_max(resident_bytes(), Ordering::Relaxed);
+            while !stopped.load(Ordering::Relaxed) {
+                samples.fetch_max(resident_bytes(), Ordering::Relaxed);
                 let _ = never.wait_timeout(pause.lock().unwrap(), Duration::from_millis(5));
             }
         };
         let thread = umbel::Env::system().threads.spawn("watch", Box::new(watch)).unwrap();
-        Watch { stop, most, thread: Some(thread) }
+        Watch { stop, max_bytes, thread: Some(thread) }
     }
 
-    /// The most that was seen.
-    pub fn most(&self) -> u64 {
-        self.most.load(Ordering::Relaxed)
+    /// Maximum of the samples.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes.load(Ordering::Relaxed)
     }
 }
 

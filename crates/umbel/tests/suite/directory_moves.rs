@@ -1,8 +1,8 @@
-//! A store is the directory it opened: on the real kernel, each case in a process of its own.
+//! A store stays in the directory it opened: on the real kernel, each case in a process of its own.
 //!
-//! The story of all of them: `Db::open("data")`, then a change of the current directory, a rename,
-//! a link or a mount, and flush, put and close answered `Ok` while they overwrote `CURRENT` of
-//! another store and removed its log.
+//! Story of all of them: after `Db::open("data")` the current directory changed, or a rename, a
+//! link or a mount happened. Then flush, put and close returned `Ok` while they overwrote `CURRENT`
+//! of another store and removed its WAL.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
 
-use crate::suite::child;
+use crate::suite::child_process;
 
 const ENTRIES: u32 = 400;
 
@@ -30,7 +30,7 @@ fn put(db: &Db, entries: std::ops::Range<u32>, word: &str) {
     }
 }
 
-/// Creates a store of its own and closes it.
+/// Creates another store and closes it.
 fn other(path: &Path) {
     let db = Db::open(path, options()).unwrap();
     put(&db, 0..50, "other");
@@ -39,7 +39,7 @@ fn other(path: &Path) {
     db.close().unwrap();
 }
 
-/// Writes in every way that a store has, so that each kind of file comes and goes.
+/// Writes in every way of a store, so that each kind of file is created and removed.
 fn work(db: &Db, from: u32) {
     let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
     put(db, from..from + ENTRIES, "own");
@@ -53,7 +53,7 @@ fn work(db: &Db, from: u32) {
     keyspace.compact(None, None).unwrap();
 }
 
-/// Opens what `work` wrote and checks all of it.
+/// Opens a store that `work` wrote and checks all of it.
 fn check(path: &Path, through: u32) {
     let db = Db::open(path, options()).unwrap();
     let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
@@ -73,25 +73,25 @@ fn bytes(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files.map(|path| (name(&path), fs::read(&path).unwrap())).collect()
 }
 
-fn ground() -> tempfile::TempDir {
+fn root() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
 fn run(name: &str) {
-    child::run(&format!("suite::directories::{name}"), "go", "");
+    child_process::run(&format!("suite::directory_moves::{name}"), "go", "");
 }
 
 #[test]
-fn the_current_directory_may_change_while_a_store_is_open() {
+fn current_directory_may_change_while_open() {
     run("child_changes_its_current_directory");
 }
 
 #[test]
 #[ignore = "runs in a process of its own"]
 fn child_changes_its_current_directory() {
-    let Some(_) = child::told() else { return };
-    let ground = ground();
-    let (here, there) = (ground.path().join("here"), ground.path().join("there"));
+    let Some(_) = child_process::argument() else { return };
+    let root = root();
+    let (here, there) = (root.path().join("here"), root.path().join("there"));
     fs::create_dir_all(&here).unwrap();
     fs::create_dir_all(&there).unwrap();
     other(&there.join("data"));
@@ -104,7 +104,7 @@ fn child_changes_its_current_directory() {
         work(&db, round as u32 * ENTRIES);
     }
     std::env::set_current_dir(&there).unwrap();
-    // A target counts from the current directory of its call.
+    // A target is relative to the current directory of its call.
     let report = db.checkpoint("copy").unwrap();
     assert!(report.files_linked > 0 && report.files_copied == 0, "{report:?}");
     assert!(!db.stats().directory.is_moved);
@@ -115,9 +115,9 @@ fn child_changes_its_current_directory() {
 }
 
 #[test]
-fn another_store_in_its_place_is_left_alone() {
-    let ground = ground();
-    let at = |name: &str| ground.path().join(name);
+fn replacing_store_is_left_unchanged() {
+    let root = root();
+    let at = |name: &str| root.path().join(name);
     other(&at("restored"));
     let db = Db::open(at("data"), options()).unwrap();
     work(&db, 0);
@@ -128,7 +128,7 @@ fn another_store_in_its_place_is_left_alone() {
     let before = bytes(&at("data"));
     work(&db, ENTRIES);
     assert!(db.stats().to_string().contains("leads elsewhere now"));
-    // The store in its place is open beside it.
+    // The store that replaced it is open at the same time.
     let restored = Db::open(at("data"), options()).unwrap();
     restored.close().unwrap();
     let before_close = bytes(&at("data"));
@@ -139,9 +139,9 @@ fn another_store_in_its_place_is_left_alone() {
 }
 
 #[test]
-fn a_link_on_its_path_may_be_pointed_elsewhere() {
-    let ground = ground();
-    let at = |name: &str| ground.path().join(name);
+fn symlink_on_path_may_be_redirected() {
+    let root = root();
+    let at = |name: &str| root.path().join(name);
     fs::create_dir_all(at("first")).unwrap();
     other(&at("second/data"));
     let before = bytes(&at("second/data"));
@@ -164,9 +164,9 @@ fn a_link_on_its_path_may_be_pointed_elsewhere() {
 }
 
 #[test]
-fn a_removed_directory_ends_a_store() {
-    let ground = ground();
-    let path = ground.path().join("data");
+fn removed_directory_is_fatal() {
+    let root = root();
+    let path = root.path().join("data");
     let db = Db::open(&path, options()).unwrap();
     work(&db, 0);
     fs::remove_dir_all(&path).unwrap();
@@ -181,23 +181,23 @@ fn a_removed_directory_ends_a_store() {
 }
 
 #[test]
-fn a_removed_lock_file_lets_no_second_writer_in() {
-    let ground = ground();
-    let db = Db::open(ground.path().join("data"), options()).unwrap();
-    fs::remove_file(ground.path().join("data/LOCK")).unwrap();
-    let refused = Db::open(ground.path().join("data"), options()).expect_err("it is open");
+fn removed_lock_file_admits_no_second_writer() {
+    let root = root();
+    let db = Db::open(root.path().join("data"), options()).unwrap();
+    fs::remove_file(root.path().join("data/LOCK")).unwrap();
+    let refused = Db::open(root.path().join("data"), options()).expect_err("it is open");
     assert!(matches!(refused, Error::Locked(_)), "{refused}");
     work(&db, 0);
     db.close().unwrap();
-    check(&ground.path().join("data"), ENTRIES);
+    check(&root.path().join("data"), ENTRIES);
 }
 
 /// A snapshot of the directory, or another store, is copied over the open one.
 #[test]
-fn files_that_were_replaced_are_not_written_over() {
+fn replaced_files_are_not_overwritten() {
     for source in ["own", "other"] {
-        let ground = ground();
-        let at = |name: &str| ground.path().join(name);
+        let root = root();
+        let at = |name: &str| root.path().join(name);
         let db = Db::open(at("data"), options()).unwrap();
         work(&db, 0);
         match source {
@@ -214,7 +214,7 @@ fn files_that_were_replaced_are_not_written_over() {
         db.close().expect_err("it is read-only");
         for (path, content) in bytes(&at("snapshot")) {
             let name = path.file_name().unwrap();
-            // The log that is mapped shows the writes of the open handle.
+            // The mapped WAL shows the writes of the open handle.
             if path.extension().is_none_or(|extension| extension != "log") {
                 let found = fs::read(at("data").join(name)).unwrap();
                 assert!(found == content, "{source}: {} was changed", path.display());
@@ -224,7 +224,7 @@ fn files_that_were_replaced_are_not_written_over() {
 }
 
 /// Copies the files of a directory into another one as `rsync` does: each is written under another
-/// name and renamed over the one that is there. To cut a log that is mapped ends the process.
+/// name and renamed over the existing one. Truncating a mapped WAL would kill the process.
 fn copy_over(source: &Path, target: &Path) {
     fs::create_dir_all(target).unwrap();
     for (path, content) in bytes(source) {
@@ -234,15 +234,15 @@ fn copy_over(source: &Path, target: &Path) {
     }
 }
 
-/// Runs a child below another program; `false` where that cannot be done here.
-fn below(program: &str, args: &[&str], name: &str, ground: &Path) -> bool {
+/// Runs a child under another program; `false` if that is not possible here.
+fn below(program: &str, args: &[&str], name: &str, root: &Path) -> bool {
     let executable = std::env::current_exe().unwrap();
     let output = Command::new(program)
         .args(args)
         .arg(executable)
-        .args(["--exact", &format!("suite::directories::{name}")])
+        .args(["--exact", &format!("suite::directory_moves::{name}")])
         .args(["--ignored", "--nocapture", "--test-threads=1"])
-        .env(child::TOLD, ground)
+        .env(child_process::ARGUMENT, root)
         .output();
     let Ok(output) = output else {
         println!("skipped: there is no {program}");
@@ -259,27 +259,27 @@ fn below(program: &str, args: &[&str], name: &str, ground: &Path) -> bool {
 }
 
 #[test]
-fn after_the_open_no_path_is_resolved_from_a_root() {
-    let ground = ground();
-    let trace = ground.path().join("trace");
+fn no_absolute_path_is_resolved_after_open() {
+    let root = root();
+    let trace = root.path().join("trace");
     let args = ["-f", "-y", "-e", "trace=%file", "-o", trace.to_str().unwrap()];
-    if !below("strace", &args, "child_is_traced", ground.path()) {
+    if !below("strace", &args, "child_is_traced", root.path()) {
         return;
     }
     let text = fs::read_to_string(&trace).unwrap();
     let after = text.split_once("umbel-test-opened").expect("the open is marked").1;
     let during = after.split_once("umbel-test-closed").expect("the close is marked").0;
     assert!(during.contains("unlinkat(") && during.contains("openat("), "nothing was traced");
-    // `-y` shows the path of a descriptor behind its number: those are not resolved.
-    let store = ground.path().join("traced");
-    let shown = store.to_str().unwrap();
+    // `-y` shows the path of a descriptor after its number: those are not resolved.
+    let store = root.path().join("traced");
+    let path = store.to_str().unwrap();
     for line in during.lines().filter(|line| line.contains("traced")) {
-        let from_root = format!("\"{}", shown.trim_start_matches('/'));
-        let named = line.contains(&format!("\"{shown}")) || line.contains(&from_root);
+        let from_root = format!("\"{}", path.trim_start_matches('/'));
+        let named = line.contains(&format!("\"{path}")) || line.contains(&from_root);
         let named = named || line.contains("AT_FDCWD");
-        // `stats()` looks where the path leads, and at nothing below it.
+        // `stats()` checks the target of the path, and nothing below it.
         let is_look =
-            line.contains("newfstatat(AT_FDCWD") && line.contains(&format!("\"{shown}\","));
+            line.contains("newfstatat(AT_FDCWD") && line.contains(&format!("\"{path}\","));
         let named = named && !is_look;
         assert!(!named, "a path of the store is resolved: {line}");
     }
@@ -288,8 +288,8 @@ fn after_the_open_no_path_is_resolved_from_a_root() {
 #[test]
 #[ignore = "runs below strace"]
 fn child_is_traced() {
-    let Some(ground) = child::told() else { return };
-    std::env::set_current_dir(&ground).unwrap();
+    let Some(root) = child_process::argument() else { return };
+    std::env::set_current_dir(&root).unwrap();
     let db = Db::open("traced", options()).unwrap();
     let _ = fs::metadata("/umbel-test-opened");
     work(&db, 0);
@@ -301,80 +301,79 @@ fn child_is_traced() {
 
 fn shell(command: &str) {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {stderr}");
 }
 
 #[test]
-fn mounts_come_and_go_over_an_open_store() {
-    let ground = ground();
-    below("unshare", &["--mount"], "child_has_mounts", ground.path());
+fn open_store_survives_mounts_over_it() {
+    let root = root();
+    below("unshare", &["--mount"], "child_has_mounts", root.path());
 }
 
 #[test]
 #[ignore = "runs in a mount namespace of its own"]
 fn child_has_mounts() {
-    let Some(ground) = child::told() else { return };
-    let at = |name: &str| Path::new(&ground).join(name);
+    let Some(root) = child_process::argument() else { return };
+    let at = |name: &str| Path::new(&root).join(name);
     other(&at("other"));
     let before = bytes(&at("other"));
     let db = Db::open(at("data"), options()).unwrap();
     work(&db, 0);
-    shell(&format!("mount --bind {0}/other {0}/data", ground));
+    shell(&format!("mount --bind {0}/other {0}/data", root));
     assert!(db.stats().directory.is_moved);
     work(&db, ENTRIES);
     assert_eq!(bytes(&at("data")), before, "the mounted store was touched");
-    shell(&format!("umount {ground}/data"));
+    shell(&format!("umount {root}/data"));
     assert!(!db.stats().directory.is_moved);
-    // Read-only below the handle: writes fail, and the handle says why.
-    shell(&format!("mount --bind {0}/other {0}/data && mount -o remount,ro,bind {0}/data", ground));
+    // The directory becomes read-only: writes fail, and the handle reports the reason.
+    shell(&format!("mount --bind {0}/other {0}/data && mount -o remount,ro,bind {0}/data", root));
     work(&db, 2 * ENTRIES);
     db.close().unwrap();
-    shell(&format!("umount {ground}/data"));
+    shell(&format!("umount {root}/data"));
     check(&at("data"), 3 * ENTRIES);
     assert_eq!(bytes(&at("other")), before);
-    unmounted_and_mounted_again(&ground);
-    copied_up(&ground);
+    unmount_and_remount(&root);
+    copy_up(&root);
 }
 
-/// The disk that holds the parent directory is unmounted (lazily, since it is in use) and mounted
-/// again.
-fn unmounted_and_mounted_again(ground: &str) {
+/// The disk of the parent directory is unmounted (lazily, since it is in use) and mounted again.
+fn unmount_and_remount(root: &str) {
     shell(&format!(
-        "truncate -s 64M {ground}/image && mkfs.ext4 -q {ground}/image && mkdir {ground}/disk && \
-         mount -o loop {ground}/image {ground}/disk"
+        "truncate -s 64M {root}/image && mkfs.ext4 -q {root}/image && mkdir {root}/disk && \
+         mount -o loop {root}/image {root}/disk"
     ));
-    let path = Path::new(ground).join("disk/data");
+    let path = Path::new(root).join("disk/data");
     let db = Db::open(&path, options()).unwrap();
     work(&db, 0);
-    shell(&format!("umount --lazy {ground}/disk"));
+    shell(&format!("umount --lazy {root}/disk"));
     assert!(db.stats().directory.is_moved);
     work(&db, ENTRIES);
     db.close().unwrap();
-    shell(&format!("mount -o loop {0}/image {0}/disk", ground));
+    shell(&format!("mount -o loop {0}/image {0}/disk", root));
     check(&path, 2 * ENTRIES);
-    shell(&format!("umount {ground}/disk"));
+    shell(&format!("umount {root}/disk"));
 }
 
 /// A store in the lower layer of an overlay, whose files are copied up while it is open.
-fn copied_up(ground: &str) {
+fn copy_up(root: &str) {
     shell(&format!(
-        "mkdir {ground}/layers && mount -t tmpfs tmpfs {ground}/layers && cd {ground}/layers && \
+        "mkdir {root}/layers && mount -t tmpfs tmpfs {root}/layers && cd {root}/layers && \
          mkdir lower upper work merged"
     ));
-    let layers = Path::new(ground).join("layers");
+    let layers = Path::new(root).join("layers");
     let db = Db::open(layers.join("lower/data"), options()).unwrap();
     work(&db, 0);
     db.close().unwrap();
     let before = bytes(&layers.join("lower/data"));
     shell(&format!(
-        "cd {ground}/layers && mount -t overlay overlay \
+        "cd {root}/layers && mount -t overlay overlay \
          -o lowerdir=lower,upperdir=upper,workdir=work merged"
     ));
     let db = Db::open(layers.join("merged/data"), options()).unwrap();
     shell(&format!(
         "chown -R nobody {0}/layers/merged/data; chmod -R a+r {0}/layers/merged/data",
-        ground
+        root
     ));
     work(&db, ENTRIES);
     db.close().unwrap();
@@ -382,19 +381,19 @@ fn copied_up(ground: &str) {
     assert_eq!(bytes(&layers.join("lower/data")), before, "the lower layer was changed");
 }
 
-/// Each read-only open left two descriptors and the file system open for good: what it kept to tell
-/// a removed file from a missing one held the files that held it. A program that opened the newest
-/// state again and again came to its limit, and the disk could not be unmounted.
+/// Story: each read-only open leaked two descriptors and kept the file system busy. State that
+/// distinguishes a removed file from a missing one held the files that held it. A program that
+/// reopened the newest state repeatedly reached its limit, and the disk could not be unmounted.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_reader_that_was_closed_holds_no_descriptor() {
-    let ground = ground();
-    let path = ground.path().join("read");
+fn closed_reader_holds_no_descriptor() {
+    let root = root();
+    let path = root.path().join("read");
     other(&path);
     let held = || {
         let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        targets.filter(|target| target.starts_with(ground.path())).count()
+        targets.filter(|target| target.starts_with(root.path())).count()
     };
     for is_closed in [true, false] {
         let db = Db::open_read_only(&path, options()).unwrap();
@@ -411,12 +410,12 @@ fn a_reader_that_was_closed_holds_no_descriptor() {
     }
 }
 
-/// A checkpoint could be made inside the directory of the store. Under the name of a file that the
-/// store makes, it kept the store from every write and from being opened.
+/// Story: a checkpoint could be made inside the directory of the store. Under the name of a file
+/// that the store makes, it blocked every write and the next open.
 #[test]
-fn a_checkpoint_is_not_made_inside_a_store() {
-    let ground = ground();
-    let (path, second) = (ground.path().join("store"), ground.path().join("second"));
+fn checkpoint_inside_a_store_is_rejected() {
+    let root = root();
+    let (path, second) = (root.path().join("store"), root.path().join("second"));
     other(&second);
     let db = Db::open(&path, options()).unwrap();
     put(&db, 0..10, "own");
@@ -425,19 +424,19 @@ fn a_checkpoint_is_not_made_inside_a_store() {
         assert!(error.contains("lies in the directory of the store"), "{error}");
         assert!(!target.exists());
     }
-    std::os::unix::fs::symlink(&path, ground.path().join("link")).unwrap();
-    db.checkpoint(ground.path().join("link/copy")).unwrap_err();
+    std::os::unix::fs::symlink(&path, root.path().join("link")).unwrap();
+    db.checkpoint(root.path().join("link/copy")).unwrap_err();
     put(&db, 10..20, "own");
     db.close().unwrap();
 }
 
-/// The path of the current directory leads elsewhere once something is mounted over it: a relative
-/// path, resolved by the text of that path, was that of another store.
+/// The path of the current directory resolves elsewhere once something is mounted over it. A
+/// relative path, resolved by the text of that path, was that of another store.
 #[test]
 #[ignore = "runs in a mount namespace of its own"]
 fn child_below_a_mount() {
-    let Some(told) = std::env::var_os(child::TOLD) else { return };
-    let here = PathBuf::from(told).join("here");
+    let Some(argument) = std::env::var_os(child_process::ARGUMENT) else { return };
+    let here = PathBuf::from(argument).join("here");
     fs::create_dir_all(&here).unwrap();
     std::env::set_current_dir(&here).unwrap();
     other(Path::new("store"));
@@ -450,7 +449,7 @@ fn child_below_a_mount() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_relative_path_below_a_mount_is_refused() {
-    let ground = ground();
-    below("unshare", &["--mount"], "child_below_a_mount", ground.path());
+fn relative_path_below_a_mount_is_rejected() {
+    let root = root();
+    below("unshare", &["--mount"], "child_below_a_mount", root.path());
 }

@@ -1,10 +1,10 @@
-//! A disk without room: nothing acknowledged is lost, the handle goes on once there is some, and
-//! deleting is possible meanwhile.
+//! A full disk: no acknowledged write is lost, the handle continues once space is free, and deletes
+//! work meanwhile.
 
 use umbel::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, key, tiny, value};
+use crate::suite::fixture::{PATH, again, all, existing, fill, filled, inline, key, tiny, value};
 
 const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
 const STAYS_FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: true };
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Bytes that the files take.
+/// Bytes of all files.
 fn used(sim: &Sim) -> u64 {
     let bytes = |path| (sim.read(path).len() as u64).next_multiple_of(PAGE);
     sim.files().iter().map(bytes).sum()
@@ -22,19 +22,19 @@ fn small(sim: &Sim) -> Options {
     Options { log_segment_bytes: 256 << 10, ..inline(&sim.env()) }
 }
 
-/// Puts from `first` on until one is refused for want of room. Answers with that one's number.
+/// Puts from `first` on until one fails on the full disk. Returns the number of the failed one.
 fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
     let mut index = first;
     loop {
         match keyspace.put(key(index), value(index, 1)) {
             Ok(()) => index += 1,
-            Err(Error::Full { .. }) => return index,
+            Err(Error::DiskFull { .. }) => return index,
             Err(error) => panic!("put {index}: {error}"),
         }
     }
 }
 
-/// What was acknowledged is there after a kill and, as it was synced, after every crash.
+/// Acknowledged writes survive a kill and, if they were synced, every crash.
 fn survives(sim: &Sim, db: &Db, expected: &Entries) {
     db.sync().unwrap();
     assert_eq!(db.stats().read_only_reason, None);
@@ -45,10 +45,10 @@ fn survives(sim: &Sim, db: &Db, expected: &Entries) {
     }
 }
 
-/// A flush or compaction that a caller asked for made the handle read-only for good where it found
-/// no room, although one in the background only waited.
+/// Story: a manual flush or compaction on a full disk made the handle read-only for good, although
+/// one in the background only waited.
 #[test]
-fn what_a_caller_asks_for_is_refused_and_can_be_asked_for_again() {
+fn manual_work_fails_and_can_be_retried() {
     type Call = fn(&Db, &Keyspace) -> umbel::Result<()>;
     let calls: [(&str, Call); 4] = [
         ("flush", |_, keyspace| keyspace.flush()),
@@ -64,10 +64,10 @@ fn what_a_caller_asks_for_is_refused_and_can_be_asked_for_again() {
             fill(&keyspace, 0..100, 1);
             sim.fail_site(site, 1, STAYS_FULL);
             let refused = call(&db, &keyspace);
-            assert!(matches!(refused, Err(Error::Full { .. })), "{name} {site}: {refused:?}");
-            let said = refused.unwrap_err().to_string();
-            assert!(said.contains("make room") && !said.contains("read-only"), "{said}");
-            // A compaction gives back what the log had ready for more.
+            assert!(matches!(refused, Err(Error::DiskFull { .. })), "{name} {site}: {refused:?}");
+            let message = refused.unwrap_err().to_string();
+            assert!(message.contains("free space") && !message.contains("read-only"), "{message}");
+            // A compaction releases the space that the WAL had prepared.
             let is_written = name != "compact";
             if is_written {
                 fill(&keyspace, 100..110, 1);
@@ -85,22 +85,22 @@ fn what_a_caller_asks_for_is_refused_and_can_be_asked_for_again() {
     }
 }
 
-/// Creating a keyspace, changing its options, dropping it: the manifest found no room, and nothing
-/// could be written any more.
+/// Story: creating a keyspace, changing its options or dropping it found no space for the manifest,
+/// and the store accepted no writes any more.
 #[test]
-fn an_edit_without_room_is_refused_alone() {
+fn edit_without_space_fails_alone() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..10, 1);
     let full = || sim.fail_site("write *.manifest", 1, STAYS_FULL);
     full();
-    assert!(matches!(db.keyspace("b", tiny()), Err(Error::Full { .. })));
+    assert!(matches!(db.keyspace("b", tiny()), Err(Error::DiskFull { .. })));
     assert_eq!(db.keyspaces(), ["a"]);
     let changed = KeyspaceOptions { memtable_bytes: 16 << 10, ..tiny() };
-    assert!(matches!(db.keyspace("a", changed.clone()), Err(Error::Full { .. })));
+    assert!(matches!(db.keyspace("a", changed.clone()), Err(Error::DiskFull { .. })));
     fill(&keyspace, 10..20, 1);
-    assert!(matches!(db.drop_keyspace("a"), Err(Error::Full { .. })));
+    assert!(matches!(db.drop_keyspace("a"), Err(Error::DiskFull { .. })));
     survives(&sim, &db, &filled(0..20, 1));
     sim.heal();
     db.keyspace("b", tiny()).unwrap();
@@ -109,11 +109,11 @@ fn an_edit_without_room_is_refused_alone() {
     survives(&sim, &db, &filled(0..20, 1));
 }
 
-/// Where files cannot be mapped the log is written, and the first put that found no room was the
-/// last. What of its record was written has to go: its missing end may be zeros, so that it would
-/// be whole after a crash, although it was refused.
+/// Story: with a WAL that is not mapped, the first put that found the disk full was the last. The
+/// partial record must be cut off: its missing end may be zeros, so that it would be complete after
+/// a crash, although it failed.
 #[test]
-fn a_log_that_is_written_goes_on_once_there_is_room() {
+fn unmapped_wal_resumes_when_space_is_free() {
     for seed in 0..40 {
         let sim = Sim::new(seed);
         sim.allow_mapping(false);
@@ -123,11 +123,11 @@ fn a_log_that_is_written_goes_on_once_there_is_room() {
         for round in 0..3 {
             sim.fail_site("write *.log", 1, FULL);
             let next = 10 * (round + 1);
-            // More than a sector, and zeros to its end.
+            // Longer than a sector, with zeros to its end.
             let refused = keyspace.put("refused", vec![0; 3000]).unwrap_err();
-            assert!(matches!(refused, Error::Full { .. }), "{refused}");
+            assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
             sim.heal();
-            // No sync comes in between.
+            // No sync happens in between.
             for policy in [Survival::None, Survival::All, Survival::Random(0.5)] {
                 let image = sim.crash_image(&policy, seed);
                 let kept = existing(&again(&image), "a");
@@ -144,10 +144,10 @@ fn a_log_that_is_written_goes_on_once_there_is_room() {
     }
 }
 
-/// The end record of a segment found no room in a log that is written, so that no other was begun
-/// and nothing could be written any more.
+/// Story: with a WAL that is not mapped, the end record of a segment found the disk full. So no
+/// other segment was begun and the store accepted no writes any more.
 #[test]
-fn a_segment_that_cannot_be_ended_is_ended_later() {
+fn segment_end_is_retried_after_full_disk() {
     for nth in 1..40 {
         let sim = Sim::new(nth);
         sim.allow_mapping(false);
@@ -159,7 +159,7 @@ fn a_segment_that_cannot_be_ended_is_ended_later() {
         for index in 0..60 {
             match keyspace.put(key(index), value(index, 1)) {
                 Ok(()) => expected.push((key(index), value(index, 1))),
-                Err(error) => assert!(matches!(error, Error::Full { .. }), "{nth}: {error}"),
+                Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "{nth}: {error}"),
             }
         }
         assert_eq!(sim.faults_fired(), 1, "{nth}");
@@ -180,9 +180,9 @@ fn filled_up(sim: &Sim, free: u64) -> (Db, Keyspace, usize) {
     (db, keyspace, written)
 }
 
-/// Deletes were refused as puts are, so that nothing could make room.
+/// Story: deletes failed as puts do, so nothing could free space.
 #[test]
-fn a_full_disk_takes_deletes_and_compactions_give_their_room_back() {
+fn full_disk_accepts_deletes_and_compaction_frees_space() {
     for free in (0..6).map(|pages| 7 * pages * PAGE) {
         let sim = Sim::new(1);
         let (db, keyspace, written) = filled_up(&sim, free);
@@ -207,9 +207,9 @@ fn a_full_disk_takes_deletes_and_compactions_give_their_room_back() {
     }
 }
 
-/// A keyspace could not be dropped, which gives back most of all.
+/// Story: a keyspace could not be dropped, although that frees most space.
 #[test]
-fn a_full_disk_lets_a_keyspace_go() {
+fn keyspace_can_be_dropped_on_full_disk() {
     let sim = Sim::new(1);
     let (db, keyspace, _) = filled_up(&sim, 0);
     let before = used(&sim);
@@ -221,10 +221,10 @@ fn a_full_disk_lets_a_keyspace_go() {
     survives(&sim, &db, &filled(0..100, 1));
 }
 
-/// After the process had died without a free page on the disk, the store was opened at best, and
-/// what makes room was refused.
+/// Story: after the process died without a free page on the disk, the store opened at best, and
+/// writes that free space failed.
 #[test]
-fn a_store_that_died_on_a_full_disk_is_opened_there_and_takes_deletes() {
+fn killed_store_opens_on_full_disk_and_accepts_deletes() {
     for free in (0..8).map(|pages| pages * PAGE) {
         let sim = Sim::new(1);
         let (_db, _keyspace, written) = filled_up(&sim, free);
@@ -244,7 +244,7 @@ fn a_store_that_died_on_a_full_disk_is_opened_there_and_takes_deletes() {
     }
 }
 
-/// A store of many tables, of which the manifest says more than the logs could give room for.
+/// A store of many tables, whose manifest is larger than the space its WAL could free.
 fn of_many_tables(sim: &Sim) -> (Db, Keyspace, usize) {
     let db = Db::open(PATH, of_small_segments(sim)).unwrap();
     let many = KeyspaceOptions { level0_tables: 1000, ..tiny() };
@@ -262,9 +262,9 @@ fn of_small_segments(sim: &Sim) -> Options {
     Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) }
 }
 
-/// Opens the store on a disk without a free page, twice as a process dies behind the first open,
-/// and makes room by deleting.
-fn is_opened_and_takes_deletes(image: &Sim, written: usize) {
+/// Opens the store on a disk without a free page, twice as if a process died after the first open,
+/// and frees space by deleting.
+fn check_opens_and_accepts_deletes(image: &Sim, written: usize) {
     image.set_capacity(used(image));
     let options = of_small_segments;
     let db = Db::open(PATH, options(image)).unwrap();
@@ -286,38 +286,38 @@ fn is_opened_and_takes_deletes(image: &Sim, written: usize) {
     assert_eq!(all(&existing(&again(&image), "a")), expected);
 }
 
-/// Story: the manifest of a store of hundreds of tables was larger than what its logs gave back, so
-/// after its process had died on a full disk the store did not open, and nothing could be deleted.
+/// Story: the manifest of a store of hundreds of tables was larger than the space its WAL freed.
+/// After its process died on a full disk the store did not open, and nothing could be deleted.
 #[test]
-fn a_store_of_many_tables_that_died_on_a_full_disk_is_opened_and_takes_deletes() {
+fn killed_store_of_many_tables_opens_on_full_disk() {
     for free in (0..8).map(|pages| pages * PAGE) {
         let sim = Sim::new(1);
         let (_db, keyspace, tables) = of_many_tables(&sim);
         sim.set_capacity(used(&sim) + free);
         let written = fill_up(&keyspace, tables);
-        is_opened_and_takes_deletes(&sim.kill_image(), written);
+        check_opens_and_accepts_deletes(&sim.kill_image(), written);
     }
 }
 
-/// Story: nor did a store open that had been closed before another program filled the disk.
+/// Story: a store that was closed before another program filled the disk did not open.
 #[test]
-fn a_store_that_was_closed_is_opened_on_a_full_disk_and_takes_deletes() {
+fn closed_store_opens_on_full_disk_and_accepts_deletes() {
     let sim = Sim::new(1);
     let (db, keyspace, tables) = of_many_tables(&sim);
     drop(keyspace);
     db.close().unwrap();
-    is_opened_and_takes_deletes(&sim.kill_image(), tables);
+    check_opens_and_accepts_deletes(&sim.kill_image(), tables);
     let sim = Sim::new(1);
     let (db, keyspace, written) = filled_up(&sim, 16 * PAGE);
     drop(keyspace);
     db.close().unwrap();
-    is_opened_and_takes_deletes(&sim.kill_image(), written);
+    check_opens_and_accepts_deletes(&sim.kill_image(), written);
 }
 
-/// Story: an open that was killed on a full disk left its manifest in the space that was reserved
-/// for it. After three such opens the store did not open any more.
+/// Story: an open that was killed on a full disk left its manifest in the space reserved for it.
+/// After three such opens the store did not open any more.
 #[test]
-fn opens_that_are_killed_on_a_full_disk_keep_none_of_its_space() {
+fn killed_opens_on_full_disk_use_no_space() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, of_small_segments(&sim)).unwrap();
     let many = KeyspaceOptions { level0_tables: 1000, ..tiny() };
@@ -346,9 +346,9 @@ fn opens_that_are_killed_on_a_full_disk_keep_none_of_its_space() {
     let mut left = image(&sim);
     // The calls that change something come last.
     for before_end in (0..100).rev() {
-        // Each meets what the one before it has left.
+        // Each starts from the state that the one before it left.
         let calls = calls_of_open(&left);
-        left.crash_at(left.calls() + calls - before_end, When::After);
+        left.crash_at(left.calls() + calls - before_end, CrashSide::After);
         let _ = opened(&left);
         left = image(&left);
     }
@@ -362,10 +362,10 @@ fn opens_that_are_killed_on_a_full_disk_keep_none_of_its_space() {
     survives(&left, &db, &filled(3000..3010, 1));
 }
 
-/// What lies under the name of the reserved space does not matter, and may be removed. A file that
-/// holds something is another program's.
+/// The content under the name of the reserved space does not matter, and may be removed. A file
+/// with content belongs to another program.
 #[test]
-fn any_file_may_lie_where_space_is_reserved() {
+fn reserved_space_file_may_have_any_content() {
     let foreign = vec![7; 500_000];
     let name = format!("{PATH}/RESERVED");
     for change in 0..4 {
@@ -403,15 +403,15 @@ fn any_file_may_lie_where_space_is_reserved() {
     assert!(refused.contains("is not a store") && refused.contains("RESERVED"), "{refused}");
 }
 
-/// A close that finds no room for a flush leaves it to the log.
+/// A close that finds the disk full for a flush leaves the writes to the WAL.
 #[test]
-fn a_close_on_a_full_disk_loses_nothing() {
+fn close_on_full_disk_loses_nothing() {
     for free in (0..8).map(|pages| pages * PAGE) {
         let sim = Sim::new(1);
         let (db, keyspace, written) = filled_up(&sim, free);
         drop(keyspace);
         match db.close() {
-            Ok(()) | Err(Error::Full { .. }) => {}
+            Ok(()) | Err(Error::DiskFull { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         sim.clear_capacity();
@@ -419,26 +419,26 @@ fn a_close_on_a_full_disk_loses_nothing() {
     }
 }
 
-/// What the script below did and what was acknowledged: every state that may be found, the last one
-/// that must not be missing first.
+/// The script's operations and acknowledgements: every permitted state, starting with the last one
+/// that must not be missing.
 struct Script {
     sim: Sim,
     /// The entries after each acknowledged operation.
     states: Vec<Entries>,
-    /// How many of them are known to be synced.
+    /// Number of operations known to be synced.
     synced: usize,
 }
 
-/// Fills the disk, deletes, compacts and goes on, until the machine dies or it is done.
+/// Fills the disk, deletes, compacts and continues, until the machine dies or the script ends.
 fn run(sim: Sim, mapping: bool) -> Script {
     sim.allow_mapping(mapping);
     let mut script = Script { sim, states: vec![Vec::new()], synced: 1 };
-    let _ = script.go();
+    let _ = script.run_operations();
     script
 }
 
 impl Script {
-    fn go(&mut self) -> umbel::Result<()> {
+    fn run_operations(&mut self) -> umbel::Result<()> {
         let options = Options { log_segment_bytes: 64 << 10, ..inline(&self.sim.env()) };
         let db = Db::open(PATH, options)?;
         let keyspace = db.keyspace("a", tiny())?;
@@ -450,7 +450,7 @@ impl Script {
         }
         for index in 100..600 {
             match self.put(&keyspace, index) {
-                Err(Error::Full { .. }) => break,
+                Err(Error::DiskFull { .. }) => break,
                 put => put?,
             }
         }
@@ -487,19 +487,19 @@ impl Script {
     }
 }
 
-/// The script with a crash at one call after the other: what is found is the state after so many
-/// operations, every one that was synced among them; after a kill every one that was acknowledged.
-/// The same on a disk that is full still.
+/// The script with a crash at one call after the other. The store then has the state after some
+/// prefix of the operations, which includes every synced one; after a kill it includes every
+/// acknowledged one. The same on a disk that is still full.
 #[test]
-fn a_crash_at_any_call_on_a_full_disk_loses_nothing() {
+fn crash_at_any_call_on_full_disk_loses_nothing() {
     for mapping in [true, false] {
-        let whole = run(Sim::new(3), mapping);
-        assert!(whole.sim.sites().keys().any(|site| site.contains("table")));
-        assert_eq!(whole.synced, whole.states.len(), "it comes to its end");
-        let calls = whole.sim.changing_calls();
+        let complete = run(Sim::new(3), mapping);
+        assert!(complete.sim.sites().keys().any(|site| site.contains("table")));
+        assert_eq!(complete.synced, complete.states.len(), "it runs to its end");
+        let calls = complete.sim.changing_calls();
         for call in calls.iter().step_by(if mapping { 17 } else { 13 }) {
             let sim = Sim::new(3);
-            sim.crash_at(*call, When::Before);
+            sim.crash_at(*call, CrashSide::Before);
             let script = run(sim, mapping);
             for (policy, synced) in
                 [(Survival::None, script.synced), (Survival::All, script.states.len())]
@@ -509,13 +509,13 @@ fn a_crash_at_any_call_on_a_full_disk_loses_nothing() {
                 image.set_capacity(used(&image) + 4 * PAGE);
                 let found = match Db::open(PATH, inline(&image.env())) {
                     Ok(db) => db.existing_keyspace("a").unwrap().map_or(vec![], |a| all(&a)),
-                    Err(Error::Full { .. }) => {
+                    Err(Error::DiskFull { .. }) => {
                         image.clear_capacity();
                         again(&image).existing_keyspace("a").unwrap().map_or(vec![], |a| all(&a))
                     }
                     Err(error) => panic!("call {call}, {policy:?}: {error}"),
                 };
-                // One that was in flight may be there.
+                // An operation in flight may be present.
                 let may = &script.states[synced - 1..];
                 let in_flight = found.len() == 1 + script.states[script.states.len() - 1].len();
                 let is_one = may.contains(&found) || in_flight;

@@ -1,4 +1,4 @@
-//! A disk without room while work is done that nobody waits for: it is put off, and tried again.
+//! Background work on a full disk without a waiting caller: it is postponed and retried.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use umbel::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
-use crate::suite::hooked::hooked;
-use crate::suite::stage::{
+use crate::suite::fixture::{
     self, PATH, again, all, existing, fill, filled, inline, key, live_tables, overwrite_a_third,
     threaded, tiny, value,
 };
+use crate::suite::hooked_files::hooked;
 
 const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
 const STAYS_FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: true };
 const KEYS: usize = 3000;
 
-/// Lets other threads go on for a while.
+/// Gives other threads time to run.
 fn pause(millis: u64) {
     let (_sender, receiver) = mpsc::channel::<()>();
     let _ = receiver.recv_timeout(Duration::from_millis(millis));
 }
 
-/// Whether something comes to pass before anybody loses patience.
-fn comes_to_pass(mut it: impl FnMut() -> bool) -> bool {
+/// Whether a condition becomes true within the time limit.
+fn wait_until(mut it: impl FnMut() -> bool) -> bool {
     (0..4000).any(|_| {
         if !it() {
             pause(5);
@@ -37,11 +37,11 @@ fn has_garbage(keyspace: &Keyspace) -> bool {
     keyspace.stats().levels[0].tables > 0
 }
 
-/// Everything that counts is there after a crash as well, and nothing else lies in the folder.
-fn is_whole(sim: &Sim, db: &Db, expected: &[(Vec<u8>, Vec<u8>)]) {
+/// All live files are present after a crash as well, and the directory has no other files.
+fn check_complete(sim: &Sim, db: &Db, expected: &[(Vec<u8>, Vec<u8>)]) {
     db.sync().unwrap();
     assert_eq!(db.stats().read_only_reason, None);
-    assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(db));
+    assert_eq!(fixture::files(&sim.env(), ".table") as u64, live_tables(db));
     let images = [Survival::None, Survival::All, Survival::Garbage(0.5)];
     let images = images.iter().map(|policy| sim.crash_image(policy, 7));
     for image in images.chain([sim.kill_image()]) {
@@ -49,10 +49,10 @@ fn is_whole(sim: &Sim, db: &Db, expected: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
-/// Where anybody wrote in the meantime, or waited for all compactions, nobody could write any more
-/// because garbage was not compacted.
+/// Story: after a write in the meantime, or a wait for all compactions, the store accepted no
+/// writes any more because garbage was not compacted.
 #[test]
-fn garbage_on_a_full_disk_is_no_harm_whoever_writes() {
+fn garbage_on_full_disk_does_not_stop_writes() {
     for (threads, site) in
         [0, 1, 2].into_iter().flat_map(|n| [(n, "create *.table"), (n, "write *.manifest")])
     {
@@ -61,7 +61,7 @@ fn garbage_on_a_full_disk_is_no_harm_whoever_writes() {
         let (env, hooks) = hooked(&sim.env());
         let db = Db::open(PATH, threaded(&env, threads)).unwrap();
         let keyspace = existing(&db, "a");
-        // The segment is made ready before the disk is full.
+        // The segment is provisioned before the disk is full.
         fill(&keyspace, KEYS..KEYS + 1, 1);
         pause(100);
         let (writer, full) = (keyspace.clone(), sim.clone());
@@ -69,29 +69,32 @@ fn garbage_on_a_full_disk_is_no_harm_whoever_writes() {
             fill(&writer, KEYS + 1..KEYS + 2, 1);
             full.fail_site(site, 1, STAYS_FULL);
         });
-        // The write meanwhile may end this, but not the next one.
+        // The write meanwhile may end this wait, but not the next one.
         let ended = db.wait_for_compaction();
-        assert!(matches!(ended, Ok(()) | Err(Error::Full { .. })), "{threads} {site}: {ended:?}");
+        assert!(
+            matches!(ended, Ok(()) | Err(Error::DiskFull { .. })),
+            "{threads} {site}: {ended:?}"
+        );
         assert!(hooks.was_called());
         let refused = db.wait_for_compaction();
         assert!(sim.faults_fired() > 0);
-        assert!(matches!(refused, Err(Error::Full { .. })), "{threads} {site}: {refused:?}");
+        assert!(matches!(refused, Err(Error::DiskFull { .. })), "{threads} {site}: {refused:?}");
         assert_eq!(db.stats().read_only_reason, None);
         assert!(has_garbage(&keyspace));
         fill(&keyspace, KEYS + 2..KEYS + 3, 1);
         let expected = [filled(0..KEYS / 3, 2), filled(KEYS / 3..KEYS + 3, 1)].concat();
-        is_whole(&sim, &db, &expected);
+        check_complete(&sim, &db, &expected);
         sim.heal();
         db.wait_for_compaction().unwrap();
         assert!(!has_garbage(&keyspace));
-        is_whole(&sim, &db, &expected);
+        check_complete(&sim, &db, &expected);
     }
 }
 
-/// A flush that no writer waited for was final because somebody had written since, and where the
-/// manifest had no room for it even if nobody had.
+/// Story: a failed flush without a waiting writer was final if a write had happened since. It was
+/// always final if the manifest had no space for it.
 #[test]
-fn a_flush_that_nobody_waits_for_is_put_off() {
+fn flush_without_waiting_writer_is_postponed() {
     for site in ["create *.table", "write *.table", "write *.manifest"] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), 1)).unwrap();
@@ -105,20 +108,20 @@ fn a_flush_that_nobody_waits_for_is_put_off() {
             count += 1;
         }
         fill(&keyspace, count..count + 1, 1);
-        assert!(comes_to_pass(|| db.stats().descriptors.work_put_off.is_some()), "{site}");
-        is_whole(&sim, &db, &filled(0..count + 1, 1));
+        assert!(wait_until(|| db.stats().descriptors.postponed_work.is_some()), "{site}");
+        check_complete(&sim, &db, &filled(0..count + 1, 1));
         sim.heal();
         sim.advance(Duration::from_secs(2));
-        assert!(comes_to_pass(|| keyspace.stats().frozen_memtables == 0), "{site}");
-        is_whole(&sim, &db, &filled(0..count + 1, 1));
-        assert_eq!(db.stats().descriptors.work_put_off, None);
+        assert!(wait_until(|| keyspace.stats().frozen_memtables == 0), "{site}");
+        check_complete(&sim, &db, &filled(0..count + 1, 1));
+        assert_eq!(db.stats().descriptors.postponed_work, None);
     }
 }
 
-/// Another thread had looked for garbage when the writers were held back already. Thus nobody had
-/// written since, the flush was put off for ever, and they waited as long.
+/// Story: another thread had checked for garbage while the writers were already stalled. So no
+/// write had happened since, the flush was postponed forever, and the writers waited as long.
 #[test]
-fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
+fn stalled_writers_get_the_disk_full_error() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, threaded(&env, 2)).unwrap();
@@ -132,7 +135,7 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
             sender.send(writes.find_map(Result::err)).unwrap();
         };
         env.threads.spawn("writer", Box::new(writes)).unwrap();
-        assert!(comes_to_pass(|| stats.stats().frozen_memtables >= 4));
+        assert!(wait_until(|| stats.stats().frozen_memtables >= 4));
         pause(200);
         full.fail_site("create *.table", 1, STAYS_FULL);
     });
@@ -142,23 +145,23 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
         count += 1;
     }
     let refused = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits no more");
-    assert!(refused.is_some_and(|error| error.to_string().contains("make room")));
-    // A refusal was final then, also after room was made.
+    assert!(refused.is_some_and(|error| error.to_string().contains("free space")));
+    // A failure was final then, even after space was freed.
     assert_eq!(db.stats().read_only_reason, None);
     sim.heal();
-    // An attempt that began before may end after, and a writer that waits for it is refused.
-    assert!(comes_to_pass(|| keyspace.put(key(0), value(0, 2)).is_ok()));
-    assert!(comes_to_pass(|| db.wait_for_compaction().is_ok()));
+    // An attempt that began before may end after, and a writer that waits for it fails.
+    assert!(wait_until(|| keyspace.put(key(0), value(0, 2)).is_ok()));
+    assert!(wait_until(|| db.wait_for_compaction().is_ok()));
     assert_eq!(keyspace.get(key(0)).unwrap(), Some(value(0, 2)));
     fill(&keyspace, 0..1, 3);
     assert_eq!(keyspace.get(key(0)).unwrap(), Some(value(0, 3)));
 }
 
-/// Story: where writers do the work themselves, a conditional synced batch that was stored answered
-/// that the disk is full, because the flush after it failed. Who took that for a refusal and tried
-/// again got a conflict with his own write.
+/// Story: without background threads, a conditional synced batch that was stored returned a
+/// disk-full error, because the flush after it failed. A caller that took that for a failure and
+/// retried got a conflict with its own write.
 #[test]
-fn a_write_that_is_stored_says_so_whatever_fails_after_it() {
+fn stored_write_is_acknowledged_despite_failed_flush() {
     for site in ["create *.table", "write *.table", "sync *.table"] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -175,7 +178,7 @@ fn a_write_that_is_stored_says_so_whatever_fails_after_it() {
             }
             assert!(stored < KEYS, "{site} was never reached");
         };
-        assert!(refused.to_string().contains("make room"), "{site}: {refused}");
+        assert!(refused.to_string().contains("free space"), "{site}: {refused}");
         assert_eq!(db.stats().read_only_reason, None);
         assert_eq!((all(&keyspace).len(), keyspace.get(key(stored)).unwrap()), (stored, None));
         let crashed = again(&sim.crash_image(&Survival::None, 3));
@@ -183,9 +186,9 @@ fn a_write_that_is_stored_says_so_whatever_fails_after_it() {
     }
 }
 
-/// Work that was put off filled the disk to the brim each second for as long as nobody wrote.
+/// Story: postponed work filled the disk completely each second for as long as no write happened.
 #[test]
-fn what_finds_no_room_is_tried_again_less_and_less_often() {
+fn postponed_work_is_retried_with_backoff() {
     let sim = Sim::new(1);
     overwrite_a_third(&sim, KEYS);
     let db = Db::open(PATH, threaded(&sim.env(), 1)).unwrap();
@@ -196,7 +199,7 @@ fn what_finds_no_room_is_tried_again_less_and_less_often() {
         let before = sim.faults_fired();
         for _ in 0..seconds {
             sim.advance(Duration::from_secs(1));
-            // Has the store look at the clock.
+            // Makes the store read the clock.
             keyspace.flush().unwrap();
             pause(10);
         }
@@ -204,22 +207,22 @@ fn what_finds_no_room_is_tried_again_less_and_less_often() {
     };
     let often = tries(60);
     assert!((3..10).contains(&often), "{often} times");
-    // But for ever.
+    // But forever.
     sim.heal();
     sim.advance(Duration::from_secs(300));
     keyspace.flush().unwrap();
-    assert!(comes_to_pass(|| !has_garbage(&keyspace)));
+    assert!(wait_until(|| !has_garbage(&keyspace)));
 }
 
-/// Bytes of the log files.
+/// Bytes of the WAL files.
 fn logs(sim: &Sim) -> u64 {
     let entries = sim.env().files.read_dir(PATH.as_ref()).unwrap();
     entries.iter().filter(|entry| entry.name.ends_with(".log")).map(|entry| entry.len).sum()
 }
 
-/// A spare segment that no edit could name took its room until the next open.
+/// Story: a spare segment that no edit could name kept its disk space until the next open.
 #[test]
-fn a_spare_segment_that_is_not_named_takes_no_room() {
+fn unnamed_spare_segment_takes_no_space() {
     let sim = Sim::new(1);
     let options = Options { log_segment_bytes: 16 << 10, ..inline(&sim.env()) };
     let db = Db::open(PATH, options).unwrap();
@@ -229,14 +232,14 @@ fn a_spare_segment_that_is_not_named_takes_no_room() {
     sim.fail_site("write *.manifest", 1, FULL);
     fill(&keyspace, 1..100, 1);
     assert_eq!((sim.faults_fired(), logs(&sim)), (1, 16 << 10));
-    is_whole(&sim, &db, &filled(0..100, 1));
+    check_complete(&sim, &db, &filled(0..100, 1));
     fill(&keyspace, 100..500, 1);
-    is_whole(&sim, &db, &filled(0..500, 1));
+    check_complete(&sim, &db, &filled(0..500, 1));
 }
 
-/// Segments that could not be given back for want of room stayed until somebody wrote again.
+/// Story: segments that could not be released on a full disk stayed until the next write.
 #[test]
-fn a_store_at_rest_gives_segments_back_once_there_is_room() {
+fn idle_store_releases_segments_when_space_is_free() {
     let sim = Sim::new(1);
     let options = Options { log_segment_bytes: 16 << 10, ..threaded(&sim.env(), 1) };
     let db = Db::open(PATH, options).unwrap();
@@ -250,6 +253,6 @@ fn a_store_at_rest_gives_segments_back_once_there_is_room() {
     let before = logs(&sim);
     assert!(sim.faults_fired() > 0 && before > 64 << 10, "{before}");
     sim.heal();
-    assert!(comes_to_pass(|| logs(&sim) <= 32 << 10), "{}", logs(&sim));
-    is_whole(&sim, &db, &filled(0..1000, 1));
+    assert!(wait_until(|| logs(&sim) <= 32 << 10), "{}", logs(&sim));
+    check_complete(&sim, &db, &filled(0..1000, 1));
 }

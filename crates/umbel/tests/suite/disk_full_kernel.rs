@@ -1,21 +1,21 @@
-//! Small file systems of the kernel's own that are filled to their last block. They have to be
-//! mounted, which only root may: elsewhere these tests say that they were skipped, and why.
+//! Small real file systems that are filled to their last block. Mounting them needs root: otherwise
+//! these tests report that they were skipped, and why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
 
-use crate::suite::stage::{all, existing, fill, filled, key, tiny, value};
+use crate::suite::fixture::{all, existing, fill, filled, key, tiny, value};
 
-/// A file system in a folder of its own, gone with this.
+/// A file system in a directory of its own, removed on drop.
 struct Mounted {
     folder: tempfile::TempDir,
 }
 
 impl Mounted {
-    /// One of so many MiB: "tmpfs", or what `mke2fs -t` knows, in a file. The reason where it
-    /// cannot be mounted.
+    /// A file system of `mebibytes` MiB: "tmpfs", or a type that `mke2fs -t` knows, in a file. The
+    /// error is the reason why it cannot be mounted.
     fn new(kind: &str, mebibytes: u32) -> Result<Mounted, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let image = folder.path().join("image");
@@ -44,7 +44,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a program; what it says where it fails.
+/// Runs a program; the error is its output.
 fn call(program: &str, arguments: &[&str]) -> Result<(), String> {
     let ran = Command::new(program).args(arguments).output();
     let output = ran.map_err(|error| format!("{program}: {error}"))?;
@@ -64,22 +64,22 @@ fn open(folder: &Path) -> Db {
     Db::open(folder.join("store"), options).unwrap()
 }
 
-/// Puts until one is refused. Answers with how many there are.
+/// Puts until one fails. Returns the number of keys in the store.
 fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
     for index in first.. {
         match keyspace.put(key(index), value(index, 1)) {
             Ok(()) => {}
-            Err(Error::Full { .. }) => return index,
+            Err(Error::DiskFull { .. }) => return index,
             Err(error) => panic!("put {index}: {error}"),
         }
     }
     first
 }
 
-/// Story: without `fallocate`, as on ext2, the first failed put was final; on the others the flush
-/// that a caller asked for was, and deletes were refused like puts.
+/// Story: without `fallocate`, as on ext2, the first failed put was final. On the others the failed
+/// manual flush was, and deletes failed like puts.
 #[test]
-fn stores_go_on_after_their_disk_was_full() {
+fn stores_resume_after_full_disk() {
     for (kind, reserves) in [("tmpfs", true), ("ext4", true), ("ext2", false)] {
         let mounted = match Mounted::new(kind, 24) {
             Ok(mounted) => mounted,
@@ -99,7 +99,7 @@ fn stores_go_on_after_their_disk_was_full() {
         assert!(count > 1000, "{kind}: {count}");
         assert_eq!(db.stats().read_only_reason, None, "{kind}");
         match keyspace.flush() {
-            Ok(()) | Err(Error::Full { .. }) => {}
+            Ok(()) | Err(Error::DiskFull { .. }) => {}
             Err(error) => panic!("{kind}: {error}"),
         }
         if reserves {

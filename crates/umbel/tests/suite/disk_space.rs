@@ -1,4 +1,4 @@
-//! What lies in the folder: that it does not grow without need, and what opening it costs.
+//! Files in the directory: it does not grow without need, and opening stays cheap.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use umbel::{Db, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Env;
 use umbel_sim::Sim;
 
-use crate::suite::stage::{
+use crate::suite::fixture::{
     self, PATH, again, all, existing, fill, filled, inline, key, live_tables, new_store, threaded,
     tiny,
 };
 
-/// Table files, and bytes in them.
+/// Number of table files, and their bytes.
 fn tables(env: &Env) -> (usize, u64) {
     let entries = env.files.read_dir(PATH.as_ref()).unwrap();
     let tables = entries.iter().filter(|entry| entry.name.ends_with(".table"));
@@ -20,7 +20,7 @@ fn tables(env: &Env) -> (usize, u64) {
 }
 
 #[test]
-fn the_space_of_a_deleted_range_comes_back() {
+fn space_of_deleted_range_is_freed() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..3000, 1);
@@ -39,7 +39,7 @@ fn the_space_of_a_deleted_range_comes_back() {
 }
 
 #[test]
-fn deletes_and_old_versions_go_with_a_compaction() {
+fn compaction_drops_deletes_and_old_versions() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     for round in 0..5 {
@@ -53,10 +53,10 @@ fn deletes_and_old_versions_go_with_a_compaction() {
     assert_eq!((entries, deletes), (250, 0));
 }
 
-/// Old versions that a snapshot kept in the last level go with the next compaction of their keys
-/// after it. There has to be something to compact them with: the last level alone is left alone.
+/// Old versions that a snapshot kept in the last level are dropped by the next compaction of their
+/// keys. That needs other tables to compact them with: the last level alone is not compacted.
 #[test]
-fn what_a_snapshot_kept_goes_after_it() {
+fn versions_kept_for_snapshot_are_dropped_after_it() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..1000, 1);
@@ -71,9 +71,9 @@ fn what_a_snapshot_kept_goes_after_it() {
     assert_eq!(tables(&sim.env()), (0, 0));
 }
 
-/// A keyspace that is hardly written to must not keep every log segment of a busy one.
+/// A keyspace with rare writes must not retain every WAL segment of a busy one.
 #[test]
-fn an_idle_keyspace_holds_no_log() {
+fn idle_keyspace_retains_no_wal() {
     for threads in [0, 2] {
         let sim = Sim::new(1);
         let options = Options {
@@ -85,14 +85,14 @@ fn an_idle_keyspace_holds_no_log() {
         let idle = db.keyspace("idle", KeyspaceOptions::default()).unwrap();
         let busy = db.keyspace("busy", tiny()).unwrap();
         fill(&idle, 0..3, 1);
-        let mut most = 0;
+        let mut max_logs = 0;
         for round in 0..20 {
             fill(&busy, 0..500, round);
-            most = most.max(stage::files(&sim.env(), ".log"));
+            max_logs = max_logs.max(fixture::files(&sim.env(), ".log"));
         }
         db.wait_for_compaction().unwrap();
-        // 128 KiB in segments of 16 KiB, and as much again while somebody is flushing.
-        assert!(most <= 24, "{most} logs");
+        // 128 KiB in segments of 16 KiB, and as much again during a flush.
+        assert!(max_logs <= 24, "{max_logs} logs");
         assert!(db.stats().log_bytes_live <= 256 << 10);
         let crashed = again(&sim.kill_image());
         assert_eq!(all(&existing(&crashed, "idle")), filled(0..3, 1));
@@ -101,7 +101,7 @@ fn an_idle_keyspace_holds_no_log() {
 }
 
 #[test]
-fn opening_often_piles_up_nothing() {
+fn repeated_opens_accumulate_no_files() {
     for kill in [false, true] {
         let mut sim = Sim::new(1);
         for round in 0..50 {
@@ -111,7 +111,7 @@ fn opening_often_piles_up_nothing() {
             // The first key each time, so that the tables overlap and can be merged.
             fill(&keyspace, 0..1, 1);
             fill(&keyspace, round..round + 1, 1);
-            let count = |kind| stage::files(&sim.env(), kind);
+            let count = |kind| fixture::files(&sim.env(), kind);
             assert!(count(".log") <= 6, "{} logs in round {round}", count(".log"));
             assert!(
                 count(".table") <= 1 + round / 5,
@@ -128,9 +128,9 @@ fn opening_often_piles_up_nothing() {
     }
 }
 
-/// After a busy time every file in the folder is one that counts.
+/// After a busy time every file in the directory is live.
 #[test]
-fn the_folder_holds_live_files_only() {
+fn directory_holds_live_files_only() {
     for threads in [0, 1, 2] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
@@ -144,7 +144,7 @@ fn the_folder_holds_live_files_only() {
         db.drop_keyspace("a").unwrap();
         db.flush().unwrap();
         db.wait_for_compaction().unwrap();
-        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+        assert_eq!(fixture::files(&sim.env(), ".table") as u64, live_tables(&db));
         db.close().unwrap();
         let names: BTreeSet<String> = sim
             .env()
@@ -159,14 +159,14 @@ fn the_folder_holds_live_files_only() {
         let known = ["", "T", "ED", ".manifest", ".log"];
         assert!(names.iter().all(|name| known.contains(&&name[..])), "{names:?}");
         let db = again(&sim);
-        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
-        assert_eq!(stage::files(&sim.env(), ".manifest"), 1);
+        assert_eq!(fixture::files(&sim.env(), ".table") as u64, live_tables(&db));
+        assert_eq!(fixture::files(&sim.env(), ".manifest"), 1);
     }
 }
 
-/// Opening learns of tables from the manifest; the first get opens one of them.
+/// Opening reads table metadata from the manifest; the first get opens one table.
 #[test]
-fn opening_touches_no_table() {
+fn open_reads_no_table() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let options = KeyspaceOptions {
@@ -195,11 +195,11 @@ fn opening_touches_no_table() {
     assert_eq!(opened(), opens_before + 1);
 }
 
-/// Of a store that had been lived in a sixth more than its data lay on the disk for as long as
-/// nobody wrote: overwritten entries that were too few to be worth a compaction while others may
-/// come, their log, and segments for writes that did not come.
+/// Story: a well-used store took a sixth more disk space than its data as long as no write
+/// happened. The causes were overwritten entries too few for a compaction while more may come,
+/// their WAL, and segments for writes that did not come.
 #[test]
-fn a_store_at_rest_takes_little_more_than_its_data() {
+fn idle_store_takes_little_more_than_its_data() {
     const KEYS: usize = 120_000;
     let sim = Sim::new(1);
     let options = Options { log_segment_bytes: 64 << 10, ..threaded(&sim.env(), 2) };
@@ -235,7 +235,7 @@ fn a_store_at_rest_takes_little_more_than_its_data() {
     };
     let share = || taken() as f64 / live as f64;
     let before = share();
-    // The store looks again after a while by the world's clock, or when it is woken, and asks the
+    // The store checks again after a while by the real clock, or when it is woken, and reads the
     // simulated one.
     let other = db.keyspace("b", None).unwrap();
     for _ in 0..1200 {

@@ -1,5 +1,5 @@
-//! The upkeep of existence filters: who does it when something is in its way, what it waits for and
-//! what waits for it, and what it takes of the memory.
+//! Upkeep of existence filters: which thread does it after a failure, what it waits for, what waits
+//! for it, and its memory.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,10 @@ use umbel_env::{JoinHandle, Threads};
 use umbel_sim::{Fault, FaultKind, Sim};
 
 use crate::suite::existence::{denies, filter, filtered, has_all};
-use crate::suite::hooked::{Hooks, hooked};
-use crate::suite::stage::{PATH, again, existing, fill, inline, key, new_store, threaded, tiny};
+use crate::suite::fixture::{PATH, again, existing, fill, inline, key, new_store, threaded, tiny};
+use crate::suite::hooked_files::{Hooks, hooked};
 
-/// Threads of a machine that gives none to the upkeep of filters, so many times.
+/// An environment that refuses threads for the upkeep of filters, a given number of times.
 #[derive(Debug)]
 struct Refusing {
     threads: Arc<dyn Threads>,
@@ -38,7 +38,7 @@ impl Threads for Refusing {
     }
 }
 
-/// Waits up to half a minute for what another thread does.
+/// Waits up to half a minute for another thread.
 fn wait_until(mut is_done: impl FnMut() -> bool) {
     let (_sender, never) = mpsc::channel::<()>();
     for _ in 0..3000 {
@@ -47,17 +47,17 @@ fn wait_until(mut is_done: impl FnMut() -> bool) {
         }
         let _ = never.recv_timeout(Duration::from_millis(10));
     }
-    panic!("it did not come to pass");
+    panic!("the condition did not become true in time");
 }
 
 fn answers(keyspace: &Keyspace) -> bool {
     keyspace.stats().existence.is_some_and(|stats| stats.is_answering)
 }
 
-/// Story: where the thread could not be begun, nobody ever tried again, and the keyspace, which was
-/// there, could not be had.
+/// Story: if the thread could not be started, it was never retried, and the existing keyspace could
+/// not be opened.
 #[test]
-fn a_thread_that_was_not_given_is_asked_for_again() {
+fn thread_start_is_retried() {
     let sim = Sim::new(1);
     let system = sim.env();
     let left = AtomicUsize::new(usize::MAX);
@@ -70,7 +70,7 @@ fn a_thread_that_was_not_given_is_asked_for_again() {
     assert!(problem.contains("too many threads"), "{problem}");
     has_all(&keyspace, 0..100);
     drop((keyspace, db));
-    // With a filter at the open, too.
+    // With a filter at the open too.
     let db = Db::open(PATH, threaded(&env, 1)).unwrap();
     let keyspace = existing(&db, "a");
     has_all(&keyspace, 0..100);
@@ -78,7 +78,7 @@ fn a_thread_that_was_not_given_is_asked_for_again() {
     refusing.left.store(0, Ordering::Relaxed);
     let mut next = 100;
     wait_until(|| {
-        // Time goes on, and something wakes the threads.
+        // Time passes, and an event wakes the threads.
         sim.advance(Duration::from_secs(70));
         fill(&keyspace, next..next + 1, 1);
         keyspace.flush().unwrap();
@@ -90,23 +90,23 @@ fn a_thread_that_was_not_given_is_asked_for_again() {
     has_all(&keyspace, 0..next);
 }
 
-/// Has the upkeep of the first keyspace panic whenever it makes the folder.
-fn panic_again_and_again(hooks: &Hooks) {
+/// Makes the upkeep of the first keyspace panic whenever it makes the directory.
+fn panic_repeatedly(hooks: &Hooks) {
     let again = hooks.clone();
     hooks.before("create_dir_all *000000.existence", move || {
-        panic_again_and_again(&again);
+        panic_repeatedly(&again);
         panic!("planted: the folder of the first filter");
     });
 }
 
-/// Story: a panic in the upkeep of one filter ended the round, so that those after it never had
-/// their turn; without background threads it came out of the caller's put.
+/// Story: a panic in the upkeep of one filter ended the round, so later filters never had their
+/// turn. Without background threads it came out of the caller's put.
 #[test]
-fn a_panic_in_the_upkeep_of_one_filter_is_no_matter_of_others() {
+fn panic_in_one_filter_does_not_affect_others() {
     for threads in [0, 1] {
         let sim = Sim::new(1);
         let (env, hooks) = hooked(&sim.env());
-        panic_again_and_again(&hooks);
+        panic_repeatedly(&hooks);
         let db = Db::open(PATH, threaded(&env, threads)).unwrap();
         let first = db.keyspace("a", filtered(tiny())).unwrap();
         let second = db.keyspace("b", filtered(tiny())).unwrap();
@@ -124,17 +124,17 @@ fn a_panic_in_the_upkeep_of_one_filter_is_no_matter_of_others() {
         assert_eq!(db.stats().read_only_reason, None);
         drop((first, second));
         db.close().unwrap();
-        // Whoever opens it next makes up for it.
+        // The next open repeats the upkeep.
         let db = again(&sim);
         denies(&existing(&db, "a"), 1000..1300);
         has_all(&existing(&db, "a"), 0..300);
     }
 }
 
-/// Story: a close waited for nobody who worked on a filter on a caller's thread, unless it came to
-/// work on that filter itself; afterwards the folder may be another process's.
+/// Story: a close did not wait for callers' threads that worked on a filter, unless it came to work
+/// on that filter itself. Afterwards the directory may belong to another process.
 #[test]
-fn a_close_waits_for_the_upkeep_on_threads_of_callers() {
+fn close_waits_for_filter_work_on_caller_threads() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, inline(&env)).unwrap();
@@ -165,12 +165,12 @@ fn a_close_waits_for_the_upkeep_on_threads_of_callers() {
         assert!(closer.join().unwrap().is_err() && synced.is_err(), "the disk failed");
         was_closed_early
     });
-    assert!(!was_closed_early, "somebody worked on a filter");
+    assert!(!was_closed_early, "a thread still worked on a filter");
 }
 
-/// Story: what was deleted stayed in a filter for ever, and one that grows grew by it.
+/// Story: deleted keys stayed in a filter forever, and a growing one grew by them.
 #[test]
-fn a_filter_is_made_anew_when_most_of_its_keys_are_gone() {
+fn filter_is_rebuilt_when_most_keys_are_deleted() {
     for size in [ExistenceSize::Growing { first_keys: 50 }, ExistenceSize::Fixed { bytes: 4096 }] {
         let (_sim, db) = new_store();
         let options = KeyspaceOptions { existence_filter: size, ..tiny() };
@@ -190,31 +190,31 @@ fn a_filter_is_made_anew_when_most_of_its_keys_are_gone() {
         drop(snapshot);
         keyspace.compact(None, None).unwrap();
         put_and_flush(&keyspace);
-        let anew = filter(&keyspace);
-        assert!(anew.rebuilds > full.rebuilds && !anew.is_filling, "{anew:?}");
-        assert!((95..=210).contains(&anew.items), "{anew:?}");
-        assert!(anew.memory_bytes <= full.memory_bytes, "{anew:?} {full:?}");
-        assert_eq!(anew.designed_items < full.designed_items, full.growths > 0, "{anew:?}");
+        let rebuilt = filter(&keyspace);
+        assert!(rebuilt.rebuilds > full.rebuilds && !rebuilt.is_filling, "{rebuilt:?}");
+        assert!((95..=210).contains(&rebuilt.items), "{rebuilt:?}");
+        assert!(rebuilt.memory_bytes <= full.memory_bytes, "{rebuilt:?} {full:?}");
+        assert_eq!(rebuilt.designed_items < full.designed_items, full.growths > 0, "{rebuilt:?}");
         has_all(&keyspace, 0..100);
         denies(&keyspace, 100..2000);
-        // Not again and again.
+        // Not repeatedly.
         (0..5).for_each(|_| put_and_flush(&keyspace));
-        assert_eq!(filter(&keyspace).rebuilds, anew.rebuilds);
+        assert_eq!(filter(&keyspace).rebuilds, rebuilt.rebuilds);
         fill(&keyspace, 2000..2500, 1);
         has_all(&keyspace, 2000..2500);
     }
 }
 
-/// Does the upkeep, which follows a flush.
+/// Runs the upkeep, which follows a flush.
 fn put_and_flush(keyspace: &Keyspace) {
     fill(keyspace, 0..1, 2);
     keyspace.flush().unwrap();
 }
 
-/// Story: a filter that was put in or grew counted against the budget only when something else had
-/// the memory weighed.
+/// Story: a filter that was installed or grew counted against the budget only when another event
+/// recomputed the memory.
 #[test]
-fn blocks_leave_room_for_a_filter_as_soon_as_it_is_there() {
+fn block_cache_shrinks_as_soon_as_filter_is_installed() {
     let sim = Sim::new(1);
     let options = Options { memory_bytes: Some(64 << 20), ..inline(&sim.env()) };
     let db = Db::open(PATH, options).unwrap();
@@ -231,7 +231,7 @@ fn blocks_leave_room_for_a_filter_as_soon_as_it_is_there() {
     let less = before.cache_capacity - with.cache_capacity;
     assert!((7 << 20..9 << 20).contains(&less), "{less} bytes less for blocks");
     assert!(with.memory.held_bytes <= with.memory.budget_bytes);
-    // And they have it back.
+    // And they get it back.
     db.keyspace("a", plain).unwrap();
     let without = db.stats();
     assert!(without.memory.table_bytes.abs_diff(before.memory.table_bytes) < 1 << 16);

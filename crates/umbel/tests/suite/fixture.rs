@@ -1,9 +1,9 @@
-//! What most directed tests begin with: a store in memory, small sizes, simple contents.
+//! Common setup of directed tests: a store in memory, small sizes, simple contents.
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
-/// Where the stores of these tests lie.
+/// Directory of the stores of these tests.
 pub const PATH: &str = "/data/store";
 
 /// Options of a store without threads.
@@ -16,7 +16,7 @@ pub fn threaded(env: &Env, background_threads: usize) -> Options {
     Options { background_threads, ..inline(env) }
 }
 
-/// Options of a keyspace of which little data fills many tables and levels.
+/// Options of a keyspace in which little data fills many tables and levels.
 pub fn tiny() -> KeyspaceOptions {
     KeyspaceOptions {
         memtable_bytes: 8 << 10,
@@ -29,7 +29,7 @@ pub fn tiny() -> KeyspaceOptions {
     }
 }
 
-/// Options of a keyspace without a log that is flushed only by hand.
+/// Options of a keyspace without WAL that has only manual flushes.
 pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..KeyspaceOptions::default() }
 }
@@ -41,12 +41,12 @@ pub fn new_store() -> (Sim, Db) {
     (sim, db)
 }
 
-/// The store of `sim` again, without threads.
+/// Reopens the store of `sim`, without threads.
 pub fn again(sim: &Sim) -> Db {
     Db::open(PATH, inline(&sim.env())).unwrap()
 }
 
-/// The keyspace that must be there.
+/// The keyspace, which must exist.
 pub fn existing(db: &Db, name: &str) -> Keyspace {
     db.existing_keyspace(name).unwrap().expect("the keyspace is there")
 }
@@ -68,17 +68,17 @@ pub fn value(index: usize, round: usize) -> Vec<u8> {
     format!("value {index} of round {round} {}", "x".repeat(60)).into_bytes()
 }
 
-/// Everything in a keyspace.
+/// All entries of a keyspace.
 pub fn all(keyspace: &Keyspace) -> Vec<(Vec<u8>, Vec<u8>)> {
     keyspace.iter().map(|entry| entry.unwrap()).collect()
 }
 
-/// What [`all`] should be after [`fill`].
+/// Expected result of [`all`] after [`fill`].
 pub fn filled(range: std::ops::Range<usize>, round: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     range.map(|index| (key(index), value(index, round))).collect()
 }
 
-/// How many files of a kind, such as `.table`, the store of `env` has.
+/// Number of files of a kind, such as `.table`, in the store of `env`.
 pub fn files(env: &Env, kind: &str) -> usize {
     let entries = env.files.read_dir(PATH.as_ref()).unwrap();
     entries.iter().filter(|entry| entry.name.ends_with(kind)).count()
@@ -90,7 +90,7 @@ pub fn live_tables(db: &Db) -> u64 {
     stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).map(|level| level.tables).sum()
 }
 
-/// Leaves a store whose level 0 overwrites a third of the `keys` keys of its last level.
+/// Writes a store whose level 0 overwrites a third of the `keys` keys of its last level.
 pub fn overwrite_a_third(sim: &Sim, keys: usize) {
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };

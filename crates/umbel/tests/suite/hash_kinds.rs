@@ -1,9 +1,9 @@
-//! Keyspaces whose keys are hashed with something else than usual.
+//! Keyspaces with hash functions other than the default.
 
 use umbel::{Db, HashKind, Keyspace, KeyspaceOptions};
 use umbel_sim::{Sim, Survival};
 
-use crate::suite::stage::{PATH, again, all, existing, inline, key};
+use crate::suite::fixture::{PATH, again, all, existing, inline, key};
 
 fn options(hash: HashKind) -> KeyspaceOptions {
     KeyspaceOptions {
@@ -15,7 +15,7 @@ fn options(hash: HashKind) -> KeyspaceOptions {
     }
 }
 
-/// Even keys over three levels and a memtable; of each table's keys some were deleted later.
+/// Even keys over three levels and a memtable; some of each table's keys were deleted later.
 fn fill(keyspace: &Keyspace) {
     for round in 0..4 {
         (round * 100..4000).for_each(|index| keyspace.put(key(2 * index), key(index)).unwrap());
@@ -39,8 +39,8 @@ fn same(a: &Keyspace, b: &Keyspace) {
     assert_eq!(a.multi_get(&keys).unwrap(), b.multi_get(&keys).unwrap());
 }
 
-/// How often tables were asked, said no by their filters, and were searched for nothing.
-fn asked(keyspace: &Keyspace) -> (u64, u64, u64) {
+/// Number of table probes, of rejections by filters, and of searches for absent keys.
+fn filter_counts(keyspace: &Keyspace) -> (u64, u64, u64) {
     let levels = keyspace.stats().levels;
     let sum = |count: fn(&umbel::LevelStats) -> u64| levels.iter().map(count).sum();
     (
@@ -51,7 +51,7 @@ fn asked(keyspace: &Keyspace) -> (u64, u64, u64) {
 }
 
 #[test]
-fn every_hash_gives_the_same_answers_and_filters() {
+fn every_hash_kind_reads_and_filters_alike() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyed = db.keyspace("keyed", options(HashKind::Keyed)).unwrap();
@@ -60,12 +60,12 @@ fn every_hash_gives_the_same_answers_and_filters() {
     fill(&siphash);
     same(&keyed, &siphash);
     for keyspace in [&keyed, &siphash] {
-        let (probes, negatives, wrong) = asked(keyspace);
+        let (probes, negatives, wrong) = filter_counts(keyspace);
         assert!(negatives > 10_000, "{negatives} of {probes}");
         assert!(wrong * 25 < negatives, "{wrong} false positives of {probes}");
     }
     assert!(db.verify().unwrap().damage.is_empty());
-    // What was not flushed comes out of the log, with the hash that the manifest names.
+    // Unflushed entries come from the WAL, with the hash that the manifest names.
     db.sync().unwrap();
     let crashed = sim.crash_image(&Survival::None, 1);
     drop((keyed, siphash, db));
@@ -75,18 +75,18 @@ fn every_hash_gives_the_same_answers_and_filters() {
     same(&keyed, &siphash);
     siphash.compact(None, None).unwrap();
     same(&keyed, &siphash);
-    let (_, negatives, wrong) = asked(&siphash);
+    let (_, negatives, wrong) = filter_counts(&siphash);
     assert!(negatives > 1000 && wrong * 25 < negatives, "{wrong} {negatives}");
 }
 
 #[test]
-fn a_keyspace_keeps_its_hash() {
+fn keyspace_keeps_its_hash_kind() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", options(HashKind::SipHash13)).unwrap();
     keyspace.put(b"key", b"value").unwrap();
     let other = db.keyspace("a", options(HashKind::Keyed)).unwrap_err().to_string();
-    assert!(other.contains("hashes its keys with siphash-1-3"), "{other}");
+    assert!(other.contains("was created with the hash siphash-1-3"), "{other}");
     assert_eq!(keyspace.options(), options(HashKind::SipHash13));
     db.keyspace("a", options(HashKind::SipHash13)).unwrap();
     assert_eq!(keyspace.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));

@@ -1,5 +1,5 @@
-//! A file system that calls the test back in the middle of what the engine does, so that two
-//! things that must not disturb each other meet on purpose.
+//! A file system that calls the test back during an operation of the engine, so that a test can
+//! interleave two operations.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use umbel_env::{Access, DirectoryEntry, File, FileIdentity, FileSystem, Mapping,
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A hook and the call it waits for.
+/// A hook and the call that triggers it.
 #[derive(Default, Clone)]
 pub struct Hooks {
     waiting: Arc<Mutex<Option<(&'static str, Hook)>>>,
@@ -19,7 +19,7 @@ pub struct Hooks {
     everywhere: bool,
 }
 
-/// What is called before calls of any name, and before which.
+/// Hooks before calls of any name, and the numbers of these calls.
 #[derive(Default)]
 struct Counted {
     calls: u64,
@@ -62,7 +62,7 @@ impl Hooks {
     }
 
     fn count(&self) {
-        // Not while the hook runs: it has a file system of its own.
+        // Not while the hook runs: the hook has a file system of its own.
         let mut counted = self.counted.lock().unwrap();
         let is_due = counted.at.is_none_or(|at| at == counted.calls);
         counted.calls += 1;
@@ -77,11 +77,11 @@ impl Hooks {
             return self.count();
         }
         let mut waiting = self.waiting.lock().unwrap();
-        let meant = waiting.as_ref().is_some_and(|(call, _)| {
+        let is_expected = waiting.as_ref().is_some_and(|(call, _)| {
             let (wanted, name) = call.split_once(" *").expect("a call and the end of a path");
             wanted == operation && path.to_string_lossy().ends_with(name)
         });
-        let hook = if meant { waiting.take() } else { None };
+        let hook = if is_expected { waiting.take() } else { None };
         drop(waiting);
         if let Some((_, hook)) = hook {
             hook();
@@ -125,7 +125,7 @@ impl File for HookedFile {
         self.inner.len()
     }
 
-    /// Half of the bytes are read before the hook, as a read is not one step.
+    /// Half of the bytes are read before the hook, as a read is not atomic.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let half = buffer.len() / 2;
         let read = self.inner.read_at(&mut buffer[..half], offset)?;
@@ -165,12 +165,13 @@ struct HookedFiles {
 
 impl FileSystem for HookedFiles {
     umbel_env::pass_on! {
-        inner: absolute reaches place identity innermost rename exchange remove_dir sync_dir lock
+        inner: absolute reaches directory_location identity innermost rename exchange remove_dir
+            sync_dir lock
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.hooks.meet("hold", path);
-        let inner = self.inner.hold(path)?;
+        let inner = self.inner.open_directory(path)?;
         Ok(Arc::new(HookedFiles { inner, hooks: self.hooks.clone() }))
     }
 

@@ -1,16 +1,16 @@
-//! What was opened stays as it was: iterators and snapshots across flushes, compactions, drops and
-//! the close of the store.
+//! Iterators and snapshots stay unchanged across flushes, compactions, drops and the close of the
+//! store.
 
 use umbel::{Db, Keyspace};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{
+use crate::suite::fixture::{
     self, PATH, again, all, existing, fill, filled, inline, key, new_store, threaded, tiny,
 };
 
 type Event = (&'static str, fn(&Db, &Keyspace));
 
-/// What happens while an iterator is open.
+/// Events while an iterator is open.
 const EVENTS: [Event; 6] = [
     ("flush", |_, keyspace| keyspace.flush().unwrap()),
     ("compact", |_, keyspace| keyspace.compact(None, None).unwrap()),
@@ -27,7 +27,7 @@ const EVENTS: [Event; 6] = [
 ];
 
 #[test]
-fn open_iterators_outlive_everything() {
+fn open_iterators_outlive_drops_and_compactions() {
     for threads in [0, 2] {
         for (name, event) in EVENTS {
             let sim = Sim::new(1);
@@ -46,16 +46,16 @@ fn open_iterators_outlive_everything() {
             assert_eq!(left, entries, "{name}");
             for index in [150, 7, 199, 0] {
                 cursor.seek(key(index)).unwrap();
-                assert_eq!(cursor.value().unwrap(), stage::value(index, 1), "{name}");
+                assert_eq!(cursor.value().unwrap(), fixture::value(index, 1), "{name}");
                 cursor.seek_for_prev(key(index)).unwrap();
-                assert_eq!(cursor.value().unwrap(), stage::value(index, 1), "{name}");
+                assert_eq!(cursor.value().unwrap(), fixture::value(index, 1), "{name}");
             }
         }
     }
 }
 
 #[test]
-fn an_iterator_made_before_the_drop_and_begun_after_it_goes_on() {
+fn iterator_created_before_drop_can_start_after_it() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..100, 1);
@@ -65,13 +65,13 @@ fn an_iterator_made_before_the_drop_and_begun_after_it_goes_on() {
     db.drop_keyspace("a").unwrap();
     drop(keyspace);
     assert!(iter.map(|entry| entry.unwrap()).eq(filled(0..100, 1)));
-    // Its files went with the last reader.
-    assert_eq!(stage::files(&sim.env(), ".table"), 0);
+    // The last reader's drop removed its files.
+    assert_eq!(fixture::files(&sim.env(), ".table"), 0);
     drop(snapshot);
 }
 
 #[test]
-fn each_snapshot_keeps_its_state_through_compactions() {
+fn snapshots_keep_their_state_through_compactions() {
     for threads in [0, 2] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
@@ -108,7 +108,7 @@ fn each_snapshot_keeps_its_state_through_compactions() {
 }
 
 #[test]
-fn a_deleted_range_hides_what_is_older_and_nothing_else() {
+fn deleted_range_hides_only_older_entries() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..100, 1);

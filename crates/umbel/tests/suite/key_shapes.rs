@@ -1,9 +1,9 @@
-//! The key shapes that the model is tried with.
+//! Key shapes for the model test.
 
 use crate::suite::random::Random;
 use umbel::limits::KEY_BYTES_MAX;
 
-/// What keys look like.
+/// Shape of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Random bytes of several lengths.
@@ -16,7 +16,7 @@ pub enum Shape {
     Url,
     /// A category and a number.
     CategoryId,
-    /// The empty key, runs of one byte, keys that begin each other, the longest keys.
+    /// The empty key, runs of one byte, keys that are prefixes of each other, the longest keys.
     Adversarial,
 }
 
@@ -32,7 +32,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// So many keys of one shape.
+    /// `count` keys of one shape.
     pub fn new(shape: Shape, count: usize) -> Keys {
         Keys { shape, count }
     }
@@ -63,7 +63,7 @@ impl Keys {
         }
     }
 
-    /// A key of the universe, or now and then one near it.
+    /// A key of the universe, or occasionally one near it.
     pub fn any(&self, random: &mut Random) -> Vec<u8> {
         let mut key = self.key(random.below(self.count));
         match random.below(30) {

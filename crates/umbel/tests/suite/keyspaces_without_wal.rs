@@ -1,12 +1,14 @@
-//! Keyspaces without a log: markers, flushes of several at once, what a crash leaves.
+//! Keyspaces without WAL: markers, flushes of several at once, their state after a crash.
 
 use umbel::{Db, Durability, Error, KeyspaceOptions};
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
-use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, new_store, unlogged};
+use crate::suite::fixture::{
+    PATH, again, all, existing, fill, filled, inline, new_store, unlogged,
+};
 
 #[test]
-fn a_flush_stores_the_newest_marker_with_the_data() {
+fn flush_stores_newest_marker_with_data() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", unlogged()).unwrap();
     assert_eq!(keyspace.marker(), None);
@@ -32,7 +34,7 @@ fn a_flush_stores_the_newest_marker_with_the_data() {
 }
 
 #[test]
-fn a_marker_needs_no_writes() {
+fn marker_needs_no_writes() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", unlogged()).unwrap();
     fill(&keyspace, 0..5, 1);
@@ -43,14 +45,14 @@ fn a_marker_needs_no_writes() {
     keyspace.flush().unwrap();
     assert_eq!(keyspace.marker().unwrap(), b"alone");
     db.flush_all(&[&keyspace, &keyspace], b"together").unwrap();
-    db.flush_all(&[], b"nobody").unwrap();
+    db.flush_all(&[], b"unused").unwrap();
     let crashed = again(&sim.kill_image());
     assert_eq!(existing(&crashed, "a").marker().unwrap(), b"together");
     assert_eq!(all(&existing(&crashed, "a")), filled(0..5, 1));
 }
 
 #[test]
-fn a_clean_close_keeps_everything() {
+fn clean_close_keeps_all_writes() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", unlogged()).unwrap();
     fill(&keyspace, 0..50, 1);
@@ -59,7 +61,7 @@ fn a_clean_close_keeps_everything() {
 }
 
 #[test]
-fn what_has_no_log_cannot_be_synced() {
+fn keyspace_without_wal_cannot_be_synced() {
     let (_sim, db) = new_store();
     let without = db.keyspace("without", unlogged()).unwrap();
     let with = db.keyspace("with", KeyspaceOptions::default()).unwrap();
@@ -81,7 +83,7 @@ fn what_has_no_log_cannot_be_synced() {
 }
 
 #[test]
-fn the_log_is_switched_only_when_all_is_flushed() {
+fn wal_option_changes_only_when_all_is_flushed() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", unlogged()).unwrap();
     fill(&keyspace, 0..5, 1);
@@ -94,10 +96,10 @@ fn the_log_is_switched_only_when_all_is_flushed() {
     assert_eq!(all(&existing(&crashed, "a")), filled(0..10, 1));
 }
 
-/// At every call of a flush of three keyspaces the power goes: afterwards all three hold the new
-/// state and its marker or all three the old one.
+/// The power fails at every call of a flush of three keyspaces. Afterwards all three hold the new
+/// state and its marker, or all three the old one.
 #[test]
-fn a_flush_of_several_is_there_whole_or_not_at_all() {
+fn flush_of_several_keyspaces_is_atomic() {
     let prepare = || {
         let sim = Sim::new(5);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -115,7 +117,7 @@ fn a_flush_of_several_is_there_whole_or_not_at_all() {
     let (mut old, mut new) = (0, 0);
     for call in first..=last {
         let (sim, db, spaces) = prepare();
-        sim.crash_at(call, When::After);
+        sim.crash_at(call, CrashSide::After);
         let _ = db.flush_all(&spaces.iter().collect::<Vec<_>>(), b"new");
         for (number, policy) in [Survival::None, Survival::All].iter().enumerate() {
             let crashed = again(&sim.crash_image(policy, number as u64));

@@ -2,12 +2,12 @@
 
 use umbel::{Db, Iter, Keyspace, KeyspaceOptions, MemoryStats, Options};
 
-use super::child::{self, Watch};
+use super::child_process::{self, Watch};
 use super::random::Random;
 
-/// What a process of this test holds besides the store: program, stacks, and what the allocator
-/// keeps of freed memory.
-const BESIDES_BYTES: u64 = 16 << 20;
+/// Memory of a test process besides the store: code, stacks, and freed memory that the allocator
+/// keeps.
+const OVERHEAD_BYTES: u64 = 16 << 20;
 
 fn key(number: u64) -> [u8; 16] {
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -21,7 +21,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     Random::new(number ^ (round << 40)).bytes(100)
 }
 
-fn adds_up(db: &Db) -> MemoryStats {
+fn check_total(db: &Db) -> MemoryStats {
     let stats = db.stats();
     let memory = stats.memory.clone();
     let parts = memory.memtable_bytes
@@ -54,7 +54,7 @@ fn check(keyspace: &Keyspace, number: u64, round: u64) {
 }
 
 #[test]
-fn a_wrong_budget_is_refused_and_says_the_least_that_works() {
+fn invalid_budget_is_rejected_with_the_minimum() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     for wrong in [0, 1, (6 << 20) - 1] {
@@ -65,7 +65,7 @@ fn a_wrong_budget_is_refused_and_says_the_least_that_works() {
     assert!(refused.contains("the least that works is 6291456"), "{refused}");
     let finer = Options { cache_bytes: Some(64 << 20), ..small(32 << 20) };
     let refused = Db::open(&path, finer).unwrap_err().to_string();
-    assert!(refused.contains("lie inside of it is 73400320"), "{refused}");
+    assert!(refused.contains("are part of it, is 73400320"), "{refused}");
     assert!(!path.exists(), "nothing was created");
     let much = Db::open(&path, small(1 << 45)).unwrap();
     assert!(much.stats().memory.exceeds_machine);
@@ -75,11 +75,11 @@ fn a_wrong_budget_is_refused_and_says_the_least_that_works() {
     let keyspace = least.keyspace("k", None).unwrap();
     fill(&keyspace, 0..20_000, 0);
     (0..20_000).step_by(7).for_each(|number| check(&keyspace, number, 0));
-    adds_up(&least);
+    check_total(&least);
 }
 
 #[test]
-fn the_parts_add_up_whatever_is_done() {
+fn memory_parts_always_sum_to_the_total() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small(8 << 20)).unwrap();
     let names = ["a", "b", "c"];
@@ -101,7 +101,7 @@ fn the_parts_add_up_whatever_is_done() {
         }
         cursors.truncate(2);
         if step % 500 == 0 {
-            let memory = adds_up(&db);
+            let memory = check_total(&db);
             let held = db.stats().readers.held_memtable_bytes;
             assert_eq!(held, memory.memtable_held_bytes);
         }
@@ -110,20 +110,20 @@ fn the_parts_add_up_whatever_is_done() {
     let stats = db.stats();
     let readers = &stats.readers;
     let held = (readers.cursors_behind, readers.held_memtable_bytes, readers.held_tables);
-    assert_eq!(held, (0, 0, 0), "nobody holds anything any more");
+    assert_eq!(held, (0, 0, 0), "no reader holds memory");
     assert_eq!(stats.memory.compaction_bytes, 0);
     db.flush().unwrap();
     assert!(db.stats().memory.memtable_bytes < 64 << 10);
 }
 
-/// Story: each of a thousand iterators kept the blocks that it stood in, of every level one. They
-/// took 17 MB beside a budget of 16 MiB, and no number said so.
+/// Story: each of a thousand iterators kept its current blocks, of every level one. They took 17 MB
+/// besides a budget of 16 MiB, and no statistic counted them.
 #[test]
-fn a_thousand_iterators_stay_within_the_budget_and_go_on_right() {
+fn thousand_iterators_stay_within_budget_and_correct() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small(16 << 20)).unwrap();
     let keyspace = db.keyspace("k", None).unwrap();
-    // Several times the budget, so that what iterators stand in leaves the cache.
+    // Several times the budget, so that the current blocks of iterators are evicted.
     (0..8).for_each(|round| fill(&keyspace, round * 40_000..(round + 2) * 40_000, round));
     let mut keys: Vec<_> = (0..360_000).map(key).collect();
     keys.sort_unstable();
@@ -137,10 +137,10 @@ fn a_thousand_iterators_stay_within_the_budget_and_go_on_right() {
     for (iterator, at) in iterators.iter_mut().zip(&places) {
         open(iterator, *at);
     }
-    let memory = adds_up(&db);
+    let memory = check_total(&db);
     assert!(memory.cursors_park, "{memory}");
     assert!(memory.cursor_bytes > 1000 * 1000, "each is counted: {memory}");
-    // Blocks take an eighth of the budget at most; the iterators themselves come on top.
+    // Blocks take an eighth of the budget at most, plus the iterators themselves.
     assert!(memory.cursor_bytes < 8 << 20, "they park: {memory}");
     for (mut end, at) in ends.into_iter().zip(&places) {
         for step in 0..3.min(at + 1) {
@@ -148,9 +148,9 @@ fn a_thousand_iterators_stay_within_the_budget_and_go_on_right() {
             assert_eq!(found, keys[at - step]);
         }
     }
-    // What is written meanwhile is acknowledged, and not seen.
+    // Concurrent writes are acknowledged and not visible.
     fill(&keyspace, 0..40_000, 9);
-    adds_up(&db);
+    check_total(&db);
     for (iterator, at) in iterators.iter_mut().zip(&places) {
         for step in 1..4 {
             let (found, held) = iterator.next().unwrap().unwrap();
@@ -159,9 +159,9 @@ fn a_thousand_iterators_stay_within_the_budget_and_go_on_right() {
             assert_ne!(held, value(number, 9), "it was written later");
         }
     }
-    adds_up(&db);
+    check_total(&db);
     drop(iterators);
-    let memory = adds_up(&db);
+    let memory = check_total(&db);
     assert!(!memory.cursors_park && memory.cursor_bytes < 64 << 10, "{memory}");
     (0..40_000).step_by(97).for_each(|number| check(&keyspace, number, 9));
 }
@@ -171,10 +171,10 @@ fn held_number(key: &[u8]) -> &[u8; 8] {
 }
 
 #[test]
-fn readers_are_closed_and_filters_fold_when_tables_take_too_much() {
+fn large_tables_close_readers_and_fold_filters() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small(6 << 20)).unwrap();
-    // Blocks as small make indexes as large as those of a far larger store.
+    // Small blocks make indexes as large as those of a far larger store.
     let options = KeyspaceOptions { block_bytes: 128, bloom_bits: 200, ..Default::default() };
     let keyspace = db.keyspace("k", options).unwrap();
     fill(&keyspace, 0..80_000, 0);
@@ -194,7 +194,7 @@ fn readers_are_closed_and_filters_fold_when_tables_take_too_much() {
     assert!(stats.memory.filters_folded + stats.memory.filters_left_out > 0, "{stats}");
     assert_eq!((stats.readers.snapshots, stats.readers.cursors_behind > 0), (1, true), "{stats}");
     assert!(stats.readers.held_table_bytes > 0, "{stats}");
-    // The cursor sees what it saw.
+    // The cursor sees its original state.
     let mut seen = 0;
     cursor.seek_to_first().unwrap();
     while cursor.valid() {
@@ -205,11 +205,11 @@ fn readers_are_closed_and_filters_fold_when_tables_take_too_much() {
     drop((cursor, snapshot));
     keyspace.compact(None, None).unwrap();
     (0..80_000).step_by(11).for_each(|number| check(&keyspace, number, u64::from(number < 10_000)));
-    adds_up(&db);
+    check_total(&db);
 }
 
 #[test]
-fn few_files_of_tables_stay_open() {
+fn few_table_files_stay_open() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { open_tables_max: Some(4), ..small(64 << 20) };
     let db = Db::open(folder.path(), options).unwrap();
@@ -230,13 +230,14 @@ fn few_files_of_tables_stay_open() {
     assert!(db.stats().descriptors.reopened > 10, "{}", db.stats());
 }
 
-/// Fills a store with a budget until it holds far more, reads all of it, and measures the process.
+/// Fills a store with a budget until it holds far more data, reads all of it, and measures the
+/// process.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn resident_memory_in_a_child() {
-    let Some(told) = child::told() else { return };
-    let numbers: Vec<u64> = told.split(' ').map(|word| word.parse().unwrap()).collect();
-    let [mebibytes, keys, threads, gets] = numbers[..] else { panic!("{told}") };
+    let Some(argument) = child_process::argument() else { return };
+    let numbers: Vec<u64> = argument.split(' ').map(|word| word.parse().unwrap()).collect();
+    let [mebibytes, keys, threads, gets] = numbers[..] else { panic!("{argument}") };
     let folder = tempfile::tempdir().unwrap();
     let watch = Watch::start();
     let options = Options {
@@ -253,7 +254,7 @@ fn resident_memory_in_a_child() {
             counted = counted.max(db.stats().memory.held_bytes);
         }
     }
-    let filled = watch.most();
+    let filled = watch.max_bytes();
     db.wait_for_compaction().unwrap();
     let mut random = Random::new(5);
     for number in 0..gets {
@@ -274,33 +275,33 @@ fn resident_memory_in_a_child() {
     assert_eq!(seen, keys);
     drop(cursor);
     counted = counted.max(db.stats().memory.held_bytes);
-    let (budget, most) = (mebibytes << 20, watch.most());
+    let (budget, resident) = (mebibytes << 20, watch.max_bytes());
     println!("{}", db.stats());
     println!(
         "budget {mebibytes} MiB, {keys} keys: counted {:.1} MiB, resident {:.1} MiB while filled, \
          {:.1} MiB in all",
         counted as f64 / 1048576.0,
         filled as f64 / 1048576.0,
-        most as f64 / 1048576.0
+        resident as f64 / 1048576.0
     );
     assert!(counted <= budget / 10 * 11, "{counted} were counted");
-    assert!(most <= budget / 10 * 11 + BESIDES_BYTES, "{most} are resident");
+    assert!(resident <= budget / 10 * 11 + OVERHEAD_BYTES, "{resident} are resident");
 }
 
-const RESIDENT: &str = "suite::budget::resident_memory_in_a_child";
+const RESIDENT: &str = "suite::memory_budget::resident_memory_in_a_child";
 
 #[test]
 fn resident_memory_stays_within_a_small_budget() {
     if cfg!(target_os = "linux") {
-        print!("{}", child::run(RESIDENT, "8 500000 2 20000", ""));
+        print!("{}", child_process::run(RESIDENT, "8 500000 2 20000", ""));
     }
 }
 
 #[test]
 #[ignore = "takes long"]
 fn resident_memory_stays_within_larger_budgets() {
-    for told in ["8 2000000 2 100000", "64 5000000 2 200000", "512 10000000 2 500000"] {
-        print!("{}", child::run(RESIDENT, told, ""));
+    for argument in ["8 2000000 2 100000", "64 5000000 2 200000", "512 10000000 2 500000"] {
+        print!("{}", child_process::run(RESIDENT, argument, ""));
     }
 }
 
@@ -308,7 +309,7 @@ fn resident_memory_stays_within_larger_budgets() {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn few_descriptors_in_a_child() {
-    let Some(_) = child::told() else { return };
+    let Some(_) = child_process::argument() else { return };
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), Options::default()).unwrap();
     let options = KeyspaceOptions {
@@ -321,7 +322,7 @@ fn few_descriptors_in_a_child() {
     let mut taken = Vec::new();
     for round in 0..3 {
         for number in 0..12_000 {
-            // Now and then the program around the store takes every descriptor there is.
+            // Occasionally the program around the store takes every descriptor.
             if number % 4_000 == 2_000 {
                 while let Ok(file) = std::fs::File::open("/dev/null") {
                     taken.push(file);
@@ -330,9 +331,9 @@ fn few_descriptors_in_a_child() {
             if number % 4_000 == 2_400 {
                 taken.clear();
             }
-            // A refused write is no lost one: it was not acknowledged, and may be tried again.
+            // A failed write is not lost: it was not acknowledged, and may be retried.
             while let Err(error) = keyspace.put(key(number), value(number, round)) {
-                assert!(error.is_short_of_descriptors(), "{error}");
+                assert!(error.is_out_of_descriptors(), "{error}");
                 taken.pop();
             }
         }
@@ -346,7 +347,7 @@ fn few_descriptors_in_a_child() {
     println!("{tables} tables\n{stats}");
     assert!(tables > 60, "{stats}");
     assert_eq!(stats.read_only_reason, None);
-    assert_eq!(stats.descriptors.work_put_off, None);
+    assert_eq!(stats.descriptors.postponed_work, None);
     assert!(stats.descriptors.reopened > 0, "{stats}");
     db.close().unwrap();
     let db = Db::open(folder.path(), Options::default()).unwrap();
@@ -355,13 +356,13 @@ fn few_descriptors_in_a_child() {
 }
 
 #[test]
-fn few_descriptors_are_enough() {
-    let name = "suite::budget::few_descriptors_in_a_child";
-    print!("{}", child::run(name, "few", "ulimit -n 48"));
+fn works_with_few_descriptors() {
+    let name = "suite::memory_budget::few_descriptors_in_a_child";
+    print!("{}", child_process::run(name, "few", "ulimit -n 48"));
 }
 
 #[test]
-fn versions_that_only_a_snapshot_keeps_are_counted() {
+fn versions_kept_by_snapshots_only_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small(64 << 20)).unwrap();
     let keyspace = db.keyspace("k", None).unwrap();
@@ -372,7 +373,7 @@ fn versions_that_only_a_snapshot_keeps_are_counted() {
     fill(&keyspace, 0..300, 0);
     fill(&keyspace, 0..100, 1);
     db.flush().unwrap();
-    assert_eq!(kept(&db), (0, 0), "nobody needs the older ones");
+    assert_eq!(kept(&db), (0, 0), "no reader needs the older versions");
     let snapshot = db.snapshot();
     fill(&keyspace, 0..100, 2);
     keyspace.compact(None, None).unwrap();

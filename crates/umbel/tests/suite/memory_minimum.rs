@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{Sim, Survival};
 
+use super::fixture::{PATH, existing, inline};
 use super::random::Random;
-use super::stage::{PATH, existing, inline};
 
-const MEMORY_LEAST: u64 = 6 << 20;
+const MEMORY_MIN: u64 = 6 << 20;
 const KEYS: usize = 30_000;
 
 fn options(env: &Env) -> Options {
-    let (memory_bytes, open_tables_max) = (Some(MEMORY_LEAST), Some(4));
+    let (memory_bytes, open_tables_max) = (Some(MEMORY_MIN), Some(4));
     Options { memory_bytes, open_tables_max, ..inline(env) }
 }
 
-/// Small blocks and large filters, so that indexes and filters are over their share.
+/// Small blocks and large filters, so that indexes and filters exceed their share.
 fn heavy() -> KeyspaceOptions {
     KeyspaceOptions { block_bytes: 128, bloom_bits: 200, ..KeyspaceOptions::default() }
 }
@@ -28,7 +28,7 @@ fn key(number: usize) -> Vec<u8> {
     [mixed.to_be_bytes(), (number as u64).to_be_bytes()].concat()
 }
 
-/// Writes, and does the same with the map.
+/// Writes to the store, and applies the same to the map.
 fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random) {
     let number = random.below(KEYS);
     if random.percent(10) {
@@ -58,11 +58,11 @@ fn check(keyspace: &Keyspace, map: &Map, random: &mut Random) {
 }
 
 #[test]
-fn a_store_with_the_least_of_everything_survives_crashes() {
+fn store_with_minimum_memory_survives_crashes() {
     let (mut sim, mut map, mut random) = (Sim::new(11), Map::new(), Random::new(11));
     let mut db = Db::open(PATH, options(&sim.env())).unwrap();
     let mut keyspace = db.keyspace("k", heavy()).unwrap();
-    let (mut paged, mut left_out, mut reopened) = (0, 0, 0);
+    let (mut paged, mut omitted, mut reopened) = (0, 0, 0);
     for round in 0..6 {
         let changes = if round == 0 { 2 * KEYS } else { KEYS / 4 };
         (0..changes).for_each(|_| change(&keyspace, &mut map, &mut random));
@@ -77,13 +77,13 @@ fn a_store_with_the_least_of_everything_survives_crashes() {
         drop(snapshot);
         let stats = db.stats();
         let memory = &stats.memory;
-        assert!(memory.held_bytes <= MEMORY_LEAST / 10 * 11, "{stats}");
+        assert!(memory.held_bytes <= MEMORY_MIN / 10 * 11, "{stats}");
         assert!(stats.descriptors.open_tables <= 4, "{stats}");
         paged += memory.indexes_paged;
-        left_out += memory.filters_left_out + memory.filters_folded;
+        omitted += memory.filters_left_out + memory.filters_folded;
         reopened += stats.descriptors.reopened;
         db.sync().unwrap();
-        // The power fails, or the process dies; what is written behind the sync goes elsewhere.
+        // The power fails, or the process dies; writes after the sync go to another keyspace.
         let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
         (0..200).for_each(|number| other.put(key(number), [round; 50]).unwrap());
         let next = match round % 2 {
@@ -97,5 +97,5 @@ fn a_store_with_the_least_of_everything_survives_crashes() {
         keyspace = existing(&db, "k");
         check(&keyspace, &map, &mut random);
     }
-    assert!(paged > 0 && left_out > 0 && reopened > 0, "{paged} {left_out} {reopened}");
+    assert!(paged > 0 && omitted > 0 && reopened > 0, "{paged} {omitted} {reopened}");
 }

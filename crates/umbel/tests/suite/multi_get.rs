@@ -1,12 +1,12 @@
-//! `multi_get` and its kin answer what single gets answer, however the keys lie.
+//! `multi_get` and its variants return the results of single gets, for every distribution of keys.
 
+use crate::suite::fixture::{inline, new_store, tiny};
 use crate::suite::random::Random;
-use crate::suite::stage::{inline, new_store, tiny};
 use proptest::prelude::*;
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Snapshot};
 use umbel_sim::Sim;
 
-/// Keys that begin alike, are as long as a head or shorter, and differ behind it.
+/// Keys with a common prefix, as long as a head or shorter, that differ after it.
 fn key(random: &mut Random, count: usize) -> Vec<u8> {
     let number = random.below(count);
     match random.below(4) {
@@ -45,9 +45,9 @@ fn assert_alike(keyspace: &Keyspace, keys: &[Vec<u8>], at: Option<&Snapshot>) {
         Some(at) => keyspace.get_at(at, key).unwrap(),
         None => keyspace.get(key).unwrap(),
     };
-    let singly: Vec<_> = keys.iter().map(one).collect();
-    let mut lent = vec![Vec::new(); keys.len()];
-    let lend = |index: usize, value: Option<&[u8]>| lent[index].push(value.map(<[u8]>::to_vec));
+    let single: Vec<_> = keys.iter().map(one).collect();
+    let mut received = vec![Vec::new(); keys.len()];
+    let lend = |index: usize, value: Option<&[u8]>| received[index].push(value.map(<[u8]>::to_vec));
     let together = match at {
         Some(at) => {
             keyspace.multi_get_with_at(at, keys, lend).unwrap();
@@ -58,10 +58,10 @@ fn assert_alike(keyspace: &Keyspace, keys: &[Vec<u8>], at: Option<&Snapshot>) {
             keyspace.multi_get(keys).unwrap()
         }
     };
-    assert_eq!(together, singly);
-    let once: Vec<_> = singly.iter().map(|value| vec![value.clone()]).collect();
-    assert_eq!(lent, once);
-    for (key, value) in keys.iter().zip(&singly) {
+    assert_eq!(together, single);
+    let once: Vec<_> = single.iter().map(|value| vec![value.clone()]).collect();
+    assert_eq!(received, once);
+    for (key, value) in keys.iter().zip(&single) {
         let mut copy = b"before".to_vec();
         let (found, contained) = match at {
             Some(at) => {
@@ -79,14 +79,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn many_gets_are_as_single_ones(
+    fn multi_get_equals_single_gets(
         seed in any::<u64>(),
         count in 1usize..2_000,
         bloom_bits in prop_oneof![Just(-1), Just(1), Just(10), Just(30)],
     ) {
         let mut random = Random::new(seed);
         let (_sim, db) = new_store();
-        // Filters of one bit are wrong so often that keys need second and third rounds.
+        // Filters of one bit have enough false positives that keys need second and third rounds.
         let options = KeyspaceOptions { bloom_bits, level0_tables: 5, ..tiny() };
         let keyspace = db.keyspace("k", options).unwrap();
         let mut snapshots = Vec::new();
@@ -95,8 +95,8 @@ proptest! {
             if random.percent(40) {
                 snapshots.push(db.snapshot());
             }
-            let asked = random.below(140);
-            let mut keys: Vec<_> = (0..asked).map(|_| key(&mut random, count)).collect();
+            let key_count = random.below(140);
+            let mut keys: Vec<_> = (0..key_count).map(|_| key(&mut random, count)).collect();
             keys.extend(keys.first().cloned());
             assert_alike(&keyspace, &keys, None);
             if !snapshots.is_empty() {
@@ -117,7 +117,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_of_another_store_is_refused() {
+fn snapshot_of_another_store_is_rejected() {
     let (_sim, db) = new_store();
     let (_other_sim, other) = new_store();
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -134,7 +134,7 @@ fn a_snapshot_of_another_store_is_refused() {
 }
 
 #[test]
-fn damage_is_an_error_for_many_as_for_one() {
+fn multi_get_reports_damage_like_get() {
     let sim = Sim::new(3);
     let db = Db::open("/data/store", inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("k", tiny()).unwrap();
@@ -158,12 +158,12 @@ fn damage_is_an_error_for_many_as_for_one() {
     let failed: Vec<_> = keys.iter().filter(|key| keyspace.get(key).is_err()).collect();
     assert!(!failed.is_empty() && failed.len() < 300);
     assert!(matches!(keyspace.multi_get(&keys), Err(Error::Corruption { .. })));
-    let whole: Vec<_> = keys.iter().filter(|key| !failed.contains(key)).collect();
-    assert!(keyspace.multi_get(&whole).unwrap().iter().all(Option::is_some));
+    let readable: Vec<_> = keys.iter().filter(|key| !failed.contains(key)).collect();
+    assert!(keyspace.multi_get(&readable).unwrap().iter().all(Option::is_some));
 }
 
 #[test]
-fn hits_and_misses_of_the_cache_are_those_of_gets() {
+fn multi_get_counts_cache_hits_like_gets() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("k", tiny()).unwrap();
     for number in 0..400u32 {
@@ -188,10 +188,10 @@ fn hits_and_misses_of_the_cache_are_those_of_gets() {
     assert_eq!(read.keyspaces[0].gets, 800);
 }
 
-/// Whoever read on while a value was lent had his blocks counted for the outer read as well, so
-/// that hits of the cache became fewer with a read.
+/// Story: blocks read inside the callback of a lent value were counted for the outer read as well.
+/// So a read reduced the counted cache hits.
 #[test]
-fn reads_inside_a_lent_value_are_counted_once() {
+fn reads_inside_value_callback_are_counted_once() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("k", tiny()).unwrap();
     let keys: Vec<_> = (0..400u32).map(u32::to_be_bytes).collect();
@@ -208,7 +208,7 @@ fn reads_inside_a_lent_value_are_counted_once() {
     let misses = nested.cache_misses - before.cache_misses;
     assert!(misses > 2);
     assert_eq!(nested.cache_hits - before.cache_hits, 201 - misses);
-    // Both in one block; the scan loads others, which no get had to.
+    // Both in one block; the scan loads other blocks, which no get needed.
     keyspace.multi_get_with(&keys[398..], |_, _| assert_eq!(keyspace.iter().count(), 400)).unwrap();
     let scanned = db.stats();
     assert!(scanned.cache_misses > nested.cache_misses + 2);

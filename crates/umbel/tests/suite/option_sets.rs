@@ -1,5 +1,4 @@
-//! The option sets that the model is tried with: small sizes, so that little data reaches every
-//! level.
+//! Option sets for the model test: small sizes, so that little data reaches every level.
 
 use umbel::limits::LEVELS;
 use umbel::{
@@ -9,13 +8,13 @@ use umbel::{
 
 use crate::suite::random::Random;
 
-/// How many option sets there are.
+/// Number of option sets.
 pub const SETS: u64 = 48;
 
-/// The least of the sets' limits above which values get files of their own.
-pub const INLINE_VALUE_BYTES_LEAST: usize = 100;
+/// Smallest of the sets' limits above which values get files of their own.
+pub const INLINE_VALUE_BYTES_MIN: usize = 100;
 
-/// The store's options of a set. `threads` says how many background threads there may be.
+/// The store's options of a set. `threads` holds the permitted numbers of background threads.
 pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
     let mut random = Random::new(1000 + set % SETS);
     Options {
@@ -29,14 +28,14 @@ pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
             None,
         ]),
         // In half of the sets some values get files of their own.
-        inline_value_bytes_max: [1 << 20, INLINE_VALUE_BYTES_LEAST, 1 << 20, 1500]
+        inline_value_bytes_max: [1 << 20, INLINE_VALUE_BYTES_MIN, 1 << 20, 1500]
             [(set % 4) as usize],
         env: env.clone(),
         ..Options::default()
     }
 }
 
-/// Options of a keyspace, drawn from `random`. Every third keyspace or so has no log.
+/// Options of a keyspace, drawn from `random`. About every third keyspace has no WAL.
 pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let plain = random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]);
     let mut compression = CompressionPlan::all(plain);
@@ -75,7 +74,7 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
         log: random.percent(70),
         ..KeyspaceOptions::default()
     };
-    // Not drawn, so that each seed goes on meaning what it meant.
+    // Not drawn, so that each seed keeps its meaning.
     let hash = if options.level_ratio == 3 { HashKind::SipHash13 } else { HashKind::Keyed };
     let level_filters = options.level_filters.map(|filters| {
         filters.map(|filter| {
@@ -83,7 +82,7 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
             LevelFilter { probes: has_probes.then_some(3), ..filter }
         })
     });
-    // As little as can be, so that a few keys make it grow.
+    // As small as possible, so that a few keys make it grow.
     let existence_filter = match options.level0_tables {
         1 | 2 => ExistenceSize::Growing { first_keys: 20 },
         8 => ExistenceSize::Fixed { bytes: 4096 },

@@ -1,10 +1,9 @@
-//! Prefix filters: scans of keys that begin alike leave out tables that have none of them, and
-//! never one that has.
+//! Prefix filters: scans of a prefix skip tables without its keys, and never a table with one.
 
 use umbel::{Db, KeyPrefix, Keyspace, KeyspaceOptions};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{PATH, again, all, existing, inline};
+use crate::suite::fixture::{PATH, again, all, existing, inline};
 
 fn key(user: usize, item: usize) -> Vec<u8> {
     format!("user-{user:05}/{item:03}").into_bytes()
@@ -18,7 +17,7 @@ fn options(rule: Option<&str>) -> KeyspaceOptions {
     }
 }
 
-/// Eight tables of level 0, all of which reach from the first user to the last.
+/// Eight tables of level 0, all of which range from the first user to the last.
 fn fill(keyspace: &Keyspace) {
     for table in 0..8 {
         for user in (0..800).filter(|user| user % 8 == table || *user == 0 || *user == 799) {
@@ -39,7 +38,7 @@ fn scan(keyspace: &Keyspace, user: usize) -> usize {
 }
 
 #[test]
-fn tables_without_the_prefix_are_left_out() {
+fn tables_without_the_prefix_are_skipped() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let plain = db.keyspace("plain", options(None)).unwrap();
@@ -55,7 +54,7 @@ fn tables_without_the_prefix_are_left_out() {
     assert!(stats.prefix_probes > 1000, "{}", stats.prefix_probes);
     assert!(stats.prefix_negatives * 10 > stats.prefix_probes * 8, "{}", stats.prefix_negatives);
     assert_eq!(plain.stats().prefix_probes, 0);
-    // A range within a prefix, one over two of them, and one without a common beginning.
+    // A range within a prefix, one over two of them, and one without a common prefix.
     for (from, to) in [(key(9, 1), key(9, 2)), (key(9, 1), key(10, 2)), (key(0, 0), key(799, 0))] {
         let range = |keyspace: &Keyspace| keyspace.range(from.clone()..=to.clone()).count();
         assert_eq!(range(&plain), range(&filtered));
@@ -64,18 +63,18 @@ fn tables_without_the_prefix_are_left_out() {
 }
 
 #[test]
-fn deletes_and_other_rules_are_seen() {
+fn deletes_and_changed_prefix_rules_are_seen() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", options(Some("until:/"))).unwrap();
     fill(&keyspace);
     let there = scan(&keyspace, 16);
     assert_eq!(there, 3);
-    // A table with nothing but range deletes has no prefixes, and hides what lies below it.
+    // A table with only range tombstones has no prefixes, and hides entries in lower levels.
     keyspace.delete_range(b"user-00016/", b"user-00016/2").unwrap();
     keyspace.flush().unwrap();
     assert_eq!(scan(&keyspace, 16), 0);
-    // A single delete stands in a table as a key does.
+    // A single tombstone is stored in a table as a key is.
     keyspace.delete(key(24, 1)).unwrap();
     keyspace.flush().unwrap();
     assert_eq!(scan(&keyspace, 24), 2);

@@ -1,5 +1,5 @@
-//! Read-only handles beside a writer: each sees every write acknowledged before it was opened, none
-//! is told of damage that is not there, and the writer is kept from nothing.
+//! Read-only handles concurrent with a writer. Each sees every write acknowledged before it was
+//! opened, none reports false damage, and none blocks the writer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use umbel::{Db, Env, Error, KeyspaceOptions, Options, Result};
 use umbel_env::Access;
 use umbel_sim::{Mount, Sim};
 
-use super::child;
-use super::hooked::hooked_everywhere;
+use super::child_process;
+use super::hooked_files::hooked_everywhere;
 
 const PATH: &str = "/store";
 const MOUNTED: &str = "/mounted";
 
-/// Small memtables and log segments, and all work on the thread of the caller.
+/// Small memtables and WAL segments, and all work on the caller's thread.
 fn options(env: &Env) -> Options {
     Options {
         env: env.clone(),
@@ -53,7 +53,7 @@ impl Writer {
         self.round.load(Ordering::SeqCst) - 1
     }
 
-    /// One step: writes, and now and then a flush, a compaction, a long value, a keyspace.
+    /// One step: writes, and occasionally a flush, a compaction, a long value, a keyspace.
     fn step(&self) {
         let round = self.round.load(Ordering::SeqCst);
         let keyspace = self.db.keyspace("default", None).unwrap();
@@ -74,7 +74,7 @@ impl Writer {
     }
 }
 
-/// Checks that a handle sees one state not older than `acknowledged`, all of it whole.
+/// Checks that a handle sees one whole state not older than `acknowledged`.
 fn check(db: &Db, acknowledged: u64) -> Result<u64> {
     let report = db.verify()?;
     assert_eq!(report.damage, Vec::<String>::new());
@@ -96,11 +96,12 @@ fn check(db: &Db, acknowledged: u64) -> Result<u64> {
     Ok(newest)
 }
 
-/// A reader saw 127 of 200 opens fail with "corruption", and `verify` call a healthy store damaged,
-/// because the writer removed, recycled and wrote files between two of its calls. Here the writer
-/// does all of that before each call of a read-only open, and each call of `verify` after it.
+/// Story: 127 of 200 opens of a reader failed with "corruption", and `verify` reported a healthy
+/// store as damaged. The writer removed, recycled and wrote files between two of its calls. Here
+/// the writer does all of that before each call of a read-only open, and each call of `verify`
+/// after it.
 #[test]
-fn a_writer_may_do_anything_before_any_call_of_a_reader() {
+fn reader_tolerates_writer_before_any_call() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
         let sim = Sim::new(1);
         let writer = Arc::new(Writer::open(&sim.env()).unwrap());
@@ -130,10 +131,10 @@ fn a_writer_may_do_anything_before_any_call_of_a_reader() {
     }
 }
 
-/// As above, with a writer that goes on before every call, so that no two calls of the reader see
-/// the same files.
+/// As above, with a writer that works before every call, so that no two calls of the reader see the
+/// same files.
 #[test]
-fn a_writer_that_never_pauses_keeps_no_reader_out() {
+fn reader_opens_beside_constant_writer() {
     let sim = Sim::new(2);
     let writer = Arc::new(Writer::open(&sim.env()).unwrap());
     (0..40).for_each(|_| writer.step());
@@ -144,14 +145,14 @@ fn a_writer_that_never_pauses_keeps_no_reader_out() {
         let acknowledged = writer.acknowledged();
         let db = Db::open_read_only(PATH, options(&env)).unwrap();
         check(&db, acknowledged).unwrap();
-        assert!(writer.acknowledged() > acknowledged + 20, "the writer went on meanwhile");
+        assert!(writer.acknowledged() > acknowledged + 20, "the writer continued to write");
     }
 }
 
-/// Where no pin can be had the writer may remove what the reader needs. That is said, and is not
-/// called damage.
+/// If no pin is possible the writer may remove files that the reader needs. The error says so, and
+/// does not report damage.
 #[test]
-fn without_a_pin_a_reader_is_told_to_open_again() {
+fn reader_without_pin_gets_reopen_error() {
     let (sim, mut stale) = (Sim::new(3), 0);
     sim.allow_pins(false);
     let writer = Arc::new(Writer::open(&sim.env()).unwrap());
@@ -174,10 +175,11 @@ fn without_a_pin_a_reader_is_told_to_open_again() {
     assert!(stale > 0, "the writer removed what a reader needed");
 }
 
-/// What a reader pins stays on the disk, over a restart of the writer too, and goes once no reader
-/// needs it. A reader that came later and still reads keeps nothing of what was obsolete before.
+/// Files pinned by a reader stay on the disk, also across a restart of the writer, and are removed
+/// once no reader needs them. A later reader that still reads keeps no files that were obsolete
+/// before it.
 #[test]
-fn obsolete_files_go_with_the_last_reader_that_knows_them() {
+fn obsolete_files_are_removed_with_their_last_reader() {
     let sim = Sim::new(4);
     let writer = Writer::open(&sim.env()).unwrap();
     (0..40).for_each(|_| writer.step());
@@ -199,9 +201,9 @@ fn obsolete_files_go_with_the_last_reader_that_knows_them() {
     assert!(sim.env().files.read_dir(Path::new(PATH)).unwrap().len() < files);
 }
 
-/// Damage is reported beside a writer, too.
+/// Damage is reported beside a concurrent writer, too.
 #[test]
-fn damage_is_found_beside_a_writer() {
+fn damage_is_reported_beside_a_writer() {
     let sim = Sim::new(5);
     let writer = Writer::open(&sim.env()).unwrap();
     (0..40).for_each(|_| writer.step());
@@ -220,9 +222,9 @@ fn damage_is_found_beside_a_writer() {
     assert!(report.damage.iter().any(|line| line.contains("missing")), "{report:?}");
 }
 
-/// Several read-only handles at once, a writer that opens beside them, and one that was killed.
+/// Several read-only handles at once, a writer that opens at the same time, and a killed one.
 #[test]
-fn readers_and_writers_keep_none_out() {
+fn readers_and_writers_do_not_exclude_each_other() {
     let sim = Sim::new(6);
     let writer = Writer::open(&sim.env()).unwrap();
     (0..20).for_each(|_| writer.step());
@@ -245,14 +247,17 @@ fn shared(root: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (root.join("store"), root.join("acknowledged"))
 }
 
-/// The reader of the test below: opens the store often, beside the process that writes.
+/// The reader of the test below: opens the store often, concurrently with the writing process.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
-fn reads_beside_a_process_that_writes() {
-    let Some(told) = child::told() else { return };
-    let mut told = told.split('|');
-    let (store, shared_file, opens) =
-        (told.next().unwrap(), told.next().unwrap(), told.next().unwrap().parse().unwrap());
+fn child_reads_beside_writing_process() {
+    let Some(argument) = child_process::argument() else { return };
+    let mut argument = argument.split('|');
+    let (store, shared_file, opens) = (
+        argument.next().unwrap(),
+        argument.next().unwrap(),
+        argument.next().unwrap().parse().unwrap(),
+    );
     let env = Env::system();
     let acknowledged = || {
         let mut bytes = [0; 8];
@@ -262,11 +267,11 @@ fn reads_beside_a_process_that_writes() {
     };
     let (mut stale, mut opened) = (0, 0u64);
     let first = acknowledged();
-    // As often as is asked for, and until the writer did much meanwhile, however slow the disk.
+    // At least `opens` times, and until the writer made enough progress, however slow the disk.
     while opened < opens || acknowledged() < first + opens {
         let before = acknowledged();
         opened += 1;
-        assert!(opened < 100 * opens, "the writer stands still");
+        assert!(opened < 100 * opens, "the writer made no progress");
         match Db::open_read_only(store, options(&env)).and_then(|db| check(&db, before)) {
             Ok(_) => {}
             Err(Error::Stale { .. }) => stale += 1,
@@ -276,11 +281,11 @@ fn reads_beside_a_process_that_writes() {
     assert_eq!(stale, 0, "a reader that pins is never out of date");
 }
 
-/// A process that writes without a pause, and one that opens the store for reading 100 times or
-/// more and verifies it each time, at its path and through a mount that is read-only: 127 of 200
-/// opens said "corruption" through such a mount.
+/// A process that writes without a pause, and one that opens the store read-only 100 times or more
+/// and verifies it each time. It opens it at its path and through a read-only mount: 127 of 200
+/// opens returned "corruption" through such a mount.
 #[test]
-fn a_process_reads_beside_one_that_writes() {
+fn reader_process_works_beside_writer_process() {
     let root = tempfile::tempdir().unwrap();
     let (path, acknowledged) = shared(root.path());
     let env = Env::system();
@@ -298,20 +303,21 @@ fn a_process_reads_beside_one_that_writes() {
         }
     };
     let thread = env.threads.spawn("writer", Box::new(work)).unwrap();
-    let name = "suite::readers::reads_beside_a_process_that_writes";
-    let told =
+    let name = "suite::read_only::child_reads_beside_writing_process";
+    let argument =
         |store: &Path, opens| format!("{}|{}|{opens}", store.display(), acknowledged.display());
-    child::run(name, &told(&path, 100), "");
+    child_process::run(name, &argument(&path, 100), "");
     let mounted = root.path().join("mounted");
     env.files.create_dir_all(&mounted).unwrap();
-    // Without the right to mount, the store's own path is read once more, and the reason said.
+    // Without the permission to mount, the store's own path is read once more, and the reason
+    // printed.
     let mount = format!(
         "mount --bind '{0}' '{1}' && mount -o remount,ro,bind '{1}'",
         path.display(),
         mounted.display()
     );
-    match child::can_mount(&mount) {
-        true => drop(child::run_in_mounts(name, &told(&mounted, 100), &mount)),
+    match child_process::can_mount(&mount) {
+        true => drop(child_process::run_in_mounts(name, &argument(&mounted, 100), &mount)),
         false => println!("skipped: this user may not mount"),
     }
     is_over.store(true, Ordering::Relaxed);

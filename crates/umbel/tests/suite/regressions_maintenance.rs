@@ -1,4 +1,4 @@
-//! Stories of bugs in compaction by hand and in the background, in committing and in closing.
+//! Regressions in manual and background compaction, in commits and in closing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,13 +8,13 @@ use umbel::limits::LEVELS;
 use umbel::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
-use crate::suite::hooked::{Hooks, hooked};
-use crate::suite::stage::{
+use crate::suite::fixture::{
     PATH, again, all, existing, fill, filled, inline, key, live_tables, new_store, threaded, tiny,
     unlogged,
 };
+use crate::suite::hooked_files::{Hooks, hooked};
 
-/// Lets other threads go on for a while. `false`, to be asked in a row.
+/// Gives other threads time to run. Returns `false`, for use in a condition chain.
 fn pause(millis: u64) -> bool {
     let (_sender, receiver) = std::sync::mpsc::channel::<()>();
     receiver.recv_timeout(Duration::from_millis(millis)).is_ok()
@@ -24,14 +24,14 @@ fn entries(keyspace: &Keyspace) -> u64 {
     keyspace.stats().levels.iter().map(|level| level.entries).sum()
 }
 
-fn written_into_the_last_level(keyspace: &Keyspace) -> u64 {
+fn write_into_last_level(keyspace: &Keyspace) -> u64 {
     keyspace.stats().levels[LEVELS - 1].bytes_written
 }
 
-/// What a merge into the last level kept for a snapshot stayed for ever where nobody wrote to those
-/// keys again: nothing came down that it could have been merged with.
+/// Story: versions that a merge into the last level kept for a snapshot stayed forever without
+/// further writes to those keys. No table arrived to be merged with.
 #[test]
-fn compacting_drops_what_a_snapshot_kept_in_the_last_level() {
+fn compaction_drops_versions_of_past_snapshot() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..600, 1);
@@ -42,7 +42,7 @@ fn compacting_drops_what_a_snapshot_kept_in_the_last_level() {
     let second = db.snapshot();
     keyspace.compact(None, None).unwrap();
     assert!(entries(&keyspace) > 1000);
-    // As long as they are there, so are the states they hold.
+    // As long as the tables exist, so do the states they hold.
     keyspace.compact(None, None).unwrap();
     assert_eq!(keyspace.get_at(&first, key(450)).unwrap(), Some(filled(450..451, 1)[0].1.clone()));
     assert_eq!(keyspace.get_at(&second, key(451)).unwrap(), None);
@@ -57,9 +57,9 @@ fn compacting_drops_what_a_snapshot_kept_in_the_last_level() {
     assert_eq!(all(&existing(&again(&sim), "a")), present);
 }
 
-/// The same for versions that came to the last level without a merge, in a table that was moved.
+/// Story: the same for versions that reached the last level without a merge, in a moved table.
 #[test]
-fn compacting_drops_old_versions_in_a_table_that_was_moved() {
+fn compaction_drops_old_versions_in_moved_table() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     fill(&keyspace, 0..50, 1);
@@ -71,15 +71,15 @@ fn compacting_drops_old_versions_in_a_table_that_was_moved() {
     keyspace.compact(None, None).unwrap();
     assert_eq!((entries(&keyspace), all(&keyspace)), (50, filled(0..50, 2)));
     // Then there is nothing left to do.
-    let written = written_into_the_last_level(&keyspace);
+    let written = write_into_last_level(&keyspace);
     keyspace.compact(None, None).unwrap();
-    assert_eq!(written_into_the_last_level(&keyspace), written);
+    assert_eq!(write_into_last_level(&keyspace), written);
 }
 
-/// A range tombstone in the last level counted the table that begins where it ends as something
-/// that might lie beneath, and would have stayed.
+/// Story: a range tombstone in the last level counted the table that begins where it ends as
+/// possible data below it, and would have stayed.
 #[test]
-fn a_range_tombstone_beside_a_table_goes_too() {
+fn range_tombstone_next_to_table_is_dropped() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 100..500, 1);
@@ -95,10 +95,10 @@ fn a_range_tombstone_beside_a_table_goes_too() {
     assert_eq!((tombstones, entries(&keyspace)), (0, 400));
 }
 
-/// The background left such tables alone as well. It sees to them once the snapshot is dropped,
-/// without any write that would wake it.
+/// Story: background compaction ignored such tables as well. It must compact them once the snapshot
+/// is dropped, without a write that would wake it.
 #[test]
-fn the_background_drops_what_a_snapshot_kept() {
+fn background_drops_versions_of_past_snapshot() {
     for threads in [0, 1, 2] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
@@ -111,23 +111,23 @@ fn the_background_drops_what_a_snapshot_kept() {
         keyspace.compact(None, None).unwrap();
         db.wait_for_compaction().unwrap();
         assert!(entries(&keyspace) >= 1000);
-        let written = written_into_the_last_level(&keyspace);
+        let written = write_into_last_level(&keyspace);
         drop(snapshot);
         if threads == 0 {
             db.wait_for_compaction().unwrap();
         }
-        let gone = (0..2000).any(|_| entries(&keyspace) == 250 || pause(5));
-        assert!(gone, "with {threads} threads");
+        let is_dropped = (0..2000).any(|_| entries(&keyspace) == 250 || pause(5));
+        assert!(is_dropped, "with {threads} threads");
         db.wait_for_compaction().unwrap();
-        let rewritten = written_into_the_last_level(&keyspace) - written;
+        let rewritten = write_into_last_level(&keyspace) - written;
         assert!(rewritten <= written, "{rewritten} bytes for {written}: more than once");
     }
 }
 
-/// Each call left a table of its own in the last level: a queue that was compacted now and then
+/// Story: each call left a table of its own in the last level. A queue with occasional compactions
 /// ended as thousands of tables of a few entries.
 #[test]
-fn compacting_leaves_no_two_small_neighbours() {
+fn compaction_joins_small_neighbours() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     for index in 0..300 {
@@ -149,7 +149,7 @@ fn compacting_leaves_no_two_small_neighbours() {
     assert_eq!(all(&existing(&again(&sim), "a")), filled(0..300, 1));
 }
 
-/// Whenever a table is written, fills another memtable, as a writer does that never pauses.
+/// Fills another memtable whenever a table is written, as a writer without pauses does.
 fn keep_busy(hooks: &Hooks, keyspace: &Keyspace, count: &Arc<AtomicUsize>) {
     let (again, keyspace, count) = (hooks.clone(), keyspace.clone(), Arc::clone(count));
     hooks.before("create *.table", move || {
@@ -158,7 +158,7 @@ fn keep_busy(hooks: &Hooks, keyspace: &Keyspace, count: &Arc<AtomicUsize>) {
             return;
         }
         let stats = keyspace.stats();
-        // The thread that is called back here is the one that a held back writer would wait for.
+        // The hook runs on the thread that a stalled writer would wait for.
         if stats.frozen_memtables < 2 && stats.levels[0].tables < 5 {
             let mut index = number * 1000;
             while keyspace.stats().frozen_memtables == stats.frozen_memtables {
@@ -170,10 +170,10 @@ fn keep_busy(hooks: &Hooks, keyspace: &Keyspace, count: &Arc<AtomicUsize>) {
     });
 }
 
-/// `wait_for_compaction` waited for a moment with nothing to do, which beside a steady writer never
-/// came.
+/// Story: `wait_for_compaction` waited for a moment with no pending work, which never came beside a
+/// steady writer.
 #[test]
-fn waiting_for_compaction_ends_beside_a_steady_writer() {
+fn wait_for_compaction_ends_beside_steady_writer() {
     let (env, hooks) = hooked(&Sim::new(1).env());
     let db = Db::open(PATH, threaded(&env, 1)).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
@@ -181,24 +181,24 @@ fn waiting_for_compaction_ends_beside_a_steady_writer() {
     fill(&keyspace, 0..1000, 1);
     db.wait_for_compaction().unwrap();
     keep_busy(&hooks, &keyspace, &count);
-    // From here on nobody else writes: the writer in the hook would be held back by what the thread
-    // that it runs on has to flush.
+    // From here on no other thread writes: the writer in the hook would wait for flushes of the
+    // thread that it runs on.
     fill(&keyspace, 0..1, 2);
     keyspace.flush().unwrap();
     let before = count.load(Ordering::Relaxed);
     db.wait_for_compaction().unwrap();
     let tables = count.swap(1000, Ordering::Relaxed) - before;
     assert!(before < 500 && tables < 500, "it waited for {tables} tables after {before}");
-    // Without the writer it waits for everything.
+    // Without the writer the call waits for all work.
     db.wait_for_compaction().unwrap();
     let stats = keyspace.stats();
     assert_eq!(stats.frozen_memtables, 0);
     assert!(stats.levels[0].tables < 2);
 }
 
-/// A batch was gone after a conflict, with everything in it: to try again meant to build it anew.
+/// Story: a batch lost all its operations after a conflict: a retry had to build it again.
 #[test]
-fn a_batch_survives_its_conflict() {
+fn batch_keeps_operations_after_conflict() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     keyspace.put("balance", "1").unwrap();
@@ -212,7 +212,7 @@ fn a_batch_survives_its_conflict() {
         assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
         assert_eq!(batch.len(), 2);
     }
-    // It counted as committed, too.
+    // It was counted as committed, too.
     let after = db.stats();
     assert_eq!(after.commits, before.commits);
     assert_eq!(after.commit_groups, before.commit_groups);
@@ -221,7 +221,7 @@ fn a_batch_survives_its_conflict() {
     batch.try_commit(None).unwrap();
     assert_eq!(keyspace.get("balance").unwrap().as_deref(), Some(&b"3"[..]));
     assert_eq!((batch.len(), batch.bytes()), (0, 0));
-    // What was committed is not committed again, nor are its conditions.
+    // Committed operations are not committed again, and their conditions are not checked again.
     batch.put(&keyspace, "log", "y");
     batch.try_commit(None).unwrap();
     unconditional.expect_absent(&keyspace, "log");
@@ -230,7 +230,8 @@ fn a_batch_survives_its_conflict() {
     unconditional.clear_conditions();
     unconditional.try_commit(None).unwrap();
     assert_eq!(keyspace.get("log").unwrap().as_deref(), Some(&b"z"[..]));
-    // What can never be committed stays refused, and is not committed without its bad part.
+    // A batch that can never be committed stays rejected, and is not committed without its invalid
+    // part.
     batch.put(&keyspace, "good", "1");
     batch.put(&keyspace, vec![0; umbel::limits::KEY_BYTES_MAX + 1], "1");
     for _ in 0..2 {
@@ -239,9 +240,9 @@ fn a_batch_survives_its_conflict() {
     assert_eq!(keyspace.get("good").unwrap(), None);
 }
 
-/// `Options::durability` held for single writes only; a batch had no way to ask for it.
+/// Story: `Options::durability` applied to single writes only; a batch could not request it.
 #[test]
-fn a_batch_can_be_as_durable_as_the_options_say() {
+fn batch_can_use_durability_of_options() {
     let sim = Sim::new(1);
     let open = |durability| Db::open(PATH, Options { durability, ..inline(&sim.env()) }).unwrap();
     for (durability, synced) in [(Durability::Buffered, 0), (Durability::Synced, 1)] {
@@ -258,10 +259,10 @@ fn a_batch_can_be_as_durable_as_the_options_say() {
     }
 }
 
-/// Whether a keyspace has a log was looked at before the commit lock. Where it was opened without
-/// one in between, a batch was called synced that was nowhere but in memory.
+/// Story: the keyspace's WAL option was read before the commit lock. If the keyspace was reopened
+/// without WAL in between, a batch was acknowledged as synced that was only in memory.
 #[test]
-fn a_synced_batch_is_refused_where_the_log_went_meanwhile() {
+fn synced_batch_fails_after_wal_was_turned_off() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, threaded(&env, 1)).unwrap();
@@ -287,7 +288,7 @@ fn a_synced_batch_is_refused_where_the_log_went_meanwhile() {
     other.put("k", "v").unwrap();
     assert!(hooks.was_called());
     match receiver.recv().unwrap() {
-        Ok(()) => assert!(keyspace.options().log, "it was called synced, but went to no log"),
+        Ok(()) => assert!(keyspace.options().log, "it was acknowledged as synced without a WAL"),
         Err(error) => {
             assert!(error.to_string().contains("has no log"), "{error}");
             assert_eq!(keyspace.get("k").unwrap(), None);
@@ -295,14 +296,14 @@ fn a_synced_batch_is_refused_where_the_log_went_meanwhile() {
     }
 }
 
-/// The second of two that close at once came back at once with Ok, before anything was durable and
-/// while the folder was still locked.
+/// Story: the second of two concurrent closes returned Ok at once, before anything was durable and
+/// while the directory was still locked.
 #[test]
-fn closing_twice_at_once_waits_for_the_first() {
+fn concurrent_second_close_waits_for_the_first() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, inline(&env)).unwrap();
-    // Without a log, so that closing has to write a table.
+    // Without WAL, so that closing has to write a table.
     let keyspace = db.keyspace("a", unlogged()).unwrap();
     keyspace.put("k", "v").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -323,9 +324,9 @@ fn closing_twice_at_once_waits_for_the_first() {
     assert_eq!(all(&existing(&again(&sim), "a")), [(b"k".to_vec(), b"v".to_vec())]);
 }
 
-/// A range that holds nothing was deleted with Ok from a store that was closed.
+/// Story: deleting an empty range returned Ok on a closed store.
 #[test]
-fn an_empty_range_is_not_deleted_from_a_closed_store() {
+fn empty_range_delete_fails_on_closed_store() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", None).unwrap();
     keyspace.delete_range("b", "a").unwrap();
@@ -336,9 +337,9 @@ fn an_empty_range_is_not_deleted_from_a_closed_store() {
     assert!(matches!(keyspace.delete_range("b", "a"), Err(Error::Closed)));
 }
 
-/// The segment that is written to was not counted: a store with one had no live log at all.
+/// Story: the current segment was not counted: a store with one had no live WAL at all.
 #[test]
-fn the_current_segment_counts_as_live() {
+fn current_segment_counts_as_live() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", None).unwrap();
     fill(&keyspace, 0..100, 1);
@@ -347,9 +348,9 @@ fn the_current_segment_counts_as_live() {
     assert!(stats.log_bytes_live >= stats.log_bytes_written, "{}", stats.log_bytes_live);
 }
 
-/// Who opened a keyspace without caring for its options gave it the default ones.
+/// Story: opening a keyspace without options gave it the default ones.
 #[test]
-fn a_keyspace_keeps_its_options_where_none_are_given() {
+fn keyspace_opened_without_options_keeps_its_own() {
     let (sim, db) = new_store();
     drop(db.keyspace("a", tiny()).unwrap());
     assert_eq!(db.keyspace("a", None).unwrap().options(), tiny());

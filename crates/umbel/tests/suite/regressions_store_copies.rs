@@ -1,16 +1,15 @@
-//! Stories of what happened to stores that got the existence filter of a copy that went on by
-//! itself.
+//! Regressions in stores that got the existence filter of a diverged copy.
 
 use umbel::{Db, ExistenceSize, KeyspaceOptions};
 use umbel_sim::Sim;
 
 use super::existence::{filter, has_all};
-use super::stage::{existing, fill, inline, tiny};
+use super::fixture::{existing, fill, inline, tiny};
 
 const STORE: &str = "/store";
 const COPY: &str = "/copy";
 
-/// A filter that grows for a while is never sure of a denial.
+/// Options with a filter of fixed size: a growing filter may pass any absent key for a while.
 fn filtered(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { existence_filter: ExistenceSize::Fixed { bytes: 64 << 10 }, ..options }
 }
@@ -24,7 +23,7 @@ fn open(sim: &Sim, folder: &str) -> Db {
 }
 
 /// Opens a store, puts these keys into tables, and closes it.
-fn go_on(sim: &Sim, folder: &str, keys: std::ops::Range<usize>) {
+fn write_and_close(sim: &Sim, folder: &str, keys: std::ops::Range<usize>) {
     let db = open(sim, folder);
     let keyspace = existing(&db, "a");
     fill(&keyspace, keys, 1);
@@ -44,14 +43,15 @@ fn copied(sim: &Sim, options: KeyspaceOptions) {
     sim.copy_tree(STORE, COPY);
 }
 
-/// Puts the filter of the copy in the place of that of the store.
+/// Replaces the store's filter with that of the copy.
 fn exchange(sim: &Sim) {
     let [own, other] = [STORE, COPY].map(|folder| format!("{folder}/000000.existence"));
     sim.remove_tree(&own);
     sim.copy_tree(other, own);
 }
 
-/// The store has these keys besides the first ones, and makes its filter anew if that was lost.
+/// Checks that the store has these keys besides the first ones, and rebuilds its filter if that was
+/// lost.
 fn check(sim: &Sim, keys: std::ops::Range<usize>, is_lost: bool, what: &str) {
     let reader = Db::open_read_only(STORE, inline(&sim.env())).unwrap();
     assert_eq!(filter(&existing(&reader, "a")).lost.is_some(), is_lost, "{what}, a reader");
@@ -66,18 +66,17 @@ fn check(sim: &Sim, keys: std::ops::Range<usize>, is_lost: bool, what: &str) {
     db.close().unwrap();
 }
 
-/// An operator put the existence filter of a copy that went on by itself in the place of the
-/// store's own. It covered the same sequence number, and denied the keys that were put after the
-/// copy was made.
+/// Story: an operator replaced the store's existence filter with that of a diverged copy. It
+/// covered the same sequence number, and rejected the keys that were put after the copy was made.
 #[test]
-fn a_filter_of_a_copy_that_went_on_denies_nothing() {
+fn filter_of_diverged_copy_is_not_trusted() {
     for (number, options) in kinds().into_iter().enumerate() {
         for (own, others) in [(40, 40), (40, 10), (10, 40)] {
             let what = format!("kind {number}, {own} and {others}");
             let sim = Sim::new(1);
             copied(&sim, options.clone());
-            go_on(&sim, STORE, 1000..1000 + own);
-            go_on(&sim, COPY, 2000..2000 + others);
+            write_and_close(&sim, STORE, 1000..1000 + own);
+            write_and_close(&sim, COPY, 2000..2000 + others);
             exchange(&sim);
             check(&sim, 1000..1000 + own, true, &what);
             check(&sim, 1000..1000 + own, false, &format!("{what}, again"));
@@ -85,10 +84,10 @@ fn a_filter_of_a_copy_that_went_on_denies_nothing() {
     }
 }
 
-/// As before, where the copy was made while the store was open: what both wrote from then on has
-/// the same numbers, and the store that stayed open did not begin anew.
+/// Story: the same with a copy made while the store was open. The later writes of both have the
+/// same numbers, and the store that stayed open did not start a new history.
 #[test]
-fn a_filter_of_a_store_that_was_copied_while_open_denies_nothing() {
+fn filter_of_store_copied_while_open_is_not_trusted() {
     for (number, options) in kinds().into_iter().enumerate() {
         for (own, others) in [(40, 40), (10, 40)] {
             let what = format!("kind {number}, {own} and {others}");
@@ -102,37 +101,37 @@ fn a_filter_of_a_store_that_was_copied_while_open_denies_nothing() {
             keyspace.flush().unwrap();
             drop(keyspace);
             db.close().unwrap();
-            go_on(&sim, STORE, 1000..1000 + own);
+            write_and_close(&sim, STORE, 1000..1000 + own);
             exchange(&sim);
             check(&sim, 1000..1000 + own, true, &what);
         }
     }
 }
 
-/// A filter that only knows what both have is believed, and gone on from.
+/// A filter that covers only the common history is accepted, and continued.
 #[test]
-fn an_older_filter_of_the_same_history_is_believed_where_it_covers_all() {
+fn older_filter_of_common_history_is_trusted() {
     for options in kinds() {
         let sim = Sim::new(1);
         copied(&sim, options);
         // Opens without a write change nothing.
-        go_on(&sim, STORE, 0..0);
-        go_on(&sim, STORE, 0..0);
+        write_and_close(&sim, STORE, 0..0);
+        write_and_close(&sim, STORE, 0..0);
         exchange(&sim);
         check(&sim, 0..150, false, "the filter of the copy");
     }
 }
 
-/// A filter is put into both copies after they went on: neither has covered anything then, and
-/// each is told apart from the other by what it covers first.
+/// A filter is put into both copies after they diverged: neither has covered anything then, and the
+/// first coverage distinguishes them.
 #[test]
-fn filters_that_were_put_in_after_the_copy_are_told_apart() {
+fn filters_added_after_copy_are_distinguished() {
     for options in kinds() {
         let sim = Sim::new(1);
         let without = KeyspaceOptions { existence_filter: ExistenceSize::Off, ..options.clone() };
         copied(&sim, without);
         for (folder, keys) in [(STORE, 1000..1040), (COPY, 2000..2040)] {
-            go_on(&sim, folder, keys);
+            write_and_close(&sim, folder, keys);
             let db = open(&sim, folder);
             let keyspace = db.keyspace("a", options.clone()).unwrap();
             assert!(filter(&keyspace).lost.is_some());

@@ -1,24 +1,25 @@
-//! How tables are written: past the page cache, and as seldom as possible.
+//! Table writing: past the page cache, and as rarely as possible.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use umbel::{Db, Env, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Resources;
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use crate::suite::stage::{
+use crate::suite::fixture::{
     self, PATH, again, all, existing, fill, filled, inline, key, live_tables, threaded,
 };
 
-/// As many keys as make a table of several pieces.
+/// Number of keys that make a table of several pieces.
 const KEYS: usize = 12_000;
 
 fn large() -> KeyspaceOptions {
     KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() }
 }
 
-/// A store whose memtable is to be flushed into a table of several pieces; all of it is durable.
+/// A store whose memtable is about to be flushed into a table of several pieces; all of it is
+/// durable.
 fn about_to_flush() -> (Sim, Db, Keyspace) {
     let sim = Sim::new(1);
     let options = Options { direct_writes: Some(true), ..inline(&sim.env()) };
@@ -32,12 +33,12 @@ fn about_to_flush() -> (Sim, Db, Keyspace) {
 fn holds_everything(sim: &Sim) {
     let db = again(sim);
     assert_eq!(all(&existing(&db, "a")), filled(0..KEYS, 1));
-    assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+    assert_eq!(fixture::files(&sim.env(), ".table") as u64, live_tables(&db));
     db.verify().unwrap();
 }
 
 #[test]
-fn large_tables_are_written_past_the_page_cache_where_that_is_allowed() {
+fn large_tables_use_direct_writes_if_allowed() {
     for allowed in [true, false] {
         let (sim, db, keyspace) = about_to_flush();
         sim.allow_direct(allowed);
@@ -51,16 +52,16 @@ fn large_tables_are_written_past_the_page_cache_where_that_is_allowed() {
         keyspace.compact(None, None).unwrap();
         assert_eq!(db.stats().table_bytes_direct > 2 << 20, allowed);
         assert_eq!(all(&keyspace), filled(0..KEYS, 1));
-        // Nothing that counts is only in the device's cache.
+        // No live data is only in the device's cache.
         holds_everything(&sim.crash_image(&Survival::None, 1));
         drop((keyspace, db));
         holds_everything(&sim);
     }
 }
 
-/// What fits into the page cache goes through it unless it is said otherwise: it will be read.
+/// Tables that fit into the page cache go through it by default: they will be read.
 #[test]
-fn a_small_store_leaves_its_tables_in_the_page_cache() {
+fn small_store_writes_through_the_page_cache() {
     for (direct_writes, is_direct) in [(None, false), (Some(false), false), (Some(true), true)] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, Options { direct_writes, ..inline(&sim.env()) }).unwrap();
@@ -69,7 +70,7 @@ fn a_small_store_leaves_its_tables_in_the_page_cache() {
         keyspace.flush().unwrap();
         assert_eq!(db.stats().table_bytes_direct > 0, is_direct);
     }
-    // A machine of so few pages has no room for them.
+    // A machine with so few pages cannot cache them.
     let sim = Sim::new(1);
     let env = Env { resources: Arc::new(SmallMachine), ..sim.env() };
     let options = Options { memory_bytes: Some(256 << 20), ..inline(&env) };
@@ -97,7 +98,7 @@ impl Resources for SmallMachine {
 }
 
 #[test]
-fn a_crash_in_a_direct_write_loses_nothing() {
+fn crash_in_direct_write_loses_nothing() {
     let (sim, _db, keyspace) = about_to_flush();
     let begin = sim.calls();
     keyspace.flush().unwrap();
@@ -105,11 +106,11 @@ fn a_crash_in_a_direct_write_loses_nothing() {
     let direct = calls.iter().filter_map(|call| sim.site_of(*call));
     assert!(direct.filter(|label| label.starts_with("write_direct")).count() >= 2);
     for call in calls {
-        for when in [When::Before, When::After] {
+        for when in [CrashSide::Before, CrashSide::After] {
             let (sim, _db, keyspace) = about_to_flush();
             assert_eq!(sim.calls(), begin);
             sim.crash_at(call, when);
-            // Done before the power goes where that is while obsolete logs are put away.
+            // The flush succeeds if the power fails while obsolete segments are recycled.
             let _ = keyspace.flush();
             let policies = [Survival::None, Survival::All, Survival::Garbage(0.7)];
             for (seed, policy) in policies.into_iter().enumerate() {
@@ -122,14 +123,18 @@ fn a_crash_in_a_direct_write_loses_nothing() {
 }
 
 #[test]
-fn a_disk_that_is_full_in_the_middle_of_a_direct_write_is_an_error_and_leaves_nothing() {
+fn full_disk_in_direct_write_leaves_no_file() {
     for kind in [FaultKind::Enospc, FaultKind::Eio] {
         let (sim, db, keyspace) = about_to_flush();
-        // A full disk is tried once more after the log gave back what lay ready.
+        // On a full disk the write is retried after the WAL released prepared space.
         let sticky = kind == FaultKind::Enospc;
         sim.fail_site("write_direct", 2, Fault { kind, sticky });
         let refused = keyspace.flush().unwrap_err();
-        assert_eq!(matches!(refused, Error::Full { .. }), kind == FaultKind::Enospc, "{refused}");
+        assert_eq!(
+            matches!(refused, Error::DiskFull { .. }),
+            kind == FaultKind::Enospc,
+            "{refused}"
+        );
         assert!(sim.faults_fired() > 0);
         assert_eq!(all(&keyspace), filled(0..KEYS, 1));
         sim.heal();
@@ -138,9 +143,9 @@ fn a_disk_that_is_full_in_the_middle_of_a_direct_write_is_an_error_and_leaves_no
     }
 }
 
-/// Space is reserved for what a table may become; that there is not so much is no reason to fail.
+/// Disk space is reserved for the maximum size of a table; a failed reservation is no error.
 #[test]
-fn a_table_that_fits_is_written_although_its_reservation_does_not() {
+fn table_is_written_after_failed_reservation() {
     let (sim, db, keyspace) = about_to_flush();
     sim.fail_site("preallocate", 1, Fault { kind: FaultKind::Enospc, sticky: false });
     keyspace.flush().unwrap();
@@ -150,7 +155,7 @@ fn a_table_that_fits_is_written_although_its_reservation_does_not() {
     holds_everything(&sim);
 }
 
-/// Overwrites a tenth of the keys and deletes a twentieth; says how many are left.
+/// Overwrites a tenth of the keys and deletes a twentieth; returns the number of live keys.
 fn live_in(keyspace: &Keyspace) -> u64 {
     for index in (0..KEYS).step_by(10) {
         fill(keyspace, index..index + 1, 2);
@@ -165,7 +170,7 @@ fn by_level(keyspace: &Keyspace) -> Vec<u64> {
 }
 
 #[test]
-fn overwritten_and_deleted_keys_go_when_the_store_is_waited_for() {
+fn wait_for_compaction_drops_garbage() {
     let (_sim, db, keyspace) = about_to_flush();
     keyspace.compact(None, None).unwrap();
     let live = live_in(&keyspace);
@@ -175,15 +180,15 @@ fn overwritten_and_deleted_keys_go_when_the_store_is_waited_for() {
 }
 
 #[test]
-fn new_keys_are_no_garbage() {
+fn new_keys_are_not_garbage() {
     let (_sim, db, keyspace) = about_to_flush();
     keyspace.compact(None, None).unwrap();
     fill(&keyspace, KEYS..KEYS + KEYS / 4, 1);
     keyspace.flush().unwrap();
-    new_keys_among_the_old_ones_stay_above(&db, &keyspace);
+    check_new_keys_stay_above(&db, &keyspace);
 }
 
-fn new_keys_among_the_old_ones_stay_above(db: &Db, keyspace: &Keyspace) {
+fn check_new_keys_stay_above(db: &Db, keyspace: &Keyspace) {
     for index in 0..KEYS / 4 {
         keyspace.put([key(index).as_slice(), b"+"].concat(), b"new").unwrap();
     }
@@ -193,27 +198,27 @@ fn new_keys_among_the_old_ones_stay_above(db: &Db, keyspace: &Keyspace) {
     assert_eq!(by_level(keyspace), before);
 }
 
-/// Without a filter below them all keys above looked as if they hid something.
+/// Without a filter in lower levels all keys above seemed to hide entries.
 #[test]
-fn new_keys_are_no_garbage_where_no_filter_can_tell() {
+fn new_keys_are_not_garbage_without_filters() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let options = KeyspaceOptions { bloom_bits: 0, ..large() };
     let keyspace = db.keyspace("a", options).unwrap();
     fill(&keyspace, 0..KEYS, 1);
     keyspace.compact(None, None).unwrap();
-    new_keys_among_the_old_ones_stay_above(&db, &keyspace);
+    check_new_keys_stay_above(&db, &keyspace);
 }
 
 #[test]
-fn garbage_goes_by_itself_when_nobody_writes() {
+fn garbage_is_dropped_without_writes() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
     let keyspace = db.keyspace("a", large()).unwrap();
     fill(&keyspace, 0..KEYS, 1);
     keyspace.compact(None, None).unwrap();
     let live = live_in(&keyspace);
-    // The store looks again after a while by the world's clock, and asks the simulated one.
+    // The store checks again after a while by the real clock, and reads the simulated one.
     for _ in 0..600 {
         if by_level(&keyspace)[LAST] == live {
             break;
@@ -253,7 +258,7 @@ fn small_flushes_do_not_rewrite_a_large_level() {
     }
     assert_eq!(written(), before);
     assert_eq!(all(&keyspace), expected);
-    // The tables of level 0 stand in the same order when the store is opened again.
+    // The tables of level 0 have the same order when the store is opened again.
     let killed = sim.kill_image();
     assert_eq!(all(&existing(&again(&killed), "a")), expected);
     drop((keyspace, db));

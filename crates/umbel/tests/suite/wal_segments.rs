@@ -1,10 +1,10 @@
-//! Segments of the log: made ready ahead, used again, given back.
+//! Segments of the WAL: provisioned, reused, released.
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_env::Env;
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
-use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, key, tiny};
+use crate::suite::fixture::{PATH, again, all, existing, fill, filled, inline, key, tiny};
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 
@@ -12,14 +12,14 @@ fn options(env: &Env) -> Options {
     Options { log_segment_bytes: SEGMENT_BYTES, ..inline(env) }
 }
 
-/// Lengths of the log files.
+/// Lengths of the WAL files.
 fn logs(env: &Env, folder: &str) -> Vec<u64> {
     let entries = env.files.read_dir(folder.as_ref()).unwrap();
     entries.iter().filter(|entry| entry.name.ends_with(".log")).map(|entry| entry.len).collect()
 }
 
 #[test]
-fn a_writer_waits_for_the_first_segment_only() {
+fn writer_waits_for_the_first_segment_only() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
     let keyspaces = ["a", "b"].map(|name| db.keyspace(name, tiny()).unwrap());
@@ -38,9 +38,9 @@ fn a_writer_waits_for_the_first_segment_only() {
     }
 }
 
-/// Recovery stops at an open log without records: one must not stand before a log with some.
+/// Recovery stops at an open segment without records: none may precede a segment with some.
 #[test]
-fn a_batch_too_long_for_the_spare_segment_is_found_again() {
+fn batch_longer_than_spare_segment_is_recovered() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", None).unwrap();
@@ -61,7 +61,7 @@ fn a_batch_too_long_for_the_spare_segment_is_found_again() {
 }
 
 #[test]
-fn where_files_cannot_be_mapped_they_are_not_used_again() {
+fn unmapped_segments_are_not_recycled() {
     let sim = Sim::new(1);
     sim.allow_mapping(false);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
@@ -75,7 +75,7 @@ fn where_files_cannot_be_mapped_they_are_not_used_again() {
 }
 
 #[test]
-fn a_spare_segment_is_gone_after_closing() {
+fn close_removes_spare_segments() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", None).unwrap();
@@ -89,9 +89,9 @@ fn a_spare_segment_is_gone_after_closing() {
     assert_eq!(all(&existing(&again(&sim), "a")), filled(0..100, 1));
 }
 
-/// A million keys took 64 MiB of log that nobody was going to write soon.
+/// Story: a million keys took 64 MiB of WAL although no writes were expected soon.
 #[test]
-fn a_store_at_rest_keeps_a_small_segment_ready() {
+fn idle_store_keeps_a_small_spare_segment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let env = Env::system();
@@ -113,7 +113,7 @@ fn a_store_at_rest_keeps_a_small_segment_ready() {
 }
 
 #[test]
-fn what_was_not_flushed_is_kept_short_when_nobody_writes() {
+fn idle_store_trims_its_unflushed_wal_segment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let env = Env::system();
@@ -123,7 +123,7 @@ fn what_was_not_flushed_is_kept_short_when_nobody_writes() {
     for index in 0..20_000 {
         keyspace.put(key(index), value).unwrap();
     }
-    // Nothing but the passing of time calls for it.
+    // Only the passing of time triggers it.
     let is_short = || logs(&env, path).iter().sum::<u64>() < (20_000 * 1100) + (5 << 20);
     for _ in 0..1000 {
         if is_short() {
@@ -142,7 +142,7 @@ fn what_was_not_flushed_is_kept_short_when_nobody_writes() {
 }
 
 #[test]
-fn a_full_disk_shows_when_a_segment_is_made() {
+fn full_disk_fails_segment_creation() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", None).unwrap();
@@ -155,7 +155,7 @@ fn a_full_disk_shows_when_a_segment_is_made() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(refused, umbel::Error::Full { .. }), "{refused}");
+    assert!(matches!(refused, umbel::Error::DiskFull { .. }), "{refused}");
     assert!(written > 50, "the segment there was is filled");
     sim.clear_capacity();
     fill(&keyspace, 1000..1100, 1);
@@ -164,7 +164,7 @@ fn a_full_disk_shows_when_a_segment_is_made() {
 
 const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
 
-/// What a crash or a kill leaves holds everything that was synced.
+/// The state after a crash or a kill holds every synced write.
 fn survives(sim: &Sim, db: &Db, count: usize) {
     db.sync().unwrap();
     let images = [Survival::None, Survival::All, Survival::Garbage(0.5)];
@@ -174,10 +174,9 @@ fn survives(sim: &Sim, db: &Db, count: usize) {
     }
 }
 
-/// A store to which nobody wrote refused all writes from then on, although the log it has was
-/// whole.
+/// Story: a store without writes refused all later writes, although its WAL was intact.
 #[test]
-fn a_full_disk_while_a_spare_segment_is_made_is_no_harm() {
+fn full_disk_during_spare_segment_is_harmless() {
     for site in ["create *.log", "preallocate *.log", "sync *.log", "write *.manifest"] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, options(&sim.env())).unwrap();
@@ -196,7 +195,7 @@ fn a_full_disk_while_a_spare_segment_is_made_is_no_harm() {
 }
 
 #[test]
-fn a_full_disk_while_segments_are_given_back_is_no_harm() {
+fn full_disk_during_segment_release_is_harmless() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", None).unwrap();

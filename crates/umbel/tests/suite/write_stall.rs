@@ -1,13 +1,13 @@
-//! Writers and the background: nobody waits for ever, and the numbers tell what happened.
+//! Writers and background work: no writer waits forever, and the statistics show the stalls.
 
 use umbel::{Db, HashKind, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{self, PATH, all, inline, key, threaded, tiny};
+use crate::suite::fixture::{self, PATH, all, inline, key, threaded, tiny};
 
-/// Several writers against the tightest limits there are.
+/// Several writers against the tightest limits.
 #[test]
-fn writers_against_tight_limits_come_through() {
+fn writers_progress_under_tight_limits() {
     for threads in [1, 2, 3] {
         let sim = Sim::new(threads as u64);
         let options = Options {
@@ -46,18 +46,18 @@ fn writers_against_tight_limits_come_through() {
 
 /// Options changed while writers run, in every direction.
 #[test]
-fn options_change_under_writers() {
+fn options_can_change_during_writes() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..2 {
             let keyspace = &keyspace;
-            scope.spawn(move || stage::fill(keyspace, writer * 5000..writer * 5000 + 1500, 1));
+            scope.spawn(move || fixture::fill(keyspace, writer * 5000..writer * 5000 + 1500, 1));
         }
         let mut random = crate::suite::random::Random::new(1);
         for _ in 0..40 {
-            let options = crate::suite::settings::keyspace_options(&mut random);
+            let options = crate::suite::option_sets::keyspace_options(&mut random);
             db.keyspace("a", KeyspaceOptions { log: true, hash: HashKind::Keyed, ..options })
                 .unwrap();
         }
@@ -66,7 +66,7 @@ fn options_change_under_writers() {
 }
 
 #[test]
-fn filters_do_what_they_were_designed_for() {
+fn filters_meet_their_false_positive_rate() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     for (bits, misses) in [(5, 40_000), (10, 150_000)] {
@@ -98,7 +98,7 @@ fn filters_do_what_they_were_designed_for() {
 }
 
 #[test]
-fn the_numbers_of_writes_add_up() {
+fn write_counts_sum_up() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();

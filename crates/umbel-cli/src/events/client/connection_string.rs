@@ -1,58 +1,59 @@
-//! [`ServerAddress`]: where a server listens, how it is reached and as whom, read from a connection
-//! string as its clients take it.
+//! [`ConnectionString`]: address, encryption and user of a connection, parsed from a connection
+//! string.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
 
-/// Where a server listens unless somebody says otherwise.
-const PORT: u16 = 2113;
-/// How connection strings begin that name one server.
+/// Default address at which a server listens.
+const PORT_DEFAULT: u16 = 2113;
+/// Schemes of connection strings that name one server.
 const SCHEMES: [&str; 3] = ["esdb", "kurrentdb", "kdb"];
-/// The variable that has the password of a user who is named without one.
-const PASSWORD: &str = "UMBEL_PASSWORD";
+/// The variable that has the password of a user that is named without one.
+const PASSWORD_VARIABLE: &str = "UMBEL_PASSWORD";
 
-/// Where a server listens, how it is reached and as whom.
+/// Address of a server, encryption and user of its connections.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ServerAddress {
+pub struct ConnectionString {
     /// Its name or address, without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// How connections are encrypted; `None` where they are not.
-    pub encryption: Option<Encryption>,
+    /// Encryption of connections; `None` where they are not.
+    pub encryption: Option<TlsOptions>,
     /// User and password.
     pub user: Option<(String, String)>,
 }
 
-/// How connections are encrypted.
+/// Encryption of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encryption {
+pub struct TlsOptions {
     /// Whether the server's certificate must be one of an authority that is believed, and for its
     /// name (`tlsVerifyCert`).
     pub verifies: bool,
     /// The file of the authorities that are believed, in place of those of the system
     /// (`tlsCaFile`).
     pub authorities: Option<PathBuf>,
-    /// The files of a certificate that says who the user is, and of its key (`userCertFile`,
+    /// The files of a certificate that identifies the user, and of its key (`userCertFile`,
     /// `userKeyFile`).
     pub user: Option<(PathBuf, PathBuf)>,
 }
 
-impl ServerAddress {
+impl ConnectionString {
     /// Reads `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
-    /// who is named without a password has that of the environment. `flag` gave the text.
+    /// that is named without a password has that of the environment. `flag` gave the text.
     ///
     /// # Errors
     /// Text that names no server, or several.
-    pub fn parse(flag: &str, text: &str) -> Outcome<ServerAddress> {
+    pub fn parse(flag: &str, text: &str) -> CommandResult<ConnectionString> {
         // An empty variable is one that is not set.
-        let password = || std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+        let password =
+            || std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
         parse(text, password).map_err(|why| {
-            Failure::usage(format!(
-                "{flag} is {}: {why}; write http://HOST:PORT, or as clients do \
+            CommandError::usage(format!(
+                "{flag} is {}: {why}; write http://HOST:PORT, or \
                  kurrentdb://USER@HOST:PORT?tlsCaFile=FILE",
                 without_password(text)
             ))
@@ -60,21 +61,21 @@ impl ServerAddress {
     }
 
     /// Host and port.
-    pub fn shown(&self) -> String {
+    pub fn host_and_port_text(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
     }
 
-    /// What requests name as their origin.
+    /// Origin that requests name.
     pub fn origin(&self) -> String {
         let scheme = if self.encryption.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.shown())
+        format!("{scheme}://{}", self.host_and_port_text())
     }
 }
 
-impl fmt::Debug for ServerAddress {
+impl fmt::Debug for ConnectionString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|(user, _)| user);
         f.debug_struct("ServerAddress")
@@ -87,7 +88,7 @@ impl fmt::Debug for ServerAddress {
 fn parse(
     text: &str,
     password: impl FnOnce() -> Option<String>,
-) -> Result<ServerAddress, &'static str> {
+) -> Result<ConnectionString, &'static str> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let scheme = scheme.to_ascii_lowercase();
@@ -98,9 +99,9 @@ fn parse(
         );
     }
     let option = |name: &str| -> Result<Option<String>, &'static str> {
-        let mut said = query.split('&').filter_map(|one| one.split_once('='));
-        let said = said.find(|(key, _)| key.eq_ignore_ascii_case(name));
-        said.map(|(_, value)| decoded(value)).transpose()
+        let mut pairs = query.split('&').filter_map(|one| one.split_once('='));
+        let pair = pairs.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        pair.map(|(_, value)| percent_decode(value)).transpose()
     };
     let file = |name: &str| match option(name)? {
         Some(path) if path.is_empty() => Err("an option that names a file is empty"),
@@ -112,39 +113,40 @@ fn parse(
         Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
         Some(_) => Err("tls and tlsVerifyCert are true or false"),
     };
-    let (who, place) = place.rsplit_once('@').map_or((None, place), |(who, at)| (Some(who), at));
+    let (userinfo, place) =
+        place.rsplit_once('@').map_or((None, place), |(userinfo, at)| (Some(userinfo), at));
     let place = place.split('/').next().unwrap_or_default();
     if place.contains(',') {
         return Err("name one of these servers");
     }
     let (host, port) = host_and_port(place, is_plain)?;
-    let encryption = Encryption {
+    let encryption = TlsOptions {
         verifies: switch("tlsVerifyCert", true)?,
         authorities: file("tlsCaFile")?,
         user: match (file("userCertFile")?, file("userKeyFile")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err("userCertFile and userKeyFile go together"),
+            _ => return Err("userCertFile and userKeyFile need each other; write both"),
         },
     };
     let encryption = switch("tls", scheme != "http")?.then_some(encryption);
-    let user = who.map(|who| credentials(who, password)).transpose()?;
-    Ok(ServerAddress { host, port, encryption, user })
+    let user = userinfo.map(|userinfo| credentials(userinfo, password)).transpose()?;
+    Ok(ConnectionString { host, port, encryption, user })
 }
 
-/// What stands before the `@`: a user, and his password, or that of the environment.
+/// Parses the credentials before the `@`: a user, with a password or that of the environment.
 fn credentials(
-    who: &str,
+    userinfo: &str,
     password: impl FnOnce() -> Option<String>,
 ) -> Result<(String, String), &'static str> {
-    let missing = "its user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
-    let (user, password) = match who.split_once(':') {
-        Some((user, password)) => (decoded(user)?, decoded(password)?),
-        None => (decoded(who)?, password().ok_or(missing)?),
+    let missing = "the user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
+    let (user, password) = match userinfo.split_once(':') {
+        Some((user, password)) => (percent_decode(user)?, percent_decode(password)?),
+        None => (percent_decode(userinfo)?, password().ok_or(missing)?),
     };
     // A request says both with a colon between them.
     if user.is_empty() || user.contains(':') {
-        return Err("the name of its user is empty or has a colon in it, as no user's has");
+        return Err("the user name is empty or has a colon, which is invalid");
     }
     Ok((user, password))
 }
@@ -154,11 +156,15 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
     let (host, port) = match place.strip_prefix('[') {
         // An address of IPv6 has colons of its own.
         Some(rest) => {
-            let (host, behind) = rest.split_once(']').ok_or(wrong)?;
+            let (host, port_text) = rest.split_once(']').ok_or(wrong)?;
             host.parse::<Ipv6Addr>().map_err(|_| wrong)?;
             (
                 host,
-                if behind.is_empty() { None } else { Some(behind.strip_prefix(':').ok_or(wrong)?) },
+                if port_text.is_empty() {
+                    None
+                } else {
+                    Some(port_text.strip_prefix(':').ok_or(wrong)?)
+                },
             )
         }
         None => match place.split_once(':') {
@@ -174,14 +180,14 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
         Some(port) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
             Ok((host.to_string(), port.parse().map_err(|_| wrong)?))
         }
-        None if !needs_port => Ok((host.to_string(), PORT)),
+        None if !needs_port => Ok((host.to_string(), PORT_DEFAULT)),
         _ => Err(wrong),
     }
 }
 
 /// Text in which `%` and two digits stand for a byte.
-fn decoded(text: &str) -> Result<String, &'static str> {
-    let wrong = "a % in it does not stand for a byte of UTF-8";
+fn percent_decode(text: &str) -> Result<String, &'static str> {
+    let wrong = "a % in it does not encode a byte of UTF-8";
     let mut bytes = Vec::with_capacity(text.len());
     let mut left = text.as_bytes();
     while let Some((first, rest)) = left.split_first() {
@@ -201,32 +207,38 @@ fn decoded(text: &str) -> Result<String, &'static str> {
 
 /// A connection string as it may be shown.
 fn without_password(text: &str) -> String {
-    let hidden = text.rsplit_once('@').and_then(|(before, behind)| {
+    let hidden = text.rsplit_once('@').and_then(|(before, after)| {
         let is_scheme =
             |start: &str| start.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'+');
         let parts = before.split_once("://").filter(|(start, _)| is_scheme(start));
-        let (start, who) = parts.unwrap_or(("", before));
-        let (user, _) = who.split_once(':')?;
+        let (start, userinfo) = parts.unwrap_or(("", before));
+        let (user, _) = userinfo.split_once(':')?;
         let scheme = if start.is_empty() { String::new() } else { format!("{start}://") };
-        Some(format!("{scheme}{user}:...@{behind}"))
+        Some(format!("{scheme}{user}:...@{after}"))
     });
     hidden.unwrap_or_else(|| text.to_string())
 }
 
-/// What was read is read again where it is said again, and a password is not shown. For fuzzing
-/// only.
+/// Checks that a parsed string round-trips and that a password is not shown. For fuzzing only.
 pub fn check(text: &str) {
     let shown = without_password(text);
     let Ok(address) = parse(text, || Some("of the environment".to_string())) else { return };
     assert!(!address.host.is_empty() && !address.host.contains(['@', ' ', '/', ',']), "{text}");
-    let mut said = format!("kdb://{}", address.shown());
+    let mut rendered = format!("kdb://{}", address.host_and_port_text());
     if let Some((user, password)) = &address.user {
         assert!(!user.is_empty() && !user.contains(':'), "{text}");
         let coded =
             |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
-        said = format!("kdb://{}:{}@{}", coded(user), coded(password), address.shown());
+        rendered =
+            format!("kdb://{}:{}@{}", coded(user), coded(password), address.host_and_port_text());
         let written = text.rsplit_once('@').and_then(|(before, _)| {
-            Some(before.split_once("://").map_or(before, |(_, who)| who).split_once(':')?.1)
+            Some(
+                before
+                    .split_once("://")
+                    .map_or(before, |(_, userinfo)| userinfo)
+                    .split_once(':')?
+                    .1,
+            )
         });
         // What is as short may stand in the dots that stand for it.
         if let Some(written) = written.filter(|written| written.len() > 3) {
@@ -238,7 +250,7 @@ pub fn check(text: &str) {
         None => "?tls=false",
         Some(_) => "?tls=true",
     };
-    let again = parse(&format!("{said}{encryption}"), || None);
+    let again = parse(&format!("{rendered}{encryption}"), || None);
     let again = again.unwrap_or_else(|why| panic!("{text}: {why}"));
     assert_eq!(
         (&again.host, again.port, &again.user),
@@ -251,12 +263,12 @@ pub fn check(text: &str) {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<ServerAddress, &'static str> {
+    fn read(text: &str) -> Result<ConnectionString, &'static str> {
         parse(text, || None)
     }
 
     #[test]
-    fn a_server_is_named_as_it_names_itself_or_as_people_do() {
+    fn connection_strings_and_addresses_are_parsed() {
         for (text, origin) in [
             ("127.0.0.1:2113", "http://127.0.0.1:2113"),
             ("http://[::1]:7/", "http://[::1]:7"),
@@ -281,27 +293,27 @@ mod tests {
             ("esdb://a:x?tls=false", "no host and port"),
             ("a:70000", "no host and port"),
             ("esdb://a?tls=no", "true or false"),
-            ("esdb://a?userCertFile=x", "go together"),
-            ("esdb://a%4:b@c", "stand for a byte"),
+            ("esdb://a?userCertFile=x", "need each other"),
+            ("esdb://a%4:b@c", "encode a byte"),
             ("esdb://ops@c", "UMBEL_PASSWORD"),
-            // An address without brackets was taken for the host `:` and the port 1.
+            // Regression: an address without brackets was parsed as the host `:` and the port 1.
             ("::1", "no host and port"),
             ("[::1", "no host and port"),
             ("[::1]7", "no host and port"),
             ("[localhost]:7", "no host and port"),
             ("a:+7", "no host and port"),
             ("a b:7", "no host and port"),
-            ("esdb://ops:%+f@c", "stand for a byte"),
+            ("esdb://ops:%+f@c", "encode a byte"),
             ("esdb://:secret@c", "is empty or has a colon"),
             ("esdb://a%3Ab:secret@c", "is empty or has a colon"),
         ] {
-            let said = read(text).expect_err(text);
-            assert!(said.contains(why), "{text}: {said}");
+            let message = read(text).expect_err(text);
+            assert!(message.contains(why), "{text}: {message}");
         }
     }
 
     #[test]
-    fn who_asks_and_what_he_believes_stand_in_the_string() {
+    fn user_and_tls_options_are_parsed() {
         let text = "esdb://ops:p%40ss%3a1@db:7?tlsCaFile=/a%20b.pem&userCertFile=c&userKeyFile=k";
         let address = read(text).unwrap();
         assert_eq!(address.user, Some(("ops".into(), "p@ss:1".into())));
@@ -316,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_names_no_file_is_refused() {
+    fn empty_file_option_is_rejected() {
         let named = "esdb://db:7?tlsCaFile=a&userCertFile=b&userKeyFile=c";
         assert!(read(named).is_ok());
         for file in ["=a", "=b", "=c"] {
@@ -325,10 +337,11 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_shown() {
-        let said = ServerAddress::parse("--connect", "esdb://ops:secret@a:x").expect_err("wrong");
-        let said = said.to_string();
-        assert!(said.contains("esdb://ops:...@a:x") && !said.contains("secret"), "{said}");
+    fn debug_output_hides_password() {
+        let message =
+            ConnectionString::parse("--connect", "esdb://ops:secret@a:x").expect_err("wrong");
+        let message = message.to_string();
+        assert!(message.contains("esdb://ops:...@a:x") && !message.contains("secret"), "{message}");
         assert_eq!(without_password("ops:secret@a:x"), "ops:...@a:x");
         assert_eq!(without_password("ops:sec://ret@a:x"), "ops:...@a:x");
         assert_eq!(without_password("a:7"), "a:7");

@@ -1,4 +1,4 @@
-//! A connection to a server of event stores, in clear or encrypted, as nobody or as a user.
+//! A connection to a server of event stores, in clear or encrypted, anonymous or as a user.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -27,31 +27,31 @@ use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::{ReadReq, ReadResp};
 
-use super::encryption;
-use super::server_address::ServerAddress;
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::tls;
 
 /// The call that reads and subscribes.
-const READ: &str = "/event_store.client.streams.Streams/Read";
-/// How long a server may take to accept a connection and to agree on how to speak.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_METHOD: &str = "/event_store.client.streams.Streams/Read";
+/// Time that a server may take to accept a connection and to agree on how to speak.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest message that is taken: a larger event could not be in a store.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The longest page that is taken.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What connections run on.
+/// Creates the runtime of connections.
 ///
 /// # Errors
-/// The system gives no room for it.
-pub fn runtime() -> Outcome<Runtime> {
+/// The system has no memory for it.
+pub fn runtime() -> CommandResult<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::System(format!("could not start: {error}")))
+        .map_err(|error| CommandError::System(format!("could not start: {error}")))
 }
 
-/// The identifier of an event in a message, in either form; `None` where it is none.
+/// The event id in a message, in either form; `None` if it is invalid.
 pub fn event_id(id: Uuid) -> Option<EventId> {
     match id.value? {
         uuid::Value::String(text) => text.parse().ok(),
@@ -59,10 +59,10 @@ pub fn event_id(id: Uuid) -> Option<EventId> {
     }
 }
 
-/// What bytes come and go through.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Transport of a connection.
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// A connection to a server.
 #[derive(Debug, Clone)]
@@ -97,32 +97,36 @@ impl Connection {
     ///
     /// # Errors
     /// Why it was not reached, with what may be done about it.
-    pub async fn open(address: &ServerAddress) -> Outcome<Connection> {
-        let name = address.shown();
+    pub async fn open(address: &ConnectionString) -> CommandResult<Connection> {
+        let name = address.host_and_port_text();
         let unreachable = |reason: &dyn Display| {
-            Failure::System(format!("could not reach a server at {name}: {reason}"))
+            CommandError::System(format!("could not reach a server at {name}: {reason}"))
         };
-        let late = || unreachable(&format!("no answer within {} s", PATIENCE.as_secs()));
+        let late = || unreachable(&format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()));
         let connected = TcpStream::connect((&address.host[..], address.port));
-        let connected = tokio::time::timeout(PATIENCE, connected).await.map_err(|_| late())?;
+        let connected =
+            tokio::time::timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| late())?;
         let stream = connected.map_err(|error| unreachable(&error))?;
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
-        let (stream, certificate): (Box<dyn Stream>, _) = match &address.encryption {
+        let (stream, certificate): (Box<dyn ByteStream>, _) = match &address.encryption {
             None => (Box::new(stream), None),
             Some(wanted) => {
-                let shaken = encryption::wrap(stream, &address.host, wanted);
-                let shaken = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| late())?;
-                let (stream, certificate) = shaken.map_err(|failure| failure.after(&name))?;
+                let handshake = tls::encrypt(stream, &address.host, wanted);
+                let handshake =
+                    tokio::time::timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| late())?;
+                let (stream, certificate) =
+                    handshake.map_err(|failure| failure.with_prefix(&name))?;
                 (Box::new(stream), certificate)
             }
         };
         let mut builder = Builder::new(TokioExecutor::new());
-        // Who accepts connections and says nothing, or goes away without a word, ends them so.
+        // Keep-alive ends a connection whose peer does not respond.
         builder.timer(TokioTimer::new()).keep_alive_while_idle(true);
-        builder.keep_alive_interval(PATIENCE / 2).keep_alive_timeout(PATIENCE / 2);
-        let shaken = builder.handshake(TokioIo::new(stream));
-        let shaken = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| late())?;
-        let (sender, connection) = shaken.map_err(|error| unreachable(&error))?;
+        builder.keep_alive_interval(CONNECT_TIMEOUT / 2).keep_alive_timeout(CONNECT_TIMEOUT / 2);
+        let handshake = builder.handshake(TokioIo::new(stream));
+        let handshake =
+            tokio::time::timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| late())?;
+        let (sender, connection) = handshake.map_err(|error| unreachable(&error))?;
         tokio::spawn(connection);
         let origin = address.origin().parse().map_err(|error| unreachable(&error))?;
         let authorization = address.user.as_ref().map(|(user, password)| {
@@ -134,20 +138,20 @@ impl Connection {
         Ok(Connection { sender, origin, authorization, certificate })
     }
 
-    /// What the calls of its clients are made with.
+    /// Client for gRPC calls on this connection.
     ///
     /// # Errors
     /// The connection has ended.
-    pub async fn calls(&self) -> Outcome<Grpc<Connection>> {
+    pub async fn grpc_client(&self) -> CommandResult<Grpc<Connection>> {
         let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         grpc.ready().await.map_err(|error| {
             let clear = match self.certificate {
                 Some(_) => "",
-                None => "; if it encrypts, leave tls=false out or write https://",
+                None => "; if the server uses TLS, remove tls=false or write https://",
             };
-            let reason = reasons(&error);
-            Failure::System(format!("{} ended the connection: {reason}{clear}", self.origin))
+            let reason = error_chain(&error);
+            CommandError::System(format!("{} closed the connection: {reason}{clear}", self.origin))
         })?;
         Ok(grpc)
     }
@@ -156,19 +160,20 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended, or the page is no page.
-    pub async fn page(&self, path: &str) -> Outcome<(StatusCode, Bytes)> {
+    pub async fn http_get(&self, path: &str) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
-        let wrong =
-            |reason: &dyn Display| Failure::System(format!("{uri} was not answered: {reason}"));
+        let wrong = |reason: &dyn Display| {
+            CommandError::System(format!("no response from {uri}: {reason}"))
+        };
         let request = hyper::Request::builder().method(Method::GET).uri(&uri);
         let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
-        let answer = tokio::time::timeout(PATIENCE, connection.call(request)).await;
+        let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
-        let answer = answer.map_err(|error| wrong(&reasons(&error)))?;
+        let answer = answer.map_err(|error| wrong(&error_chain(&error)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
-        let body = tokio::time::timeout(PATIENCE, body).await;
+        let body = tokio::time::timeout(CONNECT_TIMEOUT, body).await;
         let body = body.map_err(|_| wrong(&"it took too long"))?;
         Ok((status, body.map_err(|error| wrong(&error))?.to_bytes()))
     }
@@ -177,17 +182,17 @@ impl Connection {
     ///
     /// # Errors
     /// What the server says, or that the connection has ended.
-    pub async fn read(&self, options: Options) -> Outcome<Streaming<ReadResp>> {
+    pub async fn read(&self, options: Options) -> CommandResult<Streaming<ReadResp>> {
         let request = Request::new(ReadReq { options: Some(options) });
-        let path = PathAndQuery::from_static(READ);
-        let mut calls = self.calls().await?;
+        let path = PathAndQuery::from_static(READ_METHOD);
+        let mut calls = self.grpc_client().await?;
         let answers = calls.server_streaming(request, path, ProstCodec::default()).await;
-        answers.map(tonic::Response::into_inner).map_err(|status| refused(&status))
+        answers.map(tonic::Response::into_inner).map_err(|status| status_error(&status))
     }
 }
 
-/// What went wrong with a connection, with what is below it.
-fn reasons(error: &dyn Error) -> String {
+/// Error of a connection, with what is below it.
+fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(error) = below {
@@ -198,8 +203,8 @@ fn reasons(error: &dyn Error) -> String {
     text
 }
 
-/// What a server said instead of an answer.
-pub fn refused(status: &Status) -> Failure {
+/// Error that a server returned.
+pub fn status_error(status: &Status) -> CommandError {
     let text = format!("the server says: {}", status.message());
     match status.code() {
         Code::InvalidArgument
@@ -207,8 +212,8 @@ pub fn refused(status: &Status) -> Failure {
         | Code::NotFound
         | Code::PermissionDenied
         | Code::Unauthenticated
-        | Code::Unimplemented => Failure::usage(text),
-        Code::DataLoss => Failure::Damaged(text),
-        _ => Failure::System(text),
+        | Code::Unimplemented => CommandError::usage(text),
+        Code::DataLoss => CommandError::Damaged(text),
+        _ => CommandError::System(text),
     }
 }

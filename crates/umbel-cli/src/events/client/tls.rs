@@ -1,4 +1,4 @@
-//! Encrypting a connection to a server: whom one believes, and who one is.
+//! Encrypting a connection to a server: trusted authorities, and the identity of the client.
 
 use std::io;
 use std::path::Path;
@@ -17,70 +17,71 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::server_address::Encryption;
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::TlsOptions;
 
 /// Encrypts a connection to `host`. Returns the server's certificate with it.
 ///
 /// # Errors
 /// Files that are no certificates or keys; a server that does not encrypt or whose certificate is
 /// not believed.
-pub async fn wrap(
+pub async fn encrypt(
     stream: TcpStream,
     host: &str,
-    wanted: &Encryption,
-) -> Outcome<(TlsStream<TcpStream>, Option<Vec<u8>>)> {
-    let config = config(wanted)?;
-    let name = ServerName::try_from(host.to_string())
-        .map_err(|_| Failure::usage(format!("{host} is no name that a certificate can be for")))?;
+    wanted: &TlsOptions,
+) -> CommandResult<(TlsStream<TcpStream>, Option<Vec<u8>>)> {
+    let config = client_config(wanted)?;
+    let name = ServerName::try_from(host.to_string()).map_err(|_| {
+        CommandError::usage(format!("{host} is not a valid host name for a certificate"))
+    })?;
     let connector = TlsConnector::from(Arc::new(config));
-    let stream = connector.connect(name, stream).await.map_err(|error| refused(&error))?;
+    let stream = connector.connect(name, stream).await.map_err(|error| tls_error(&error))?;
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let certificate = shown.map(|certificate| certificate.to_vec());
     Ok((stream, certificate))
 }
 
-fn refused(error: &io::Error) -> Failure {
+fn tls_error(error: &io::Error) -> CommandError {
     let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let hint = match reason {
         Some(Error::InvalidMessage(_)) => {
-            "; it does not seem to encrypt: write tls=false or http://"
+            "; the server seems not to use TLS: write tls=false or http://"
         }
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "; name the file of the authority that signed it with tlsCaFile=FILE"
+            "; name the file of the CA certificate with tlsCaFile=FILE"
         }
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => "; come by a name that is in it",
+        )) => "; connect by a name that is in the certificate",
         Some(Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => "; it has to be replaced on the server",
+        )) => "; replace the certificate of the server",
         // The kind of what is below has no name here.
         Some(Error::InvalidCertificate(why))
             if format!("{why:?}").contains("CaUsedAsEndEntity") =>
         {
-            "; it is that of an authority, as openssl req -x509 makes it: have it sign another one \
-             for the server, or write tlsVerifyCert=false"
+            "; it is a CA certificate, as openssl req -x509 creates: sign a server certificate \
+             with it, or write tlsVerifyCert=false"
         }
         Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            "; what listens there speaks no HTTP/2, and may be no server of this kind"
+            "; the server does not speak HTTP/2 and may be of another kind"
         }
         _ => "",
     };
-    Failure::System(format!("no encrypted connection: {error}{hint}"))
+    CommandError::System(format!("no encrypted connection: {error}{hint}"))
 }
 
-fn config(wanted: &Encryption) -> Outcome<ClientConfig> {
+fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
     let provider = Arc::new(default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder
         .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::System(format!("could not encrypt: {error}")))?;
+        .map_err(|error| CommandError::System(format!("could not encrypt: {error}")))?;
     let builder = match wanted.verifies {
-        true => builder.with_root_certificates(authorities(wanted.authorities.as_deref())?),
+        true => builder.with_root_certificates(trusted_authorities(wanted.authorities.as_deref())?),
         false => {
-            let anybody = Arc::new(Anybody(provider));
-            builder.dangerous().with_custom_certificate_verifier(anybody)
+            let verifier = Arc::new(NoVerifier(provider));
+            builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
     let mut config = match &wanted.user {
@@ -88,13 +89,16 @@ fn config(wanted: &Encryption) -> Outcome<ClientConfig> {
         Some((certificate, key)) => {
             let certificates = certificates(certificate)?;
             let wrong = |error: &dyn std::fmt::Display| {
-                Failure::usage(format!("{}: this is no private key: {error}", key.display()))
+                CommandError::usage(format!(
+                    "{}: this is not a private key: {error}",
+                    key.display()
+                ))
             };
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(&error))?;
             let chosen = builder.with_client_auth_cert(certificates, key);
             chosen.map_err(|error| {
-                Failure::usage(format!(
-                    "the user's certificate and key do not go together: {error}"
+                CommandError::usage(format!(
+                    "the certificate and key of the user do not match: {error}"
                 ))
             })?
         }
@@ -103,35 +107,35 @@ fn config(wanted: &Encryption) -> Outcome<ClientConfig> {
     Ok(config)
 }
 
-/// Whose certificates are believed: those in the file, or those that the system believes.
-fn authorities(file: Option<&Path>) -> Outcome<RootCertStore> {
+/// Trusted authorities: those in the file, or those of the system.
+fn trusted_authorities(file: Option<&Path>) -> CommandResult<RootCertStore> {
     let mut store = RootCertStore::empty();
     let (found, what) = match file {
         Some(file) => (certificates(file)?, file.display().to_string()),
         None => (rustls_native_certs::load_native_certs().certs, "this system".to_string()),
     };
-    let (taken, _) = store.add_parsable_certificates(found);
-    if taken == 0 {
-        return Err(Failure::usage(format!(
-            "{what} has no certificate of an authority; name a file with tlsCaFile=FILE"
+    let (added, _) = store.add_parsable_certificates(found);
+    if added == 0 {
+        return Err(CommandError::usage(format!(
+            "{what} has no CA certificate; name a file with tlsCaFile=FILE"
         )));
     }
     Ok(store)
 }
 
-fn certificates(file: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
+fn certificates(file: &Path) -> CommandResult<Vec<CertificateDer<'static>>> {
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("{}: these are no certificates: {error}", file.display()))
+        CommandError::usage(format!("{}: this is not a certificate file: {error}", file.display()))
     };
     let read = CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))?;
     read.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(&error))
 }
 
-/// Believes whoever answers, but not that somebody else signed for him.
+/// Trusts any server that answers, but not that another key signed for it.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct NoVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoVerifier {
     fn verify_server_cert(
         &self,
         _certificate: &CertificateDer<'_>,
@@ -178,16 +182,16 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a server that shows a certificate of its own and speaks this.
-    fn said(is_authority: bool, protocol: &[u8]) -> String {
+    /// Error for a server with a self-signed certificate and this protocol.
+    fn error_for(is_authority: bool, protocol: &[u8]) -> String {
         let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
         if is_authority {
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.pem");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.pem");
         std::fs::write(&file, certificate.pem()).unwrap();
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -195,8 +199,8 @@ mod tests {
         let chain = vec![certificate.der().clone()];
         let mut server = builder.with_no_client_auth().with_single_cert(chain, key.into()).unwrap();
         server.alpn_protocols = vec![protocol.to_vec()];
-        let wanted = Encryption { verifies: true, authorities: Some(file), user: None };
-        let runtime = crate::events::connection::runtime().unwrap();
+        let wanted = TlsOptions { verifies: true, authorities: Some(file), user: None };
+        let runtime = crate::events::client::grpc_connection::runtime().unwrap();
         runtime.block_on(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -204,17 +208,17 @@ mod tests {
                 let (stream, _) = listener.accept().await.unwrap();
                 drop(TlsAcceptor::from(Arc::new(server)).accept(stream).await);
             });
-            let wrapped = wrap(stream, "localhost", &wanted).await;
+            let wrapped = encrypt(stream, "localhost", &wanted).await;
             wrapped.map(drop).expect_err("refused").to_string()
         })
     }
 
     /// A certificate as `openssl req -x509` makes it was refused with the name of a kind of errors.
     #[test]
-    fn why_there_is_no_encryption_is_told_with_what_to_do() {
-        let of_authority = said(true, b"h2");
-        assert!(of_authority.contains("have it sign another one"), "{of_authority}");
-        let other = said(false, b"http/1.1");
-        assert!(other.contains("speaks no HTTP/2"), "{other}");
+    fn tls_failure_is_reported_with_remedy() {
+        let of_authority = error_for(true, b"h2");
+        assert!(of_authority.contains("sign a server certificate"), "{of_authority}");
+        let other = error_for(false, b"http/1.1");
+        assert!(other.contains("does not speak HTTP/2"), "{other}");
     }
 }

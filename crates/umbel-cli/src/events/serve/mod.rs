@@ -1,4 +1,4 @@
-//! `umbel serve`: an event store over the network, until somebody stops it.
+//! `umbel serve`: an event store over the network, until the operator stops it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -8,59 +8,64 @@ use std::time::Duration;
 use serde_json::json;
 use umbel::{Db, Options};
 use umbel_env::Env;
-use umbel_events::{StoreOptions, check_backup_folder};
-use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError};
+use umbel_events::{StoreOptions, check_backup_target};
+use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError};
 
-use super::args::ServeArgs;
-use super::serve_config::ServeConfig;
-use super::serve_log::{Log, LogFormat};
-use super::serve_options::{Levels, Source};
-use super::serve_security::Security;
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::folders::KV_FOLDER;
-use crate::limits::Limits;
-use crate::output::{Output, note};
-use crate::store::refuse_file;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::ServeArgs;
+use crate::events::open_event_store;
+use crate::events::serve::option_sources::{OptionLayers, OptionSource};
+use crate::events::serve::serve_config::ServeConfig;
+use crate::events::serve::server_log::{LogFormat, ServerLog};
+use crate::events::serve::server_security::ServerSecurity;
+use crate::global_options::StoreLimits;
+use crate::io::output::{Output, note};
+use crate::open_kv_store::refuse_file;
+use crate::store_kind::KV_DIRECTORY;
 
-/// Serves the event store in the folder that somebody names, which is created where it is missing
-/// or empty.
+pub mod option_sources;
+pub mod serve_config;
+pub mod server_log;
+pub mod server_security;
+
+/// Serves the event store in the directory that the operator names, which is created where it is
+/// missing or empty.
 pub fn run(
-    folder: Option<(&Path, Source)>,
+    directory: Option<(&Path, OptionSource)>,
     args: &ServeArgs,
     json: bool,
-    limits: Limits,
-) -> Outcome<()> {
-    let levels = Levels::collect(args, folder, limits.memory, std::env::vars_os())?;
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let levels = OptionLayers::collect(args, directory, limits.memory, std::env::vars_os())?;
     let config = ServeConfig::read(&levels)?;
     if args.print_config {
         return config.print(&levels, json);
     }
-    let security = Security::of(&config)?;
-    let log = Log::begin(config.log_format, config.log_level)?;
+    let security = ServerSecurity::from_config(&config)?;
+    let log = ServerLog::start(config.log_format, config.log_level)?;
     let outcome = serve(&config, &security, &log, json, limits);
-    log.ended(outcome.map_err(|failure| limits.waited(failure)))
+    log.report_exit(outcome.map_err(|failure| limits.with_lock_wait(failure)))
 }
 
 fn serve(
     config: &ServeConfig,
-    security: &Security,
-    log: &Log,
+    security: &ServerSecurity,
+    log: &ServerLog,
     json: bool,
-    limits: Limits,
-) -> Outcome<()> {
-    // Whoever is refused leaves no store behind, and one that was there as it was.
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    // A refused start creates no store, and leaves an existing one unchanged.
     refuse_file(&config.db)?;
     if let Some(target) = &config.backup_dir {
-        check_backup_folder(&Env::system(), &config.db, target)?;
+        check_backup_target(&Env::system(), &config.db, target)?;
     }
     let server = server_config(config, security);
-    let prepared = Server::prepare(&server).map_err(failed)?;
+    let prepared = Server::prepare(&server).map_err(start_error)?;
     let lock_wait = limits.lock_wait();
     let options = StoreOptions { lock_wait, ..config.store_options() };
-    let store = store::open_or_create_with(Some(&config.db), options)?;
-    // The folder is that of an event store first: nobody else makes one of it.
-    let kv = match config.kv.then(|| key_values(config, lock_wait)).transpose() {
+    let store = open_event_store::open_or_create_with(Some(&config.db), options)?;
+    // The directory is that of an event store first: no other process makes one of it.
+    let kv = match config.kv.then(|| open_kv_store(config, lock_wait)).transpose() {
         Ok(kv) => kv,
         Err(failure) => {
             store.close()?;
@@ -68,7 +73,7 @@ fn serve(
         }
     };
     let server = Config { kv: kv.clone(), ..server };
-    let running = prepared.start(store.clone(), server).map_err(failed);
+    let running = prepared.start(store.clone(), server).map_err(start_error);
     let served =
         running.and_then(|running| serve_until_stopped(running, config, security, log, json));
     // Both are closed, whatever comes of either.
@@ -76,22 +81,22 @@ fn serve(
     served?;
     closed.0?;
     closed.1?;
-    log.say("stopped; everything that was acknowledged is on disk");
+    log.print("stopped; all acknowledged writes are on disk");
     Ok(())
 }
 
-/// Serves until somebody stops it.
+/// Serves until the operator stops it.
 fn serve_until_stopped(
     running: Running,
     config: &ServeConfig,
-    security: &Security,
-    log: &Log,
+    security: &ServerSecurity,
+    log: &ServerLog,
     json: bool,
-) -> Outcome<()> {
-    // Whoever reads the address may stop the server at once.
+) -> CommandResult<()> {
+    // A reader of the address may stop the server at once.
     let interrupts = running
         .interrupts()
-        .map_err(|error| Failure::System(format!("could not wait for Ctrl-C: {error}")));
+        .map_err(|error| CommandError::System(format!("could not wait for Ctrl-C: {error}")));
     let served = interrupts.and_then(|interrupts| {
         announce(&running, config, security, log, json)?;
         interrupts.wait();
@@ -101,105 +106,121 @@ fn serve_until_stopped(
     served
 }
 
-/// Opens the store of keys and values beside the events.
-fn key_values(config: &ServeConfig, lock_wait: Duration) -> Outcome<KeyValues> {
+/// Opens the key-value store of the server.
+fn open_kv_store(config: &ServeConfig, lock_wait: Duration) -> CommandResult<KvConfig> {
     let options = Options { lock_wait, ..config.kv_options() };
-    let db = Db::open(config.db.join(KV_FOLDER), options)?;
-    Ok(KeyValues { sync: config.sync, ..KeyValues::new(db) })
+    let db = Db::open(config.db.join(KV_DIRECTORY), options)?;
+    Ok(KvConfig { sync: config.sync, ..KvConfig::new(db) })
 }
 
 /// Options of the server, without the keys and values.
-fn server_config(config: &ServeConfig, security: &Security) -> Config {
+fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
     let (users, tls) = match security {
-        Security::Insecure => (None, None),
-        Security::Users { first, tls } => {
-            let tls = tls.as_ref().map(|files| Arc::clone(files) as Arc<dyn Certificates>);
+        ServerSecurity::Insecure => (None, None),
+        ServerSecurity::Users { first, tls } => {
+            let tls = tls.as_ref().map(|files| Arc::clone(files) as Arc<dyn CertificateStore>);
             (Some(first.clone()), tls)
         }
     };
     let (listen, advertise) = (config.listen, config.advertise.clone());
     let (parts_time, slow_time) = (config.append_time, config.log_slow);
     let backup = config.backup_dir.clone();
-    Config { listen, advertise, parts_time, users, tls, backup, slow_time, ..Config::default() }
+    Config {
+        listen,
+        advertise,
+        partial_append_time: parts_time,
+        users,
+        tls,
+        backup_directory: backup,
+        slow_call_time: slow_time,
+        ..Config::default()
+    }
 }
 
 /// The first line of output is what clients connect with.
 fn announce(
     running: &Running,
     config: &ServeConfig,
-    security: &Security,
-    log: &Log,
+    security: &ServerSecurity,
+    log: &ServerLog,
     json: bool,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let address = running.address();
-    let is_encrypted = matches!(security, Security::Users { tls: Some(_), .. });
+    let is_encrypted = matches!(security, ServerSecurity::Users { tls: Some(_), .. });
     // A certificate names the host under which clients are to come.
     let connection = match &config.advertise {
-        Some((host, port)) if is_encrypted => format!("kurrentdb://{}", joined(host, *port)),
-        _ if is_encrypted => format!("kurrentdb://{}", reachable(address)),
-        _ => format!("kurrentdb://{}?tls=false", reachable(address)),
+        Some((host, port)) if is_encrypted => format!("kurrentdb://{}", host_and_port(host, *port)),
+        _ if is_encrypted => format!("kurrentdb://{}", reachable_address(address)),
+        _ => format!("kurrentdb://{}?tls=false", reachable_address(address)),
     };
-    let made = running.made_passwords();
+    let generated = running.generated_passwords();
     let mut output = Output::new();
     // A full disk below the output ends no server, unless a password would be lost with it.
-    let or_go_on = |written: Outcome<()>| if made.is_empty() { Ok(()) } else { written };
+    let unless_fatal =
+        |written: CommandResult<()>| if generated.is_empty() { Ok(()) } else { written };
     if json {
         let passwords =
-            made.iter().map(|(user, secret)| (user.to_string(), secret.reveal().into()));
+            generated.iter().map(|(user, secret)| (user.to_string(), secret.reveal().into()));
         let passwords: serde_json::Map<String, serde_json::Value> = passwords.collect();
-        let mut said = json!({ "connection_string": connection });
+        let mut object = json!({ "connection_string": connection });
         if !passwords.is_empty() {
-            said["passwords"] = passwords.into();
+            object["passwords"] = passwords.into();
         }
-        or_go_on(output.json(&said))?;
+        unless_fatal(output.json(&object))?;
     } else {
-        or_go_on(output.line(&connection))?;
+        unless_fatal(output.line(&connection))?;
     }
-    or_go_on(output.flush())?;
+    unless_fatal(output.flush())?;
     // A log has no secrets in it: where each line of it is one for programs, the output says them.
-    for (user, secret) in made.iter().filter(|_| !json) {
+    for (user, secret) in generated.iter().filter(|_| !json) {
         let secret = secret.reveal();
-        let said = format!("the password of {user} is {secret} and is not shown again: keep it");
+        let line = format!("the password of {user} is {secret} and is not shown again");
         match config.log_format {
-            LogFormat::Text => note(&said),
-            LogFormat::Json => or_go_on(output.line(&said))?,
+            LogFormat::Text => note(&line),
+            LogFormat::Json => unless_fatal(output.line(&line))?,
         }
     }
-    or_go_on(output.flush())?;
+    unless_fatal(output.flush())?;
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
-    log.say(&format!("the store is in {}", config.db.display()));
+    log.print(&format!("the store is in {}", config.db.display()));
     if config.kv {
-        log.say(&format!("keys and values are in {}", config.db.join(KV_FOLDER).display()));
+        log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
-    log.say(&format!("the console is at {scheme}://{host}/console/"));
-    let user = if matches!(security, Security::Insecure) { "" } else { "-u admin " };
-    log.say(&format!(
-        "an event to paste: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
+    log.print(&format!("the console is at {scheme}://{host}/console/"));
+    let user = if matches!(security, ServerSecurity::Insecure) { "" } else { "-u admin " };
+    log.print(&format!(
+        "append an event: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
          {scheme}://{host}/console/api/append \
          -d '{{\"stream\":\"cart-42\",\"type\":\"Opened\",\"data\":\"{{}}\"}}'"
     ));
-    log.say(&match security {
-        Security::Insecure => format!(
-            "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"
-        ),
-        Security::Users { tls: None, .. } => format!(
-            "listening at {address} for users, in clear: their passwords can be read on the way \
-             unless something in front of it encrypts; Ctrl-C stops"
-        ),
-        Security::Users { tls: Some(_), .. } => {
-            format!("listening at {address} for users, encrypted; Ctrl-C stops")
-        }
-    });
+    log.print(&listening_message(address, security));
     Ok(())
 }
 
-fn joined(host: &str, port: u16) -> String {
+/// The log line with the address and the protection of the server.
+fn listening_message(address: SocketAddr, security: &ServerSecurity) -> String {
+    match security {
+        ServerSecurity::Insecure => format!(
+            "listening at {address} without TLS and users: every client that reaches it may read \
+             and write; Ctrl-C stops"
+        ),
+        ServerSecurity::Users { tls: None, .. } => format!(
+            "listening at {address} for users, without TLS: passwords can be read on the network \
+             unless a proxy encrypts; Ctrl-C stops"
+        ),
+        ServerSecurity::Users { tls: Some(_), .. } => {
+            format!("listening at {address} for users, with TLS; Ctrl-C stops")
+        }
+    }
+}
+
+fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// An address by which this machine reaches who listens at `address`.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// An address by which this machine reaches the server that listens at `address`.
+fn reachable_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -208,10 +229,10 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn failed(error: StartError) -> Failure {
+fn start_error(error: StartError) -> CommandError {
     match error {
-        StartError::Certificates(_) => Failure::usage(error.to_string()),
-        error => Failure::System(error.to_string()),
+        StartError::Certificates(_) => CommandError::usage(error.to_string()),
+        error => CommandError::System(error.to_string()),
     }
 }
 
@@ -220,8 +241,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_everywhere_is_reached_here() {
-        let shown = |address: &str| reachable(address.parse().unwrap()).to_string();
+    fn unspecified_address_is_shown_as_loopback() {
+        let shown = |address: &str| reachable_address(address.parse().unwrap()).to_string();
         assert_eq!(shown("0.0.0.0:7"), "127.0.0.1:7");
         assert_eq!(shown("[::]:7"), "[::1]:7");
         assert_eq!(shown("10.0.0.1:7"), "10.0.0.1:7");

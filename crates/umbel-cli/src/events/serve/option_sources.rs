@@ -1,5 +1,5 @@
-//! The options of `umbel serve` as text: their names, and what a file, the environment and flags
-//! say of them.
+//! Options of `umbel serve` as text: their names, and their values from the config file, the
+//! environment and flags.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::args::ServeArgs;
-use crate::errors::{Failure, Outcome};
-use crate::nearest::nearest;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::ServeArgs;
+use crate::text::suggestion::nearest;
 
 /// The longest file of options.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Variables of the environment that begin so are ours.
-const OURS: &str = "UMBEL_";
+const ENV_PREFIX: &str = "UMBEL_";
 /// Variables that begin so are KurrentDB's; those with a meaning here are taken.
-const KURRENT: &str = "KURRENTDB_";
+const KURRENT_ENV_PREFIX: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
-/// option come behind it.
-pub const NAMES: [&str; 26] = [
+/// option come after it.
+pub const OPTION_NAMES: [&str; 26] = [
     "db",
     "insecure",
     "certificate-file",
@@ -50,7 +50,7 @@ pub const NAMES: [&str; 26] = [
     "log-slow-milliseconds",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 13] = [
+const UMBEL_ONLY_OPTIONS: [&str; 13] = [
     "admin-password",
     "ops-password",
     "listen",
@@ -66,9 +66,9 @@ const NOT_KURRENT: [&str; 13] = [
     "log-slow-milliseconds",
 ];
 
-/// Who says something of an option.
+/// Source of an option's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum OptionSource {
     /// A file.
     File(PathBuf),
     /// A variable of the environment.
@@ -77,42 +77,42 @@ pub enum Source {
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for OptionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::File(path) => write!(f, "{}", path.display()),
-            Source::Variable(name) => f.write_str(name),
-            Source::Flag(name) => write!(f, "--{name}"),
+            OptionSource::File(path) => write!(f, "{}", path.display()),
+            OptionSource::Variable(name) => f.write_str(name),
+            OptionSource::Flag(name) => write!(f, "--{name}"),
         }
     }
 }
 
-/// What somebody says of an option.
+/// A value that a source gives to an option.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct OptionValue {
     /// The option.
     pub name: &'static str,
     /// Its value.
     pub text: String,
-    /// Who says so.
-    pub source: Source,
+    /// Source of the value.
+    pub source: OptionSource,
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The value may be a password.
         write!(f, "{} by {}", self.name, self.source)
     }
 }
 
-/// What is said of all options: the file first, then KurrentDB's variables, ours, the flags. Of
-/// two levels the later one wins.
+/// Options by source: config file, KurrentDB variables, Umbel variables, flags. The last source
+/// that sets an option wins.
 #[derive(Debug, Default)]
-pub struct Levels {
-    levels: Vec<Vec<Given>>,
+pub struct OptionLayers {
+    levels: Vec<Vec<OptionValue>>,
 }
 
-impl Levels {
+impl OptionLayers {
     /// Reads the file, where one is named, and takes the variables and the flags.
     ///
     /// # Errors
@@ -120,52 +120,51 @@ impl Levels {
     /// given twice in one place.
     pub fn collect(
         args: &ServeArgs,
-        db: Option<(&Path, Source)>,
+        db: Option<(&Path, OptionSource)>,
         memory: Option<u64>,
         variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> Outcome<Levels> {
-        let text = args.config.as_deref().map(contents).transpose()?;
+    ) -> CommandResult<OptionLayers> {
+        let text = args.config.as_deref().map(read_options_file).transpose()?;
         let named = args.config.as_deref().zip(text.as_deref());
-        let db = db.map(|(folder, source)| {
-            let text = folder.to_string_lossy().into_owned();
-            Given { name: "db", text, source }
+        let db = db.map(|(directory, source)| {
+            let text = directory.to_string_lossy().into_owned();
+            OptionValue { name: "db", text, source }
         });
-        let flags = db.into_iter().chain(flags(args, memory)).collect();
-        Levels::of(named, variables, flags)
+        let flags = db.into_iter().chain(parse_flags(args, memory)).collect();
+        OptionLayers::from_texts(named, variables, flags)
     }
 
-    /// What a file of this name with this text, these variables and these flags say.
+    /// Options of a config file with this name and text, these variables and these flags.
     ///
     /// # Errors
-    /// As [`Levels::collect`].
-    pub fn of(
+    /// As [`OptionLayers::collect`].
+    pub fn from_texts(
         named: Option<(&Path, &str)>,
         variables: impl Iterator<Item = (OsString, OsString)>,
-        flags: Vec<Given>,
-    ) -> Outcome<Levels> {
+        flags: Vec<OptionValue>,
+    ) -> CommandResult<OptionLayers> {
         let mut levels = Vec::new();
         if let Some((path, text)) = named {
-            levels.push(file(path, text)?);
+            levels.push(parse_file(path, text)?);
         }
-        let (kurrent, ours) = environment(variables)?;
+        let (kurrent, ours) = parse_environment(variables)?;
         levels.extend([kurrent, ours, flags]);
-        Ok(Levels { levels })
+        Ok(OptionLayers { levels })
     }
 
-    /// What the last level that says anything of one of these options says, the first of them that
-    /// it knows.
+    /// Value of one of these options in the last source that sets one of them.
     ///
     /// # Errors
-    /// One level speaks of several of them that contradict each other.
-    pub fn last(&self, names: &[&str]) -> Outcome<Option<&Given>> {
+    /// One source sets several of them.
+    pub fn last_value(&self, names: &[&str]) -> CommandResult<Option<&OptionValue>> {
         for level in self.levels.iter().rev() {
-            let mut said = level.iter().filter(|given| names.contains(&given.name));
-            let Some(first) = said.next() else { continue };
-            if let Some(other) = said.next() {
-                return Err(Failure::usage(format!(
-                    "{} and {} both say the same thing; keep one of them",
-                    shown(first),
-                    shown(other)
+            let mut matching = level.iter().filter(|given| names.contains(&given.name));
+            let Some(first) = matching.next() else { continue };
+            if let Some(other) = matching.next() {
+                return Err(CommandError::usage(format!(
+                    "{} and {} set the same option; keep one of them",
+                    option_text(first),
+                    option_text(other)
                 )));
             }
             return Ok(Some(first));
@@ -174,18 +173,18 @@ impl Levels {
     }
 }
 
-/// An option with who speaks of it.
-pub fn shown(given: &Given) -> String {
+/// An option with the source of its value.
+pub fn option_text(given: &OptionValue) -> String {
     match &given.source {
-        Source::File(path) => format!("`{}` in {}", given.name, path.display()),
+        OptionSource::File(path) => format!("`{}` in {}", given.name, path.display()),
         source => source.to_string(),
     }
 }
 
 /// The option of this name, in whatever form it is written: `node-port`, `node_port`, `NodePort`.
-fn known(written: &str) -> Option<&'static str> {
+fn option_name(written: &str) -> Option<&'static str> {
     let name = kebab(written);
-    NAMES.into_iter().find(|known| *known == name)
+    OPTION_NAMES.into_iter().find(|known| *known == name)
 }
 
 fn kebab(written: &str) -> String {
@@ -201,24 +200,24 @@ fn kebab(written: &str) -> String {
     name
 }
 
-fn unknown(written: &str, place: &str) -> Failure {
-    let meant = nearest(&kebab(written), NAMES.into_iter());
+fn unknown_option(written: &str, place: &str) -> CommandError {
+    let meant = nearest(&kebab(written), OPTION_NAMES.into_iter());
     let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-    Failure::usage(format!(
-        "{place} names no option of `umbel serve`{meant} (`umbel serve --help` lists them)"
+    CommandError::usage(format!(
+        "{place} is not an option of `umbel serve`{meant} (`umbel serve --help` lists them)"
     ))
 }
 
 /// The text of a file of options.
-fn contents(path: &Path) -> Outcome<String> {
-    let unreadable = |error| Failure::system("read", path, &error);
+fn read_options_file(path: &Path) -> CommandResult<String> {
+    let unreadable = |error| CommandError::system("read", path, &error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     let shown = path.display();
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Failure::usage(format!(
-            "{shown} has more than {FILE_BYTES_MAX} bytes: this is no file of options"
+        return Err(CommandError::usage(format!(
+            "{shown} has more than {FILE_BYTES_MAX} bytes and is not a config file"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -226,36 +225,38 @@ fn contents(path: &Path) -> Outcome<String> {
             .iter()
             .filter(|byte| **byte == b'\n')
             .count();
-        Failure::usage(format!("line {line} of {shown} is not UTF-8; write the file as UTF-8"))
+        CommandError::usage(format!("line {line} of {shown} is not UTF-8; write the file as UTF-8"))
     })
 }
 
-fn file(path: &Path, text: &str) -> Outcome<Vec<Given>> {
-    let table: Table = text.parse().map_err(|error| malformed(path, text, &error))?;
-    let mut level: Vec<Given> = Vec::new();
+fn parse_file(path: &Path, text: &str) -> CommandResult<Vec<OptionValue>> {
+    let table: Table = text.parse().map_err(|error| toml_error(path, text, &error))?;
+    let mut level: Vec<OptionValue> = Vec::new();
     for (key, value) in table {
         let place = format!("`{key}` in {}", path.display());
-        let name = known(&key).ok_or_else(|| unknown(&key, &place))?;
+        let name = option_name(&key).ok_or_else(|| unknown_option(&key, &place))?;
         let text = match value {
             Value::String(text) => text,
             Value::Integer(number) => number.to_string(),
             Value::Boolean(switch) => switch.to_string(),
             other => {
-                return Err(Failure::usage(format!(
+                return Err(CommandError::usage(format!(
                     "{place} is {}, but must be text, a whole number, true or false",
                     other.type_str()
                 )));
             }
         };
         if level.iter().any(|given| given.name == name) {
-            return Err(Failure::usage(format!("{place} is there twice, in two spellings")));
+            return Err(CommandError::usage(format!(
+                "{place} is set twice, in two spellings; keep one"
+            )));
         }
-        level.push(Given { name, text, source: Source::File(path.to_path_buf()) });
+        level.push(OptionValue { name, text, source: OptionSource::File(path.to_path_buf()) });
     }
     Ok(level)
 }
 
-fn malformed(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
+fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> CommandError {
     let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let looks_like_yaml =
         |line: &str| line.starts_with("---") || (line.contains(':') && !line.contains(['=', '{']));
@@ -265,43 +266,43 @@ fn malformed(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
         false => "",
     };
     let message = error.message().replace('\n', ", ");
-    Failure::usage(format!("line {line} of {} is no TOML: {message}{hint}", path.display()))
+    CommandError::usage(format!("line {line} of {} is not TOML: {message}{hint}", path.display()))
 }
 
-/// What KurrentDB's and our variables say.
-fn environment(
+/// Options of KurrentDB variables and of Umbel variables.
+fn parse_environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
-) -> Outcome<(Vec<Given>, Vec<Given>)> {
+) -> CommandResult<(Vec<OptionValue>, Vec<OptionValue>)> {
     let (mut kurrent, mut ours) = (Vec::new(), Vec::new());
     for (variable, value) in variables {
         let Some(variable) = variable.to_str() else { continue };
-        let is_ours = variable.starts_with(OURS);
-        let prefix = if is_ours { OURS } else { KURRENT };
-        // The folder of the store is read where all commands read it.
+        let is_ours = variable.starts_with(ENV_PREFIX);
+        let prefix = if is_ours { ENV_PREFIX } else { KURRENT_ENV_PREFIX };
+        // The directory of the store is read where all commands read it.
         let Some(written) = variable.strip_prefix(prefix).filter(|_| variable != "UMBEL_DB") else {
             continue;
         };
-        let name = match known(written) {
-            Some(name) if is_ours || !NOT_KURRENT.contains(&name) => name,
-            // What only looks like one of ours is a mistake; others may be somebody else's.
-            None if is_ours && nearest(&kebab(written), NAMES.into_iter()).is_some() => {
-                return Err(unknown(written, &format!("the variable {variable}")));
+        let name = match option_name(written) {
+            Some(name) if is_ours || !UMBEL_ONLY_OPTIONS.contains(&name) => name,
+            // What only looks like one of ours is a mistake; others may belong to other programs.
+            None if is_ours && nearest(&kebab(written), OPTION_NAMES.into_iter()).is_some() => {
+                return Err(unknown_option(written, &format!("the variable {variable}")));
             }
             _ => continue,
         };
         let Some(text) = value.to_str().map(str::to_string) else {
-            return Err(Failure::usage(format!("the variable {variable} is not UTF-8")));
+            return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
         };
-        let source = Source::Variable(variable.to_string());
+        let source = OptionSource::Variable(variable.to_string());
         let level = if is_ours { &mut ours } else { &mut kurrent };
-        level.push(Given { name, text, source });
+        level.push(OptionValue { name, text, source });
     }
     Ok((kurrent, ours))
 }
 
-fn flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = Given> {
+fn parse_flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = OptionValue> {
     let switch = |on: bool| on.then(|| "true".to_string());
-    let said = [
+    let flags = [
         ("insecure", switch(args.insecure)),
         ("certificate-file", args.certificate_file.clone()),
         ("certificate-private-key-file", args.certificate_private_key_file.clone()),
@@ -324,8 +325,8 @@ fn flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = Given> {
         ("log-level", args.log_level.clone()),
         ("log-slow-milliseconds", args.log_slow_milliseconds.clone()),
     ];
-    said.into_iter().filter_map(|(name, text)| {
-        Some(Given { name, text: text?, source: Source::Flag(name.to_string()) })
+    flags.into_iter().filter_map(|(name, text)| {
+        Some(OptionValue { name, text: text?, source: OptionSource::Flag(name.to_string()) })
     })
 }
 
@@ -333,56 +334,56 @@ fn flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = Given> {
 mod tests {
     use super::*;
 
-    fn said(level: &[Given]) -> Vec<(&str, &str)> {
+    fn names_and_values(level: &[OptionValue]) -> Vec<(&str, &str)> {
         level.iter().map(|given| (given.name, &given.text[..])).collect()
     }
 
     #[test]
-    fn a_file_names_options_in_every_spelling() {
+    fn config_file_accepts_every_option_spelling() {
         let text = "# ours\ninsecure = true\nNodePort = 2114\nappend_time = \"5\"\n";
-        let level = file(Path::new("a.toml"), text).unwrap();
-        let mut found = said(&level);
+        let level = parse_file(Path::new("a.toml"), text).unwrap();
+        let mut found = names_and_values(&level);
         found.sort_unstable();
         assert_eq!(found, [("append-time", "5"), ("insecure", "true"), ("node-port", "2114")]);
     }
 
     #[test]
-    fn what_a_file_should_not_say_is_told_with_its_place() {
+    fn invalid_config_file_is_reported_with_place() {
         let cases = [
             ("lisetn = \"a\"", "did you mean `listen`?"),
-            ("whatever = 1", "names no option"),
+            ("whatever = 1", "is not an option"),
             ("insecure = true\nInsecure = true", "twice, in two spellings"),
             ("listen = [1]", "is array, but must be text"),
-            ("insecure = true\nsync = maybe", "line 2 of a.toml is no TOML"),
+            ("insecure = true\nsync = maybe", "line 2 of a.toml is not TOML"),
             ("NodePort: 2113", "looks like YAML"),
             ("---\nInsecure: true", "looks like YAML"),
         ];
         for (text, why) in cases {
-            let said = file(Path::new("a.toml"), text).expect_err("refused").to_string();
-            assert!(said.contains(why) && said.contains("a.toml"), "{text}: {said}");
+            let message = parse_file(Path::new("a.toml"), text).expect_err("refused").to_string();
+            assert!(message.contains(why) && message.contains("a.toml"), "{text}: {message}");
         }
     }
 
     /// A file in another encoding was a failure of the system, and one without end took all memory.
     #[test]
-    fn what_is_no_text_is_no_file_of_options() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.toml");
+    fn binary_config_file_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.toml");
         let refused = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            let failure = contents(&path).expect_err("refused");
+            let failure = read_options_file(&path).expect_err("refused");
             assert_eq!(failure.exit_code(), 2);
             failure.to_string()
         };
         assert!(refused(b"insecure = true\nlisten = \"\xff\"").contains("line 2 of"));
-        assert!(refused(&vec![b'#'; 1 + FILE_BYTES_MAX as usize]).contains("no file of options"));
+        assert!(refused(&vec![b'#'; 1 + FILE_BYTES_MAX as usize]).contains("not a config file"));
         std::fs::write(&path, b"\xef\xbb\xbfsync = true\r\nappend-time = 5\r\n").unwrap();
-        let level = file(&path, &contents(&path).unwrap()).unwrap();
+        let level = parse_file(&path, &read_options_file(&path).unwrap()).unwrap();
         assert_eq!(level.len(), 2, "a mark of the order of bytes and Windows' ends of lines");
     }
 
     #[test]
-    fn variables_are_taken_where_they_mean_something() {
+    fn relevant_environment_variables_are_parsed() {
         let variables = [
             ("UMBEL_LISTEN", "0.0.0.0:1"),
             ("UMBEL_DB", "elsewhere"),
@@ -392,36 +393,37 @@ mod tests {
             ("KURRENTDB_LISTEN", "4"),
             ("PATH", "/bin"),
         ];
-        let taken = |variables: &[(&str, &str)]| {
+        let parsed = |variables: &[(&str, &str)]| {
             let owned = variables.iter().map(|(name, value)| (name.into(), value.into()));
-            environment(owned.collect::<Vec<(OsString, OsString)>>().into_iter())
+            parse_environment(owned.collect::<Vec<(OsString, OsString)>>().into_iter())
         };
-        let (kurrent, ours) = taken(&variables).unwrap();
-        assert_eq!(said(&kurrent), [("node-port", "2")]);
-        assert_eq!(said(&ours), [("listen", "0.0.0.0:1")]);
-        let refused = taken(&[("UMBEL_LISTN", "x")]).expect_err("nearly an option").to_string();
+        let (kurrent, ours) = parsed(&variables).unwrap();
+        assert_eq!(names_and_values(&kurrent), [("node-port", "2")]);
+        assert_eq!(names_and_values(&ours), [("listen", "0.0.0.0:1")]);
+        let refused = parsed(&[("UMBEL_LISTN", "x")]).expect_err("nearly an option").to_string();
         assert!(refused.contains("UMBEL_LISTN") && refused.contains("`listen`"), "{refused}");
     }
 
     #[test]
-    fn the_later_level_wins_and_one_level_does_not_say_a_thing_twice() {
-        let given = |name, text: &str| Given {
+    fn later_option_source_wins_and_duplicates_are_rejected() {
+        let given = |name, text: &str| OptionValue {
             name,
             text: text.to_string(),
-            source: Source::Variable(text.to_string()),
+            source: OptionSource::Variable(text.to_string()),
         };
-        let levels = Levels {
+        let levels = OptionLayers {
             levels: vec![
                 vec![given("listen", "low"), given("sync", "true")],
                 vec![given("node-port", "high")],
             ],
         };
-        let last = |names: &[&str]| levels.last(names).unwrap().map(|given| &given.text[..]);
+        let last = |names: &[&str]| levels.last_value(names).unwrap().map(|given| &given.text[..]);
         assert_eq!(last(&["node-port", "listen"]), Some("high"));
         assert_eq!(last(&["node-ip", "listen"]), Some("low"));
         assert_eq!(last(&["insecure"]), None);
-        let twice = Levels { levels: vec![vec![given("listen", "a"), given("node-port", "b")]] };
-        let said = twice.last(&["node-port", "listen"]).expect_err("both").to_string();
-        assert!(said.contains("keep one"), "{said}");
+        let twice =
+            OptionLayers { levels: vec![vec![given("listen", "a"), given("node-port", "b")]] };
+        let message = twice.last_value(&["node-port", "listen"]).expect_err("both").to_string();
+        assert!(message.contains("keep one"), "{message}");
     }
 }

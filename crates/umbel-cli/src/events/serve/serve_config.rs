@@ -1,4 +1,4 @@
-//! [`ServeConfig`]: what `umbel serve` runs with, read of [`Levels`] of text.
+//! [`ServeConfig`]: configuration of `umbel serve`, parsed from [`OptionLayers`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -7,53 +7,53 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tracing::Level;
 use umbel::{Durability, Options};
-use umbel_events::{Size, StoreOptions};
+use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{Config, PASSWORD_BYTES_MAX, Secret};
 
-use super::serve_log::{self, LogFormat};
-use super::serve_options::{Given, Levels, shown};
-use crate::errors::{Failure, Outcome};
-use crate::limits::memory_named;
-use crate::number::{counts, parse_switch};
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::serve::option_sources::{OptionLayers, OptionValue, option_text};
+use crate::events::serve::server_log::{self, LogFormat};
+use crate::global_options::with_memory_flag;
+use crate::io::output::Output;
+use crate::text::numbers::{integer_parser, parse_switch};
 
 /// Bytes of the filter of streams, as far as its size is fixed.
 const FILTER_BYTES_MAX: u64 = 1 << 40;
 /// The longest that the parts of one append may take, in seconds.
 const APPEND_TIME_MAX: u64 = 3600;
-/// The longest that a call may take before it is told as slow, in milliseconds.
+/// The longest that a call may take before it is logged as slow, in milliseconds.
 const LOG_SLOW_MAX: u64 = 3_600_000;
 
-/// Bytes of memory for the store of keys and values where nobody names any.
-const KV_MEMORY: u64 = 256 << 20;
+/// Bytes of memory for the store of keys and values by default.
+const KV_MEMORY_DEFAULT: u64 = 256 << 20;
 
-/// The folder of the store where nobody names one.
-const FOLDER: &str = "umbel-data";
+/// The directory of the store by default.
+const DIRECTORY_DEFAULT: &str = "umbel-data";
 
-/// What a server runs with.
+/// Configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeConfig {
-    /// The folder of the store.
+    /// The directory of the store.
     pub db: PathBuf,
-    /// Whether to serve in clear, and to ask nobody who he is.
+    /// Whether to serve in clear, and without authentication.
     pub insecure: bool,
     /// The file of the certificate,
     pub certificate: Option<PathBuf>,
     /// that of its private key,
     pub key: Option<PathBuf>,
-    /// and that or the folder of the authorities whose users are believed.
+    /// and that or the directory of the authorities whose users are believed.
     pub authorities: Option<PathBuf>,
-    /// Whether to ask users who they are, in clear.
+    /// Whether to authenticate users without encryption.
     pub disable_tls: bool,
     /// The password of `admin` at the first start,
     pub admin_password: Option<Secret>,
     /// and that of `ops`.
     pub ops_password: Option<Secret>,
-    /// Where to listen.
+    /// Address to listen at.
     pub listen: SocketAddr,
-    /// Where clients are told to come back.
+    /// Address under which clients are to reconnect.
     pub advertise: Option<(String, u16)>,
-    /// The folder for backups that are asked for while it runs.
+    /// Directory of backups that the running server makes.
     pub backup_dir: Option<PathBuf>,
     /// Whether an append is answered once it survives power loss.
     pub sync: bool,
@@ -63,35 +63,36 @@ pub struct ServeConfig {
     pub kv: bool,
     /// and bytes of memory for their store.
     pub kv_memory: u64,
-    /// How large the filter of streams is.
-    pub existence: Size,
-    /// How long an append may take from its first part to its last.
+    /// Size of the filter of streams.
+    pub existence: ExistenceSize,
+    /// Time that an append may take from its first part to its last.
     pub append_time: Duration,
     /// The form of the log,
     pub log_format: LogFormat,
-    /// how much is told,
+    /// the log level,
     pub log_level: Level,
-    /// and after what time without an answer a call is told as slow.
+    /// and after what time without an answer a call is logged as slow.
     pub log_slow: Duration,
 }
 
-/// One line of what is printed: an option, its value, and who said so.
-type Line = (&'static str, Value, String);
+/// Printed option: name, value and source.
+type PrintedOption = (&'static str, Value, String);
 
 impl ServeConfig {
-    /// Reads what is said of each option; what nobody speaks of has its default.
+    /// Parses all options; an option without a value has its default.
     ///
     /// # Errors
-    /// A value that an option cannot have, with who said it.
-    pub fn read(levels: &Levels) -> Outcome<ServeConfig> {
+    /// A value that an option cannot have, with its source.
+    pub fn read(levels: &OptionLayers) -> CommandResult<ServeConfig> {
         let plain = Config::default();
-        let switch = |name: &str| -> Outcome<bool> {
-            Ok(one(levels, &[name], parse_switch)?.unwrap_or_default())
+        let switch = |name: &str| -> CommandResult<bool> {
+            Ok(read_option(levels, &[name], parse_switch)?.unwrap_or_default())
         };
-        let number = |name: &str, least: u64, most: u64| one(levels, &[name], counts(least, most));
+        let number =
+            |name: &str, min: u64, max: u64| read_option(levels, &[name], integer_parser(min, max));
         let path = |name: &str| {
-            one(levels, &[name], |text| match text.is_empty() {
-                true => Err("must name a file or a folder".to_string()),
+            read_option(levels, &[name], |text| match text.is_empty() {
+                true => Err("must name a file or a directory".to_string()),
                 false => Ok(PathBuf::from(text)),
             })
         };
@@ -99,13 +100,17 @@ impl ServeConfig {
             let wrong = "must be an address and a port, like 127.0.0.1:2113";
             text.parse::<SocketAddr>().map_err(|_| wrong.to_string())
         };
-        let ip = one_of(levels, ("node-ip", "listen"), ip_address, |text| Ok(address(text)?.ip()))?;
-        let port = one_of(levels, ("node-port", "listen"), port, |text| Ok(address(text)?.port()))?;
+        let ip = read_option_part(levels, ("node-ip", "listen"), ip_address, |text| {
+            Ok(address(text)?.ip())
+        })?;
+        let port = read_option_part(levels, ("node-port", "listen"), port, |text| {
+            Ok(address(text)?.port())
+        })?;
         let listen =
             SocketAddr::new(ip.unwrap_or(plain.listen.ip()), port.unwrap_or(plain.listen.port()));
-        let existence = one(levels, &["stream-existence-filter-size"], filter_size)?;
+        let existence = read_option(levels, &["stream-existence-filter-size"], filter_size)?;
         let config = ServeConfig {
-            db: path("db")?.unwrap_or_else(|| FOLDER.into()),
+            db: path("db")?.unwrap_or_else(|| DIRECTORY_DEFAULT.into()),
             insecure: switch("insecure")?,
             certificate: path("certificate-file")?,
             key: path("certificate-private-key-file")?,
@@ -119,14 +124,16 @@ impl ServeConfig {
             sync: switch("sync")?,
             memory: number("memory", 1, 1 << 50)?,
             kv: switch("kv")?,
-            kv_memory: number("kv-memory", 1, 1 << 50)?.unwrap_or(KV_MEMORY),
+            kv_memory: number("kv-memory", 1, 1 << 50)?.unwrap_or(KV_MEMORY_DEFAULT),
             existence: existence.unwrap_or(StoreOptions::default().existence),
             append_time: number("append-time", 1, APPEND_TIME_MAX)?
-                .map_or(plain.parts_time, Duration::from_secs),
-            log_format: one(levels, &["log-format"], LogFormat::parse)?.unwrap_or(LogFormat::Text),
-            log_level: one(levels, &["log-level"], serve_log::level)?.unwrap_or(Level::INFO),
+                .map_or(plain.partial_append_time, Duration::from_secs),
+            log_format: read_option(levels, &["log-format"], LogFormat::parse)?
+                .unwrap_or(LogFormat::Text),
+            log_level: read_option(levels, &["log-level"], server_log::parse_level)?
+                .unwrap_or(Level::INFO),
             log_slow: number("log-slow-milliseconds", 0, LOG_SLOW_MAX)?
-                .map_or(plain.slow_time, Duration::from_millis),
+                .map_or(plain.slow_call_time, Duration::from_millis),
         };
         config.check_memory(levels)?;
         Ok(config)
@@ -147,23 +154,23 @@ impl ServeConfig {
         Options { memory_bytes: Some(self.kv_memory), ..Options::default() }
     }
 
-    /// An error where a store would refuse its options, with who gave the memory.
-    fn check_memory(&self, levels: &Levels) -> Outcome<()> {
+    /// An error where a store would refuse its options, with the source of the memory limit.
+    fn check_memory(&self, levels: &OptionLayers) -> CommandResult<()> {
         let kv = if self.kv { self.kv_options().check() } else { Ok(()) };
         let stores = [
-            ("memory", self.store_options().check().map_err(Failure::from)),
-            ("kv-memory", kv.map_err(Failure::from)),
+            ("memory", self.store_options().validate().map_err(CommandError::from)),
+            ("kv-memory", kv.map_err(CommandError::from)),
         ];
         for (name, checked) in stores {
-            let given = levels.last(&[name])?;
-            let name = given.map_or_else(|| name.to_string(), shown);
-            checked.map_err(|failure| memory_named(failure, &name))?;
+            let given = levels.last_value(&[name])?;
+            let name = given.map_or_else(|| name.to_string(), option_text);
+            checked.map_err(|failure| with_memory_flag(failure, &name))?;
         }
         Ok(())
     }
 
-    /// Writes every option with its value and who said so, as a file of options or as JSON.
-    pub fn print(&self, levels: &Levels, as_json: bool) -> Outcome<()> {
+    /// Writes every option with its value and source, as a file of options or as JSON.
+    pub fn print(&self, levels: &OptionLayers, as_json: bool) -> CommandResult<()> {
         let mut output = Output::new();
         if as_json {
             let object = self.lines(levels)?.into_iter().map(|(name, value, from)| {
@@ -172,12 +179,12 @@ impl ServeConfig {
             output.json(&Value::Object(object.collect::<Map<_, _>>()))?;
             return output.flush();
         }
-        output.line(self.printed(levels)?.trim_end())?;
+        output.line(self.to_toml(levels)?.trim_end())?;
         output.flush()
     }
 
-    /// Every option with its value and who said so, as a file of options.
-    pub fn printed(&self, levels: &Levels) -> Outcome<String> {
+    /// Every option with its value and source, as a file of options.
+    pub fn to_toml(&self, levels: &OptionLayers) -> CommandResult<String> {
         let mut text = String::new();
         for (name, value, from) in self.lines(levels)? {
             // A comment ends with its line, whatever a file is called.
@@ -193,9 +200,9 @@ impl ServeConfig {
         Ok(text)
     }
 
-    fn lines(&self, levels: &Levels) -> Outcome<Vec<Line>> {
-        let from = |names: &[&str]| -> Outcome<String> {
-            let given = levels.last(names)?;
+    fn lines(&self, levels: &OptionLayers) -> CommandResult<Vec<PrintedOption>> {
+        let from = |names: &[&str]| -> CommandResult<String> {
+            let given = levels.last_value(names)?;
             Ok(given.map_or("default".to_string(), |given| given.source.to_string()))
         };
         let host_and_port = |(host, port): &(String, u16)| match host.contains(':') {
@@ -203,20 +210,20 @@ impl ServeConfig {
             false => format!("{host}:{port}"),
         };
         let existence = match self.existence {
-            Size::Off => json!(0),
-            Size::Fixed { bytes } => json!(bytes),
-            Size::Growing { .. } => json!("growing"),
+            ExistenceSize::Off => json!(0),
+            ExistenceSize::Fixed { bytes } => json!(bytes),
+            ExistenceSize::Growing { .. } => json!("growing"),
         };
-        let joined = |whole: &str, parts: [&str; 2]| -> Outcome<String> {
+        let joined = |whole: &str, parts: [&str; 2]| -> CommandResult<String> {
             let (first, second) = (from(&[parts[0], whole])?, from(&[parts[1], whole])?);
             Ok(if first == second { first } else { format!("{first} and {second}") })
         };
         let advertised = ["advertise-host-to-client-as", "advertise-node-port-to-client-as"];
-        let line = |name: &'static str, value: Value| -> Outcome<Line> {
+        let line = |name: &'static str, value: Value| -> CommandResult<PrintedOption> {
             Ok((name, value, from(&[name])?))
         };
-        let password = |name, other, secret: &Option<Secret>| -> Outcome<Line> {
-            Ok((name, hidden(secret.as_ref()), from(&[name, other])?))
+        let password = |name, other, secret: &Option<Secret>| -> CommandResult<PrintedOption> {
+            Ok((name, masked_password(secret.as_ref()), from(&[name, other])?))
         };
         Ok(vec![
             line("db", json!(self.db))?,
@@ -253,42 +260,42 @@ fn as_toml(value: &Value) -> String {
 }
 
 /// That a password is set, not which.
-fn hidden(secret: Option<&Secret>) -> Value {
+fn masked_password(secret: Option<&Secret>) -> Value {
     secret.map_or(Value::Null, |_| json!("(not shown)"))
 }
 
-/// What the last level says of one of these options, read by `parse`.
-fn one<T>(
-    levels: &Levels,
+/// Parses the value of one of these options from its last source.
+fn read_option<T>(
+    levels: &OptionLayers,
     names: &[&str],
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Outcome<Option<T>> {
-    let Some(given) = levels.last(names)? else { return Ok(None) };
-    parse(&given.text).map(Some).map_err(|why| refused(given, &why))
+) -> CommandResult<Option<T>> {
+    let Some(given) = levels.last_value(names)? else { return Ok(None) };
+    parse(&given.text).map(Some).map_err(|why| option_error(given, &why))
 }
 
-/// What the last level says of a part, or of the whole that has the part.
-fn one_of<T>(
-    levels: &Levels,
+/// Parses an option that is part of another option, from the last source of either.
+fn read_option_part<T>(
+    levels: &OptionLayers,
     (part, whole): (&str, &str),
     parse_part: impl Fn(&str) -> Result<T, String>,
     parse_whole: impl Fn(&str) -> Result<T, String>,
-) -> Outcome<Option<T>> {
-    let Some(given) = levels.last(&[part, whole])? else { return Ok(None) };
+) -> CommandResult<Option<T>> {
+    let Some(given) = levels.last_value(&[part, whole])? else { return Ok(None) };
     let parsed =
         if given.name == part { parse_part(&given.text) } else { parse_whole(&given.text) };
-    parsed.map(Some).map_err(|why| refused(given, &why))
+    parsed.map(Some).map_err(|why| option_error(given, &why))
 }
 
-fn refused(given: &Given, why: &str) -> Failure {
+fn option_error(given: &OptionValue, why: &str) -> CommandError {
     let link = if why.starts_with("must ") { ", but " } else { ": " };
     let text = if given.text.is_empty() { "empty" } else { &given.text };
-    Failure::usage(format!("{} is {text}{link}{why}", shown(given)))
+    CommandError::usage(format!("{} is {text}{link}{why}", option_text(given)))
 }
 
-/// A password that somebody can have and say. It is not shown, whatever is wrong with it.
-fn password(levels: &Levels, names: [&str; 2]) -> Outcome<Option<Secret>> {
-    let Some(given) = levels.last(&names)? else { return Ok(None) };
+/// A password that a user can have and type. It is not shown, whatever is wrong with it.
+fn password(levels: &OptionLayers, names: [&str; 2]) -> CommandResult<Option<Secret>> {
+    let Some(given) = levels.last_value(&names)? else { return Ok(None) };
     let bytes = given.text.len();
     let wrong = match () {
         () if bytes == 0 || bytes > PASSWORD_BYTES_MAX => {
@@ -296,12 +303,12 @@ fn password(levels: &Levels, names: [&str; 2]) -> Outcome<Option<Secret>> {
         }
         // A file's last line break comes along easily, and no browser could say it.
         () if given.text.contains(char::is_control) => {
-            "has a line break or another control character in it, which nobody can type".into()
+            "contains a line break or another control character, which users cannot type".into()
         }
         () => return Ok(Some(Secret::new(&*given.text))),
     };
     let whose = if names[0].starts_with("admin") { "admin" } else { "ops" };
-    Err(Failure::usage(format!("{}: the password of {whose} {wrong}", shown(given))))
+    Err(CommandError::usage(format!("{}: the password of {whose} {wrong}", option_text(given))))
 }
 
 fn ip_address(text: &str) -> Result<IpAddr, String> {
@@ -315,13 +322,13 @@ fn port(text: &str) -> Result<u16, String> {
 fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match parts {
-        Some((host, port)) if port > 0 => Ok((bare(host)?, port)),
+        Some((host, port)) if port > 0 => Ok((without_brackets(host)?, port)),
         _ => Err("must be a name or an address, a colon and a port".to_string()),
     }
 }
 
 /// A name, or an address without its brackets.
-fn bare(host: &str) -> Result<String, String> {
+fn without_brackets(host: &str) -> Result<String, String> {
     let bare = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(inner) => inner,
         None => host,
@@ -334,30 +341,34 @@ fn bare(host: &str) -> Result<String, String> {
     Err("must be a name or an address".to_string())
 }
 
-fn advertise(levels: &Levels, listening: u16) -> Outcome<Option<(String, u16)>> {
+fn advertise(levels: &OptionLayers, listening: u16) -> CommandResult<Option<(String, u16)>> {
     let whole_host = |text: &str| Ok(host_and_port(text)?.0);
     let whole_port = |text: &str| Ok(host_and_port(text)?.1);
-    let name = one_of(levels, ("advertise-host-to-client-as", "advertise"), bare, whole_host)?;
+    let name = read_option_part(
+        levels,
+        ("advertise-host-to-client-as", "advertise"),
+        without_brackets,
+        whole_host,
+    )?;
     let names = ("advertise-node-port-to-client-as", "advertise");
-    let number = one_of(levels, names, port, whole_port)?;
+    let number = read_option_part(levels, names, port, whole_port)?;
     match (name, number) {
         (Some(name), number) => Ok(Some((name, number.unwrap_or(listening)))),
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(Failure::usage(
-            "clients are told a port to come back to and no host; give the host, too, with \
-             --advertise HOST:PORT",
+        (None, Some(_)) => Err(CommandError::usage(
+            "the advertised address has a port but no host; name both with --advertise HOST:PORT",
         )),
     }
 }
 
-fn filter_size(text: &str) -> Result<Size, String> {
+fn filter_size(text: &str) -> Result<ExistenceSize, String> {
     if text.eq_ignore_ascii_case("growing") {
         return Ok(StoreOptions::default().existence);
     }
     let wrong = format!("must be growing, 0 for none, or 4096 to {FILTER_BYTES_MAX} bytes");
-    match counts(0, FILTER_BYTES_MAX)(text) {
-        Ok(0) => Ok(Size::Off),
-        Ok(bytes) if bytes >= 4096 => Ok(Size::Fixed { bytes }),
+    match integer_parser(0, FILTER_BYTES_MAX)(text) {
+        Ok(0) => Ok(ExistenceSize::Off),
+        Ok(bytes) if bytes >= 4096 => Ok(ExistenceSize::Fixed { bytes }),
         _ => Err(wrong),
     }
 }
@@ -367,29 +378,29 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::events::args::ServeArgs;
+    use crate::events::event_args::ServeArgs;
 
     fn read(args: &ServeArgs, variables: &[(&str, &str)]) -> Result<ServeConfig, String> {
         let owned = variables.iter().map(|(name, value)| (name.into(), value.into()));
         let owned: Vec<(OsString, OsString)> = owned.collect();
-        let levels = Levels::collect(args, None, None, owned.into_iter());
+        let levels = OptionLayers::collect(args, None, None, owned.into_iter());
         levels.and_then(|levels| ServeConfig::read(&levels)).map_err(|failure| failure.to_string())
     }
 
     #[test]
-    fn nobody_says_anything_and_all_is_as_it_always_was() {
+    fn options_without_sources_have_defaults() {
         let config = read(&ServeArgs::default(), &[]).unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 2113)));
         assert_eq!(config.db, PathBuf::from("umbel-data"));
         assert!(!config.insecure && !config.sync && config.advertise.is_none());
         assert!(!config.kv && config.kv_memory == 256 << 20);
-        assert_eq!(config.append_time, Config::default().parts_time);
+        assert_eq!(config.append_time, Config::default().partial_append_time);
         assert_eq!(config.existence, StoreOptions::default().existence);
-        assert_eq!(config.log_slow, Config::default().slow_time);
+        assert_eq!(config.log_slow, Config::default().slow_call_time);
     }
 
     #[test]
-    fn parts_and_wholes_go_together() {
+    fn option_parts_combine_with_whole_option() {
         let variables = [
             ("KURRENTDB_NODE_IP", "0.0.0.0"),
             ("KURRENTDB_INSECURE", "true"),
@@ -400,7 +411,7 @@ mod tests {
         let config = read(&ServeArgs::default(), &variables).unwrap();
         assert_eq!(config.listen.to_string(), "0.0.0.0:7");
         assert_eq!(config.advertise, Some(("store.example".to_string(), 7)));
-        assert_eq!(config.existence, Size::Fixed { bytes: 256_000_000 });
+        assert_eq!(config.existence, ExistenceSize::Fixed { bytes: 256_000_000 });
         assert!(config.insecure);
         let listen = Some("[::1]:9".to_string());
         let config = read(&ServeArgs { listen, ..ServeArgs::default() }, &variables).unwrap();
@@ -408,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_is_told_with_who_said_it() {
+    fn invalid_value_is_reported_with_its_source() {
         let cases = [
             ("UMBEL_LISTEN", "here", "UMBEL_LISTEN is here, but must be an address"),
             ("UMBEL_NODE_PORT", "65536", "must be a port"),
@@ -418,10 +429,10 @@ mod tests {
             ("UMBEL_ADVERTISE", "[store]:2113", "must be a name or an address"),
             ("UMBEL_ADVERTISE", "store:0", "a colon and a port"),
             ("UMBEL_ADVERTISE_HOST_TO_CLIENT_AS", "a/b", "must be a name or an address"),
-            ("UMBEL_BACKUP_DIR", "", "UMBEL_BACKUP_DIR is empty, but must name a file or a folder"),
+            ("UMBEL_BACKUP_DIR", "", "UMBEL_BACKUP_DIR is empty, but must name a file or a dir"),
             ("UMBEL_LISTEN", "", "UMBEL_LISTEN is empty, but must be an address"),
             ("UMBEL_ADMIN_PASSWORD", "", "the password of admin has 0 bytes, but must have 1 to"),
-            ("UMBEL_OPS_PASSWORD", "kept\n", "UMBEL_OPS_PASSWORD: the password of ops has a line"),
+            ("UMBEL_OPS_PASSWORD", "kept\n", "UMBEL_OPS_PASSWORD: the password of ops contains"),
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
             ("UMBEL_SYNC", "maybe", "neither true (on, 1) nor false (off, 0)"),
             ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
@@ -433,17 +444,17 @@ mod tests {
             ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for none"),
         ];
         for (variable, text, why) in cases {
-            let said = read(&ServeArgs::default(), &[(variable, text)]).expect_err("refused");
-            assert!(said.contains(why), "{said}");
-            assert!(!said.contains("kept"), "a password is not shown: {said}");
+            let error = read(&ServeArgs::default(), &[(variable, text)]).expect_err("refused");
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("kept"), "a password is not shown: {error}");
         }
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
-        let said = read(&ServeArgs::default(), &[("UMBEL_ADMIN_PASSWORD", &long)]);
-        assert!(said.expect_err("refused").contains("has 1025 bytes"));
+        let error = read(&ServeArgs::default(), &[("UMBEL_ADMIN_PASSWORD", &long)]);
+        assert!(error.expect_err("refused").contains("has 1025 bytes"));
     }
 
     #[test]
-    fn hosts_have_ports() {
+    fn default_port_is_added_to_host() {
         let read = |text| host_and_port(text).ok();
         assert_eq!(read("store.example:2113"), Some(("store.example".to_string(), 2113)));
         assert_eq!(read("[::1]:2113"), Some(("::1".to_string(), 2113)));

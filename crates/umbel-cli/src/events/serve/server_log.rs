@@ -1,6 +1,6 @@
-//! [`Log`]: what `umbel serve` tells while it runs, as text or as lines of JSON, on standard error.
+//! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
 //!
-//! A thread writes the lines, so that nobody who serves a call waits for whoever reads them. What
+//! A thread writes the lines, so that no thread that serves a call waits for their reader. What
 //! the thread cannot get rid of is left out and counted.
 
 use std::io::{self, Write};
@@ -16,15 +16,15 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use umbel_env::Env;
 
-use crate::errors::{Failure, Outcome};
-use crate::output::note;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::note;
 
 /// Lines that wait to be written at most.
-const WAITING_MAX: usize = 1024;
-/// How long the last lines may take.
-const LAST_LINES: Duration = Duration::from_secs(1);
-/// What the targets of our lines begin with. Those of other crates are not told.
-const OURS: &str = "umbel";
+const QUEUE_LINES_MAX: usize = 1024;
+/// Time that the last lines may take.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Prefix of the targets of logged lines. Those of other crates are not logged.
+const TARGET_PREFIX: &str = "umbel";
 
 /// The form of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +54,8 @@ impl LogFormat {
     }
 }
 
-/// Reads how much is told.
-pub fn level(text: &str) -> Result<Level, String> {
+/// Reads the log level.
+pub fn parse_level(text: &str) -> Result<Level, String> {
     match text.to_ascii_lowercase().as_str() {
         "error" => Ok(Level::ERROR),
         "warn" => Ok(Level::WARN),
@@ -65,128 +65,130 @@ pub fn level(text: &str) -> Result<Level, String> {
     }
 }
 
-/// What `umbel serve` tells while it runs; until this is dropped.
+/// Log of a running server, until it is dropped.
 #[derive(Debug)]
-pub struct Log {
+pub struct ServerLog {
     format: LogFormat,
-    lines: Lines,
+    lines: LogWriter,
 }
 
-impl Log {
-    /// Begins to tell. Once in a process.
+impl ServerLog {
+    /// Starts the log. REQUIRES: called once in a process.
     ///
     /// # Errors
     /// There is no thread to write with.
-    pub fn begin(format: LogFormat, level: Level) -> Outcome<Log> {
-        let lines = Lines::begin(Box::new(io::stderr()), &Env::system())?;
-        let targets = Targets::new().with_target(OURS, level);
+    pub fn start(format: LogFormat, level: Level) -> CommandResult<ServerLog> {
+        let lines = LogWriter::start(Box::new(io::stderr()), &Env::system())?;
+        let targets = Targets::new().with_target(TARGET_PREFIX, level);
         let layer = fmt::layer().with_ansi(false).with_target(false).with_writer(lines.clone());
         let registry = tracing_subscriber::registry().with(targets);
-        let begun = match format {
+        let started = match format {
             LogFormat::Text => registry.with(layer).try_init(),
             LogFormat::Json => {
                 let layer = layer.json().flatten_event(true);
                 registry.with(layer.with_current_span(false).with_span_list(false)).try_init()
             }
         };
-        begun.map_err(|error| Failure::System(format!("could not log: {error}")))?;
+        started.map_err(|error| CommandError::System(format!("could not log: {error}")))?;
         if format == LogFormat::Json {
             std::panic::set_hook(Box::new(|panic| {
                 let place = panic.location().map(ToString::to_string);
-                let why = panic.payload_as_str().unwrap_or("it does not say why");
+                let why = panic.payload_as_str().unwrap_or("no reason given");
                 tracing::error!(place, "panicked: {why}");
             }));
         }
-        Ok(Log { format, lines })
+        Ok(ServerLog { format, lines })
     }
 
-    /// Tells people something: a plain line, or one of JSON among the others.
-    pub fn say(&self, text: &str) {
+    /// Prints a line for the operator, as plain text or as JSON.
+    pub fn print(&self, text: &str) {
         match self.format {
             LogFormat::Text => note(text),
             LogFormat::Json => tracing::info!("{text}"),
         }
     }
 
-    /// How the command ended. What went wrong is told here where a plain line would be none of
-    /// JSON.
-    pub fn ended(self, outcome: Outcome<()>) -> Outcome<()> {
+    /// Logs the error of the command if the log is JSON, so that standard error has only JSON.
+    pub fn report_exit(self, outcome: CommandResult<()>) -> CommandResult<()> {
         match outcome {
             Err(failure) if self.format == LogFormat::Json => {
                 tracing::error!("{failure}");
-                Err(Failure::Told(failure.exit_code()))
+                Err(CommandError::AlreadyReported(failure.exit_code()))
             }
             outcome => outcome,
         }
     }
 }
 
-impl Drop for Log {
+impl Drop for ServerLog {
     fn drop(&mut self) {
-        self.lines.end();
+        self.lines.finish();
     }
 }
 
-enum Message {
+enum LogMessage {
     Line(Vec<u8>),
     /// All lines before it are written.
     End(Sender<()>),
 }
 
-/// Lines on their way to whoever reads them. Cloning shares them.
+/// Lines on their way to their reader. Cloning shares them.
 #[derive(Debug, Clone)]
-struct Lines {
-    sender: Sender<Message>,
-    counts: Arc<Counts>,
+struct LogWriter {
+    sender: Sender<LogMessage>,
+    counts: Arc<LogCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    waiting: AtomicUsize,
-    left_out: AtomicU64,
+struct LogCounts {
+    queued: AtomicUsize,
+    dropped: AtomicU64,
 }
 
-impl Lines {
-    fn begin(writer: Box<dyn Write + Send>, env: &Env) -> Outcome<Lines> {
+impl LogWriter {
+    fn start(writer: Box<dyn Write + Send>, env: &Env) -> CommandResult<LogWriter> {
         let (sender, messages) = channel();
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(LogCounts::default());
         let shared = Arc::clone(&counts);
         env.threads.spawn("umbel-log", Box::new(move || write(writer, &messages, &shared)))?;
-        Ok(Lines { sender, counts })
+        Ok(LogWriter { sender, counts })
     }
 
-    /// Waits until what was told is written, but not for ever.
-    fn end(&self) {
+    /// Waits until the logged lines are written, but not for ever.
+    fn finish(&self) {
         let (ended, end) = channel();
-        // An error says that nobody writes any more, or that it takes too long.
-        let _ = self.sender.send(Message::End(ended));
-        let _ = end.recv_timeout(LAST_LINES);
+        // An error says that the writer thread has ended, or that it takes too long.
+        let _ = self.sender.send(LogMessage::End(ended));
+        let _ = end.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
-fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<Message>, counts: &Counts) {
+fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<LogMessage>, counts: &LogCounts) {
     while let Ok(message) = messages.recv() {
         match message {
-            Message::Line(line) => {
-                // Nobody listening there is no reason to stop.
+            LogMessage::Line(line) => {
+                // A closed standard error is no reason to stop.
                 let _ = writer.write_all(&line);
-                counts.waiting.fetch_sub(1, Ordering::Relaxed);
+                counts.queued.fetch_sub(1, Ordering::Relaxed);
             }
-            Message::End(ended) => drop(ended.send(())),
+            LogMessage::End(ended) => drop(ended.send(())),
         }
-        match counts.left_out.swap(0, Ordering::Relaxed) {
+        match counts.dropped.swap(0, Ordering::Relaxed) {
             0 => {}
-            lines => tracing::warn!(lines, "lines were left out: they were not taken in time"),
+            lines => tracing::warn!(
+                lines,
+                "log lines were dropped: standard error is not read fast enough"
+            ),
         }
     }
 }
 
-impl Write for Lines {
+impl Write for LogWriter {
     /// A line comes whole.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let Counts { waiting, left_out } = &*self.counts;
-        if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX {
-            let _ = self.sender.send(Message::Line(line.to_vec()));
+        let LogCounts { queued: waiting, dropped: left_out } = &*self.counts;
+        if waiting.fetch_add(1, Ordering::Relaxed) < QUEUE_LINES_MAX {
+            let _ = self.sender.send(LogMessage::Line(line.to_vec()));
         } else {
             waiting.fetch_sub(1, Ordering::Relaxed);
             left_out.fetch_add(1, Ordering::Relaxed);
@@ -199,10 +201,10 @@ impl Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Lines;
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = LogWriter;
 
-    fn make_writer(&'a self) -> Lines {
+    fn make_writer(&'a self) -> LogWriter {
         self.clone()
     }
 }
@@ -227,36 +229,36 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read() {
+    fn log_format_and_level_names_are_parsed() {
         for format in [LogFormat::Text, LogFormat::Json] {
             assert_eq!(LogFormat::parse(format.name()), Ok(format));
         }
-        assert!(LogFormat::parse("xml").is_err() && level("loud").is_err());
-        assert_eq!(level("WARN"), Ok(Level::WARN));
+        assert!(LogFormat::parse("xml").is_err() && parse_level("loud").is_err());
+        assert_eq!(parse_level("WARN"), Ok(Level::WARN));
     }
 
     #[test]
-    fn what_was_told_is_written_before_the_end() {
+    fn log_lines_are_flushed_before_exit() {
         let reader = Reader::default();
-        let mut lines = Lines::begin(Box::new(reader.clone()), &Env::system()).unwrap();
+        let mut lines = LogWriter::start(Box::new(reader.clone()), &Env::system()).unwrap();
         for _ in 0..100 {
             lines.write_all(b"line\n").unwrap();
         }
-        lines.end();
+        lines.finish();
         assert_eq!(*reader.0.lock().unwrap(), b"line\n".repeat(100));
     }
 
-    /// Whoever serves a call would wait for whoever reads the log, and for ever where nobody does.
+    /// Otherwise a call would wait for the reader of the log, perhaps for ever.
     #[test]
-    fn a_reader_that_is_stuck_holds_nobody_up() {
+    fn stuck_log_reader_does_not_block_callers() {
         let reader = Reader::default();
         let stuck = reader.0.lock().unwrap();
-        let mut lines = Lines::begin(Box::new(reader.clone()), &Env::system()).unwrap();
-        for _ in 0..WAITING_MAX + 50 {
+        let mut lines = LogWriter::start(Box::new(reader.clone()), &Env::system()).unwrap();
+        for _ in 0..QUEUE_LINES_MAX + 50 {
             lines.write_all(b"line\n").unwrap();
         }
-        assert_eq!(lines.counts.left_out.load(Ordering::Relaxed), 50);
-        lines.end();
+        assert_eq!(lines.counts.dropped.load(Ordering::Relaxed), 50);
+        lines.finish();
         drop(stuck);
     }
 }

@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::csv_text::{CsvText, Found};
-use super::record::{Record, Records, Step};
+use crate::kv::import::csv_parser::{CsvItem, CsvParser};
+use crate::kv::import::import_record::{ImportRecord, NextRecord, Records};
 
 /// The records of a CSV.
 pub struct CsvRecords<R> {
-    reader: Reader<CsvText<R>>,
+    reader: Reader<CsvParser<R>>,
     fields: ByteRecord,
     hex: bool,
     header: bool,
@@ -22,7 +22,7 @@ impl<R: Read> CsvRecords<R> {
         let digits = if hex { 2 } else { 1 };
         // Quotes may double every byte, and two of them and a comma stand around a column.
         let record_bytes_max = 2 * digits * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 6;
-        let text = CsvText::new(input, digits * VALUE_BYTES_MAX, record_bytes_max);
+        let text = CsvParser::new(input, digits * VALUE_BYTES_MAX, record_bytes_max);
         let reader = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -32,7 +32,7 @@ impl<R: Read> CsvRecords<R> {
     }
 
     /// Reads the columns of the record that was found.
-    fn fill(&mut self, record: &mut Record) -> io::Result<Result<(), String>> {
+    fn fill(&mut self, record: &mut ImportRecord) -> io::Result<Result<(), String>> {
         self.reader.read_byte_record(&mut self.fields).map_err(to_io)?;
         Ok(match (self.fields.len(), self.fields.get(0), self.fields.get(1)) {
             (2, Some(key), Some(value)) => record.fill(key, value, self.hex),
@@ -43,21 +43,21 @@ impl<R: Read> CsvRecords<R> {
 }
 
 impl<R: Read> Records for CsvRecords<R> {
-    fn next(&mut self, record: &mut Record) -> io::Result<Step> {
+    fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord> {
         let mut found = self.reader.get_mut().next()?;
-        if std::mem::take(&mut self.header) && matches!(found, Found::Record { .. }) {
+        if std::mem::take(&mut self.header) && matches!(found, CsvItem::Record { .. }) {
             found = self.reader.get_mut().next()?;
         }
         match found {
-            Found::Record { line } => {
+            CsvItem::Record { line } => {
                 record.line = line;
                 Ok(match self.fill(record)? {
-                    Ok(()) => Step::Entry,
-                    Err(reason) => Step::Bad { line, reason },
+                    Ok(()) => NextRecord::Entry,
+                    Err(reason) => NextRecord::Bad { line, reason },
                 })
             }
-            Found::Broken { line, reason } => Ok(Step::Bad { line, reason }),
-            Found::End => Ok(Step::End),
+            CsvItem::Broken { line, reason } => Ok(NextRecord::Bad { line, reason }),
+            CsvItem::End => Ok(NextRecord::End),
         }
     }
 
@@ -80,24 +80,24 @@ mod tests {
 
     fn all(text: &[u8], header: bool) -> Vec<String> {
         let mut records = CsvRecords::new(text, false, header);
-        let mut record = Record::default();
+        let mut record = ImportRecord::default();
         let mut found = Vec::new();
         loop {
             found.push(match records.next(&mut record).unwrap() {
-                Step::Entry => format!(
+                NextRecord::Entry => format!(
                     "{}: {} = {}",
                     record.line,
                     String::from_utf8_lossy(&record.key),
                     String::from_utf8_lossy(&record.value)
                 ),
-                Step::Bad { line, reason } => format!("{line}! {reason}"),
-                Step::End => return found,
+                NextRecord::Bad { line, reason } => format!("{line}! {reason}"),
+                NextRecord::End => return found,
             });
         }
     }
 
     #[test]
-    fn quoted_columns_mean_what_their_writer_meant() {
+    fn quoted_csv_columns_are_decoded() {
         let found = all(b"\"a,\"\"b\"\"\",\"two\nlines\"\nc,d\r\ne,f", false);
         assert_eq!(found, ["1: a,\"b\" = two\nlines", "3: c = d", "4: e = f"]);
         assert_eq!(all(b"key,value\na,1\n", true), ["2: a = 1"]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_are_named_and_the_others_are_read() {
+    fn damaged_lines_are_reported_and_others_are_read() {
         let found = all(b"a,1\nb\nc,3\nd,4,5\n\ne,6\n", false);
         assert_eq!(
             found,
@@ -119,12 +119,12 @@ mod tests {
             ]
         );
         let found = all(b"a,1\nb,\"x\"y\nc,3\n", false);
-        let behind = "2! there is text behind a closing quote";
-        assert_eq!(found, ["1: a = 1", behind, "3: c = 3"]);
+        let after_quote = "2! there is text after a closing quote";
+        assert_eq!(found, ["1: a = 1", after_quote, "3: c = 3"]);
     }
 
     #[test]
-    fn an_open_quote_is_never_a_value_of_many_lines() {
+    fn unclosed_quote_is_never_a_multiline_value() {
         let found = all(b"a,1\nb,\"2\nc,3\nd,4\n", false);
         let never = "2! a quote is opened and never closed";
         assert_eq!(found, ["1: a = 1", never, "3: c = 3", "4: d = 4"]);
@@ -135,10 +135,12 @@ mod tests {
     #[test]
     fn hex_is_decoded() {
         let mut records = CsvRecords::new(&b"\"6b\",ff\n6b,f\n"[..], true, false);
-        let mut record = Record::default();
-        assert_eq!(records.next(&mut record).unwrap(), Step::Entry);
+        let mut record = ImportRecord::default();
+        assert_eq!(records.next(&mut record).unwrap(), NextRecord::Entry);
         assert_eq!((&record.key[..], &record.value[..]), (&b"k"[..], &b"\xff"[..]));
-        let Step::Bad { line: 2, reason } = records.next(&mut record).unwrap() else { panic!() };
+        let NextRecord::Bad { line: 2, reason } = records.next(&mut record).unwrap() else {
+            panic!()
+        };
         assert!(reason.starts_with("the value has 1 hex digits"), "{reason}");
     }
 }

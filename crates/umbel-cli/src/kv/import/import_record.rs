@@ -1,14 +1,14 @@
-//! What every input format yields: records, or the reason why a line is none.
+//! Records of an input format, or the reasons why lines are invalid.
 
 use std::io;
 
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use crate::text;
+use crate::text::escaping;
 
 /// A key and a value, and the line they stand in. Reused from record to record.
 #[derive(Debug, Default)]
-pub struct Record {
+pub struct ImportRecord {
     /// The number of the line, from 1.
     pub line: u64,
     /// The key.
@@ -17,7 +17,7 @@ pub struct Record {
     pub value: Vec<u8>,
 }
 
-impl Record {
+impl ImportRecord {
     /// The reason why the store would refuse it.
     pub fn check(&self) -> Result<(), String> {
         let over = |what: &str, len: usize, limit: usize| {
@@ -34,16 +34,16 @@ impl Record {
 
     /// Takes a key and a value as written, or in hex.
     pub fn fill(&mut self, key: &[u8], value: &[u8], hex: bool) -> Result<(), String> {
-        set("key", &mut self.key, key, hex)?;
-        set("value", &mut self.value, value, hex)
+        set_field("key", &mut self.key, key, hex)?;
+        set_field("value", &mut self.value, value, hex)
     }
 }
 
 /// Puts a field where it belongs, decoded from hex where it was written so.
-pub fn set(name: &str, target: &mut Vec<u8>, field: &[u8], hex: bool) -> Result<(), String> {
+pub fn set_field(name: &str, target: &mut Vec<u8>, field: &[u8], hex: bool) -> Result<(), String> {
     target.clear();
     if hex {
-        let bytes = text::parse_hex(field).map_err(|reason| format!("the {name} {reason}"))?;
+        let bytes = escaping::parse_hex(field).map_err(|reason| format!("the {name} {reason}"))?;
         target.extend_from_slice(&bytes);
     } else {
         target.extend_from_slice(field);
@@ -51,16 +51,16 @@ pub fn set(name: &str, target: &mut Vec<u8>, field: &[u8], hex: bool) -> Result<
     Ok(())
 }
 
-/// What came next.
+/// Next item.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NextRecord {
     /// The record was filled.
     Entry,
     /// A line that is no record.
     Bad {
         /// Its number, from 1.
         line: u64,
-        /// Why, as the beginning of a sentence.
+        /// Reason, as the beginning of a sentence.
         reason: String,
     },
     /// The input ended.
@@ -70,7 +70,7 @@ pub enum Step {
 /// An input format.
 pub trait Records {
     /// Reads the next record. The error is the input's.
-    fn next(&mut self, record: &mut Record) -> io::Result<Step>;
-    /// How many lines were read.
+    fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord>;
+    /// Number of lines that were read.
     fn lines(&self) -> u64;
 }

@@ -5,38 +5,38 @@ use std::io::{self, Read, Write};
 use serde_json::Value;
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::record::{Record, Records, Step, set};
-use crate::lines::{Line, Lines};
+use crate::io::line_reader::{LineReader, ReadLine};
+use crate::kv::import::import_record::{ImportRecord, NextRecord, Records, set_field};
 
 /// Bytes that may stand beside key and value in a line of a format.
 const PUNCTUATION_BYTES_MAX: usize = 1024;
 
 fn too_long(limit: usize) -> Result<(), String> {
-    Err(format!("the line has more than {limit} bytes, which no key and value can have"))
+    Err(format!("the line has more than {limit} bytes, the limit of key and value"))
 }
 
 /// Reads one line and hands it to `fill`, whose error is the reason why it is no record.
 fn next<R: Read>(
-    lines: &mut Lines<R>,
+    lines: &mut LineReader<R>,
     limit: usize,
-    record: &mut Record,
-    fill: impl FnOnce(&[u8], &mut Record) -> Result<(), String>,
-) -> io::Result<Step> {
-    let Some(line) = lines.next()? else { return Ok(Step::End) };
+    record: &mut ImportRecord,
+    fill: impl FnOnce(&[u8], &mut ImportRecord) -> Result<(), String>,
+) -> io::Result<NextRecord> {
+    let Some(line) = lines.next()? else { return Ok(NextRecord::End) };
     record.line = lines.count();
     let filled = match line {
-        Line::Whole => fill(lines.line(), record),
-        Line::TooLong => too_long(limit),
+        ReadLine::Whole => fill(lines.line(), record),
+        ReadLine::TooLong => too_long(limit),
     };
     Ok(match filled {
-        Ok(()) => Step::Entry,
-        Err(reason) => Step::Bad { line: record.line, reason },
+        Ok(()) => NextRecord::Entry,
+        Err(reason) => NextRecord::Bad { line: record.line, reason },
     })
 }
 
 /// The line is the key, its number the value.
 pub struct LineRecords<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     limit: usize,
     hex: bool,
 }
@@ -45,15 +45,15 @@ impl<R: Read> LineRecords<R> {
     /// Records of `input`.
     pub fn new(input: R, hex: bool) -> LineRecords<R> {
         let limit = if hex { 2 * KEY_BYTES_MAX } else { KEY_BYTES_MAX };
-        LineRecords { lines: Lines::new(input, limit), limit, hex }
+        LineRecords { lines: LineReader::new(input, limit), limit, hex }
     }
 }
 
 impl<R: Read> Records for LineRecords<R> {
-    fn next(&mut self, record: &mut Record) -> io::Result<Step> {
+    fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord> {
         let hex = self.hex;
         next(&mut self.lines, self.limit, record, |line, record| {
-            set("key", &mut record.key, line, hex)?;
+            set_field("key", &mut record.key, line, hex)?;
             record.value.clear();
             // Writing to memory cannot fail.
             let _ = write!(record.value, "{}", record.line);
@@ -68,7 +68,7 @@ impl<R: Read> Records for LineRecords<R> {
 
 /// Key, tab, value; further tabs belong to the value.
 pub struct TsvRecords<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     limit: usize,
     hex: bool,
 }
@@ -78,12 +78,12 @@ impl<R: Read> TsvRecords<R> {
     pub fn new(input: R, hex: bool) -> TsvRecords<R> {
         let bytes = KEY_BYTES_MAX + VALUE_BYTES_MAX;
         let limit = if hex { 2 * bytes + 1 } else { bytes + 1 };
-        TsvRecords { lines: Lines::new(input, limit), limit, hex }
+        TsvRecords { lines: LineReader::new(input, limit), limit, hex }
     }
 }
 
 impl<R: Read> Records for TsvRecords<R> {
-    fn next(&mut self, record: &mut Record) -> io::Result<Step> {
+    fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord> {
         let hex = self.hex;
         next(&mut self.lines, self.limit, record, |line, record| {
             match line.iter().position(|byte| *byte == b'\t') {
@@ -100,7 +100,7 @@ impl<R: Read> Records for TsvRecords<R> {
 
 /// An object a line, as `umbel scan --json` writes them; empty lines are passed over.
 pub struct JsonRecords<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     limit: usize,
 }
 
@@ -109,19 +109,19 @@ impl<R: Read> JsonRecords<R> {
     pub fn new(input: R) -> JsonRecords<R> {
         // Hex takes two bytes for one; longer spellings of long values are refused.
         let limit = 2 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + PUNCTUATION_BYTES_MAX;
-        JsonRecords { lines: Lines::new(input, limit), limit }
+        JsonRecords { lines: LineReader::new(input, limit), limit }
     }
 }
 
 impl<R: Read> Records for JsonRecords<R> {
-    fn next(&mut self, record: &mut Record) -> io::Result<Step> {
+    fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord> {
         loop {
             let mut empty = false;
             let step = next(&mut self.lines, self.limit, record, |line, record| {
                 empty = line.trim_ascii().is_empty();
                 if empty { Ok(()) } else { parse(line, record) }
             })?;
-            if !empty || step == Step::End {
+            if !empty || step == NextRecord::End {
                 return Ok(step);
             }
         }
@@ -132,18 +132,18 @@ impl<R: Read> Records for JsonRecords<R> {
     }
 }
 
-fn parse(line: &[u8], record: &mut Record) -> Result<(), String> {
+fn parse(line: &[u8], record: &mut ImportRecord) -> Result<(), String> {
     let object: Value = serde_json::from_slice(line).map_err(|error| {
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or(&what).to_string();
         format!("it is no JSON, as byte {} shows: {what}", error.column())
     })?;
-    take("key", &object, &mut record.key)?;
-    take("value", &object, &mut record.value)
+    take_field("key", &object, &mut record.key)?;
+    take_field("value", &object, &mut record.value)
 }
 
 /// Takes `name` or `name_hex` out of the object.
-fn take(name: &str, object: &Value, target: &mut Vec<u8>) -> Result<(), String> {
+fn take_field(name: &str, object: &Value, target: &mut Vec<u8>) -> Result<(), String> {
     let name_hex = format!("{name}_hex");
     let (found, field, hex) = match (object.get(name), object.get(&name_hex)) {
         (Some(_), Some(_)) => {
@@ -154,7 +154,7 @@ fn take(name: &str, object: &Value, target: &mut Vec<u8>) -> Result<(), String> 
         (None, None) => return Err(format!("it has neither \"{name}\" nor \"{name_hex}\"")),
     };
     match field {
-        Value::String(text) => set(found, target, text.as_bytes(), hex),
+        Value::String(text) => set_field(found, target, text.as_bytes(), hex),
         _ => Err(format!("its \"{found}\" is no string")),
     }
 }
@@ -164,11 +164,11 @@ mod tests {
     use super::*;
 
     fn one(records: &mut dyn Records) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let mut record = Record::default();
+        let mut record = ImportRecord::default();
         match records.next(&mut record).unwrap() {
-            Step::Entry => Ok((record.key, record.value)),
-            Step::Bad { line, reason } => Err(format!("{line}: {reason}")),
-            Step::End => Err("end".to_string()),
+            NextRecord::Entry => Ok((record.key, record.value)),
+            NextRecord::Bad { line, reason } => Err(format!("{line}: {reason}")),
+            NextRecord::End => Err("end".to_string()),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_over_the_limit_names_its_line() {
+    fn oversized_key_is_reported_with_line() {
         let mut input = b"short\n".to_vec();
         input.extend(vec![b'x'; KEY_BYTES_MAX + 1]);
         let mut records = LineRecords::new(&input[..], false);

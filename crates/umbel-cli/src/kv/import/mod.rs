@@ -1,12 +1,12 @@
 //! `umbel import`: a file or a pipe into a store.
 //!
 //! Entries are committed in batches in the order of the lines. INVARIANT: whenever the import
-//! stops, every good line before the one it names is in the store and no line behind it is.
+//! stops, every good line before the one it names is in the store and no line after it is.
 
+mod csv_parser;
 mod csv_records;
-mod csv_text;
+mod import_record;
 mod line_records;
-mod record;
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,29 +15,29 @@ use std::rc::Rc;
 use serde_json::json;
 use umbel::{Batch, Db, Durability, Env, Keyspace};
 
-use crate::args::{ImportArgs, ImportFormat};
-use crate::errors::{Failure, Outcome};
-use crate::input::{self, Counting};
-use crate::number;
-use crate::output::{Output, note};
-use crate::progress::{Progress, Unit};
-use crate::store::{Store, keyspace_to_write};
+use crate::command_line::{ImportArgs, ImportFormat};
+use crate::errors::{CommandError, CommandResult};
+use crate::io::input::{self, CountingReader};
+use crate::io::output::{Output, note};
+use crate::io::progress::{Progress, Unit};
+use crate::open_kv_store::{StoreLocation, open_or_create_keyspace};
+use crate::text::numbers;
 
 use csv_records::CsvRecords;
+use import_record::{ImportRecord, NextRecord, Records};
 use line_records::{JsonRecords, LineRecords, TsvRecords};
-use record::{Record, Records, Step};
 
-/// A batch is committed when it has so many entries,
+/// A batch is committed when it has this many entries,
 const BATCH_ENTRIES: usize = 1000;
-/// or so many bytes.
+/// or this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
 /// Damaged lines that --skip-bad names one by one.
-const NAMED_BAD_LINES: u64 = 10;
+const REPORTED_BAD_LINES_MAX: u64 = 10;
 
 /// Reads the input into the store.
-pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
+pub fn run(store: &StoreLocation, args: &ImportArgs, json: bool) -> CommandResult<()> {
     let (name, input, total) = input::open(args.file.as_deref())?;
-    let (input, consumed) = Counting::new(input);
+    let (input, consumed) = CountingReader::new(input);
     let records: Box<dyn Records> = match args.format {
         ImportFormat::Lines => Box::new(LineRecords::new(input, args.hex)),
         ImportFormat::Tsv => Box::new(TsvRecords::new(input, args.hex)),
@@ -46,7 +46,7 @@ pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
     };
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
     let db = store.open_or_create(durability)?;
-    let keyspace = keyspace_to_write(&db, &args.keyspace.keyspace)?;
+    let keyspace = open_or_create_keyspace(&db, &args.keyspace.keyspace)?;
     let progress = Progress::new(&name, Unit::Bytes, total, &Env::system().clock);
     let mut import = Import {
         name: &name,
@@ -56,13 +56,13 @@ pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
         db: &db,
         durability,
         skip_bad: args.skip_bad,
-        counts: Counts::default(),
+        counts: ImportCounts::default(),
         progress,
         consumed,
         line_end: LineEnd::of(args),
         carriage_returns: 0,
     };
-    import.all(records)?;
+    import.import_records(records)?;
     import.note_carriage_returns();
     let seconds = import.progress.elapsed().as_secs_f64();
     import.progress.finish();
@@ -73,15 +73,15 @@ pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
     report(&counts, seconds, json)
 }
 
-/// What was read and what became of it.
+/// Counts of an import.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts {
+struct ImportCounts {
     lines: u64,
     written: u64,
     skipped: u64,
 }
 
-fn report(counts: &Counts, seconds: f64, json: bool) -> Outcome<()> {
+fn report(counts: &ImportCounts, seconds: f64, json: bool) -> CommandResult<()> {
     let rate = counts.written as f64 / seconds.max(1e-9);
     let mut output = Output::new();
     if json {
@@ -95,13 +95,13 @@ fn report(counts: &Counts, seconds: f64, json: bool) -> Outcome<()> {
     } else {
         let skipped = match counts.skipped {
             0 => String::new(),
-            skipped => format!(", {} damaged lines left aside", number::grouped(skipped)),
+            skipped => format!(", {} damaged lines skipped", numbers::grouped(skipped)),
         };
         output.line(&format!(
             "{} lines read, {} keys written{skipped}, {seconds:.1} s, {} keys/s",
-            number::grouped(counts.lines),
-            number::grouped(counts.written),
-            number::grouped(rate as u64)
+            numbers::grouped(counts.lines),
+            numbers::grouped(counts.written),
+            numbers::grouped(rate as u64)
         ))?;
     }
     output.flush()
@@ -133,47 +133,47 @@ struct Import<'a> {
     db: &'a Db,
     durability: Durability,
     skip_bad: bool,
-    counts: Counts,
+    counts: ImportCounts,
     progress: Progress,
     consumed: Rc<Cell<u64>>,
-    /// What the end of a line is the end of; nothing where a format has its own line ends.
+    /// Part of an entry that a line end ends; `None` if the format has its own line ends.
     line_end: Option<LineEnd>,
     /// Entries stored with the carriage return that ended their line.
     carriage_returns: u64,
 }
 
 impl Import<'_> {
-    fn all(&mut self, mut records: Box<dyn Records>) -> Outcome<()> {
-        let mut record = Record::default();
+    fn import_records(&mut self, mut records: Box<dyn Records>) -> CommandResult<()> {
+        let mut record = ImportRecord::default();
         loop {
             let step = match records.next(&mut record) {
                 Ok(step) => step,
                 Err(error) => {
                     self.commit()?;
-                    let failure = Failure::system("read", Path::new(self.name), &error);
-                    return Err(self.stopped(failure));
+                    let failure = CommandError::system("read", Path::new(self.name), &error);
+                    return Err(self.stopped_error(failure));
                 }
             };
             self.counts.lines = records.lines();
             match step {
-                Step::Entry => match record.check() {
+                NextRecord::Entry => match record.check() {
                     Ok(()) => {
-                        self.carriage_returns += u64::from(self.kept_return(&record));
+                        self.carriage_returns += u64::from(self.has_kept_carriage_return(&record));
                         self.add(&record)?;
                     }
-                    Err(reason) => self.bad(record.line, &reason)?,
+                    Err(reason) => self.report_bad_line(record.line, &reason)?,
                 },
-                Step::Bad { line, reason } => self.bad(line, &reason)?,
-                Step::End => break,
+                NextRecord::Bad { line, reason } => self.report_bad_line(line, &reason)?,
+                NextRecord::End => break,
             }
         }
         self.commit()?;
-        // Whoever reads "keys written" may pull the plug.
-        self.db.sync().map_err(|error| self.stopped(error.into()))
+        // An operator that reads "keys written" may pull the plug.
+        self.db.sync().map_err(|error| self.stopped_error(error.into()))
     }
 
-    /// A file from Windows is stored as it is, because lines are bytes. Whoever did not mean that
-    /// would only find keys missing.
+    /// A file from Windows is stored as it is, because lines are bytes. A user that did not mean
+    /// that would only find keys missing.
     fn note_carriage_returns(&self) {
         let part = match self.line_end {
             Some(LineEnd::Value) => "value",
@@ -182,14 +182,14 @@ impl Import<'_> {
         if self.carriage_returns > 0 {
             note(&format!(
                 "umbel: note: {} lines of {} end with a carriage return, which was stored as the \
-                 last byte of the {part}; `tr -d '\\r'` takes it off before an import",
-                number::grouped(self.carriage_returns),
+                 last byte of the {part}; `tr -d '\\r'` removes it before an import",
+                numbers::grouped(self.carriage_returns),
                 self.name
             ));
         }
     }
 
-    fn kept_return(&self, record: &Record) -> bool {
+    fn has_kept_carriage_return(&self, record: &ImportRecord) -> bool {
         match self.line_end {
             Some(LineEnd::Key) => record.key.last() == Some(&b'\r'),
             Some(LineEnd::Value) => record.value.last() == Some(&b'\r'),
@@ -197,7 +197,7 @@ impl Import<'_> {
         }
     }
 
-    fn add(&mut self, record: &Record) -> Outcome<()> {
+    fn add(&mut self, record: &ImportRecord) -> CommandResult<()> {
         self.batch.put(self.keyspace, &record.key, &record.value);
         self.batch_bytes += record.key.len() + record.value.len();
         if self.batch.len() >= BATCH_ENTRIES || self.batch_bytes >= BATCH_BYTES {
@@ -206,43 +206,43 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn commit(&mut self) -> Outcome<()> {
+    fn commit(&mut self) -> CommandResult<()> {
         let entries = self.batch.len() as u64;
         if entries == 0 {
             return Ok(());
         }
         let batch = std::mem::replace(&mut self.batch, self.db.batch());
         self.batch_bytes = 0;
-        batch.commit(self.durability).map_err(|error| self.stopped(error.into()))?;
+        batch.commit(self.durability).map_err(|error| self.stopped_error(error.into()))?;
         self.counts.written += entries;
         let written = self.counts.written;
         let seconds = self.progress.elapsed().as_secs_f64().max(1e-9);
         self.progress.set(self.consumed.get(), || {
             let rate = (written as f64 / seconds) as u64;
-            format!("{} keys, {} keys/s", number::grouped(written), number::grouped(rate))
+            format!("{} keys, {} keys/s", numbers::grouped(written), numbers::grouped(rate))
         });
         Ok(())
     }
 
-    fn bad(&mut self, line: u64, reason: &str) -> Outcome<()> {
+    fn report_bad_line(&mut self, line: u64, reason: &str) -> CommandResult<()> {
         if self.skip_bad {
             self.counts.skipped += 1;
-            if self.counts.skipped <= NAMED_BAD_LINES {
-                note(&format!("umbel: {}, line {line}: {reason}; left aside", self.name));
+            if self.counts.skipped <= REPORTED_BAD_LINES_MAX {
+                note(&format!("umbel: {}, line {line}: {reason}; skipped", self.name));
             }
             return Ok(());
         }
         self.commit()?;
-        Err(Failure::usage(format!(
+        Err(CommandError::usage(format!(
             "{}, line {line}: {reason}; {} keys from the lines before it were imported; fix the \
-             line and import again, or pass --skip-bad to leave such lines aside",
+             line and import again, or pass --skip-bad to skip such lines",
             self.name,
-            number::grouped(self.counts.written)
+            numbers::grouped(self.counts.written)
         )))
     }
 
-    fn stopped(&self, failure: Failure) -> Failure {
-        let written = number::grouped(self.counts.written);
-        failure.after(&format!("the import of {} stopped after {written} keys", self.name))
+    fn stopped_error(&self, failure: CommandError) -> CommandError {
+        let written = numbers::grouped(self.counts.written);
+        failure.with_prefix(&format!("the import of {} stopped after {written} keys", self.name))
     }
 }

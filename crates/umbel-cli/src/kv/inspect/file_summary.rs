@@ -1,29 +1,29 @@
-//! One file of a store: a table, a long value, a log segment or a manifest, told apart by its name.
+//! One file of a store: a table, a long value, a log segment or a manifest, recognized by its name.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use umbel::Env;
-use umbel_blob::Blob;
+use umbel_blob::BlobReader;
 use umbel_env::Access;
-use umbel_log::{Expectation, LogKind, LogReader};
+use umbel_log::{ExpectedEnd, LogKind, LogReader};
 use umbel_table::{Compression, Table};
 
-use crate::errors::{Failure, Outcome};
-use crate::number::{bytes, grouped};
-use crate::output::Output;
-use crate::text;
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::Output;
+use crate::text::escaping;
+use crate::text::numbers::{bytes, grouped};
 
-/// Says what the file holds. Reads what is needed for that; `verify` reads every byte.
-pub fn inspect(output: &mut Output, path: &Path, json: bool) -> Outcome<()> {
+/// Prints a summary of the file. Reads only what it needs; `verify` reads every byte.
+pub fn inspect(output: &mut Output, path: &Path, json: bool) -> CommandResult<()> {
     let facts = match kind(path) {
         Some(("table", id)) => table(path, id)?,
         Some(("blob", id)) => blob(path, id)?,
         Some(("log", id)) => log(path, LogKind::WriteAhead, id)?,
         Some(("manifest", id)) => log(path, LogKind::Manifest, id)?,
         _ => {
-            return Err(Failure::usage(format!(
-                "{} is not named like a file of a store (000001.table, .blob, .log or .manifest)",
+            return Err(CommandError::usage(format!(
+                "{} is not a file of a store (000001.table, .blob, .log or .manifest)",
                 path.display()
             )));
         }
@@ -45,25 +45,25 @@ fn kind(path: &Path) -> Option<(&str, u64)> {
 }
 
 /// One thing to say about a file.
-struct Fact {
+struct FileFact {
     name: &'static str,
     value: Value,
     text: String,
 }
 
-fn count(name: &'static str, number: u64) -> Fact {
-    Fact { name, value: json!(number), text: grouped(number) }
+fn count_fact(name: &'static str, number: u64) -> FileFact {
+    FileFact { name, value: json!(number), text: grouped(number) }
 }
 
-fn size(name: &'static str, number: u64) -> Fact {
-    Fact { name, value: json!(number), text: bytes(number) }
+fn size_fact(name: &'static str, number: u64) -> FileFact {
+    FileFact { name, value: json!(number), text: bytes(number) }
 }
 
-fn said(name: &'static str, text: &str) -> Fact {
-    Fact { name, value: json!(text), text: text.to_string() }
+fn text_fact(name: &'static str, text: &str) -> FileFact {
+    FileFact { name, value: json!(text), text: text.to_string() }
 }
 
-fn table(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
+fn table(path: &Path, id: u64) -> CommandResult<Vec<FileFact>> {
     let file = Env::system().files.open(path, Access::Read)?;
     let table = Table::open_standalone(file, id)?;
     let (meta, properties) = (table.meta(), table.properties());
@@ -76,45 +76,45 @@ fn table(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
     let bits = meta.filter_bytes as f64 * 8.0 / meta.entries.max(1) as f64;
     let largest = if meta.largest_is_exclusive { "keys_before" } else { "largest_key" };
     Ok(vec![
-        said("kind", "table"),
-        count("id", meta.id),
-        size("file_bytes", meta.file_bytes),
-        count("entries", meta.entries),
-        count("deletes", meta.deletes),
-        count("range_tombstones", meta.range_tombstones),
-        count("blocks", u64::from(meta.blocks)),
-        size("block_bytes", properties.block_bytes),
-        said("compression", compression),
-        size("key_bytes", meta.key_bytes),
-        size("value_bytes", meta.value_bytes),
-        size("index_bytes", meta.index_bytes),
-        size("filter_bytes", meta.filter_bytes),
-        Fact { name: "filter_bits_per_entry", value: json!(bits), text: format!("{bits:.1}") },
-        count("sequence_min", meta.sequence_min),
-        count("sequence_max", meta.sequence_max),
-        said("smallest_key", &text::escaped(&meta.smallest)),
-        said(largest, &text::escaped(&meta.largest)),
-        count("blobs", meta.blobs.len() as u64),
-        size("blob_value_bytes", meta.blob_value_bytes()),
+        text_fact("kind", "table"),
+        count_fact("id", meta.id),
+        size_fact("file_bytes", meta.file_bytes),
+        count_fact("entries", meta.entries),
+        count_fact("deletes", meta.deletes),
+        count_fact("range_tombstones", meta.range_tombstones),
+        count_fact("blocks", u64::from(meta.blocks)),
+        size_fact("block_bytes", properties.block_bytes),
+        text_fact("compression", compression),
+        size_fact("key_bytes", meta.key_bytes),
+        size_fact("value_bytes", meta.value_bytes),
+        size_fact("index_bytes", meta.index_bytes),
+        size_fact("filter_bytes", meta.filter_bytes),
+        FileFact { name: "filter_bits_per_entry", value: json!(bits), text: format!("{bits:.1}") },
+        count_fact("sequence_min", meta.sequence_min),
+        count_fact("sequence_max", meta.sequence_max),
+        text_fact("smallest_key", &escaping::escaped(&meta.smallest)),
+        text_fact(largest, &escaping::escaped(&meta.largest)),
+        count_fact("blobs", meta.blobs.len() as u64),
+        size_fact("blob_value_bytes", meta.blob_value_bytes()),
     ])
 }
 
-fn blob(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
+fn blob(path: &Path, id: u64) -> CommandResult<Vec<FileFact>> {
     let file = Env::system().files.open(path, Access::Read)?;
-    let blob = Blob::open_standalone(file, id)?;
+    let blob = BlobReader::open_standalone(file, id)?;
     let pointer = blob.pointer();
     Ok(vec![
-        said("kind", "blob"),
-        count("id", pointer.id),
-        size("file_bytes", umbel_blob::file_bytes(pointer.value_bytes)),
-        size("value_bytes", pointer.value_bytes),
-        said("checksum", &format!("{:016x}", pointer.checksum)),
+        text_fact("kind", "blob"),
+        count_fact("id", pointer.id),
+        size_fact("file_bytes", umbel_blob::file_bytes(pointer.value_bytes)),
+        size_fact("value_bytes", pointer.value_bytes),
+        text_fact("checksum", &format!("{:016x}", pointer.checksum)),
     ])
 }
 
-fn log(path: &Path, kind: LogKind, id: u64) -> Outcome<Vec<Fact>> {
+fn log(path: &Path, kind: LogKind, id: u64) -> CommandResult<Vec<FileFact>> {
     let env = Env::system();
-    let mut reader = LogReader::open_bound(&env, path, kind, id, None, Expectation::Open)?;
+    let mut reader = LogReader::open_bound(&env, path, kind, id, None, ExpectedEnd::Open)?;
     let (mut first, mut last, mut payload) = (None, 0, 0);
     while let Some(record) = reader.next()? {
         first = first.or(Some(record.sequence));
@@ -130,18 +130,18 @@ fn log(path: &Path, kind: LogKind, id: u64) -> Outcome<Vec<Fact>> {
     let kind = if kind == LogKind::Manifest { "manifest" } else { "write-ahead log" };
     let end = match (outcome.sealed, outcome.torn) {
         (true, _) => "closed",
-        (false, true) => "not closed, with bytes behind the last whole record",
+        (false, true) => "not closed, with a torn record at the end",
         (false, false) => "not closed",
     };
     Ok(vec![
-        said("kind", kind),
-        count("id", id),
-        count("records", outcome.records),
-        size("payload_bytes", payload),
-        count("end", outcome.end),
-        count("durable_to", outcome.durable_max),
-        said("state", end),
-        count("first_sequence", first.unwrap_or(0)),
-        count("last_sequence", last),
+        text_fact("kind", kind),
+        count_fact("id", id),
+        count_fact("records", outcome.records),
+        size_fact("payload_bytes", payload),
+        count_fact("end", outcome.end),
+        count_fact("durable_to", outcome.durable_max),
+        text_fact("state", end),
+        count_fact("first_sequence", first.unwrap_or(0)),
+        count_fact("last_sequence", last),
     ])
 }

@@ -1,77 +1,83 @@
-//! Ending a stream: deleting it, or for good.
+//! Stream deletes and stream tombstones.
 
 use std::borrow::Cow;
 
-use crate::commit::Planned;
-use crate::error::Result;
-use crate::event::{Expected, NewEvent};
+use crate::append::append_plan::AppendPlan;
+use crate::append::append_request::WriteResult;
+use crate::append::store_components::StoreComponents;
 use crate::limits::TOMBSTONE_REVISION;
-use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
-use crate::parts::Parts;
-use crate::request::Appended;
-use crate::settings::DELETED;
+use crate::types::error::Result;
+use crate::types::event::{ExpectedVersion, NewEvent};
+use crate::types::stream_metadata::DELETED_TRUNCATE_BEFORE;
+use crate::types::stream_names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
 
-use super::{Appender, Tried};
+use super::{Appender, TaskOutcome};
 
 impl Appender {
     pub(super) fn delete(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         stream: &str,
-        expected: Expected,
-    ) -> Result<Tried> {
-        let (_, known) = self.known(parts, stream, expected)?;
-        known.check_usable(stream)?;
-        let metadata_stream = names::metadata_stream(stream);
+        expected: ExpectedVersion,
+    ) -> Result<TaskOutcome> {
+        let (_, known) = self.snapshot(parts, stream, expected)?;
+        known.check_not_tombstoned(stream)?;
+        let metadata_stream = stream_names::metadata_stream(stream);
         let metadata = self.head(parts, &metadata_stream)?;
-        let Some(last) = known.last() else { return Err(known.wrong(stream, expected)) };
+        let Some(last) = known.last_revision() else {
+            return Err(known.conflict_error(stream, expected));
+        };
         let done = |position| {
             let first = None;
-            vec![Appended { first, last: Some(last), position: Some(position), was_there: false }]
+            vec![WriteResult { first, last: Some(last), position: Some(position), is_retry: false }]
         };
         if let Some(metadata) = metadata.filter(|_| known.is_deleted()) {
-            if matches!(expected, Expected::Exact(revision) if revision != last) {
-                return Err(known.wrong(stream, expected));
+            if matches!(expected, ExpectedVersion::Exact(revision) if revision != last) {
+                return Err(known.conflict_error(stream, expected));
             }
             let position = metadata.last_position;
-            return Ok(Tried::Done(done(position), position));
+            return Ok(TaskOutcome::Done(done(position), position));
         }
-        if !known.fits(expected) {
-            return Err(known.wrong(stream, expected));
+        if !known.matches(expected) {
+            return Err(known.conflict_error(stream, expected));
         }
-        let data = self.metadata_with(metadata, DELETED)?;
+        let data = self.undelete_metadata(metadata, DELETED_TRUNCATE_BEFORE)?;
         let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);
         let stream = Cow::Borrowed(&metadata_stream[..]);
-        let plan = Planned { stream, hash, head: metadata, first, events: &events };
-        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
+        let plan = AppendPlan { stream, hash, head: metadata, first, events: &events };
+        let Some(positions) = self.commit(parts, &[plan])? else {
+            return Ok(TaskOutcome::NeedsFlush);
+        };
         let position = positions.first().copied().unwrap_or(0);
-        Ok(Tried::Done(done(position), position))
+        Ok(TaskOutcome::Done(done(position), position))
     }
 
     pub(super) fn tombstone(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         stream: &str,
-        expected: Expected,
-    ) -> Result<Tried> {
-        let (hash, known) = self.known(parts, stream, expected)?;
-        known.check_usable(stream)?;
-        if !known.fits(expected) {
-            return Err(known.wrong(stream, expected));
+        expected: ExpectedVersion,
+    ) -> Result<TaskOutcome> {
+        let (hash, known) = self.snapshot(parts, stream, expected)?;
+        known.check_not_tombstoned(stream)?;
+        if !known.matches(expected) {
+            return Err(known.conflict_error(stream, expected));
         }
         let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
         let (first, head) = (TOMBSTONE_REVISION, known.head);
-        let plan = Planned { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
-        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
-        let position = positions.first().copied().unwrap_or(0);
-        let answer = Appended {
-            first: None,
-            last: known.last(),
-            position: Some(position),
-            was_there: false,
+        let plan = AppendPlan { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
+        let Some(positions) = self.commit(parts, &[plan])? else {
+            return Ok(TaskOutcome::NeedsFlush);
         };
-        Ok(Tried::Done(vec![answer], position))
+        let position = positions.first().copied().unwrap_or(0);
+        let result = WriteResult {
+            first: None,
+            last: known.last_revision(),
+            position: Some(position),
+            is_retry: false,
+        };
+        Ok(TaskOutcome::Done(vec![result], position))
     }
 }

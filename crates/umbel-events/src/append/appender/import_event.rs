@@ -1,56 +1,60 @@
-//! Importing an event: it stands where it stood in the store it comes from, or is there already.
+//! Import of an event: it keeps the revision it has in the source store, or exists already.
 
 use std::borrow::Cow;
 
-use crate::commit::Planned;
-use crate::decide::{Known, Written};
-use crate::error::{Error, Result};
-use crate::event::EventId;
-use crate::head::Head;
-use crate::imported::ImportTask;
+use crate::append::append_decision::{StreamHistory, StreamSnapshot};
+use crate::append::append_plan::AppendPlan;
+use crate::append::store_components::StoreComponents;
+use crate::append::stream_history::StreamHistoryReader;
+use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
-use crate::looking::Looking;
-use crate::names::TOMBSTONE_TYPE;
-use crate::parts::Parts;
+use crate::types::error::{Error, Result};
+use crate::types::event::EventId;
+use crate::types::import_record::ImportTask;
+use crate::types::stream_names::TOMBSTONE_TYPE;
 
-use super::{Appender, Tried, answer};
+use super::{Appender, TaskOutcome, write_result};
 
 impl Appender {
-    /// Appends the event where its stream goes on with it.
-    pub(super) fn import(&mut self, parts: &Parts, task: &ImportTask<'_>) -> Result<Tried> {
+    /// Appends the event where it continues its stream.
+    pub(super) fn import(
+        &mut self,
+        parts: &StoreComponents,
+        task: &ImportTask<'_>,
+    ) -> Result<TaskOutcome> {
         let (stream, event) = (task.event.stream, task.event.event);
         let hash = parts.existence.hash(stream);
-        let head = self.head_of(parts, stream, hash)?;
-        let known = Known { head, settings: None, rests_on: 0 };
-        let last = known.last();
-        let there = self.revision_at(parts, task, hash, head)?;
+        let head = self.head_with_hash(parts, stream, hash)?;
+        let known = StreamSnapshot { head, retention: None, depends_on: 0 };
+        let last = known.last_revision();
+        let there = self.resolve_revision(parts, task, hash, head)?;
         if let Some((revision, id, position)) = there {
             if id != event.id {
-                return Err(other_event(stream, revision, id));
+                return Err(conflicting_event_error(stream, revision, id));
             }
-            let was_there = answer(revision, revision, true);
-            let answers = vec![super::Appended { position: Some(position), ..was_there }];
-            return Ok(Tried::Done(answers, position));
+            let was_there = write_result(revision, revision, true);
+            let results = vec![super::WriteResult { position: Some(position), ..was_there }];
+            return Ok(TaskOutcome::Done(results, position));
         }
-        known.check_usable(stream)?;
+        known.check_not_tombstoned(stream)?;
         let next = last.map_or(0, |last| last + 1);
         let first = task.event.revision.unwrap_or(next);
         if first < next {
             return Err(Error::invalid(format!(
-                "stream '{}' has no event {first} any more, but goes up to {}; import into a store \
-                 in which it is not written to",
+                "stream '{}' accepts no event {first} any more, since it ends at {}; import into a \
+                 store without other writers of this stream",
                 stream.escape_debug(),
                 next - 1
             )));
         }
         if first > REVISION_MAX && first != TOMBSTONE_REVISION {
             return Err(Error::invalid(format!(
-                "revision {first} is above {REVISION_MAX}, the highest there can be"
+                "revision {first} is above {REVISION_MAX}, the highest possible one"
             )));
         }
         if first == TOMBSTONE_REVISION && event.kind != TOMBSTONE_TYPE {
             return Err(Error::invalid(format!(
-                "revision {first} ends a stream for good, so the type must be '{TOMBSTONE_TYPE}', \
+                "revision {first} is that of a tombstone, so the type must be '{TOMBSTONE_TYPE}', \
                  but is '{}'",
                 event.kind.escape_debug()
             )));
@@ -59,30 +63,32 @@ impl Appender {
         let wanted = task.event.created.unwrap_or(now);
         let created = wanted.max(self.last_created);
         let events = [event];
-        let plan = Planned { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
-        let Some(positions) = self.commit_at(parts, &[plan], created)? else {
-            return Ok(Tried::Full);
+        let plan = AppendPlan { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
+        let Some(positions) = self.commit_with_time(parts, &[plan], created)? else {
+            return Ok(TaskOutcome::NeedsFlush);
         };
         if task.event.created.is_some() {
-            task.moved.set(created - wanted);
+            task.time_adjustment.set(created - wanted);
         }
         if first != TOMBSTONE_REVISION {
-            task.missing.set(first - next);
+            task.missing_revisions.set(first - next);
         }
         let position = positions.first().copied().unwrap_or(0);
-        let answers =
-            vec![super::Appended { position: Some(position), ..answer(first, first, false) }];
-        Ok(Tried::Done(answers, position))
+        let results = vec![super::WriteResult {
+            position: Some(position),
+            ..write_result(first, first, false)
+        }];
+        Ok(TaskOutcome::Done(results, position))
     }
 
-    /// Revision, id and position of the event that stands where this one is to stand; where it has
-    /// no revision, of the one among the newest that has its id.
-    fn revision_at(
+    /// Revision, id and position of the existing event at this event's revision. Where the event
+    /// has no revision, those of a recent event with its id.
+    fn resolve_revision(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         task: &ImportTask<'_>,
         hash: u64,
-        head: Option<Head>,
+        head: Option<StreamHead>,
     ) -> Result<Option<(u64, EventId, u64)>> {
         let Some(present) = head else { return Ok(None) };
         if task.event.revision == Some(TOMBSTONE_REVISION) {
@@ -90,28 +96,28 @@ impl Appender {
                 return Ok(None);
             }
             let position = present.last_position;
-            let id = self.cursor.at(position)?.event.id;
+            let id = self.cursor.event_at(position)?.event.id;
             return Ok(Some((TOMBSTONE_REVISION, id, position)));
         }
-        let mut looking = Looking {
-            parts,
+        let mut looking = StreamHistoryReader {
+            components: parts,
             stream: task.event.stream,
             hash,
             head,
-            window: &self.window,
+            recent_ids: &self.recent_ids,
             queue: &self.queue,
             cursor: &mut self.cursor,
         };
         let revision = match task.event.revision {
             Some(revision) => Some(revision),
-            None => looking.recent(task.event.event.id)?,
+            None => looking.recent_revision(task.event.event.id)?,
         };
         let Some(revision) = revision else { return Ok(None) };
         Ok(looking.event(revision)?.map(|(id, position)| (revision, id, position)))
     }
 }
 
-fn other_event(stream: &str, revision: u64, id: EventId) -> Error {
+fn conflicting_event_error(stream: &str, revision: u64, id: EventId) -> Error {
     let name = stream.escape_debug();
     let which = match revision {
         TOMBSTONE_REVISION => format!("stream '{name}' was tombstoned with another event"),

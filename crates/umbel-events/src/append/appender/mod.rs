@@ -1,4 +1,4 @@
-//! [`Appender`]: whoever holds it appends: looks at the streams, decides, and writes the log.
+//! [`Appender`]: checks streams, decides, and writes the log; the thread that holds it appends.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,373 +6,401 @@ use std::sync::Arc;
 use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
 
-use crate::ahead::Ahead;
-use crate::changes::{Change, Changes};
-use crate::commit::{self, Planned};
-use crate::decide::{Decision, Known, decide};
-use crate::error::{Error, Result};
-use crate::event::Expected;
-use crate::event_log::{Beginning, LogCursor, LogEnd};
-use crate::format;
-use crate::head::Head;
-use crate::id_window::IdWindow;
-use crate::imported::ImportTask;
+use crate::append::append_decision::{Decision, StreamSnapshot, decide};
+use crate::append::append_plan::{self, AppendPlan};
+use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::conflict_collector::ConflictCollector;
+use crate::append::index_queue::{IndexQueue, QueuePosition, QueuedAppends};
+use crate::append::pending_heads::PendingHeads;
+use crate::append::recent_event_ids::RecentEventIds;
+use crate::append::store_components::StoreComponents;
+use crate::append::stream_history::StreamHistoryReader;
+use crate::event_log::event_format;
+use crate::event_log::{AppendStart, LogCursor, LogEnd};
 use crate::index::IndexBatch;
+use crate::index::index_changes::{IndexChanges, StreamChange};
+use crate::index::stream_head::StreamHead;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
-use crate::looking::Looking;
-use crate::names;
-use crate::parts::Parts;
-use crate::queued::{Place, Queue, Queued};
-use crate::request::{Appended, Check, Request, StreamAppend};
-use crate::violation::Part;
-use crate::violations::Violations;
+use crate::types::error::{Error, Result};
+use crate::types::event::ExpectedVersion;
+use crate::types::import_record::ImportTask;
+use crate::types::stream_names;
+use crate::types::version_conflict::RequestItem;
 
-mod ending;
-mod import;
-mod undeleting;
+mod delete;
+mod import_event;
+mod undelete;
 
-/// What the one who appends needs.
+/// State that an appending thread needs.
 #[derive(Debug)]
 pub struct Appender {
-    /// Where the log is written.
-    pub end: LogEnd,
-    /// The ids of the newest events.
-    pub window: IdWindow,
-    /// Appends that are in the log and not in the index, in order.
-    pub queue: Queue,
-    /// When the newest event was appended.
+    /// Write position of the log.
+    pub log_end: LogEnd,
+    /// Ids of the newest events.
+    pub recent_ids: RecentEventIds,
+    /// Appends that are in the log but not in the index, in order.
+    pub queue: IndexQueue,
+    /// Creation time of the newest event.
     pub last_created: u64,
-    /// Whether appends stay in the queue until somebody applies it, also where nothing is synced.
-    pub gathers: bool,
-    ahead: Ahead,
+    /// Whether appends stay queued until a thread applies the queue, even without syncs.
+    pub defers_indexing: bool,
+    pending_heads: PendingHeads,
     existence: ExistenceReader,
     buffer: Vec<u8>,
-    /// What one append changes that goes into the index at once.
-    changes: Changes,
-    /// Where the events of the newest append stand.
+    /// Index changes of one append that is indexed at once.
+    changes: IndexChanges,
+    /// Positions of the events of the newest append.
     positions: Vec<u64>,
-    name: String,
+    metadata_name: String,
     batch: IndexBatch,
     cursor: LogCursor,
 }
 
-/// What came of trying.
+/// Outcome of an attempt.
 #[derive(Debug)]
-pub enum Tried {
-    /// It is in the log, or was. What it rests on can be seen once this position can.
-    Done(Vec<Appended>, u64),
-    /// There is no room in the chunk or in memory, and what came before it has to be in the index
-    /// first.
-    Full,
+pub enum TaskOutcome {
+    /// The events are in the log, perhaps from an earlier append. The result depends on this
+    /// position, which must become visible first.
+    Done(Vec<WriteResult>, u64),
+    /// The chunk or memory is full. Earlier appends must be indexed first.
+    NeedsFlush,
 }
 
-/// What is to be done.
+/// A task of the appender.
 #[derive(Debug, Clone, Copy)]
-pub enum Task<'a> {
-    /// To append events.
-    Append(Request<'a>),
-    /// To delete a stream, so that it can be created again.
-    Delete(&'a str, Expected),
-    /// To delete a stream for good.
-    Tombstone(&'a str, Expected),
-    /// To append an event of another store as it was there.
+pub enum WriteTask<'a> {
+    /// Appends events.
+    Append(AppendRequest<'a>),
+    /// Deletes a stream, which may be created again.
+    Delete(&'a str, ExpectedVersion),
+    /// Deletes a stream for good.
+    Tombstone(&'a str, ExpectedVersion),
+    /// Appends an event of another store with its original id, time and revision.
     Import(&'a ImportTask<'a>),
 }
 
 impl Appender {
-    /// At the end of a log that is in the index as a whole.
-    pub fn new(parts: &Parts, window: IdWindow, last_created: u64) -> Appender {
+    /// Creates an appender at the end of a log that is completely indexed.
+    pub fn new(parts: &StoreComponents, window: RecentEventIds, last_created: u64) -> Appender {
         Appender {
-            end: LogEnd::default(),
-            window,
-            queue: Queue::default(),
+            log_end: LogEnd::default(),
+            recent_ids: window,
+            queue: IndexQueue::default(),
             last_created,
-            gathers: false,
-            ahead: Ahead::default(),
+            defers_indexing: false,
+            pending_heads: PendingHeads::default(),
             existence: parts.existence.reader(),
             buffer: Vec::new(),
-            changes: Changes::default(),
+            changes: IndexChanges::default(),
             positions: Vec::new(),
-            name: String::new(),
+            metadata_name: String::new(),
             batch: parts.index.batch(),
             cursor: parts.log.cursor(),
         }
     }
 
-    fn head(&mut self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
-        self.head_of(parts, stream, parts.existence.hash(stream))
+    fn head(&mut self, parts: &StoreComponents, stream: &str) -> Result<Option<StreamHead>> {
+        self.head_with_hash(parts, stream, parts.existence.hash(stream))
     }
 
-    fn head_of(&mut self, parts: &Parts, stream: &str, hash: u64) -> Result<Option<Head>> {
-        let ahead = self.ahead.head(&self.queue, hash, stream);
+    fn head_with_hash(
+        &mut self,
+        parts: &StoreComponents,
+        stream: &str,
+        hash: u64,
+    ) -> Result<Option<StreamHead>> {
+        let ahead = self.pending_heads.head(&self.queue, hash, stream);
         #[cfg(feature = "canary")]
-        let ahead = ahead.filter(|_| !umbel_base::canary::Switch::EventsAheadForgotten.is_on());
+        let ahead =
+            ahead.filter(|_| !umbel_base::failpoint::Failpoint::EventsAheadForgotten.is_enabled());
         if ahead.is_some() {
             return Ok(ahead);
         }
         match self.existence.may_contain(hash) {
-            true => Ok(parts.head_that_may_be(stream)?),
+            true => Ok(parts.head_past_filter(stream)?),
             false => Ok(None),
         }
     }
 
-    /// The hash of the stream's name, and what has to be known of the stream to see whether it is
-    /// as expected.
-    fn known(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<(u64, Known)> {
+    /// Returns the hash of the stream's name and the state that its expected version is checked
+    /// against.
+    fn snapshot(
+        &mut self,
+        parts: &StoreComponents,
+        stream: &str,
+        expected: ExpectedVersion,
+    ) -> Result<(u64, StreamSnapshot)> {
         let hash = parts.existence.hash(stream);
-        Ok((hash, self.known_of(parts, stream, hash, expected)?))
+        Ok((hash, self.snapshot_with_hash(parts, stream, hash, expected)?))
     }
 
-    /// What has to be known of the stream whose name has this hash.
-    fn known_of(
+    /// Returns the state of the stream whose name has this hash.
+    fn snapshot_with_hash(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         stream: &str,
         hash: u64,
-        expected: Expected,
-    ) -> Result<Known> {
-        let head = self.head_of(parts, stream, hash)?;
+        expected: ExpectedVersion,
+    ) -> Result<StreamSnapshot> {
+        let head = self.head_with_hash(parts, stream, hash)?;
         let rests_on = head.map_or(0, |head| head.last_position);
-        let known = Known { head, settings: None, rests_on };
-        if let Some(subject) = names::subject(stream) {
+        let known = StreamSnapshot { head, retention: None, depends_on: rests_on };
+        if let Some(subject) = stream_names::metadata_subject(stream) {
             if let Some(other) = self.head(parts, subject)? {
-                Known { head: Some(other), ..known }.check_usable(subject)?;
+                StreamSnapshot { head: Some(other), ..known }.check_not_tombstoned(subject)?;
             }
             return Ok(known);
         }
-        if head.is_none() && expected != Expected::Exists {
-            // What hides events says nothing of a stream that has none.
+        if head.is_none() && expected != ExpectedVersion::Exists {
+            // Metadata that hides events does not affect a stream without events.
             return Ok(known);
         }
-        let mut name = std::mem::take(&mut self.name);
-        names::write_metadata_stream(stream, &mut name);
+        let mut name = std::mem::take(&mut self.metadata_name);
+        stream_names::write_metadata_stream(stream, &mut name);
         let metadata = self.head(parts, &name);
-        self.name = name;
+        self.metadata_name = name;
         let Some(metadata) = metadata? else { return Ok(known) };
         let rests_on = rests_on.max(metadata.last_position);
-        Ok(Known { head, settings: metadata.settings_of(head), rests_on })
+        Ok(StreamSnapshot { head, retention: metadata.retention_of(head), depends_on: rests_on })
     }
 
-    /// The position of the last append in the queue, where one is about this stream, its metadata
-    /// or the stream whose metadata it holds.
-    pub fn last_ahead_of(&self, parts: &Parts, stream: &str) -> Option<u64> {
-        let head = |name: &str| self.ahead.head(&self.queue, parts.existence.hash(name), name);
+    /// Position of the last queued append to this stream, its metadata stream or the stream whose
+    /// metadata it holds; `None` without one.
+    pub fn last_pending_position(&self, parts: &StoreComponents, stream: &str) -> Option<u64> {
+        let head =
+            |name: &str| self.pending_heads.head(&self.queue, parts.existence.hash(name), name);
         let is_ahead = |name: &str| head(name).is_some();
         let is_concerned = is_ahead(stream)
-            || is_ahead(&names::metadata_stream(stream))
-            || names::subject(stream).is_some_and(is_ahead);
+            || is_ahead(&stream_names::metadata_stream(stream))
+            || stream_names::metadata_subject(stream).is_some_and(is_ahead);
         self.queue.groups().next_back().filter(|_| is_concerned).map(|last| last.position)
     }
 
-    /// Does the task as far as the log.
-    pub fn try_do(&mut self, parts: &Parts, task: &Task<'_>) -> Result<Tried> {
+    /// Executes the task up to the log write.
+    pub fn try_execute(
+        &mut self,
+        parts: &StoreComponents,
+        task: &WriteTask<'_>,
+    ) -> Result<TaskOutcome> {
         match task {
-            Task::Append(request) => self.append(parts, request),
-            Task::Delete(stream, expected) => self.delete(parts, stream, *expected),
-            Task::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
-            Task::Import(task) => self.import(parts, task),
+            WriteTask::Append(request) => self.append(parts, request),
+            WriteTask::Delete(stream, expected) => self.delete(parts, stream, *expected),
+            WriteTask::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
+            WriteTask::Import(task) => self.import(parts, task),
         }
     }
 
-    /// Has the places of the appends' ids in the window fetched from memory.
-    pub fn prefetch(&self, parts: &Parts, request: &Request<'_>) {
-        for append in request.prefetched() {
+    /// Prefetches the slots of the appends' ids in the window of recent ids.
+    pub fn prefetch(&self, parts: &StoreComponents, request: &AppendRequest<'_>) {
+        for append in request.appends_to_prefetch() {
             self.prefetch_id(append, || parts.existence.hash(append.stream));
         }
     }
 
     fn prefetch_id(&self, append: &StreamAppend<'_>, hash: impl FnOnce() -> u64) {
-        let is_looked_for = matches!(append.expected, Expected::Any | Expected::Exists);
+        let is_looked_for =
+            matches!(append.expected, ExpectedVersion::Any | ExpectedVersion::Exists);
         if let Some(first) = append.events.first().filter(|_| PREFETCHES) {
-            self.window.prefetch(hash(), first.id, is_looked_for);
+            self.recent_ids.prefetch(hash(), first.id, is_looked_for);
         }
     }
 
-    fn append(&mut self, parts: &Parts, request: &Request<'_>) -> Result<Tried> {
-        // Before the filter is asked, whose line is still on its way.
+    fn append(
+        &mut self,
+        parts: &StoreComponents,
+        request: &AppendRequest<'_>,
+    ) -> Result<TaskOutcome> {
+        // Before the probe of the filter, whose cache line is still being fetched.
         let created = self.created_now(parts);
-        let mut answers = Vec::with_capacity(request.appends.len());
-        let mut plans: Vec<Planned<'_>> = Vec::with_capacity(request.appends.len());
+        let mut results = Vec::with_capacity(request.appends.len());
+        let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
         let mut undeleted = Vec::new();
         let mut rests_on = 0;
         let mut first_retry = None;
-        let mut violations = Violations::default();
+        let mut violations = ConflictCollector::default();
         for (index, append) in request.appends.iter().enumerate() {
             let (stream, expected) = (append.stream, append.expected);
             let hash = parts.existence.hash(stream);
-            if !self.gathers {
+            if !self.defers_indexing {
                 self.prefetch_id(append, || hash);
             }
-            let known = self.known_of(parts, stream, hash, expected)?;
+            let known = self.snapshot_with_hash(parts, stream, hash, expected)?;
             let decided = self.decide(parts, append, hash, &known);
-            let part = Part::Append(index);
-            let Some(decided) = violations.sift(decided, part, expected, &known)? else { continue };
+            let part = RequestItem::Append(index);
+            let Some(decided) = violations.collect(decided, part, expected, &known)? else {
+                continue;
+            };
             match decided {
                 Decision::Append { first } => {
                     let last = first + append.events.len() as u64 - 1;
                     if last > REVISION_MAX {
-                        return Err(Error::invalid("the stream has as many events as can be"));
+                        return Err(Error::invalid("the stream has the maximum number of events"));
                     }
                     if known.is_deleted() && known.head.is_some() {
-                        undeleted.push((names::metadata_stream(stream), first));
+                        undeleted.push((stream_names::metadata_stream(stream), first));
                     }
                     let (head, events) = (known.head, append.events);
                     let stream = Cow::Borrowed(stream);
-                    plans.push(Planned { stream, hash, head, first, events });
-                    answers.push(answer(first, last, false));
+                    plans.push(AppendPlan { stream, hash, head, first, events });
+                    results.push(write_result(first, last, false));
                 }
-                Decision::Already { first, last, position } => {
+                Decision::Retry { first, last, position } => {
                     first_retry = first_retry.or(Some((part, append, known)));
                     rests_on = rests_on.max(position);
                     let position = Some(position);
-                    answers.push(Appended { position, ..answer(first, last, true) });
+                    results.push(WriteResult { position, ..write_result(first, last, true) });
                 }
-                Decision::Nothing => {
-                    let last = known.last();
-                    rests_on = rests_on.max(known.rests_on);
-                    answers.push(Appended { first: None, last, position: None, was_there: false });
+                Decision::NoEvents => {
+                    let last = known.last_revision();
+                    rests_on = rests_on.max(known.depends_on);
+                    results.push(WriteResult { last, ..NOTHING_WRITTEN });
                 }
             }
         }
         if let Some((part, append, known)) = first_retry {
             if plans.is_empty() && violations.is_empty() {
-                return Ok(Tried::Done(answers, rests_on));
+                return Ok(TaskOutcome::Done(results, rests_on));
             }
-            // A part of what happens together cannot have happened.
+            // An atomic request cannot have been written in part.
             violations.add(part, append.stream, append.expected, &known);
         }
-        rests_on = rests_on.max(self.check(parts, request.checks, &mut violations)?);
+        rests_on = rests_on.max(self.check_streams(parts, request.checks, &mut violations)?);
         violations.finish()?;
         if plans.is_empty() {
-            return Ok(Tried::Done(answers, rests_on));
+            return Ok(TaskOutcome::Done(results, rests_on));
         }
         undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
-        self.write(parts, created, plans, undeleted, answers)
+        self.write_with_undeletes(parts, created, plans, undeleted, results)
     }
 
-    /// Finds what is not as the checks expect, and the position that the others rest on.
-    fn check(
+    /// Collects unmet checks, and returns the position that the met ones depend on.
+    fn check_streams(
         &mut self,
-        parts: &Parts,
-        checks: &[Check<'_>],
-        violations: &mut Violations,
+        parts: &StoreComponents,
+        checks: &[StreamCheck<'_>],
+        violations: &mut ConflictCollector,
     ) -> Result<u64> {
         let mut rests_on = 0;
-        for (index, Check { stream, expected }) in checks.iter().enumerate() {
-            let (_, known) = self.known(parts, stream, *expected)?;
-            if !known.holds(*expected) {
-                violations.add(Part::Check(index), stream, *expected, &known);
+        for (index, StreamCheck { stream, expected }) in checks.iter().enumerate() {
+            let (_, known) = self.snapshot(parts, stream, *expected)?;
+            if !known.matches_check(*expected) {
+                violations.add(RequestItem::Check(index), stream, *expected, &known);
             }
-            rests_on = rests_on.max(known.rests_on);
+            rests_on = rests_on.max(known.depends_on);
         }
         Ok(rests_on)
     }
 
     fn decide(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         append: &StreamAppend<'_>,
         hash: u64,
-        known: &Known,
+        known: &StreamSnapshot,
     ) -> Result<Decision> {
-        let mut written = Looking {
-            parts,
+        let mut written = StreamHistoryReader {
+            components: parts,
             stream: append.stream,
             hash,
             head: known.head,
-            window: &self.window,
+            recent_ids: &self.recent_ids,
             queue: &self.queue,
             cursor: &mut self.cursor,
         };
         decide(append.stream, known, append.expected, append.events, &mut written)
     }
 
-    /// Writes the plans to the log. Returns the position of the last event of each; `None` where
-    /// there is no room yet, with nothing done.
-    fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
-        self.commit_at(parts, plans, self.created_now(parts))
+    /// Writes the plans to the log. Returns the position of each plan's last event. Returns `None`,
+    /// and changes nothing, where there is no space yet.
+    fn commit(
+        &mut self,
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
+    ) -> Result<Option<Vec<u64>>> {
+        self.commit_with_time(parts, plans, self.created_now(parts))
     }
 
-    /// When an event that is appended now is created, in ticks of 100 ns.
-    fn created_now(&self, parts: &Parts) -> u64 {
+    /// Creation time of an event that is appended now, in ticks of 100 ns.
+    fn created_now(&self, parts: &StoreComponents) -> u64 {
         parts.env.clock.wall_micros().saturating_mul(10).max(self.last_created)
     }
 
-    /// As [`Appender::commit`], with events that were created then.
-    /// REQUIRES: no event was created later.
-    fn commit_at(
+    /// Does the same as [`Appender::commit`], with `created` as the events' creation time.
+    /// REQUIRES: no event has a later creation time.
+    fn commit_with_time(
         &mut self,
-        parts: &Parts,
-        plans: &[Planned<'_>],
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
         created: u64,
     ) -> Result<Option<Vec<u64>>> {
         if parts.index.views.is_full() {
             return Ok(None);
         }
-        let payload_bytes = commit::payload_bytes(plans);
-        let makes_room = plans.iter().all(Planned::makes_room);
-        let is_full = self.end.is_full(payload_bytes + self.end.reserve_bytes())
-            && (self.end.is_full(payload_bytes) || !makes_room);
+        let payload_bytes = append_plan::payload_bytes(plans);
+        let frees_space = plans.iter().all(AppendPlan::frees_space);
+        let is_full = self.log_end.is_full(payload_bytes + self.log_end.reserve_bytes())
+            && (self.log_end.is_full(payload_bytes) || !frees_space);
         if is_full {
             let durable = parts.index.durable_through()?;
-            // A chunk without events may be behind it: nothing would ever bring the index there.
+            // A chunk without events may follow it: nothing would ever bring the index there.
             if durable < parts.log.last_chunk_start()
-                && !(makes_room && parts.log.is_short_behind(durable))
+                && !(frees_space && parts.log.are_chunks_small_after(durable))
             {
                 return Ok(None);
             }
-            let mut roll = || self.end.roll(&parts.log, payload_bytes, makes_room);
-            match makes_room {
+            let mut roll = || self.log_end.roll(&parts.log, payload_bytes, frees_space);
+            match frees_space {
                 true => parts.index.db().with_reserved_segment(roll)?,
                 false => roll()?,
             }
-            parts.bell.wants_flush();
+            parts.background.request_flush();
         }
-        let Some(beginning) = self.end.beginning() else { return Ok(None) };
-        let position = beginning.chunk_start + beginning.place.offset;
+        let Some(beginning) = self.log_end.append_start() else { return Ok(None) };
+        let position = beginning.chunk_start + beginning.location.offset;
         let end = position + payload_bytes as u64;
         if end > POSITION_MAX {
-            return Err(Error::invalid("the store has as many events as can be"));
+            return Err(Error::invalid("the store has the maximum number of events"));
         }
         let lasts = self.write_plans(parts, plans, beginning, created)?;
-        if self.end.wants_next() {
-            parts.bell.wants_next();
+        if self.log_end.take_next_request() {
+            parts.background.request_chunk();
         }
         Ok(Some(lasts))
     }
 
-    /// Writes the plans at the end of the log and into the index, or the queue. Returns the
-    /// position of the last event of each.
+    /// Writes the plans at the end of the log and into the index, or into the queue. Returns the
+    /// position of each plan's last event.
     fn write_plans(
         &mut self,
-        parts: &Parts,
-        plans: &[Planned<'_>],
-        beginning: Beginning,
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
+        beginning: AppendStart,
         created: u64,
     ) -> Result<Vec<u64>> {
-        let position = beginning.chunk_start + beginning.place.offset;
-        let at_once = !parts.syncs && !self.gathers && self.queue.is_empty();
-        let first = self.queue.next_place();
-        let changes = if at_once { &mut self.changes } else { &mut self.queue.open.changes };
-        let before = changes.mark();
+        let position = beginning.chunk_start + beginning.location.offset;
+        let at_once = !parts.sync_before_ack && !self.defers_indexing && self.queue.is_empty();
+        let first = self.queue.next_position();
+        let changes = if at_once { &mut self.changes } else { &mut self.queue.open_group.changes };
+        let before = changes.savepoint();
         self.buffer.clear();
         let made = (&mut *changes, &mut self.positions);
-        let last_event = commit::encode(&mut self.buffer, made, plans, beginning, created);
+        let last_event =
+            append_plan::encode_plans(&mut self.buffer, made, plans, beginning, created);
         let end = position + self.buffer.len() as u64;
-        let appended = self.end.append(position, &self.buffer, last_event);
+        let appended = self.log_end.append(position, &self.buffer, last_event);
         if appended.is_err() {
-            changes.take_back(before);
+            changes.roll_back(before);
         }
         appended?;
         self.last_created = created;
-        self.window.begin(position);
+        self.recent_ids.begin_append(position);
         let mut written = self.positions.iter().copied();
         let mut lasts = Vec::with_capacity(plans.len());
         for plan in plans {
             let mut last = position;
             for (event, position) in plan.events.iter().zip(&mut written) {
-                let bytes = format::frame_bytes(&plan.stream, event) as u64;
-                self.window.insert(plan.hash, event.id, (position, bytes));
+                let bytes = event_format::frame_bytes(&plan.stream, event) as u64;
+                self.recent_ids.insert(plan.hash, event.id, (position, bytes));
                 last = position;
             }
             lasts.push(last);
@@ -385,49 +413,49 @@ impl Appender {
             self.positions = Vec::new();
         }
         match at_once {
-            true => self.take_on(parts, end, last)?,
-            false => self.take_into_queue(parts, end, last, first)?,
+            true => self.index_now(parts, end, last)?,
+            false => self.enqueue(parts, end, last, first)?,
         }
         Ok(lasts)
     }
 
-    /// Puts an append into the index at once, or into the queue where that fails.
-    fn take_on(&mut self, parts: &Parts, end: u64, position: u64) -> Result<()> {
+    /// Indexes an append at once, or queues it where that fails.
+    fn index_now(&mut self, parts: &StoreComponents, end: u64, position: u64) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
         let applied = self.apply(parts, changes.iter(), position);
         if applied.is_ok() {
             changes.clear();
             self.changes = changes;
         } else {
-            let first = self.queue.next_place();
-            self.queue.open = Queued { end, position, changes };
-            self.ahead.go_on(&self.queue, first);
+            let first = self.queue.next_position();
+            self.queue.open_group = QueuedAppends { end, position, changes };
+            self.pending_heads.record_open_changes(&self.queue, first);
         }
         applied
     }
 
-    /// Notes an append whose changes are the last in the queue.
-    fn take_into_queue(
+    /// Records an append whose changes are the last in the queue.
+    fn enqueue(
         &mut self,
-        parts: &Parts,
+        parts: &StoreComponents,
         end: u64,
         position: u64,
-        first: Place,
+        first: QueuePosition,
     ) -> Result<()> {
-        let open = &mut self.queue.open;
+        let open = &mut self.queue.open_group;
         (open.end, open.position) = (end, position);
-        self.ahead.go_on(&self.queue, first);
-        match parts.syncs || self.gathers {
+        self.pending_heads.record_open_changes(&self.queue, first);
+        match parts.sync_before_ack || self.defers_indexing {
             true => Ok(()),
-            // An earlier one could not be put into the index; all of them follow in their order.
+            // An earlier append could not be indexed; all later ones follow it in order.
             false => self.apply_queue(parts),
         }
     }
 
     fn apply<'a>(
         &mut self,
-        parts: &Parts,
-        changes: impl Iterator<Item = Change<'a>> + Clone,
+        parts: &StoreComponents,
+        changes: impl Iterator<Item = StreamChange<'a>> + Clone,
         position: u64,
     ) -> Result<()> {
         for change in changes.clone() {
@@ -438,29 +466,33 @@ impl Appender {
             self.batch = parts.index.batch();
         }
         committed?;
-        parts.insert(changes.clone());
+        parts.update_views_and_filter(changes.clone());
         parts.visible.advance(position, changes.map(|change| change.hash));
         Ok(())
     }
 
-    /// Puts into the index what is in the queue.
-    pub fn apply_queue(&mut self, parts: &Parts) -> Result<()> {
-        let queue = self.queue.take();
+    /// Indexes the queued appends.
+    pub fn apply_queue(&mut self, parts: &StoreComponents) -> Result<()> {
+        let queue = self.queue.take_groups();
         let Some(last) = queue.last() else { return Ok(()) };
         let changes = queue.iter().flat_map(|queued| queued.changes.iter());
         self.apply(parts, changes, last.position)?;
-        self.forget(&queue);
-        self.queue.reuse(queue);
+        self.remove_indexed(&queue);
+        self.queue.reuse_groups(queue);
         Ok(())
     }
 
-    /// Takes appends that are in the index out of the queue; they are the first in it.
-    pub fn forget(&mut self, done: &[Arc<Queued>]) {
-        self.ahead.forget(&self.queue, done);
-        self.queue.forget(done.len());
+    /// Removes indexed appends from the queue, of which they are the first.
+    pub fn remove_indexed(&mut self, done: &[Arc<QueuedAppends>]) {
+        self.pending_heads.remove_indexed(&self.queue, done);
+        self.queue.remove_groups(done.len());
     }
 }
 
-fn answer(first: u64, last: u64, was_there: bool) -> Appended {
-    Appended { first: Some(first), last: Some(last), position: None, was_there }
+/// Result of an append without events to a stream that does not exist.
+const NOTHING_WRITTEN: WriteResult =
+    WriteResult { first: None, last: None, position: None, is_retry: false };
+
+fn write_result(first: u64, last: u64, is_retry: bool) -> WriteResult {
+    WriteResult { first: Some(first), last: Some(last), position: None, is_retry }
 }

@@ -1,7 +1,8 @@
-//! [`BackupManifest`]: the file that says what a backup holds, and the other names of its folder.
+//! [`BackupManifest`]: the file that lists the contents of a backup, and the other file names of a
+//! backup's folder.
 //!
 //! FORMAT: `docs/formats/event-backup.md`. It is replaced as a whole, by rename, after every file
-//! that it names is durable; so a backup that did not come to its end is the one before.
+//! that it names is durable. So an interrupted backup leaves the previous one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,50 +10,50 @@ use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, varint};
 use umbel_env::{Access, Env};
 
-use crate::chunk_table::{ChunkEntry, ChunkTable, Ended};
-use crate::error::{Error, Result};
+use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ChunkManifest};
+use crate::types::error::{Error, Result};
 
-const NAME: &str = "BACKUP";
-const NEW_NAME: &str = "BACKUP.new";
-/// What marks the folder of a restore that has not come to its end.
-const RESTORING: &str = "RESTORING";
+const MANIFEST_NAME: &str = "BACKUP";
+const NEW_MANIFEST_NAME: &str = "BACKUP.new";
+/// Name of the file that marks an unfinished restore.
+const RESTORE_MARKER_NAME: &str = "RESTORING";
 const MAGIC: [u8; 8] = *b"UmbelBak";
 const VERSION: u8 = 1;
-/// No manifest is longer; a damaged length cannot make anybody take more memory.
+/// Maximum length of a manifest; it bounds the memory that a damaged length can request.
 const BYTES_MAX: u64 = 1 << 30;
-/// So many bytes of a file have one checksum.
+/// Bytes of a file that share a checksum.
 pub const BLOCK_BYTES: u64 = 1 << 20;
 
 /// One file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Its name in the folder `log`, as the store has it.
+    /// Its name in the folder `log`, as in the store.
     pub name: String,
-    /// Its first so many bytes belong to the backup.
+    /// Number of its first bytes that belong to the backup.
     pub len: u64,
-    /// The checksum of each block, under the chunk's id and the block's offset.
-    pub blocks: Vec<u64>,
+    /// Checksum of each block, with the chunk's id and the block's offset.
+    pub block_checksums: Vec<u64>,
 }
 
-/// What a backup holds.
+/// Contents of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupManifest {
-    /// How many backups came to their end in this folder. 0: it is ready for the first.
+    /// Number of backups that finished in this folder. 0: the folder is ready for the first.
     pub number: u64,
-    /// The table of chunks of the store as it was, in which every chunk has ended.
-    pub table: ChunkTable,
-    /// The file of each chunk, in their order.
+    /// The store's chunk manifest as it was, in which every chunk has ended.
+    pub chunk_manifest: ChunkManifest,
+    /// File of each chunk, in the order of the chunks.
     pub files: Vec<BackupFile>,
 }
 
-/// The name of the file of a chunk. Whatever else is done to a chunk, its file has another name
-/// when it has other bytes.
+/// Name of the file of a chunk. A chunk's file gets another name whenever its bytes change,
+/// whatever the reason.
 pub fn file_name(entry: &ChunkEntry) -> String {
     let path = entry.path(Path::new(""));
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether a file in the folder of the chunks has a name that a chunk can have.
+/// Whether a file in the folder of the chunks has a possible name of a chunk.
 pub fn is_file_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     name.strip_suffix(".chunk").is_some_and(|stem| {
@@ -60,13 +61,13 @@ pub fn is_file_name(name: &str) -> bool {
     })
 }
 
-/// The file that marks a restore which has not come to its end.
-pub fn marker_path(folder: &Path) -> PathBuf {
-    folder.join(RESTORING)
+/// Path of the file that marks an unfinished restore.
+pub fn restore_marker_path(folder: &Path) -> PathBuf {
+    folder.join(RESTORE_MARKER_NAME)
 }
 
-/// An error where a folder without a table of chunks is that of a backup, or of a restore that has
-/// not come to its end: no store can be made there.
+/// Returns an error where a folder without a chunk manifest holds a backup or an unfinished
+/// restore: no store can be created there.
 pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
     if BackupManifest::exists(env, folder)? {
@@ -75,7 +76,7 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
              restore`), then open that"
         )));
     }
-    if env.files.exists(&marker_path(folder))? {
+    if env.files.exists(&restore_marker_path(folder))? {
         return Err(Error::invalid(format!(
             "{shown} is being restored from a backup, or that was interrupted: run the restore \
              again, or remove the folder"
@@ -85,25 +86,29 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
 }
 
 impl BackupManifest {
-    /// That of a folder which is ready for the first backup of a store.
+    /// Creates the manifest of a folder that is ready for the first backup of a store.
     pub fn new(seed: [u8; 16], instance: [u8; 16]) -> BackupManifest {
-        BackupManifest { number: 0, table: ChunkTable::new(seed, instance), files: Vec::new() }
+        BackupManifest {
+            number: 0,
+            chunk_manifest: ChunkManifest::new(seed, instance),
+            files: Vec::new(),
+        }
     }
 
-    /// Whether there is one in the folder.
+    /// Whether the folder has a manifest.
     pub fn exists(env: &Env, folder: &Path) -> Result<bool> {
-        Ok(env.files.exists(&folder.join(NAME))?)
+        Ok(env.files.exists(&folder.join(MANIFEST_NAME))?)
     }
 
-    /// Whether a first attempt to make a backup may have left this name, so that nothing is lost
-    /// with it.
-    pub fn is_left_over(name: &str) -> bool {
-        matches!(name, "LOCK" | NEW_NAME)
+    /// Whether a first backup that failed may have left a file of this name, which can then be
+    /// removed without loss.
+    pub fn is_partial_backup_name(name: &str) -> bool {
+        matches!(name, "LOCK" | NEW_MANIFEST_NAME)
     }
 
-    /// The position of the last event; 0 where there is none.
-    pub fn through(&self) -> u64 {
-        let last = self.table.last();
+    /// Position of the last event; 0 without events.
+    pub fn last_position(&self) -> u64 {
+        let last = self.chunk_manifest.last();
         last.and_then(|entry| Some(entry.start + entry.ended?.last_event)).unwrap_or(0)
     }
 
@@ -112,39 +117,41 @@ impl BackupManifest {
         self.files.iter().map(|file| file.len).sum()
     }
 
-    /// The chunks with their files.
+    /// The chunks and their files.
     pub fn chunks(&self) -> impl Iterator<Item = (&ChunkEntry, &BackupFile)> {
-        self.table.chunks.iter().zip(&self.files)
+        self.chunk_manifest.chunks.iter().zip(&self.files)
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
         varint::put_u64(&mut out, self.number);
-        varint::put_bytes(&mut out, &self.table.encode());
+        varint::put_bytes(&mut out, &self.chunk_manifest.encode());
         for file in &self.files {
             varint::put_bytes(&mut out, file.name.as_bytes());
             varint::put_u64(&mut out, file.len);
-            file.blocks.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+            file.block_checksums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
         }
         let sum = checksum(0, 0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
         out
     }
 
-    /// Reads what [`BackupManifest::encode`] wrote; `None` where it is malformed. The checksum was
-    /// checked.
+    /// Decodes the output of [`BackupManifest::encode`]; `None` where it is malformed. The caller
+    /// checks the checksum.
     fn decode_body(bytes: &[u8]) -> Option<BackupManifest> {
         let mut decoder = Decoder::new(bytes);
         let number = decoder.varint()?;
-        let table = ChunkTable::decode(decoder.bytes()?, Path::new(NAME)).ok()?;
+        let chunk_manifest =
+            ChunkManifest::decode(decoder.bytes()?, Path::new(MANIFEST_NAME)).ok()?;
         let mut files = Vec::new();
-        for entry in &table.chunks {
+        for entry in &chunk_manifest.chunks {
             let name = String::from_utf8(decoder.bytes()?.to_vec()).ok()?;
             let len = decoder.varint()?;
-            let has_file = |ended: &Ended| ended.last_event > 0 || entry.packed.is_some();
+            let has_file = |ended: &ChunkEnd| ended.last_event > 0 || entry.scavenged.is_some();
             let ended = entry.ended.filter(has_file)?;
-            let wanted = entry.packed.map_or(ended.file_bytes(), |packed| packed.file_bytes);
+            let wanted =
+                entry.scavenged.map_or(ended.file_bytes(), |scavenged| scavenged.file_bytes);
             if !is_file_name(&name) || len != wanted {
                 return None;
             }
@@ -152,19 +159,19 @@ impl BackupManifest {
             let sums = decoder.take(count.checked_mul(8)?)?;
             let sums = sums.chunks_exact(8).filter_map(|sum| sum.first_chunk());
             let blocks = sums.map(|sum| u64::from_le_bytes(*sum)).collect();
-            files.push(BackupFile { name, len, blocks });
+            files.push(BackupFile { name, len, block_checksums: blocks });
         }
         let names: std::collections::HashSet<_> = files.iter().map(|file| &file.name).collect();
         let is_sound = decoder.is_done() && names.len() == files.len();
-        // A folder that is ready for the first backup holds none.
+        // A folder that is ready for the first backup has no files.
         let is_sound = is_sound && (number > 0 || files.is_empty());
-        is_sound.then_some(BackupManifest { number, table, files })
+        is_sound.then_some(BackupManifest { number, chunk_manifest, files })
     }
 
-    /// Reads the manifest of a file.
+    /// Decodes the manifest of a file.
     ///
     /// # Errors
-    /// What is wrong with its bytes, and where.
+    /// The damage of its bytes, and its place.
     fn decode(bytes: &[u8], path: &Path) -> Result<BackupManifest> {
         let corrupt = |offset: u64, reason: &str| -> Error {
             let reason = format!(
@@ -174,7 +181,7 @@ impl BackupManifest {
             umbel::Error::corruption(path, offset, reason).into()
         };
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
-            return Err(corrupt(0, "the manifest of the backup is cut short"));
+            return Err(corrupt(0, "the manifest of the backup is truncated"));
         };
         if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
             return Err(corrupt(0, "the file is no manifest of a backup"));
@@ -191,7 +198,7 @@ impl BackupManifest {
             )));
         }
         let body = &head[MAGIC.len() + 1..];
-        BackupManifest::decode_body(body).ok_or_else(|| match newer_table(body, path) {
+        BackupManifest::decode_body(body).ok_or_else(|| match newer_manifest_error(body, path) {
             Some(newer) => newer,
             None => corrupt(MAGIC.len() as u64, "the manifest of the backup is malformed"),
         })
@@ -200,12 +207,12 @@ impl BackupManifest {
     /// Reads the manifest in a folder.
     ///
     /// # Errors
-    /// `Invalid` where there is none, and `Corruption`.
+    /// `Invalid` where the folder has none, and `Corruption`.
     pub fn read(env: &Env, folder: &Path) -> Result<BackupManifest> {
-        let path = folder.join(NAME);
+        let path = folder.join(MANIFEST_NAME);
         if !env.files.exists(&path)? {
-            let what = match ChunkTable::exists(env, folder)? {
-                true => "it holds an event store, of which `umbel backup` makes one",
+            let what = match ChunkManifest::exists(env, folder)? {
+                true => "it holds an event store, which `umbel backup` can back up",
                 false => "it has no file BACKUP",
             };
             let shown = folder.display();
@@ -214,7 +221,7 @@ impl BackupManifest {
         let file = env.files.open(&path, Access::Read)?;
         let len = file.len()?;
         if len > BYTES_MAX {
-            let reason = "no manifest of a backup is as long";
+            let reason = "no manifest of a backup is that long";
             return Err(umbel::Error::corruption(&path, BYTES_MAX, reason).into());
         }
         let mut bytes = vec![0; len as usize];
@@ -222,26 +229,26 @@ impl BackupManifest {
         BackupManifest::decode(&bytes, &path)
     }
 
-    /// As [`BackupManifest::read`], of a backup that came to its end.
+    /// Reads the manifest of a finished backup; otherwise as [`BackupManifest::read`].
     pub fn read_complete(env: &Env, folder: &Path) -> Result<BackupManifest> {
         let manifest = BackupManifest::read(env, folder)?;
         if manifest.number == 0 {
             return Err(Error::invalid(format!(
-                "no backup came to its end in {} yet; run `umbel backup` again",
+                "no backup in {} is complete yet; run `umbel backup` again",
                 folder.display()
             )));
         }
         Ok(manifest)
     }
 
-    /// Puts this manifest in the place of the one in `folder`, and makes it durable with every name
-    /// of the folder.
+    /// Replaces the manifest in `folder`, and makes the new one durable with every name of the
+    /// folder.
     ///
     /// REQUIRES: all files in it are durable, and their names.
     pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
-        let new = folder.join(NEW_NAME);
+        let new = folder.join(NEW_MANIFEST_NAME);
         if env.files.exists(&new)? {
-            // Left over from a write that failed.
+            // Left by a failed write.
             env.files.remove_file(&new)?;
         }
         let write = || {
@@ -250,20 +257,20 @@ impl BackupManifest {
             file.sync()
         };
         if let Err(error) = write() {
-            // The first failure is the one to report.
+            // The first failure is reported.
             let _ = env.files.remove_file(&new);
             return Err(error.into());
         }
-        env.files.rename(&new, &folder.join(NAME))?;
+        env.files.rename(&new, &folder.join(MANIFEST_NAME))?;
         Ok(env.files.sync_dir(folder)?)
     }
 }
 
-/// What is said of a table of chunks that a newer Umbel wrote.
-fn newer_table(body: &[u8], path: &Path) -> Option<Error> {
+/// Returns the error for a chunk manifest that a newer Umbel wrote.
+fn newer_manifest_error(body: &[u8], path: &Path) -> Option<Error> {
     let mut decoder = Decoder::new(body);
     decoder.varint()?;
-    match ChunkTable::decode(decoder.bytes()?, path) {
+    match ChunkManifest::decode(decoder.bytes()?, path) {
         Err(umbel::Error::Invalid(reason)) => Some(Error::Invalid(reason)),
         _ => None,
     }
@@ -272,12 +279,11 @@ fn newer_table(body: &[u8], path: &Path) -> Option<Error> {
 /// Decodes a manifest without its checksum, and encodes it again. For fuzzing only.
 pub fn fuzz(body: &[u8]) {
     if let Some(manifest) = BackupManifest::decode_body(body) {
-        let again = BackupManifest::decode(&manifest.encode(), Path::new(NAME)).ok();
-        assert_eq!(again, Some(manifest), "what was read can be written and read again");
+        let again = BackupManifest::decode(&manifest.encode(), Path::new(MANIFEST_NAME)).ok();
+        assert_eq!(again, Some(manifest), "encoding and decoding again returns the same");
     }
-    let _ = BackupManifest::decode(body, Path::new(NAME));
+    let _ = BackupManifest::decode(body, Path::new(MANIFEST_NAME));
 }
 
 #[cfg(test)]
-#[path = "backup_manifest_tests.rs"]
 mod tests;

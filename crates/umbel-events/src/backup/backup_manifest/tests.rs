@@ -1,35 +1,36 @@
-//! What is taken for the manifest of a backup, and what is not.
+//! Accepted and refused manifests of a backup.
 
-use umbel_log::Sealed;
+use umbel_log::Seal;
 
-use crate::chunk_table::Ended;
+use crate::event_log::chunk_manifest::ChunkEnd;
 
 use super::*;
 
 fn example() -> BackupManifest {
-    let mut table = ChunkTable::new([9; 16], [8; 16]);
-    table.generation = 4;
-    table.add(4 << 20, 31);
-    table.add(4 << 20, 32);
+    let mut chunk_manifest = ChunkManifest::new([9; 16], [8; 16]);
+    chunk_manifest.generation = 4;
+    chunk_manifest.add(4 << 20, 31);
+    chunk_manifest.add(4 << 20, 32);
     let len = BLOCK_BYTES + 5000;
-    let sealed = Some(Sealed { len, checksum: 77 });
-    table.chunks[0].ended = Some(Ended { end: len - 48, last_event: 4800, sealed });
-    table.chunks[1].ended = Some(Ended { end: 640, last_event: 96, sealed: None });
+    let sealed = Some(Seal { len, checksum: 77 });
+    chunk_manifest.chunks[0].ended =
+        Some(ChunkEnd { end: len - 48, last_event: 4800, seal: sealed });
+    chunk_manifest.chunks[1].ended = Some(ChunkEnd { end: 640, last_event: 96, seal: None });
     let file = |entry: usize, len: u64, blocks: &[u64]| BackupFile {
-        name: file_name(&table.chunks[entry]),
+        name: file_name(&chunk_manifest.chunks[entry]),
         len,
-        blocks: blocks.to_vec(),
+        block_checksums: blocks.to_vec(),
     };
     let files = vec![file(0, len, &[1, 2]), file(1, 640, &[3])];
-    BackupManifest { number: 2, table, files }
+    BackupManifest { number: 2, chunk_manifest, files }
 }
 
 #[test]
-fn a_manifest_comes_back_and_no_changed_byte_is_taken_for_it() {
+fn manifest_round_trips_and_changed_bytes_are_rejected() {
     let (manifest, path) = (example(), Path::new("BACKUP"));
     let bytes = manifest.encode();
     assert_eq!(BackupManifest::decode(&bytes, path).expect("just written"), manifest);
-    assert_eq!(manifest.through(), (4 << 20) + 96);
+    assert_eq!(manifest.last_position(), (4 << 20) + 96);
     assert_eq!(manifest.bytes(), BLOCK_BYTES + 5640);
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
@@ -42,7 +43,7 @@ fn a_manifest_comes_back_and_no_changed_byte_is_taken_for_it() {
 }
 
 #[test]
-fn manifests_that_cannot_be_are_refused() {
+fn impossible_manifests_are_rejected() {
     let good = example();
     let mut longer = good.clone();
     longer.files[1].len += 1;
@@ -51,7 +52,7 @@ fn manifests_that_cannot_be_are_refused() {
     let mut twice = good.clone();
     twice.files[1].name.clone_from(&good.files[0].name);
     let mut open = good.clone();
-    open.table.chunks[1].ended = None;
+    open.chunk_manifest.chunks[1].ended = None;
     let mut missing = good.clone();
     missing.files.pop();
     let mut unfinished = good.clone();
@@ -69,7 +70,7 @@ fn manifests_that_cannot_be_are_refused() {
     }
 }
 
-/// Puts the checksum behind these bytes that fits.
+/// Appends the checksum of these bytes.
 fn seal(bytes: &mut [u8]) {
     let end = bytes.len() - 8;
     let sum = checksum(0, 0, &bytes[..end]);
@@ -77,26 +78,29 @@ fn seal(bytes: &mut [u8]) {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name() {
+fn newer_format_version_is_rejected() {
     let mut manifest = example().encode();
     manifest[8] = 2;
     seal(&mut manifest);
-    let mut table = example().encode();
-    let at = table.windows(8).position(|bytes| bytes == b"UmbelChk").expect("the table");
-    let bytes = example().table.encode().len();
-    table[at + 8] = 5;
-    seal(&mut table[at..at + bytes]);
-    seal(&mut table);
-    for (what, bytes) in [("backup 2", manifest), ("table of chunks 5", table)] {
+    let mut chunk_manifest = example().encode();
+    let at = chunk_manifest
+        .windows(8)
+        .position(|bytes| bytes == b"UmbelChk")
+        .expect("the chunk manifest");
+    let bytes = example().chunk_manifest.encode().len();
+    chunk_manifest[at + 8] = 5;
+    seal(&mut chunk_manifest[at..at + bytes]);
+    seal(&mut chunk_manifest);
+    for (what, bytes) in [("backup 2", manifest), ("chunk manifest 5", chunk_manifest)] {
         let refused = BackupManifest::decode(&bytes, Path::new("BACKUP")).expect_err(what);
-        let said = refused.to_string();
-        assert!(matches!(refused, Error::Invalid(_)) && said.contains(what), "{said}");
-        assert!(said.contains("newer Umbel"), "{said}");
+        let message = refused.to_string();
+        assert!(matches!(refused, Error::Invalid(_)) && message.contains(what), "{message}");
+        assert!(message.contains("newer Umbel"), "{message}");
     }
 }
 
 #[test]
-fn names_of_chunks_are_told_from_others() {
+fn only_chunk_file_names_are_recognized() {
     for name in ["00000001.chunk", "123456789.chunk", "00000001-2.chunk", "00000001.2.chunk"] {
         assert!(is_file_name(name), "{name}");
     }

@@ -1,8 +1,9 @@
-//! A chunk that was written anew with events left out: [`Packer`] makes its file, [`Points`] say
-//! where in it events begin, [`Gaps`] what was left out.
+//! A chunk that a scavenge rewrote without the removed events. [`ScavengedChunkWriter`] makes its
+//! file, [`PositionMap`] has the offsets of events in it, [`RemovedEvents`] lists the removed ones.
 //!
-//! FORMAT: `docs/formats/event-log.md`. Header, frames, points, gaps. What is left keeps its
-//! position; the frames stand one behind the other, each bound to its place by its checksum.
+//! FORMAT: `docs/formats/event-log.md`. Header, frames, position map, removed runs. Remaining
+//! events keep their positions. Their frames are contiguous, and each frame's checksum covers its
+//! location.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,167 +11,173 @@ use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::File;
 
-use crate::chunk_table::Packed;
-use crate::format::{self, Frame, Place, Stamp};
+use crate::event_log::chunk_manifest::ScavengedFile;
+use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta};
 use crate::limits::FILE_BYTES_MAX;
 
-/// What stands before the first frame.
+/// Bytes before the first frame.
 pub const HEADER_BYTES: u64 = 64;
 const MAGIC: [u8; 8] = *b"UmbelPck";
 const FORMAT: u32 = 1;
-/// From one point to the next at least so many bytes of frames.
-const POINT_BYTES: u64 = 2048;
+/// Minimum bytes of frames from one entry of the position map to the next.
+const POSITION_SPACING_BYTES: u64 = 2048;
 
-/// Where events begin in the file of a packed chunk.
+/// Offsets of events in the file of a scavenged chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Points {
-    /// The offset behind the last frame.
+pub struct PositionMap {
+    /// Offset after the last frame.
     pub frames_end: u64,
-    /// The offset behind the points.
-    points_end: u64,
-    /// The offset behind the gaps.
+    /// Offset after the position map.
+    entries_end: u64,
+    /// Offset after the removed runs.
     file_bytes: u64,
-    /// Positions and offsets, both rising.
-    points: Vec<(u64, u64)>,
+    /// Positions and offsets, both ascending.
+    entries: Vec<(u64, u64)>,
 }
 
-impl Points {
-    /// Offsets at which events begin, rising.
+impl PositionMap {
+    /// Returns offsets at which events begin, ascending.
     pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
-        self.points.iter().map(|point| point.1)
+        self.entries.iter().map(|point| point.1)
     }
 
-    /// The offset of an event at or before `position`, or of the first.
-    pub fn before(&self, position: u64) -> u64 {
-        let behind = self.points.partition_point(|point| point.0 <= position);
-        behind.checked_sub(1).map_or(HEADER_BYTES, |index| self.points[index].1)
+    /// Returns the offset of an event at or before `position`, or of the first event.
+    pub fn offset_before(&self, position: u64) -> u64 {
+        let next_index = self.entries.partition_point(|point| point.0 <= position);
+        next_index.checked_sub(1).map_or(HEADER_BYTES, |index| self.entries[index].1)
     }
 }
 
-/// A run of events that were left out.
+/// A run of removed events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gap {
-    /// The position of the first of them.
+pub struct RemovedRun {
+    /// Position of the first of them.
     pub position: u64,
-    /// How many they are.
+    /// Number of events.
     pub events: u64,
-    /// How many of them were the first of their streams, streams of the system not counted.
+    /// Number of events that were the first of their streams, system streams not counted.
     pub streams: u64,
-    /// How many were in each category, by the number of its name.
+    /// Number of events in each category, by the number of its name.
     pub categories: BTreeMap<u64, u64>,
-    /// How many were of each type, by the number of its name.
+    /// Number of events of each type, by the number of its name.
     pub kinds: BTreeMap<u64, u64>,
 }
 
-/// What was left out of a chunk.
+/// The events that were removed from a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gaps {
+pub struct RemovedEvents {
     /// Names of categories and types.
     pub names: Vec<String>,
     /// The runs, by position.
-    pub runs: Vec<Gap>,
+    pub runs: Vec<RemovedRun>,
 }
 
-/// The category of a stream: what stands before the first `-` of its name.
+/// Returns the category of a stream: the part of its name before the first `-`.
 fn category(stream: &str) -> Option<&str> {
     let (category, _) = stream.split_once('-')?;
     Some(category).filter(|category| !category.is_empty() && !stream.starts_with('$'))
 }
 
-/// Makes the file of a packed chunk.
+/// Writes the file of a scavenged chunk.
 #[derive(Debug)]
-pub struct Packer {
+pub struct ScavengedChunkWriter {
     id: u64,
     start: u64,
     version: u64,
-    made_of: u64,
+    source_version: u64,
     bytes: Vec<u8>,
-    points: Vec<(u64, u64)>,
+    position_entries: Vec<(u64, u64)>,
     /// Offset and position of the last frame.
     last: Option<(u64, u64)>,
     first_position: u64,
-    gaps: Gaps,
-    numbers: HashMap<String, u64>,
-    /// Whether the last run goes on.
-    in_gap: bool,
+    removed: RemovedEvents,
+    name_numbers: HashMap<String, u64>,
+    /// Whether the next removed event extends the last run.
+    is_run_open: bool,
 }
 
-impl Packer {
-    /// The file with this version of a chunk, made of another.
-    pub fn new(id: u64, start: u64, version: u64, made_of: u64) -> Packer {
-        Packer {
+impl ScavengedChunkWriter {
+    /// Begins the file with this version of a chunk, made from the version `made_of`.
+    pub fn new(id: u64, start: u64, version: u64, made_of: u64) -> ScavengedChunkWriter {
+        ScavengedChunkWriter {
             id,
             start,
             version,
-            made_of,
+            source_version: made_of,
             bytes: vec![0; HEADER_BYTES as usize],
-            points: Vec::new(),
+            position_entries: Vec::new(),
             last: None,
             first_position: 0,
-            gaps: Gaps::default(),
-            numbers: HashMap::new(),
-            in_gap: false,
+            removed: RemovedEvents::default(),
+            name_numbers: HashMap::new(),
+            is_run_open: false,
         }
     }
 
-    /// Takes an event along, or what is left of it as a stub.
-    pub fn keep(&mut self, frame: &Frame<'_>, as_stub: bool) {
+    /// Keeps an event, or its stub.
+    pub fn keep_event(&mut self, frame: &Frame<'_>, as_stub: bool) {
         let offset = self.bytes.len() as u64;
-        let position = frame.stamp.position;
+        let position = frame.meta.position;
         let back = self.last.map_or(0, |(last, _)| (offset - last) as u32);
-        let stamp = Stamp { place: Place { chunk: self.id, offset }, back, ..frame.stamp };
-        let encode = if as_stub { format::encode_stub } else { format::encode };
+        let stamp =
+            FrameMeta { location: FrameLocation { chunk: self.id, offset }, back, ..frame.meta };
+        let encode = if as_stub { event_format::encode_stub } else { event_format::encode };
         encode(&mut self.bytes, frame.stream, &frame.event, &stamp);
-        if self.points.last().is_none_or(|point| offset >= point.1 + POINT_BYTES) {
-            self.points.push((position, offset));
+        if self
+            .position_entries
+            .last()
+            .is_none_or(|point| offset >= point.1 + POSITION_SPACING_BYTES)
+        {
+            self.position_entries.push((position, offset));
         }
         if self.last.is_none() {
             self.first_position = position;
         }
         self.last = Some((offset, position));
-        self.in_gap = false;
+        self.is_run_open = false;
     }
 
-    fn number(&mut self, name: &str) -> u64 {
-        if let Some(number) = self.numbers.get(name) {
+    fn name_number(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.name_numbers.get(name) {
             return *number;
         }
-        let number = self.gaps.names.len() as u64;
-        self.gaps.names.push(name.to_string());
-        self.numbers.insert(name.to_string(), number);
+        let number = self.removed.names.len() as u64;
+        self.removed.names.push(name.to_string());
+        self.name_numbers.insert(name.to_string(), number);
         number
     }
 
-    /// Leaves an event out.
-    pub fn leave(&mut self, frame: &Frame<'_>) {
-        let category = category(frame.stream).map(|name| self.number(name));
-        let kind = self.number(frame.event.kind);
-        let begins = frame.stamp.revision == 0 && !frame.stream.starts_with('$');
-        let gap = Gap {
-            position: frame.stamp.position,
+    /// Removes an event.
+    pub fn remove_event(&mut self, frame: &Frame<'_>) {
+        let category = category(frame.stream).map(|name| self.name_number(name));
+        let kind = self.name_number(frame.event.kind);
+        let begins = frame.meta.revision == 0 && !frame.stream.starts_with('$');
+        let gap = RemovedRun {
+            position: frame.meta.position,
             events: 1,
             streams: u64::from(begins),
             categories: category.map(|number| (number, 1)).into_iter().collect(),
             kinds: BTreeMap::from([(kind, 1)]),
         };
-        self.add(gap);
+        self.push_run(gap);
     }
 
-    /// Takes over what an earlier file of the chunk left out.
-    /// REQUIRES: in the order of positions, between [`Packer::keep`] and [`Packer::leave`].
-    pub fn leave_again(&mut self, gaps: &Gaps, run: &Gap) {
+    /// Copies a removed run from an earlier file of the chunk.
+    /// REQUIRES: calls of this function, [`ScavengedChunkWriter::keep_event`] and
+    /// [`ScavengedChunkWriter::remove_event`] are in the order of positions.
+    pub fn copy_removed_run(&mut self, gaps: &RemovedEvents, run: &RemovedRun) {
         let mut renumbered = |counts: &BTreeMap<u64, u64>| -> BTreeMap<u64, u64> {
             let name = |number: u64| gaps.names.get(number as usize).map_or("", String::as_str);
-            counts.iter().map(|(number, count)| (self.number(name(*number)), *count)).collect()
+            counts.iter().map(|(number, count)| (self.name_number(name(*number)), *count)).collect()
         };
         let (categories, kinds) = (renumbered(&run.categories), renumbered(&run.kinds));
-        self.add(Gap { categories, kinds, ..*run });
+        self.push_run(RemovedRun { categories, kinds, ..*run });
     }
 
-    fn add(&mut self, gap: Gap) {
-        let Some(run) = self.gaps.runs.last_mut().filter(|_| self.in_gap) else {
-            self.gaps.runs.push(gap);
-            self.in_gap = true;
+    fn push_run(&mut self, gap: RemovedRun) {
+        let Some(run) = self.removed.runs.last_mut().filter(|_| self.is_run_open) else {
+            self.removed.runs.push(gap);
+            self.is_run_open = true;
             return;
         };
         run.events += gap.events;
@@ -183,14 +190,14 @@ impl Packer {
         }
     }
 
-    /// The bytes of the file, and what the table of chunks says of it.
-    pub fn finish(mut self) -> (Vec<u8>, Packed) {
+    /// Returns the bytes of the file, and its description for the chunk manifest.
+    pub fn finish(mut self) -> (Vec<u8>, ScavengedFile) {
         let frames_end = self.bytes.len() as u64;
-        let tail = encode_points(&self.points);
-        seal(&mut self.bytes, self.id, &tail);
+        let tail = encode_position_map(&self.position_entries);
+        append_section(&mut self.bytes, self.id, &tail);
         let points_end = self.bytes.len() as u64;
-        let tail = encode_gaps(&self.gaps);
-        seal(&mut self.bytes, self.id, &tail);
+        let tail = encode_removed_events(&self.removed);
+        append_section(&mut self.bytes, self.id, &tail);
         let file_bytes = self.bytes.len() as u64;
         let header =
             header(self.id, self.version, [self.start, frames_end, points_end, file_bytes]);
@@ -198,20 +205,20 @@ impl Packer {
         let ends = self
             .last
             .map_or((0, 0), |(_, last)| (self.first_position - self.start, last - self.start));
-        let packed = Packed {
+        let scavenged = ScavengedFile {
             version: self.version,
-            made_of: self.made_of,
+            source_version: self.source_version,
             file_bytes,
             checksum: checksum(self.id, 0, &self.bytes),
             first_event: ends.0,
             last_event: ends.1,
         };
-        (self.bytes, packed)
+        (self.bytes, scavenged)
     }
 }
 
-/// Appends a part of the file with its checksum.
-fn seal(bytes: &mut Vec<u8>, id: u64, part: &[u8]) {
+/// Appends a section of the file with its checksum.
+fn append_section(bytes: &mut Vec<u8>, id: u64, part: &[u8]) {
     let sum = checksum(id, bytes.len() as u64, part);
     bytes.extend_from_slice(part);
     bytes.extend_from_slice(&sum.to_le_bytes());
@@ -231,7 +238,7 @@ fn header(id: u64, version: u64, numbers: [u64; 4]) -> [u8; HEADER_BYTES as usiz
     header
 }
 
-fn encode_points(points: &[(u64, u64)]) -> Vec<u8> {
+fn encode_position_map(points: &[(u64, u64)]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put_u64(&mut out, points.len() as u64);
     let (mut position, mut offset) = (0, 0);
@@ -243,7 +250,7 @@ fn encode_points(points: &[(u64, u64)]) -> Vec<u8> {
     out
 }
 
-fn encode_gaps(gaps: &Gaps) -> Vec<u8> {
+fn encode_removed_events(gaps: &RemovedEvents) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put_u64(&mut out, gaps.names.len() as u64);
     gaps.names.iter().for_each(|name| varint::put_bytes(&mut out, name.as_bytes()));
@@ -265,18 +272,23 @@ fn encode_gaps(gaps: &Gaps) -> Vec<u8> {
     out
 }
 
-/// Points out of bytes whose checksum was checked; `None` where they are malformed. Positions are
+/// Decodes a position map whose checksum was checked; `None` where it is malformed. Positions are
 /// from `range.0` up to, and without, `range.1`.
-fn decode_points(bytes: &[u8], frames_end: u64, range: (u64, u64)) -> Option<Vec<(u64, u64)>> {
+fn decode_position_map(
+    bytes: &[u8],
+    frames_end: u64,
+    range: (u64, u64),
+) -> Option<Vec<(u64, u64)>> {
     let mut decoder = Decoder::new(bytes);
     let count = decoder.varint()?;
     let mut points: Vec<(u64, u64)> = Vec::new();
     let (mut position, mut offset) = (0_u64, 0_u64);
     for _ in 0..count {
-        let (further, behind) = (decoder.varint()?, decoder.varint()?);
-        (position, offset) = (position.checked_add(further)?, offset.checked_add(behind)?);
+        let (position_step, offset_step) = (decoder.varint()?, decoder.varint()?);
+        (position, offset) =
+            (position.checked_add(position_step)?, offset.checked_add(offset_step)?);
         let is_first = points.is_empty();
-        let rises = is_first || further > 0 && behind > 0;
+        let rises = is_first || position_step > 0 && offset_step > 0;
         let fits = (range.0..range.1).contains(&position) && offset < frames_end;
         let begins = offset >= HEADER_BYTES && offset % 8 == 0;
         if !rises || !fits || !begins || is_first && offset != HEADER_BYTES {
@@ -288,21 +300,21 @@ fn decode_points(bytes: &[u8], frames_end: u64, range: (u64, u64)) -> Option<Vec
     is_whole.then_some(points)
 }
 
-/// Gaps out of bytes whose checksum was checked; `None` where they are malformed.
-fn decode_gaps(bytes: &[u8], range: (u64, u64)) -> Option<Gaps> {
+/// Decodes removed runs whose checksum was checked; `None` where they are malformed.
+fn decode_removed_events(bytes: &[u8], range: (u64, u64)) -> Option<RemovedEvents> {
     let mut decoder = Decoder::new(bytes);
-    let mut gaps = Gaps::default();
+    let mut gaps = RemovedEvents::default();
     for _ in 0..decoder.varint()? {
         let len = decoder.varint_usize()?;
         gaps.names.push(std::str::from_utf8(decoder.take(len)?).ok()?.to_string());
     }
     let mut position = 0_u64;
     for number in 0..decoder.varint()? {
-        let further = decoder.varint()?;
-        position = position.checked_add(further)?;
+        let position_step = decoder.varint()?;
+        position = position.checked_add(position_step)?;
         let (events, streams) = (decoder.varint()?, decoder.varint()?);
-        let mut run = Gap { position, events, streams, ..Gap::default() };
-        let rises = number == 0 || further > 0;
+        let mut run = RemovedRun { position, events, streams, ..RemovedRun::default() };
+        let rises = number == 0 || position_step > 0;
         if !rises || !(range.0..range.1).contains(&position) || events == 0 || streams > events {
             return None;
         }
@@ -323,8 +335,8 @@ fn decode_gaps(bytes: &[u8], range: (u64, u64)) -> Option<Gaps> {
     decoder.is_done().then_some(gaps)
 }
 
-/// Reads a part of the file that ends with its checksum.
-fn read_part(file: &dyn File, id: u64, (from, end): (u64, u64), what: &str) -> Result<Vec<u8>> {
+/// Reads a section of the file that ends with its checksum.
+fn read_section(file: &dyn File, id: u64, (from, end): (u64, u64), what: &str) -> Result<Vec<u8>> {
     let corrupt = |reason: String| Error::corruption(file.path(), from, reason);
     let mut bytes = vec![0; (end - from) as usize];
     file.read_exact_at(&mut bytes, from)?;
@@ -337,69 +349,79 @@ fn read_part(file: &dyn File, id: u64, (from, end): (u64, u64), what: &str) -> R
     Ok(bytes)
 }
 
-/// The id and the version that the header of a packed chunk states; `None` where it is no header.
-pub fn stated(bytes: &[u8; HEADER_BYTES as usize]) -> Option<(u64, u64)> {
+/// Returns id and version from the header of a scavenged chunk; `None` where it is no header.
+pub fn parse_header(bytes: &[u8; HEADER_BYTES as usize]) -> Option<(u64, u64)> {
     let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let (id, version) = (number(8), number(16) >> 32);
     let numbers = [number(24), number(32), number(40), number(48)];
     (*bytes == header(id, version, numbers)).then_some((id, version))
 }
 
-/// Reads header and points of the file of a packed chunk, whose positions are in `range`.
-pub fn read_points(file: &dyn File, id: u64, version: u64, range: (u64, u64)) -> Result<Points> {
+/// Reads header and position map of the file of a scavenged chunk, whose positions are in `range`.
+pub fn read_position_map(
+    file: &dyn File,
+    id: u64,
+    version: u64,
+    range: (u64, u64),
+) -> Result<PositionMap> {
     let corrupt = |offset: u64, reason: &str| Error::corruption(file.path(), offset, reason);
     let mut bytes = [0; HEADER_BYTES as usize];
     file.read_exact_at(&mut bytes, 0)?;
     let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let numbers = [number(24), number(32), number(40), number(48)];
     if bytes != header(id, version, numbers) {
-        return Err(corrupt(0, "the file is not the packed chunk that the table of chunks names"));
+        return Err(corrupt(0, "the file is not the scavenged chunk that the manifest names"));
     }
     let [start, frames_end, points_end, file_bytes] = numbers;
     let is_ordered = HEADER_BYTES <= frames_end && frames_end < points_end;
     let fits = points_end < file_bytes && file_bytes <= FILE_BYTES_MAX;
     if start != range.0 || !is_ordered || !fits {
-        return Err(corrupt(24, "the header of the packed chunk is malformed"));
+        return Err(corrupt(24, "the header of the scavenged chunk is malformed"));
     }
-    let part = read_part(file, id, (frames_end, points_end), "points of the packed chunk")?;
-    let points = decode_points(&part, frames_end, range)
-        .ok_or_else(|| corrupt(frames_end, "the points of the packed chunk are malformed"))?;
-    Ok(Points { frames_end, points_end, file_bytes, points })
+    let part = read_section(file, id, (frames_end, points_end), "points of the scavenged chunk")?;
+    let points = decode_position_map(&part, frames_end, range)
+        .ok_or_else(|| corrupt(frames_end, "the points of the scavenged chunk are malformed"))?;
+    Ok(PositionMap { frames_end, entries_end: points_end, file_bytes, entries: points })
 }
 
-/// Reads what was left out of a chunk.
-pub fn read_gaps(file: &dyn File, id: u64, points: &Points, range: (u64, u64)) -> Result<Gaps> {
-    let from = points.points_end;
-    let part = read_part(file, id, (from, points.file_bytes), "gaps of the packed chunk")?;
-    decode_gaps(&part, range).ok_or_else(|| {
-        Error::corruption(file.path(), from, "the gaps of the packed chunk are malformed")
+/// Reads the removed events of a chunk.
+pub fn read_removed_events(
+    file: &dyn File,
+    id: u64,
+    points: &PositionMap,
+    range: (u64, u64),
+) -> Result<RemovedEvents> {
+    let from = points.entries_end;
+    let part = read_section(file, id, (from, points.file_bytes), "gaps of the scavenged chunk")?;
+    decode_removed_events(&part, range).ok_or_else(|| {
+        Error::corruption(file.path(), from, "the gaps of the scavenged chunk are malformed")
     })
 }
 
-/// Reads the whole file and compares it with what the table of chunks says.
-pub fn check(file: &dyn File, id: u64, packed: &Packed) -> Result<()> {
-    let mut bytes = vec![0; packed.file_bytes.min(FILE_BYTES_MAX) as usize];
+/// Reads the whole file and compares it with the chunk manifest's description.
+pub fn verify_file(file: &dyn File, id: u64, scavenged: &ScavengedFile) -> Result<()> {
+    let mut bytes = vec![0; scavenged.file_bytes.min(FILE_BYTES_MAX) as usize];
     file.read_exact_at(&mut bytes, 0)?;
-    if file.len()? != packed.file_bytes || checksum(id, 0, &bytes) != packed.checksum {
-        let reason = "the packed chunk does not match its checksum in the table of chunks";
+    if file.len()? != scavenged.file_bytes || checksum(id, 0, &bytes) != scavenged.checksum {
+        let reason = "the scavenged chunk does not match its checksum in the chunk manifest";
         return Err(Error::corruption(file.path(), 0, reason));
     }
     Ok(())
 }
 
-/// Decodes points and gaps without their checksums, and encodes them again. For fuzzing only.
+/// Decodes a position map and removed runs without their checksums, and encodes them again. For
+/// fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
     let range = (4096, 1 << 40);
-    if let Some(points) = decode_points(bytes, 1 << 30, range) {
-        let again = decode_points(&encode_points(&points), 1 << 30, range);
-        assert_eq!(again, Some(points), "what was read can be written and read again");
+    if let Some(points) = decode_position_map(bytes, 1 << 30, range) {
+        let again = decode_position_map(&encode_position_map(&points), 1 << 30, range);
+        assert_eq!(again, Some(points), "encoding and decoding again returns the same");
     }
-    if let Some(gaps) = decode_gaps(bytes, range) {
-        let again = decode_gaps(&encode_gaps(&gaps), range);
-        assert_eq!(again, Some(gaps), "what was read can be written and read again");
+    if let Some(gaps) = decode_removed_events(bytes, range) {
+        let again = decode_removed_events(&encode_removed_events(&gaps), range);
+        assert_eq!(again, Some(gaps), "encoding and decoding again returns the same");
     }
 }
 
 #[cfg(test)]
-#[path = "packed_tests.rs"]
 mod tests;

@@ -1,7 +1,8 @@
-//! Views beside a naive list of their entries, and between two steps of a flush, where nobody
-//! outside can stand.
+//! Compares views with a naive list of their entries, and checks them between the steps of a flush,
+//! which no caller can observe.
 
 use std::collections::BTreeMap;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Sim;
@@ -10,7 +11,7 @@ use super::*;
 
 const SEED: [u8; 16] = [9; 16];
 
-/// Views on a simulated disk, and the numbers that each should have given.
+/// Views on a simulated disk, and the expected numbers of each.
 struct Fixture {
     sim: Sim,
     db: Db,
@@ -33,7 +34,7 @@ fn open(sim: &Sim) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-/// What a view's keyspace is flushed with; no log is compared with it here.
+/// Marker of a view's keyspace; no log is compared with it here.
 fn marker(position: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&position.to_le_bytes());
@@ -64,10 +65,10 @@ impl Fixture {
         let events: Vec<_> = (0..count)
             .map(|number| {
                 self.position += 8 + number % 5 * 800;
-                Placed { position: self.position, revision: 1, kind }
+                IndexedEvent { position: self.position, revision: 1, kind }
             })
             .collect();
-        let category = crate::view_name::category(stream).expect("it has one");
+        let category = crate::types::view_kind::category(stream).expect("it has one");
         for view in [(ViewKind::Category, category), (ViewKind::Type, kind)] {
             let model = self.model.entry(view).or_default();
             for event in &events {
@@ -75,53 +76,56 @@ impl Fixture {
                 model.numbers += 1;
             }
         }
-        self.views.add([(stream, events.into_iter())].into_iter());
+        self.views.add_events([(stream, events.into_iter())].into_iter());
     }
 
     fn skip(&mut self, category: &'static str, count: u64) {
         self.position += 8 * count;
         let view = (ViewKind::Category, category);
-        self.views.skip(self.position, [(view, count)].into_iter());
+        self.views.skip_removed(self.position, [(view, count)].into_iter());
         self.model.entry(view).or_default().numbers += count;
     }
 
     fn flush(&self) {
-        let marker = self.views.write(&self.db, &mut marker).expect("written").to_le_bytes();
+        let marker = self.views.flush(&self.db, &mut marker).expect("written").to_le_bytes();
         self.db.flush_all(&[self.views.keyspace()], &marker).expect("flushed");
     }
 
-    /// Compares every view with what it should be, from this many numbers.
+    /// Compares every view with its expected entries, with reads that begin at random numbers.
     fn check(&self, mut random: impl FnMut(u64) -> u64) {
         for ((kind, name), model) in &self.model {
             let entries = self.views.entries(*kind, name).expect("counted");
             assert_eq!(entries, model.entries.len() as u64, "{kind:?} {name}");
             for _ in 0..20 {
                 let from = random(model.numbers + 3);
-                let most = 1 + random(2000) as usize;
-                self.check_page((*kind, name), model, from, most);
+                let limit = 1 + random(2000) as usize;
+                self.check_page((*kind, name), model, from, limit);
             }
             for _ in 0..10 {
                 let at = random(self.position + 100);
-                let behind = model.entries.iter().rev().find(|(_, position)| *position <= at);
-                let wanted = behind.map_or(0, |(number, _)| number + 1);
-                let found = self.views.numbers_through(*kind, name, at).expect("found");
+                let latest = model.entries.iter().rev().find(|(_, position)| *position <= at);
+                let wanted = latest.map_or(0, |(number, _)| number + 1);
+                let found = self.views.count_through(*kind, name, at).expect("found");
                 let next = model.entries.iter().find(|(_, position)| *position > at);
-                // Numbers of what is gone may count with either side.
-                let most = next.map_or(model.numbers, |(number, _)| *number);
-                assert!((wanted..=most).contains(&found), "{kind:?} {name} at {at}: {found}");
+                // Numbers of removed events may count with either side.
+                let next_number_max = next.map_or(model.numbers, |(number, _)| *number);
+                assert!(
+                    (wanted..=next_number_max).contains(&found),
+                    "{kind:?} {name} at {at}: {found}"
+                );
             }
         }
     }
 
-    fn check_page(&self, view: (ViewKind, &str), model: &Model, from: u64, most: usize) {
+    fn check_page(&self, view: (ViewKind, &str), model: &Model, from: u64, limit: usize) {
         for backwards in [false, true] {
-            let page = self.views.positions(view.0, view.1, from, most, backwards);
+            let page = self.views.positions(view.0, view.1, from, limit, backwards);
             let page = page.expect("readable");
             let wanted: Vec<_> = match backwards {
                 false => model.entries.iter().filter(|(number, _)| *number >= from).collect(),
                 true => model.entries.iter().rev().filter(|(number, _)| *number <= from).collect(),
             };
-            assert!(page.len() <= most, "{} entries", page.len());
+            assert!(page.len() <= limit, "{} entries", page.len());
             assert_eq!(page.is_empty(), wanted.is_empty(), "{view:?} from {from}, {backwards}");
             assert!(page.iter().eq(wanted.into_iter().take(page.len())), "{view:?} from {from}");
         }
@@ -129,7 +133,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_view_is_what_a_naive_list_says_across_flushes_gaps_and_opens() {
+fn view_matches_model_across_flushes_gaps_and_opens() {
     let mut state = 7_u64;
     let mut random = move |end: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -141,7 +145,7 @@ fn a_view_is_what_a_naive_list_says_across_flushes_gaps_and_opens() {
         let stream = ["a-1", "a-2", "b-1", "c-d-e"][random(4) as usize];
         match random(12) {
             0 => fixture.flush(),
-            1 => drop(fixture.views.write(&fixture.db, &mut marker).expect("written")),
+            1 => drop(fixture.views.flush(&fixture.db, &mut marker).expect("written")),
             2 => fixture.skip(["a", "b", "c", "gone"][random(4) as usize], 1 + random(1500)),
             3 => fixture.add(stream, 1 + random(3000), "Large"),
             _ => fixture.add(stream, 1 + random(4), ["A", "B"][random(2) as usize]),
@@ -156,30 +160,32 @@ fn a_view_is_what_a_naive_list_says_across_flushes_gaps_and_opens() {
         }
     }
     let b = fixture.model[&(ViewKind::Category, "b")].numbers;
-    assert!(b > 3 * crate::view_block::BLOCK_ENTRIES as u64, "{b} numbers are several blocks");
+    assert!(
+        b > 3 * crate::index::view_block::BLOCK_ENTRIES as u64,
+        "{b} numbers are several blocks"
+    );
 }
 
 #[test]
-fn events_get_their_numbers_once() {
+fn event_is_numbered_once() {
     let mut fixture = Fixture::new();
     fixture.add("a-1", 5, "A");
-    let again = Placed { position: fixture.position, revision: 1, kind: "A" };
-    fixture.views.add([("a-1", [again].into_iter())].into_iter());
-    fixture.views.skip(fixture.position, [((ViewKind::Type, "A"), 7)].into_iter());
+    let again = IndexedEvent { position: fixture.position, revision: 1, kind: "A" };
+    fixture.views.add_events([("a-1", [again].into_iter())].into_iter());
+    fixture.views.skip_removed(fixture.position, [((ViewKind::Type, "A"), 7)].into_iter());
     fixture.check(|end| end - 1);
-    // It was added before the store was opened again, and is read from the log once more.
+    // It was added before the reopen, and is read from the log once more.
     fixture.flush();
     let mut fixture = fixture.reopen();
-    let again = Placed { position: fixture.position, revision: 1, kind: "A" };
-    fixture.views.add([("a-1", [again].into_iter())].into_iter());
+    let again = IndexedEvent { position: fixture.position, revision: 1, kind: "A" };
+    fixture.views.add_events([("a-1", [again].into_iter())].into_iter());
     fixture.add("a-1", 2, "A");
     fixture.check(|end| end - 1);
 }
 
-/// What a flush had taken out of memory and could not put into the keyspace must be there for
-/// readers, and go into it with the next one.
+/// Entries of a failed flush must stay readable, and be written by the next flush.
 #[test]
-fn what_a_failed_flush_took_stays_and_is_written_by_the_next() {
+fn failed_flush_keeps_entries_for_the_next() {
     let mut fixture = Fixture::new();
     fixture.add("a-1", 1500, "A");
     fixture.flush();
@@ -188,10 +194,10 @@ fn what_a_failed_flush_took_stays_and_is_written_by_the_next() {
     fixture.add("b-1", 3, "A");
     let model = fixture.model.remove(&(ViewKind::Category, "b")).expect("it was added to");
     let error =
-        fixture.views.write(&fixture.db, &mut marker).expect_err("what is there is no head");
+        fixture.views.flush(&fixture.db, &mut marker).expect_err("what is there is no head");
     assert!(error.to_string().contains("'$ce-b' is malformed"), "{error}");
     fixture.add("a-2", 700, "A");
-    assert!(fixture.views.write(&fixture.db, &mut marker).is_err());
+    assert!(fixture.views.flush(&fixture.db, &mut marker).is_err());
     fixture.check(|end| end / 2);
     fixture.views.keyspace.delete(&key).expect("deleted");
     fixture.model.insert((ViewKind::Category, "b"), model);
@@ -201,10 +207,9 @@ fn what_a_failed_flush_took_stays_and_is_written_by_the_next() {
     fixture.reopen().check(|end| end / 2);
 }
 
-/// Between the moment when something is in the keyspace and the one when memory lets go of it, it
-/// is in both.
+/// Between the write to the keyspace and the removal from memory, entries are in both.
 #[test]
-fn what_is_in_the_keyspace_and_still_frozen_counts_once() {
+fn entry_in_keyspace_and_frozen_part_counts_once() {
     let mut fixture = Fixture::new();
     fixture.add("a-1", 1500, "A");
     fixture.flush();
@@ -212,11 +217,11 @@ fn what_is_in_the_keyspace_and_still_frozen_counts_once() {
     fixture.add("b-1", 2, "A");
     let through = fixture.position;
     let frozen = {
-        let mut live = locked(&fixture.views.live);
-        Arc::new(std::mem::replace(&mut live.active, Tails::new(through)))
+        let mut live = fixture.views.live.lock().ignore_poison();
+        Arc::new(std::mem::replace(&mut live.active, UnflushedViews::new(through)))
     };
     let freeze = |fixture: &Fixture| {
-        locked(&fixture.views.live).frozen = Some(Arc::clone(&frozen));
+        fixture.views.live.lock().ignore_poison().frozen = Some(Arc::clone(&frozen));
     };
     freeze(&fixture);
     fixture.check(|end| end / 2);
@@ -229,7 +234,7 @@ fn what_is_in_the_keyspace_and_still_frozen_counts_once() {
 }
 
 #[test]
-fn readers_miss_nothing_and_see_nothing_twice_while_others_flush() {
+fn concurrent_flush_neither_hides_nor_repeats_entries() {
     let sim = Sim::new(1);
     let (db, keyspace) = open(&sim);
     let views = Arc::new(Views::new(&db, keyspace, SEED, 0));
@@ -255,11 +260,11 @@ fn readers_miss_nothing_and_see_nothing_twice_while_others_flush() {
     let threads = umbel_env::Env::system().threads;
     let reader = threads.spawn("reader", Box::new(reader)).expect("a thread");
     for number in 0..60_000 {
-        let placed = Placed { position: 96 + 8 * number, revision: 1, kind: "T" };
-        views.add([("a-1", [placed].into_iter())].into_iter());
+        let placed = IndexedEvent { position: 96 + 8 * number, revision: 1, kind: "T" };
+        views.add_events([("a-1", [placed].into_iter())].into_iter());
         added.store(number + 1, Ordering::Release);
         if number % 5 == 0 {
-            views.write(&db, &mut marker).expect("written");
+            views.flush(&db, &mut marker).expect("written");
         }
     }
     done.store(true, Ordering::Release);
@@ -267,12 +272,12 @@ fn readers_miss_nothing_and_see_nothing_twice_while_others_flush() {
 }
 
 #[test]
-fn categories_and_types_are_listed_page_by_page_wherever_they_are() {
+fn categories_and_types_are_listed_by_page() {
     let mut fixture = Fixture::new();
     let streams = ["aa-1", "ab-1", "b-1", "ac-1", "$x", "a-1"];
     for (index, stream) in streams.into_iter().enumerate() {
-        let placed = Placed { position: 96 + 8 * index as u64, revision: 0, kind: "T" };
-        fixture.views.add([(stream, [placed].into_iter())].into_iter());
+        let placed = IndexedEvent { position: 96 + 8 * index as u64, revision: 0, kind: "T" };
+        fixture.views.add_events([(stream, [placed].into_iter())].into_iter());
         if index == 1 {
             fixture.flush();
         }
@@ -298,7 +303,7 @@ fn categories_and_types_are_listed_page_by_page_wherever_they_are() {
 }
 
 #[test]
-fn a_damaged_block_is_an_error() {
+fn damaged_block_is_an_error() {
     let mut fixture = Fixture::new();
     fixture.add("a-1", 5000, "A");
     fixture.flush();
@@ -308,24 +313,28 @@ fn a_damaged_block_is_an_error() {
     let read = |from| fixture.views.positions(ViewKind::Category, "a", from, 9, false);
     assert!(read(1500).expect_err("two of three are missing").to_string().contains("'$ce-a'"));
     assert_eq!(read(1023).expect("the block before").len(), 1);
-    assert!(fixture.views.numbers_through(ViewKind::Category, "a", 1000).is_err());
+    assert!(fixture.views.count_through(ViewKind::Category, "a", 1000).is_err());
 }
 
 #[test]
-fn many_views_ask_for_a_flush_and_then_for_room() {
+fn many_views_request_a_flush_then_back_pressure() {
     let fixture = Fixture::new();
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     let mut position = 96;
     while !fixture.views.is_full() {
         let stream = format!("{position:036x}-1");
-        let placed = Placed { position, revision: 0, kind: "T" };
-        if fixture.views.add([(&stream[..], [placed].into_iter())].into_iter()) {
-            asked.push(fixture.views.bytes());
+        let placed = IndexedEvent { position, revision: 0, kind: "T" };
+        if fixture.views.add_events([(&stream[..], [placed].into_iter())].into_iter()) {
+            requests.push(fixture.views.bytes());
         }
         position += 8;
     }
-    assert!((ASK_BYTES..ASK_BYTES + 1000).contains(&asked[0]) && asked.len() == 1, "{asked:?}");
-    assert!((FULL_BYTES..FULL_BYTES + 1000).contains(&fixture.views.bytes()));
+    assert!(
+        (FLUSH_REQUEST_BYTES..FLUSH_REQUEST_BYTES + 1000).contains(&requests[0])
+            && requests.len() == 1,
+        "{requests:?}"
+    );
+    assert!((STALL_BYTES..STALL_BYTES + 1000).contains(&fixture.views.bytes()));
     let count = (position - 96) / 8;
     fixture.flush();
     assert!(!fixture.views.is_full() && fixture.views.bytes() == 0);

@@ -1,7 +1,8 @@
-//! What `FxHasher64` of fxhash 0.2 makes of one `write` on a little-endian machine.
+//! `FxHasher64` of fxhash 0.2 for one `write` on a little-endian machine.
 //!
-//! The crate is no longer kept, and reads words as the machine has them, so these few lines are
-//! here. Its words go through one multiplication only: no bit of a key ever reaches a lower one.
+//! The crate is no longer maintained, and reads words in the machine's byte order. So this module
+//! has its few lines. Words go through one multiplication only: no bit of a key reaches a lower
+//! one.
 
 const MULTIPLIER: u64 = 0x517c_c1b7_2722_0a95;
 

@@ -14,21 +14,21 @@ pub(super) fn hash(seed: u64, key: &[u8]) -> u64 {
     if !blocks.is_empty() {
         state = state.wrapping_add(of_blocks(state, blocks));
     }
-    if let Some((block, behind)) = rest.split_first_chunk::<16>() {
+    if let Some((block, after)) = rest.split_first_chunk::<16>() {
         state = state.wrapping_add(of_half_block(state, block));
-        rest = behind;
+        rest = after;
     }
-    if let Some((word, behind)) = rest.split_first_chunk::<8>() {
+    if let Some((word, after)) = rest.split_first_chunk::<8>() {
         state = step(state, u64::from_le_bytes(*word), 55);
-        rest = behind;
+        rest = after;
     }
-    if let Some((word, behind)) = rest.split_first_chunk::<4>() {
+    if let Some((word, after)) = rest.split_first_chunk::<4>() {
         state = step(state, u64::from(u32::from_le_bytes(*word)), 26);
-        rest = behind;
+        rest = after;
     }
-    if let Some((word, behind)) = rest.split_first_chunk::<2>() {
+    if let Some((word, after)) = rest.split_first_chunk::<2>() {
         state = step(state, u64::from(u16::from_le_bytes(*word)), 48);
-        rest = behind;
+        rest = after;
     }
     if let Some(byte) = rest.first() {
         state = step(state, u64::from(*byte), 37);

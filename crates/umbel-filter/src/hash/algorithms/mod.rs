@@ -1,18 +1,18 @@
 //! The hashes besides the keyed one, each behind its feature.
 //!
-//! Library crates do what they do on every platform alike; where there is none such, the hash is
-//! written here from its description. Every word of a key is read as little-endian, whatever the
+//! Crates of libraries give the same result on every platform. Where there is no such crate, the
+//! hash is written here from its description. Every word of a key is read as little-endian on every
 //! machine, and positions in a key and lengths are 64 bits wide.
 
-use crate::hash_kind::HashKind;
-use crate::siphash::siphash_1_3;
+use crate::hash::hash_kind::HashKind;
 #[cfg(any(feature = "murmur3-32", feature = "leveldb"))]
-use crate::widened::widen_hash as widen;
+use crate::hash::hash_widening::widen_hash as widen;
+use crate::hash::siphash::siphash_1_3;
 
 #[cfg(feature = "fxhash")]
 mod fxhash;
 #[cfg(feature = "leveldb")]
-mod leveldb;
+mod leveldb_hash;
 #[cfg(feature = "metrohash64")]
 mod metrohash;
 #[cfg(any(feature = "murmur3-32", feature = "murmur3-128"))]
@@ -63,7 +63,7 @@ pub(crate) fn function(kind: HashKind) -> Option<Function> {
         #[cfg(feature = "spooky")]
         HashKind::Spooky => Some(|seed, key| spooky::hash(seed as u64, (seed >> 64) as u64, key)),
         #[cfg(feature = "leveldb")]
-        HashKind::LevelDb => Some(|seed, key| widen(leveldb::hash(seed as u32, key))),
+        HashKind::LevelDb => Some(|seed, key| widen(leveldb_hash::hash(seed as u32, key))),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! MurmurHash3 for 32 bits (x86) and for 128 (x64), by Austin Appleby.
 //!
-//! The crates there are read through `io::Read` and return a result that cannot fail, or hold
-//! unsafe code and put the halves together in the machine's order of bytes.
+//! The existing crates read through `io::Read` and return a result that cannot fail. Others contain
+//! unsafe code and combine the halves in the machine's byte order.
 
 /// The 32-bit hash of `key` under `seed`.
 #[cfg(feature = "murmur3-32")]

@@ -1,10 +1,10 @@
-//! What `FxHasher` of rustc-hash 2.1 makes of one `write` on a platform with 64 bits.
+//! `FxHasher` of rustc-hash 2.1 for one `write` on a platform with 64 bits.
 //!
-//! The crate promises no result from one version to the next and computes another one on platforms
-//! with 32 bits, so that version is fixed here. It is meant for tables in memory: what comes out
-//! is good in its middle bits only, and with one more turn brought to the top.
+//! The crate promises no stable result and computes another one on platforms
+//! with 32 bits, so that version is fixed here. It is meant for tables in memory: only the middle
+//! bits of its result are good, and one more turn moves them to the top.
 
-use crate::hash::fold;
+use crate::hash::keyed_hash::fold;
 
 const MULTIPLIER: u64 = 0xf135_7aea_2e62_a9c5;
 const FIRST: u64 = 0x243f_6a88_85a3_08d3;

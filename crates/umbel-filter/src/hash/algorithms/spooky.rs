@@ -3,7 +3,7 @@
 //! The published code reads words as the machine has them; its results on little-endian machines
 //! are the ones.
 
-/// Fills what no seed fills: odd, and no regular pattern.
+/// Fills words that no seed fills: odd, and without a regular pattern.
 const FILL: u64 = 0xdead_beef_dead_beef;
 /// Keys shorter than this go through the short form.
 const LONG_FROM: usize = 192;
@@ -27,10 +27,10 @@ fn short(first: u64, second: u64, key: &[u8]) -> u64 {
         short_mix(&mut state);
         add(&mut state[..2], halves[1]);
     }
-    if let Some((half, behind)) = rest.split_first_chunk::<16>() {
+    if let Some((half, after)) = rest.split_first_chunk::<16>() {
         add(&mut state[2..], *half);
         short_mix(&mut state);
-        rest = behind;
+        rest = after;
     }
     let mut last = [0; 16];
     last[..rest.len()].copy_from_slice(rest);

@@ -1,71 +1,81 @@
 //! `existence`: the filter alone beside the published design, and the event store after a kill.
 
-use super::after_kill::{self, AfterKill, BEHIND, READY};
-use super::existence_asking::{self, Asking, EQUAL, GROWING, HIT, LET_THROUGH, MISS, PUBLISHED};
-use super::existence_opening::{self, LARGE, OPEN, Opening, PUBLISHED_LARGE, VERIFIED};
-use super::existence_writing::{self, DEVICE, WRITTEN, Writing};
-use super::{say, stream_article as article};
-use crate::experiment::{Experiment, How, Needs, Source, Subject, named};
-use crate::outcome::{Outcome, Scale};
+use crate::experiment::{
+    ArticleSource, Experiment, ExperimentOptions, ResourceNeeds, Subject, owned_settings,
+};
+use crate::experiments::existence::open_after_kill::{BEHIND, OpenAfterKill, READY};
+use crate::experiments::existence::open_time::{LARGE, OPEN, OpenTime, PUBLISHED_LARGE, VERIFIED};
+use crate::experiments::existence::probe_cost::{
+    EQUAL, FALSE_POSITIVES, GROWING, HIT, MISS, PUBLISHED, ProbeCost,
+};
+use crate::experiments::existence::written_bytes::{DEVICE, WRITTEN, WrittenBytes};
+use crate::experiments::figure_text;
+use crate::experiments::streams::stream_article as article;
+use crate::results::outcome::{Outcome, Scale};
+
+pub mod open_after_kill;
+pub mod open_time;
+pub mod probe_cost;
+pub mod written_bytes;
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "existence",
-    title: "A filter for every stream: asked, written, opened, killed",
-    asks: "Beside the published design: what do a question, ten thousand new streams and an open \
+    title: "A filter for every stream: probed, written, opened, killed",
+    question: "Beside the published design: what do a probe, ten thousand new streams and an open \
            cost?",
     hypothesis: "Six probes anywhere in memory are six lines to fetch, one line is one. Six bits \
                  anywhere dirty nearly all pages with ten thousand names, a journal writes the \
                  names. Reading and verifying all takes longer the larger it is, reading what \
                  changed last does not. And after a kill nothing keeps an append waiting.",
-    source: Source {
+    source: ArticleSource {
         name: "Bloom filters in EventStoreDB",
         part: "notes on implementation, and what its code does",
     },
     axis: "where",
-    figures: &[MISS, HIT, LET_THROUGH, WRITTEN, DEVICE, OPEN, VERIFIED, READY, BEHIND],
+    figures: &[MISS, HIT, FALSE_POSITIVES, WRITTEN, DEVICE, OPEN, VERIFIED, READY, BEHIND],
     seeds: &[],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let alike = "the published design is made anew from its description: one array, six \
+            let alike = "the published design is reimplemented from its text: one array, six \
                          probes, lines of 60 bytes and a checksum of 4, pages of 8 KiB";
-            let said = [
+            let rows = [
                 ("beside", alike.to_string()),
-                ("asking", existence_asking::in_words(scale)),
-                ("writing", existence_writing::in_words(scale)),
-                ("opening", existence_opening::in_words(scale)),
-                ("after kill -9", after_kill::in_words(scale)),
+                ("asking", probe_cost::in_words(scale)),
+                ("writing", written_bytes::in_words(scale)),
+                ("opening", open_time::in_words(scale)),
+                ("after kill -9", open_after_kill::in_words(scale)),
             ];
-            named(said)
+            owned_settings(rows)
         },
         needs,
         rounds: |scale| scale.choose(3, 5),
         several_engines: false,
         warms_up: false,
         takes_data: false,
-        wants: article::wants_events,
+        unsupported: article::wants_events,
     },
     subjects: |lab| {
-        let (place, scale) = (|| lab.place(), lab.scale);
+        let (place, scale) = (|| lab.measure_context(), lab.scale);
         let subjects: Vec<Box<dyn Subject>> = vec![
-            Box::new(Asking::new(place(), scale)),
-            Box::new(Writing::new(place(), scale)),
-            Box::new(Opening::new(place(), scale)),
-            Box::new(AfterKill { place: place(), scale }),
+            Box::new(ProbeCost::new(place(), scale)),
+            Box::new(WrittenBytes::new(place(), scale)),
+            Box::new(OpenTime::new(place(), scale)),
+            Box::new(OpenAfterKill { place: place(), scale }),
         ];
         Ok(subjects)
     },
     meaning,
 };
 
-fn needs(scale: Scale) -> Needs {
-    Needs {
-        disk_bytes: after_kill::streams(scale) * 600 + (1 << 30),
+fn needs(scale: Scale) -> ResourceNeeds {
+    ResourceNeeds {
+        disk_bytes: open_after_kill::streams(scale) * 600 + (1 << 30),
         memory_bytes: scale.choose(512 << 20, 4 << 30),
     }
 }
 
-/// A ratio, or that there is none.
+/// Formats a ratio; a missing one is unknown.
 fn in_words(ratio: Option<f64>, digits: usize) -> String {
     ratio.map_or_else(|| "an unknown number of".to_string(), |ratio| format!("{ratio:.digits$}"))
 }
@@ -88,40 +98,40 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         }
         places
     };
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for x in places(MISS.name) {
         let of = |series: &str| in_words(times(series, x, MISS.name), 2);
-        said.push(format!(
-            "With {x} a name that is not there takes {} by the published design, which is {} \
-             times one question to ours through the shared call, {} times one by a reader and \
+        paragraphs.push(format!(
+            "With {x} an absent name takes {} by the published design, which is {} \
+             times one probe of ours through the shared call, {} times one by a reader and \
              {} times one of a batch. It lets {} through, ours {}.",
-            say::figure(outcome, PUBLISHED, x, MISS.name),
-            of(existence_asking::SHARED),
-            of(existence_asking::READER),
-            of(existence_asking::BATCHED),
-            say::figure(outcome, PUBLISHED, x, LET_THROUGH.name),
-            say::figure(outcome, existence_asking::SHARED, x, LET_THROUGH.name),
+            figure_text::figure_text(outcome, PUBLISHED, x, MISS.name),
+            of(probe_cost::SHARED),
+            of(probe_cost::READER),
+            of(probe_cost::BATCHED),
+            figure_text::figure_text(outcome, PUBLISHED, x, FALSE_POSITIVES.name),
+            figure_text::figure_text(outcome, probe_cost::SHARED, x, FALSE_POSITIVES.name),
         ));
     }
     for x in places(WRITTEN.name) {
         let ours = |series: &str| {
             let times = times(series, x, WRITTEN.name);
             times.map_or_else(String::new, |times| {
-                let bytes = say::figure(outcome, series, x, WRITTEN.name);
+                let bytes = figure_text::figure_text(outcome, series, x, WRITTEN.name);
                 format!("; {series}, {bytes}, {times:.1} times less")
             })
         };
-        said.push(format!(
+        paragraphs.push(format!(
             "{x}: ten thousand new streams have {} written by the published design{}{}.",
-            say::figure(outcome, PUBLISHED, x, WRITTEN.name),
+            figure_text::figure_text(outcome, PUBLISHED, x, WRITTEN.name),
             ours(EQUAL),
             ours(GROWING),
         ));
     }
     for x in places(OPEN.name) {
-        let of = |series: &str| say::figure(outcome, series, x, OPEN.name);
+        let of = |series: &str| figure_text::figure_text(outcome, series, x, OPEN.name);
         let by = |series: &str| in_words(times(series, x, OPEN.name), 1);
-        said.push(format!(
+        paragraphs.push(format!(
             "{x}: the published design denies its first name after {}, ours of equal size after \
              {} ({} times as fast) and the growing one after {} ({} times); all of ours is read \
              and verified after {} and {}. In the large size it is {} and {} ({} times).",
@@ -130,19 +140,19 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             by(EQUAL),
             of(GROWING),
             by(GROWING),
-            say::figure(outcome, EQUAL, x, VERIFIED.name),
-            say::figure(outcome, GROWING, x, VERIFIED.name),
+            figure_text::figure_text(outcome, EQUAL, x, VERIFIED.name),
+            figure_text::figure_text(outcome, GROWING, x, VERIFIED.name),
             of(PUBLISHED_LARGE),
             of(LARGE),
             in_words(times_of(PUBLISHED_LARGE, LARGE, x, OPEN.name), 1),
         ));
     }
-    said.extend(places(READY.name).into_iter().map(|x| after_a_kill(outcome, x)));
-    said
+    paragraphs.extend(places(READY.name).into_iter().map(|x| after_a_kill(outcome, x)));
+    paragraphs
 }
 
 fn after_a_kill(outcome: &Outcome, x: &str) -> String {
-    let of = |figure: &str| say::figure(outcome, after_kill::SERIES, x, figure);
+    let of = |figure: &str| figure_text::figure_text(outcome, open_after_kill::SERIES, x, figure);
     format!(
         "{x}, with {} of the log not yet in the index: the store is opened and has answered an \
          append to a stream that was there and one to a new one after {}.",

@@ -1,35 +1,35 @@
-//! How long the first appends wait for an event store whose process was killed.
+//! Time until the first appends are acknowledged by an event store whose process was killed.
 
-use umbel_events::{EventId, Expected, NewEvent, Store, StoreOptions};
+use umbel_events::{EventId, ExpectedVersion, NewEvent, Store, StoreOptions};
 
 use crate::engine::Result;
+use crate::experiment::lab_context::MeasureContext;
 use crate::experiment::{Figure, Subject};
-use crate::kill::{Killed, filled_by_killed};
-use crate::lab::Place;
+use crate::experiments::killed_process::{KilledStore, fill_and_kill};
 use crate::measure::now;
-use crate::outcome::{Better, Scale};
-use crate::page_cache::{cold, forget};
-use crate::recorder::Recorder;
-use crate::streams::{NewStreams, absent};
+use crate::measure::page_cache::{evict, run_cold};
+use crate::results::outcome::{Better, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::stream_batch::{StreamBatch, absent};
 
-/// Until both were answered.
+/// Time until both appends were acknowledged.
 pub const READY: Figure =
     Figure { name: "first appends answered", unit: "ms", better: Better::Lower, plot: false };
-/// What the open had to read again.
+/// Bytes of the log that the open had to read again.
 pub const BEHIND: Figure =
     Figure { name: "log not in the index", unit: "MiB", better: Better::Neither, plot: false };
 
 /// The series.
 pub const SERIES: &str = "event store";
-/// Streams of which it is seen that they are all there.
-const LOOKED_FOR: u64 = 1_000;
+/// Number of streams that are checked for loss.
+const CHECKED_STREAMS: u64 = 1_000;
 
-/// How many streams there are at least.
+/// Returns the minimum number of streams.
 pub fn streams(scale: Scale) -> u64 {
     scale.choose(300_000, 10_000_000)
 }
 
-/// The same in words.
+/// Returns the method in words.
 pub fn in_words(scale: Scale) -> String {
     format!(
         "a process creates {} streams and more, buffered, until its index is as far behind the log \
@@ -40,15 +40,15 @@ pub fn in_words(scale: Scale) -> String {
     )
 }
 
-/// Measures it.
-pub struct AfterKill {
-    /// Where.
-    pub place: Place,
-    /// How much.
+/// Subject that measures it.
+pub struct OpenAfterKill {
+    /// Folder for the store.
+    pub place: MeasureContext,
+    /// Scale.
     pub scale: Scale,
 }
 
-impl Subject for AfterKill {
+impl Subject for OpenAfterKill {
     fn name(&self) -> String {
         "after kill -9".to_string()
     }
@@ -56,26 +56,26 @@ impl Subject for AfterKill {
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let folder = self.place.folder("killed")?;
         recorder.next("a process creates streams until it is killed")?;
-        let killed = filled_by_killed(folder.path(), streams(self.scale), recorder)?;
+        let killed = fill_and_kill(folder.path(), streams(self.scale), recorder)?;
         recorder.next("opening what it left")?;
-        forget(folder.path())?;
-        let mut last = NewStreams::default();
+        evict(folder.path())?;
+        let mut last = StreamBatch::default();
         last.make(killed.streams - 1..killed.streams);
         let new = absent(0..1);
-        let ((store, ready), flags) = cold(|| {
+        let ((store, ready), flags) = run_cold(|| {
             let began = now();
             let store = Store::open(folder.path(), StoreOptions::default())?;
             let next = NewEvent::binary(EventId([7; 16]), "next", b"second");
-            let there = store.append(last.name(0), Expected::Exact(0), &[next])?;
-            let created = store.append(new.name(0), Expected::NoStream, &[new.event(0)])?;
+            let there = store.append(last.name(0), ExpectedVersion::Exact(0), &[next])?;
+            let created = store.append(new.name(0), ExpectedVersion::NoStream, &[new.event(0)])?;
             let ready = began.elapsed();
             if (there.first, created.first) != (Some(1), Some(0)) {
                 return Err("the first appends were answered wrongly".into());
             }
             Ok((store, ready))
         })?;
-        recorder.next("looking whether all streams are there")?;
-        look(&store, &killed, recorder)?;
+        recorder.next("checking that no stream is lost")?;
+        check_streams(&store, &killed, recorder)?;
         store.close()?;
         let x = format!("after kill -9, {} M streams", streams(self.scale) as f64 / 1e6);
         let ms = ready.as_secs_f64() * 1e3;
@@ -86,19 +86,19 @@ impl Subject for AfterKill {
     }
 }
 
-/// Streams that were acknowledged are refused as new ones: some from everywhere, and the last ones.
-fn look(store: &Store, killed: &Killed, recorder: &Recorder<'_>) -> Result<()> {
-    let mut made = NewStreams::default();
-    let spread = (0..LOOKED_FOR).map(|at| at * killed.streams / LOOKED_FOR);
-    let latest = killed.streams - LOOKED_FOR..killed.streams;
+/// Checks that acknowledged streams are refused as new ones: a sample of all, and the last ones.
+fn check_streams(store: &Store, killed: &KilledStore, recorder: &Recorder<'_>) -> Result<()> {
+    let mut made = StreamBatch::default();
+    let spread = (0..CHECKED_STREAMS).map(|at| at * killed.streams / CHECKED_STREAMS);
+    let latest = killed.streams - CHECKED_STREAMS..killed.streams;
     for number in spread.chain(latest) {
-        recorder.go_on()?;
+        recorder.check_stop()?;
         made.make(number..number + 1);
         let event = NewEvent::binary(EventId([9; 16]), "again", b"");
-        let again = store.append(made.name(0), Expected::NoStream, &[event]);
-        if !matches!(again, Err(umbel_events::Error::WrongExpected { .. })) {
+        let again = store.append(made.name(0), ExpectedVersion::NoStream, &[event]);
+        if !matches!(again, Err(umbel_events::Error::WrongExpectedVersion { .. })) {
             return Err(format!(
-                "{} was acknowledged before the kill and is not there: {again:?}",
+                "{} was acknowledged before the kill and is missing: {again:?}",
                 made.name(0)
             )
             .into());

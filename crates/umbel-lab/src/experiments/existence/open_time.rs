@@ -1,32 +1,36 @@
-//! How long it takes until a filter answers after an open.
+//! Time from the open of a filter to its first answers.
 
 use std::path::Path;
 use std::time::Duration;
 
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Size};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize};
 
-use super::existence_asking::{EQUAL, GROWING, Numbers, PUBLISHED, hash_of, ours, published};
-use crate::disk::{listing, sync_all};
 use crate::engine::Result;
+use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::lab::{Folder, Place};
+use crate::experiments::existence::probe_cost::{
+    EQUAL, GROWING, NumberedNames, PUBLISHED, build_existence_filter, build_published_filter,
+    hash_of,
+};
+use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
+use crate::measure::disk_usage::{listing, sync_all};
 use crate::measure::now;
-use crate::outcome::{Better, Scale};
-use crate::page_cache::{cold, forget};
-use crate::published::{Hashes, Published, file_bytes};
-use crate::recorder::Recorder;
+use crate::measure::page_cache::{evict, run_cold};
+use crate::results::outcome::{Better, Scale};
+use crate::results::sample_recorder::Recorder;
 
-/// Until a name that is not there is denied.
+/// Time until an absent name is denied.
 pub const OPEN: Figure =
     Figure { name: "open and answered", unit: "ms", better: Better::Lower, plot: true };
-/// Until nothing is left to be read.
+/// Time until the whole filter is read.
 pub const VERIFIED: Figure =
     Figure { name: "all of it verified", unit: "ms", better: Better::Lower, plot: false };
 
-/// Both in a size that is not fitted to the names: at full scale the published one's default.
+/// Series with both filters in a size that does not fit the names: at full scale the published
+/// default.
 pub const PUBLISHED_LARGE: &str = "published, large";
 pub const LARGE: &str = "umbel, large";
-/// Opens of which the middle one counts.
+/// Number of opens, of which the median counts.
 const OPENS: usize = 3;
 const WARM: &str = "open, files in the page cache";
 const COLD: &str = "open, files on the device";
@@ -39,7 +43,7 @@ fn large_bytes(scale: Scale) -> u64 {
     scale.choose(25_600_000, 256_000_000)
 }
 
-/// The same in words.
+/// Returns the method in words.
 pub fn in_words(scale: Scale) -> String {
     format!(
         "{} million names at eight bits for each, and also at {} MB{}; \
@@ -52,48 +56,50 @@ pub fn in_words(scale: Scale) -> String {
     )
 }
 
-/// Measures both.
-pub struct Opening {
-    place: Place,
+/// Subject that measures both filters.
+pub struct OpenTime {
+    place: MeasureContext,
     scale: Scale,
-    made: Option<Made>,
+    made: Option<FilterDirectories>,
 }
 
-/// Folders with filters in them.
-struct Made {
-    ours: [(&'static str, Size, Folder, u64); 3],
-    published: [(&'static str, u64, Folder); 2],
+/// Folders with filled filters.
+struct FilterDirectories {
+    ours: [(&'static str, ExistenceSize, TemporaryDirectory, u64); 3],
+    published: [(&'static str, u64, TemporaryDirectory); 2],
 }
 
-impl Opening {
-    /// Nothing yet.
-    pub fn new(place: Place, scale: Scale) -> Opening {
-        Opening { place, scale, made: None }
+impl OpenTime {
+    /// Creates the subject, without filters.
+    pub fn new(place: MeasureContext, scale: Scale) -> OpenTime {
+        OpenTime { place, scale, made: None }
     }
 
-    fn make(&self, recorder: &Recorder<'_>) -> Result<Made> {
+    fn make(&self, recorder: &Recorder<'_>) -> Result<FilterDirectories> {
         let names = names(self.scale);
         let ours = |series, size, folder: &str| {
             recorder.next(&format!("filling {series}"))?;
             let folder = self.place.folder(folder)?;
-            let filter = ours(&self.place, &folder, size, names, recorder)?;
+            let filter = build_existence_filter(&self.place, &folder, size, names, recorder)?;
             filter.checkpoint(names)?;
-            // With as much in the journal as there ever is.
+            // With the longest possible journal.
             let known = names + filter.stats().memory_bytes / 32 / 8 - 1;
             (names..known).for_each(|name| filter.insert(hash_of(name)));
             filter.flush(known)?;
-            Ok::<_, crate::engine::Failure>((series, size, folder, known))
+            Ok::<_, crate::engine::BoxError>((series, size, folder, known))
         };
         let growing = ExistenceOptions::default().size;
-        let fixed = |bytes| Size::Fixed { bytes: file_bytes(bytes).next_multiple_of(4096) };
+        let fixed =
+            |bytes| ExistenceSize::Fixed { bytes: file_bytes(bytes).next_multiple_of(4096) };
         let (equal, large) = (fixed(names), fixed(large_bytes(self.scale)));
         let published = |series, bytes, folder: &str| {
             recorder.next(&format!("filling {series}"))?;
             let folder = self.place.folder(folder)?;
-            published(bytes, names, recorder)?.flush(folder.path(), names, &|| false)?;
-            Ok::<_, crate::engine::Failure>((series, bytes, folder))
+            build_published_filter(bytes, names, recorder)?
+                .flush(folder.path(), names, &|| false)?;
+            Ok::<_, crate::engine::BoxError>((series, bytes, folder))
         };
-        Ok(Made {
+        Ok(FilterDirectories {
             ours: [
                 ours(EQUAL, equal, "equal")?,
                 ours(GROWING, growing, "growing")?,
@@ -106,8 +112,8 @@ impl Opening {
         })
     }
 
-    /// Opens several times and records the middle one. Each open gives how long it took until it
-    /// answered and until all was verified.
+    /// Opens several times and records the median. Each open returns the time until its first
+    /// answer and the time until the whole filter was verified.
     fn open(
         &self,
         recorder: &mut Recorder<'_>,
@@ -117,7 +123,7 @@ impl Opening {
         recorder.next(&format!("{series}, {x}"))?;
         let (mut opened, mut verified, mut flags) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..OPENS {
-            let ((open, all), warm) = cold(&mut *once)?;
+            let ((open, all), warm) = run_cold(&mut *once)?;
             opened.push(open);
             verified.push(all);
             if x == COLD {
@@ -133,7 +139,7 @@ impl Opening {
     }
 }
 
-impl Subject for Opening {
+impl Subject for OpenTime {
     fn name(&self) -> String {
         "opening".to_string()
     }
@@ -149,18 +155,18 @@ impl Subject for Opening {
                 self.open(recorder, (series, x), &mut || {
                     let copy = self.place.folder("open")?;
                     copy_files(folder.path(), copy.path())?;
-                    ready(copy.path(), x)?;
+                    prepare_page_cache(copy.path(), x)?;
                     let began = now();
                     let options = ExistenceOptions { size: *size, ..ExistenceOptions::default() };
                     let filter = ExistenceFilter::open(&self.place.env, copy.path(), options)?;
-                    // While it says maybe to everything it is not open.
-                    while absent(names).all(|hash| filter.may_contain(hash)) {
-                        filter.step(&Numbers(*known))?;
+                    // While it passes every absent name it is not open.
+                    while absent_names(names).all(|hash| filter.may_contain(hash)) {
+                        filter.step(&NumberedNames(*known))?;
                     }
                     let opened = began.elapsed();
                     let is_there = filter.may_contain(hash_of(names / 2));
                     while filter.stats().unread_pages > 0 {
-                        filter.step(&Numbers(*known))?;
+                        filter.step(&NumberedNames(*known))?;
                     }
                     let verified = began.elapsed();
                     if !is_there || filter.covered() != *known || filter.stats().lost.is_some() {
@@ -171,11 +177,11 @@ impl Subject for Opening {
             }
             for (series, bytes, folder) in &made.published {
                 self.open(recorder, (series, x), &mut || {
-                    ready(folder.path(), x)?;
+                    prepare_page_cache(folder.path(), x)?;
                     let began = now();
-                    let opened = Published::open(folder.path(), *bytes)?;
-                    let denies = |hash| !opened.filter.may_contain(Hashes::of(hash));
-                    let is_open = absent(names).any(denies);
+                    let opened = PublishedFilter::open(folder.path(), *bytes)?;
+                    let denies = |hash| !opened.filter.may_contain(NameHashes::of(hash));
+                    let is_open = absent_names(names).any(denies);
                     let time = began.elapsed();
                     let is_there = is_open && !denies(hash_of(names / 2));
                     if !is_there || opened.damaged_lines > 0 {
@@ -190,8 +196,8 @@ impl Subject for Opening {
     }
 }
 
-/// Names that are not there: hardly ever are all of them let through.
-fn absent(names: u64) -> impl Iterator<Item = u64> {
+/// Returns hashes of absent names; it is improbable that all of them pass.
+fn absent_names(names: u64) -> impl Iterator<Item = u64> {
     (1..=16).map(move |number| hash_of((names + number) << 20))
 }
 
@@ -204,10 +210,10 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Files as the place on the axis has them.
-fn ready(folder: &Path, x: &str) -> Result<()> {
+/// Brings the files into or out of the page cache, as the point requires.
+fn prepare_page_cache(folder: &Path, x: &str) -> Result<()> {
     if x == COLD {
-        return forget(folder);
+        return evict(folder);
     }
     sync_all(folder)?;
     for (path, _, _) in listing(folder)? {

@@ -1,49 +1,49 @@
-//! What a question costs: ours and the published filter at equal size and keys.
+//! Cost of a probe: ours and the published filter at equal size and keys.
 
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 
-use crate::engine::{Counters, Result, Tally};
+use crate::engine::{Counters, ReadDigest, Result};
+use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::keys::mix;
-use crate::lab::{Folder, Place};
-use crate::outcome::{Better, Scale};
-use crate::published::{Hashes, Published, file_bytes};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
+use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::{Better, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::keys::mix;
 
-/// A name that is not there.
+/// Time of a probe for an absent name.
 pub const MISS: Figure = Figure { name: "misses", unit: "ns", better: Better::Lower, plot: true };
-/// One that is.
+/// Time of a probe for a present name.
 pub const HIT: Figure = Figure { name: "hits", unit: "ns", better: Better::Lower, plot: true };
-/// Of names that are not there.
-pub const LET_THROUGH: Figure =
+/// Share of absent names that pass.
+pub const FALSE_POSITIVES: Figure =
     Figure { name: "let through", unit: "%", better: Better::Lower, plot: false };
 
 /// The filter of the published design.
 pub const PUBLISHED: &str = "published";
-/// Ours, of as many bytes.
+/// Our filter, of as many bytes.
 pub const EQUAL: &str = "umbel, equal size";
-/// Ours as it is by default.
+/// Our filter with default options.
 pub const GROWING: &str = "umbel, growing";
-/// Ours, through the call that threads share.
+/// Our filter, through the call that threads share.
 pub const SHARED: &str = "umbel, one by one";
-/// Ours, through a reader of one thread.
+/// Our filter, through a reader of one thread.
 pub const READER: &str = "umbel, by a reader";
-/// Ours, many at once.
+/// Our filter, in batches.
 pub const BATCHED: &str = "umbel, in batches";
-/// Where the numbers of names begin that are not there.
+/// First number of absent names.
 const ABSENT: u64 = 1 << 50;
 
-/// How many names are in the filters.
+/// Returns the number of names in the filters.
 fn keys(scale: Scale) -> u64 {
     scale.choose(4_000_000, 100_000_000)
 }
 
-fn questions(scale: Scale) -> u64 {
+fn probe_count(scale: Scale) -> u64 {
     scale.choose(1 << 19, 1 << 22)
 }
 
-/// The same in words.
+/// Returns the method in words.
 pub fn in_words(scale: Scale) -> String {
     let keys = keys(scale);
     format!(
@@ -51,28 +51,28 @@ pub fn in_words(scale: Scale) -> String {
          figure, hashes made before the clock is started{}",
         keys / 1_000_000,
         file_bytes(keys) as f64 / 1e6,
-        questions(scale),
+        probe_count(scale),
         scale.choose("; at this scale a large cache holds the filters", "")
     )
 }
 
-/// The hash of a name.
+/// Returns the hash of a name.
 pub fn hash_of(number: u64) -> u64 {
     mix(number)
 }
 
-/// The names with the numbers below one.
-pub struct Numbers(pub u64);
+/// Names with numbers below the given one.
+pub struct NumberedNames(pub u64);
 
-impl Source for Numbers {
+impl HashSource for NumberedNames {
     fn hashes(
         &self,
         after: Option<&[u8]>,
-        most: usize,
+        count: usize,
         output: &mut Vec<u64>,
     ) -> umbel_base::Result<Option<Vec<u8>>> {
         let start = after.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let end = self.0.min(start + most as u64);
+        let end = self.0.min(start + count as u64);
         output.extend((start..end).map(hash_of));
         Ok((end < self.0).then(|| end.to_le_bytes().to_vec()))
     }
@@ -82,25 +82,25 @@ impl Source for Numbers {
     }
 }
 
-/// Does all that there is to do in the background.
+/// Waits for all background work of the filter.
 ///
 /// # Errors
-/// What the disk says, or that somebody asked to stop.
+/// What the disk says, or that the operator stopped the run.
 pub fn settle(filter: &ExistenceFilter, names: u64, recorder: &Recorder<'_>) -> Result<()> {
-    while filter.step(&Numbers(names))? != Progress::Idle {
-        recorder.go_on()?;
+    while filter.step(&NumberedNames(names))? != StepProgress::Idle {
+        recorder.check_stop()?;
     }
     Ok(())
 }
 
-/// A filter of ours in a folder, with so many names.
+/// A filter of ours in a folder, with the given number of names.
 ///
 /// # Errors
 /// As [`settle`].
-pub fn ours(
-    place: &Place,
-    folder: &Folder,
-    size: Size,
+pub fn build_existence_filter(
+    place: &MeasureContext,
+    folder: &TemporaryDirectory,
+    size: ExistenceSize,
     names: u64,
     recorder: &Recorder<'_>,
 ) -> Result<ExistenceFilter> {
@@ -110,46 +110,53 @@ pub fn ours(
     Ok(filter)
 }
 
-/// The published one with so many names, in parts, so that it can be stopped.
+/// The published one with the given number of names, in parts, so that it can be stopped.
 ///
 /// # Errors
-/// That somebody asked to stop.
-pub fn published(bytes: u64, names: u64, recorder: &Recorder<'_>) -> Result<Published> {
-    let filter = Published::new(bytes);
+/// That the operator stopped the run.
+pub fn build_published_filter(
+    bytes: u64,
+    names: u64,
+    recorder: &Recorder<'_>,
+) -> Result<PublishedFilter> {
+    let filter = PublishedFilter::new(bytes);
     let part = 1 << 20;
     for start in (0..names).step_by(part as usize) {
-        recorder.go_on()?;
-        filter.fill((start..names.min(start + part)).map(|name| Hashes::of(hash_of(name))));
+        recorder.check_stop()?;
+        filter.fill((start..names.min(start + part)).map(|name| NameHashes::of(hash_of(name))));
     }
-    filter.seal_all();
+    filter.update_all_checksums();
     Ok(filter)
 }
 
-/// Measures both, which are made once.
-pub struct Asking {
-    place: Place,
+/// Subject that measures both filters, which are filled once.
+pub struct ProbeCost {
+    place: MeasureContext,
     scale: Scale,
-    made: Option<(Folder, ExistenceFilter, Published)>,
+    made: Option<(TemporaryDirectory, ExistenceFilter, PublishedFilter)>,
 }
 
-impl Asking {
-    /// Nothing yet.
-    pub fn new(place: Place, scale: Scale) -> Asking {
-        Asking { place, scale, made: None }
+impl ProbeCost {
+    /// Creates the subject, without filters.
+    pub fn new(place: MeasureContext, scale: Scale) -> ProbeCost {
+        ProbeCost { place, scale, made: None }
     }
 
-    fn make(&self, recorder: &Recorder<'_>) -> Result<(Folder, ExistenceFilter, Published)> {
+    fn make(
+        &self,
+        recorder: &Recorder<'_>,
+    ) -> Result<(TemporaryDirectory, ExistenceFilter, PublishedFilter)> {
         let keys = keys(self.scale);
         let folder = self.place.folder("asking")?;
         recorder.next("filling ours")?;
-        let size = Size::Fixed { bytes: file_bytes(keys).next_multiple_of(4096) };
-        let ours = ours(&self.place, &folder, size, keys, recorder)?;
+        let size = ExistenceSize::Fixed { bytes: file_bytes(keys).next_multiple_of(4096) };
+        let ours = build_existence_filter(&self.place, &folder, size, keys, recorder)?;
         recorder.next("filling the published one")?;
-        let published = published(keys, keys, recorder)?;
+        let published = build_published_filter(keys, keys, recorder)?;
         Ok((folder, ours, published))
     }
 
-    /// Asks all questions in one way and records what one took.
+    /// Runs all probes by one call and records the time of one.
     fn time(
         &self,
         recorder: &mut Recorder<'_>,
@@ -157,14 +164,19 @@ impl Asking {
         ask: &mut dyn FnMut() -> u64,
     ) -> Result<f64> {
         recorder.next(&format!("{series}, {}", figure.name))?;
-        // Once for nothing: the processor's caches hold what such questions leave in them.
+        // Once uncounted, to warm the processor's caches.
         ask();
-        let count = questions(self.scale);
+        let count = probe_count(self.scale);
         let mut passed = 0;
-        let timed = self.place.watched(Expects::READS, &Counters::default, count, |_| {
-            passed = ask();
-            Ok(Tally { found: passed, ..Tally::default() })
-        })?;
+        let timed = self.place.timed_with_counters(
+            Expectations::READS,
+            &Counters::default,
+            count,
+            |_| {
+                passed = ask();
+                Ok(ReadDigest { found: passed, ..ReadDigest::default() })
+            },
+        )?;
         let share = passed as f64 / count as f64;
         recorder.record(series, &self.x(), figure.name, timed.sample.wall(), &timed);
         Ok(share)
@@ -175,7 +187,7 @@ impl Asking {
     }
 }
 
-impl Subject for Asking {
+impl Subject for ProbeCost {
     fn name(&self) -> String {
         "asking".to_string()
     }
@@ -185,14 +197,14 @@ impl Subject for Asking {
             Some(made) => made,
             None => self.make(recorder)?,
         };
-        let (keys, count) = (keys(self.scale), questions(self.scale));
+        let (keys, count) = (keys(self.scale), probe_count(self.scale));
         let salt = u64::from(recorder.round()) << 40;
         for figure in [MISS, HIT] {
             let number = |at: u64| hash_of(salt | at) % keys;
             let offset = if figure.name == MISS.name { ABSENT } else { 0 };
             let name = |at: u64| number(at) + offset;
             let hashes: Vec<u64> = (0..count).map(|at| hash_of(name(at))).collect();
-            let pairs: Vec<Hashes> = hashes.iter().map(|hash| Hashes::of(*hash)).collect();
+            let pairs: Vec<NameHashes> = hashes.iter().map(|hash| NameHashes::of(*hash)).collect();
             let mut reader = ours.reader();
             let mut answers = vec![false; hashes.len()];
             let shared = self.time(recorder, (SHARED, figure), &mut || {
@@ -210,12 +222,18 @@ impl Subject for Asking {
             })?;
             if figure.name == HIT.name {
                 if shared < 1.0 || published < 1.0 {
-                    return Err("a filter denied a name that was added".into());
+                    return Err("a filter denied an added name".into());
                 }
             } else {
-                recorder.record(SHARED, &self.x(), LET_THROUGH.name, shared * 100.0, Vec::new());
+                recorder.record(
+                    SHARED,
+                    &self.x(),
+                    FALSE_POSITIVES.name,
+                    shared * 100.0,
+                    Vec::new(),
+                );
                 let rate = published * 100.0;
-                recorder.record(PUBLISHED, &self.x(), LET_THROUGH.name, rate, Vec::new());
+                recorder.record(PUBLISHED, &self.x(), FALSE_POSITIVES.name, rate, Vec::new());
             }
         }
         self.made = Some((folder, ours, theirs));

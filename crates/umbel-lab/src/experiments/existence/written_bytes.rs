@@ -1,23 +1,25 @@
-//! What ten thousand new streams have a filter write, by the kernel's count.
+//! Bytes that a filter writes for ten thousand new streams, by the kernel's count.
 
 use std::path::Path;
 
-use umbel_existence::{ExistenceFilter, Size};
+use umbel_existence::{ExistenceFilter, ExistenceSize};
 
-use super::existence_asking::{EQUAL, GROWING, PUBLISHED, hash_of, ours, published, settle};
-use crate::disk::{device_written_bytes, sync_all};
-use crate::engine::{Counters, Result, Tally};
+use crate::engine::{Counters, ReadDigest, Result};
+use crate::experiment::lab_context::{MeasureContext, Measurement, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::lab::{Folder, Place, Timed};
-use crate::outcome::{Better, Scale};
-use crate::published::{Hashes, Published, file_bytes};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
+use crate::experiments::existence::probe_cost::{
+    EQUAL, GROWING, PUBLISHED, build_existence_filter, build_published_filter, hash_of, settle,
+};
+use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
+use crate::measure::disk_usage::{device_written_bytes, sync_all};
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::{Better, Scale};
+use crate::results::sample_recorder::Recorder;
 
-/// By this process.
+/// Bytes written by this process.
 pub const WRITTEN: Figure =
     Figure { name: "written", unit: "MB per 10,000 streams", better: Better::Lower, plot: true };
-/// By whomever, where the kernel says.
+/// Bytes written to the device by all processes, if the kernel counts them.
 pub const DEVICE: Figure = Figure {
     name: "written to the device by all",
     unit: "MB per 10,000 streams",
@@ -27,21 +29,21 @@ pub const DEVICE: Figure = Figure {
 
 /// Streams between two flushes.
 const BATCH: u64 = 10_000;
-/// Flushes of the published one that are measured: each writes all that it ever will.
+/// Measured flushes of the published filter; each writes the whole filter.
 const FLUSHES_PUBLISHED: u64 = 5;
-/// Flushes of ours that are measured at least.
-const FLUSHES_LEAST: u64 = 20;
-/// Of a fixed size how many bytes make for one new name between two generations of ours.
+/// Minimum number of measured flushes of our filter.
+const FLUSHES_MIN: u64 = 20;
+/// Bytes of a fixed-size filter for each name between two of our generations.
 const BYTES_PER_JOURNALED: u64 = 32 * 8;
 
 /// A filter of a size with some names.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct FilterCase {
     bytes: u64,
     names: u64,
 }
 
-impl Case {
+impl FilterCase {
     fn x(self) -> String {
         let megabytes = file_bytes(self.bytes) as f64 / 1e6;
         match self.names {
@@ -51,14 +53,14 @@ impl Case {
     }
 
     fn flushes(self) -> u64 {
-        (2 * self.bytes).div_ceil(BYTES_PER_JOURNALED * BATCH).max(FLUSHES_LEAST)
+        (2 * self.bytes).div_ceil(BYTES_PER_JOURNALED * BATCH).max(FLUSHES_MIN)
     }
 }
 
-/// The default size of the published one, of which it writes 228 MB for the first streams, then
+/// Returns the default size of the published filter, for whose first streams it writes 228 MB, then
 /// that size and a fitting one with streams in them.
-fn cases(scale: Scale) -> Vec<Case> {
-    let case = |bytes, names| Case { bytes, names };
+fn cases(scale: Scale) -> Vec<FilterCase> {
+    let case = |bytes, names| FilterCase { bytes, names };
     match scale {
         Scale::Small => vec![case(25_600_000, 0), case(25_600_000, 1_000_000)],
         Scale::Full => {
@@ -67,7 +69,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     }
 }
 
-/// The same in words.
+/// Returns the method in words.
 pub fn in_words(scale: Scale) -> String {
     let flushes: Vec<String> = cases(scale)
         .into_iter()
@@ -83,43 +85,54 @@ pub fn in_words(scale: Scale) -> String {
     )
 }
 
-/// Measures both.
-pub struct Writing {
-    place: Place,
+/// Subject that measures both filters.
+pub struct WrittenBytes {
+    place: MeasureContext,
     scale: Scale,
 }
 
-impl Writing {
-    /// Nothing yet.
-    pub fn new(place: Place, scale: Scale) -> Writing {
-        Writing { place, scale }
+impl WrittenBytes {
+    /// Creates the subject.
+    pub fn new(place: MeasureContext, scale: Scale) -> WrittenBytes {
+        WrittenBytes { place, scale }
     }
 
-    /// Measures so many flushes and what is left to be written after them.
+    /// Measures the given number of flushes and the remaining writes after them.
     fn flushes(
         &self,
-        folder: &Folder,
+        folder: &TemporaryDirectory,
         count: u64,
         flush: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Timed> {
+    ) -> Result<Measurement> {
         let path: &Path = folder.path();
         sync_all(path)?;
         let before = device_written_bytes(path);
-        let mut timed = self.place.watched(Expects::WRITES, &Counters::default, count, |_| {
-            (0..count).try_for_each(&mut *flush)?;
-            sync_all(path)?;
-            Ok(Tally::default())
-        })?;
+        let mut timed = self.place.timed_with_counters(
+            Expectations::WRITES,
+            &Counters::default,
+            count,
+            |_| {
+                (0..count).try_for_each(&mut *flush)?;
+                sync_all(path)?;
+                Ok(ReadDigest::default())
+            },
+        )?;
         let device = device_written_bytes(path).zip(before).map(|(after, before)| after - before);
         timed.sample.device_bytes = device;
         Ok(timed)
     }
 
-    fn ours(&self, case: Case, size: Size, recorder: &mut Recorder<'_>) -> Result<()> {
-        let series = if matches!(size, Size::Growing { .. }) { GROWING } else { EQUAL };
+    fn ours(
+        &self,
+        case: FilterCase,
+        size: ExistenceSize,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<()> {
+        let series = if matches!(size, ExistenceSize::Growing { .. }) { GROWING } else { EQUAL };
         recorder.next(&format!("{series}, {}", case.x()))?;
         let folder = self.place.folder("writing")?;
-        let filter: ExistenceFilter = ours(&self.place, &folder, size, case.names, recorder)?;
+        let filter: ExistenceFilter =
+            build_existence_filter(&self.place, &folder, size, case.names, recorder)?;
         filter.checkpoint(case.names)?;
         let timed = self.flushes(&folder, case.flushes(), &mut |number| {
             let names = case.names + (number + 1) * BATCH;
@@ -131,19 +144,19 @@ impl Writing {
         Ok(())
     }
 
-    fn published(&self, case: Case, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn published(&self, case: FilterCase, recorder: &mut Recorder<'_>) -> Result<()> {
         recorder.next(&format!("{PUBLISHED}, {}", case.x()))?;
         let folder = self.place.folder("writing")?;
-        let filter: Published = match case.names {
-            0 => Published::new(case.bytes),
-            names => published(case.bytes, names, recorder)?,
+        let filter: PublishedFilter = match case.names {
+            0 => PublishedFilter::new(case.bytes),
+            names => build_published_filter(case.bytes, names, recorder)?,
         };
         filter.flush(folder.path(), 0, &|| false)?;
         let count = if case.names == 0 { 1 } else { FLUSHES_PUBLISHED };
         let timed = self.flushes(&folder, count, &mut |number| {
-            recorder.go_on()?;
+            recorder.check_stop()?;
             let names = case.names + (number + 1) * BATCH;
-            (names - BATCH..names).for_each(|name| filter.insert(Hashes::of(hash_of(name))));
+            (names - BATCH..names).for_each(|name| filter.insert(NameHashes::of(hash_of(name))));
             filter.flush(folder.path(), names, &|| false)?;
             Ok(())
         })?;
@@ -152,7 +165,7 @@ impl Writing {
     }
 }
 
-fn record(recorder: &mut Recorder<'_>, series: &str, case: Case, timed: &Timed) {
+fn record(recorder: &mut Recorder<'_>, series: &str, case: FilterCase, timed: &Measurement) {
     let each = |bytes: u64| bytes as f64 / 1e6 / timed.sample.operations as f64;
     if let Some(bytes) = timed.sample.written_bytes {
         recorder.record(series, &case.x(), WRITTEN.name, each(bytes), timed);
@@ -162,7 +175,7 @@ fn record(recorder: &mut Recorder<'_>, series: &str, case: Case, timed: &Timed) 
     }
 }
 
-impl Subject for Writing {
+impl Subject for WrittenBytes {
     fn name(&self) -> String {
         "writing".to_string()
     }
@@ -172,7 +185,7 @@ impl Subject for Writing {
             self.published(case, recorder)?;
             if case.names > 0 {
                 let bytes = file_bytes(case.bytes).next_multiple_of(4096);
-                self.ours(case, Size::Fixed { bytes }, recorder)?;
+                self.ours(case, ExistenceSize::Fixed { bytes }, recorder)?;
                 let growing = umbel_existence::ExistenceOptions::default().size;
                 self.ours(case, growing, recorder)?;
             }

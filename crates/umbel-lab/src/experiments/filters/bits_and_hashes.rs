@@ -1,32 +1,35 @@
 //! `bits-and-hashes`: the article's fourth experiment.
 
-use super::leveldb_article::{self as article, Setting};
-use super::say;
-use crate::experiment::{Experiment, How, Seed};
-use crate::outcome::Outcome;
-use crate::store_case::FIGURES;
+use super::leveldb_article::{self as article, FilterSetting};
+use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
+use crate::experiments::figure_text;
+use crate::experiments::filters::store_case::FIGURES;
+use crate::results::outcome::Outcome;
 
-const SETTINGS: [Setting; 3] =
-    [Setting::hashes("9/6", 9, 6), Setting::hashes("10/6", 10, 6), Setting::hashes("12/8", 12, 8)];
+const SETTINGS: [FilterSetting; 3] = [
+    FilterSetting::hashes("9/6", 9, 6),
+    FilterSetting::hashes("10/6", 10, 6),
+    FilterSetting::hashes("12/8", 12, 8),
+];
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "bits-and-hashes",
     title: "Bits for which the number of hashes comes out even",
-    asks: "Are 9 bits with 6 hashes or 12 with 8, near the optimum, better than 10 with 6?",
+    question: "Are 9 bits with 6 hashes or 12 with 8, near the optimum, better than 10 with 6?",
     hypothesis: "The best number of hashes is 6.2 for 9 bits and 8.3 for 12: cut down to 6 and 8 \
                  they lose less than 6.9 cut down to 6, and should do better.",
     source: article::source("hypothesis 4"),
     axis: "bits/hashes",
     figures: FIGURES,
-    seeds: &[Seed {
+    seeds: &[PublishedSeries {
         series: "theory",
         beside: "",
         figure: "false positives",
         unit: "%",
         points: &[("9/6", 1.327), ("10/6", 0.844), ("12/8", 0.314)],
     }],
-    how: How { wants: article::wants_hashes, ..article::HOW },
+    options: ExperimentOptions { unsupported: article::wants_hashes, ..article::HOW },
     subjects: |lab| article::stores(lab, &SETTINGS),
     meaning,
 };
@@ -34,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let series = outcome.series().first().copied().unwrap_or_default();
     let row = |x: &str| {
-        let beside = |figure| say::beside(outcome, series, x, "10/6", figure);
+        let beside = |figure| figure_text::comparison_text(outcome, series, x, "10/6", figure);
         format!(
             "{x} beside 10/6: fillrandom {}, readrandom {}, readmissing {}, false reads {}.",
             beside("fillrandom"),

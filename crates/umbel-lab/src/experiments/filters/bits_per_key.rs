@@ -1,36 +1,36 @@
 //! `bits-per-key`: the article's first experiment, and its sixth.
 
-use super::leveldb_article::{self as article, Setting};
-use super::say;
-use crate::experiment::{Experiment, Seed};
-use crate::number::short;
-use crate::outcome::Outcome;
-use crate::store_case::FIGURES;
+use super::leveldb_article::{self as article, FilterSetting};
+use crate::experiment::{Experiment, PublishedSeries};
+use crate::experiments::figure_text;
+use crate::experiments::filters::store_case::FIGURES;
+use crate::number_text::short;
+use crate::results::outcome::Outcome;
 
-const SETTINGS: [Setting; 9] = [
-    Setting::bits("-1", -1),
-    Setting::bits("0", 0),
-    Setting::bits("1", 1),
-    Setting::bits("5", 5),
-    Setting::bits("10", 10),
-    Setting::bits("30", 30),
-    Setting::bits("50", 50),
-    Setting::bits("100", 100),
-    Setting::bits("1000", 1000),
+const SETTINGS: [FilterSetting; 9] = [
+    FilterSetting::bits("-1", -1),
+    FilterSetting::bits("0", 0),
+    FilterSetting::bits("1", 1),
+    FilterSetting::bits("5", 5),
+    FilterSetting::bits("10", 10),
+    FilterSetting::bits("30", 30),
+    FilterSetting::bits("50", 50),
+    FilterSetting::bits("100", 100),
+    FilterSetting::bits("1000", 1000),
 ];
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "bits-per-key",
     title: "What do the bits of a filter cost, and what do they bring?",
-    asks: "What do 1 to 1000 bits per key cost and bring, and where is the optimum?",
+    question: "What do 1 to 1000 bits per key cost and bring, and where is the optimum?",
     hypothesis: "Larger filters let fewer absent keys through, but have to be written and read. \
                  The optimum is at the 10 bits per key that LevelDB takes by default.",
     source: article::source("hypotheses 1 and 6"),
     axis: "bits per key",
     figures: FIGURES,
     seeds: &[
-        Seed {
+        PublishedSeries {
             series: "the article, LevelDB",
             beside: "",
             figure: "fillrandom",
@@ -47,7 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ("1000", 7.781),
             ],
         },
-        Seed {
+        PublishedSeries {
             series: "the article, LevelDB",
             beside: "",
             figure: "readrandom",
@@ -65,46 +65,47 @@ pub const EXPERIMENT: Experiment = Experiment {
             ],
         },
     ],
-    how: article::HOW,
+    options: article::HOW,
     subjects: |lab| article::stores(lab, &SETTINGS),
     meaning,
 };
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for series in outcome.series() {
-        let of = |x: &str, figure: &str| say::figure(outcome, series, x, figure);
-        let beside =
-            |x: &str, base: &str, figure: &str| say::beside(outcome, series, x, base, figure);
-        let who = if series.is_empty() { String::new() } else { format!("{series}: ") };
-        said.push(format!(
-            "{who}A missing key takes {} without filters and {} with 10 bits ({}); it takes \
+        let of = |x: &str, figure: &str| figure_text::figure_text(outcome, series, x, figure);
+        let beside = |x: &str, base: &str, figure: &str| {
+            figure_text::comparison_text(outcome, series, x, base, figure)
+        };
+        let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
+        paragraphs.push(format!(
+            "{prefix}A missing key takes {} without filters and {} with 10 bits ({}); it takes \
              least at {}.",
             of("-1", "readmissing"),
             of("10", "readmissing"),
             beside("10", "-1", "readmissing"),
-            say::least_in_words(outcome, series, "readmissing"),
+            figure_text::smallest_text(outcome, series, "readmissing"),
         ));
-        said.push(format!(
-            "{who}A random key takes {} without and {} with 10 bits ({}); least at {}. Filling \
+        paragraphs.push(format!(
+            "{prefix}A random key takes {} without and {} with 10 bits ({}); least at {}. Filling \
              takes {} without, {} with 10 and {} with 1000 bits, until nothing is left to do in \
              the background {} and {} of that without.",
             of("-1", "readrandom"),
             of("10", "readrandom"),
             beside("10", "-1", "readrandom"),
-            say::least_in_words(outcome, series, "readrandom"),
+            figure_text::smallest_text(outcome, series, "readrandom"),
             of("-1", "fillrandom"),
             of("10", "fillrandom"),
             of("1000", "fillrandom"),
             beside("10", "-1", "fill, settled"),
             beside("1000", "-1", "fill, settled"),
         ));
-        let number = |x| say::number(outcome, series, x, "false positives");
+        let number = |x| figure_text::number_text(outcome, series, x, "false positives");
         let filters = |x| outcome.spread(series, x, "filters").map(|spread| short(spread.median));
         if let Some((ten, thousand)) = filters("10").zip(filters("1000")) {
-            said.push(format!(
-                "{who}The filters take {ten} MiB at 10 bits and {thousand} MiB at 1000. Of a \
-                 hundred questions about absent keys {} pass at 5 bits, {} at 10 and {} at 30.",
+            paragraphs.push(format!(
+                "{prefix}The filters take {ten} MiB at 10 bits and {thousand} MiB at 1000. Of a \
+                 hundred probes for absent keys {} pass at 5 bits, {} at 10 and {} at 30.",
                 number("5"),
                 number("10"),
                 number("30"),
@@ -112,15 +113,16 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         }
     }
     let series = outcome.series().first().copied().unwrap_or_default();
-    said.push(format!(
+    paragraphs.push(format!(
         "The article found its optimum for random reads at 10 bits, 0.75 of the time without \
          filters, and at 1000 bits 1.78 of it for reads and 1.80 for writes, since LevelDB reads a \
          filter of each table it asks through its cache. Where filters are in memory and \
          a key takes one cache line of one, more bits cost memory first of all: measured here, \
          1000 bits are, beside no filters, for random reads {}, and until a fill has settled {}.",
-        say::beside(outcome, series, "1000", "-1", "readrandom"),
-        say::beside(outcome, series, "1000", "-1", "fill, settled"),
+        figure_text::comparison_text(outcome, series, "1000", "-1", "readrandom"),
+        figure_text::comparison_text(outcome, series, "1000", "-1", "fill, settled"),
     ));
-    said.extend(article::cut_bits(outcome, &SETTINGS.map(|setting| setting.bits)));
-    said
+    paragraphs
+        .extend(article::engines_that_cut_bits(outcome, &SETTINGS.map(|setting| setting.bits)));
+    paragraphs
 }

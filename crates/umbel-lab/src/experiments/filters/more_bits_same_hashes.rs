@@ -1,38 +1,39 @@
 //! `more-bits-same-hashes`: the article's fifth experiment.
 
-use super::leveldb_article::{self as article, Setting};
-use super::say;
-use crate::experiment::{Experiment, How, Seed};
-use crate::outcome::Outcome;
-use crate::store_case::FIGURES;
+use super::leveldb_article::{self as article, FilterSetting};
+use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
+use crate::experiments::figure_text;
+use crate::experiments::filters::store_case::FIGURES;
+use crate::results::outcome::Outcome;
 
-const SETTINGS: [Setting; 2] = [Setting::hashes("10", 10, 6), Setting::hashes("30", 30, 6)];
+const SETTINGS: [FilterSetting; 2] =
+    [FilterSetting::hashes("10", 10, 6), FilterSetting::hashes("30", 30, 6)];
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "more-bits-same-hashes",
     title: "More bits, as many hashes",
-    asks: "With 6 hashes: are 30 bits per key better than 10?",
+    question: "With 6 hashes: are 30 bits per key better than 10?",
     hypothesis: "What a filter costs is its hashes, and what it brings is its bits: more bits with \
                  the same hashes should be better on the whole.",
     source: article::source("hypothesis 5"),
     axis: "bits per key, 6 hashes",
     figures: FIGURES,
-    seeds: &[Seed {
+    seeds: &[PublishedSeries {
         series: "theory",
         beside: "",
         figure: "false positives",
         unit: "%",
         points: &[("10", 0.844), ("30", 0.0035)],
     }],
-    how: How { wants: article::wants_hashes, ..article::HOW },
+    options: ExperimentOptions { unsupported: article::wants_hashes, ..article::HOW },
     subjects: |lab| article::stores(lab, &SETTINGS),
     meaning,
 };
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let series = outcome.series().first().copied().unwrap_or_default();
-    let beside = |figure: &str| say::beside(outcome, series, "30", "10", figure);
+    let beside = |figure: &str| figure_text::comparison_text(outcome, series, "30", "10", figure);
     vec![
         format!(
             "30 bits beside 10: fillrandom {}, until settled {}, readrandom {}, readmissing {}, \

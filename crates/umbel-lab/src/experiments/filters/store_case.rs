@@ -1,70 +1,70 @@
-//! A store with certain settings, filled and read as db_bench does it: one subject of the
-//! experiments about bits and hashes.
+//! A store with certain settings, filled and read as by db_bench: one subject of the experiments
+//! about bits and hashes.
 
-use crate::answers::Answers;
-use crate::disk;
-use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
+use crate::engine::{Counters, Engine, EngineSettings, ReadDigest, Result, Store};
+use crate::experiment::lab_context::{LabContext, MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::lab::{Folder, Lab, Place};
 use crate::measure::Stopwatch;
-use crate::outcome::Better;
-use crate::recorder::{Evidence, Recorder};
-use crate::sanity::Expects;
+use crate::measure::disk_usage;
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::Better;
+use crate::results::sample_recorder::{MeasurementEvidence, Recorder};
+use crate::workload::answer_check::AnswerCheck;
 use crate::workload::{Workload, get};
 
-/// Random puts, until they are acknowledged.
+/// Time of random puts, until they are acknowledged.
 pub const FILLRANDOM: Figure =
     Figure { name: "fillrandom", unit: "ns per put", better: Better::Lower, plot: true };
-/// The same until nothing is left to do in the background.
+/// Time of random puts, until the background work is done.
 pub const SETTLED: Figure =
     Figure { name: "fill, settled", unit: "ns per put", better: Better::Lower, plot: true };
-/// Gets of random keys, of which two thirds are there.
+/// Time of gets of random keys, of which two thirds are present.
 pub const READRANDOM: Figure =
     Figure { name: "readrandom", unit: "ns per get", better: Better::Lower, plot: true };
-/// Gets of keys that are not there.
+/// Time of gets of absent keys.
 pub const READMISSING: Figure =
     Figure { name: "readmissing", unit: "ns per get", better: Better::Lower, plot: true };
-/// Tables searched in vain for a hundred missing keys.
+/// Table searches without a hit for a hundred missing keys.
 pub const FALSE_READS: Figure = Figure {
     name: "false reads",
     unit: "tables per 100 missing",
     better: Better::Lower,
     plot: true,
 };
-/// The share of questions to filters about absent keys that were answered with maybe.
+/// Share of filter probes for absent keys that are false positives.
 pub const FALSE_POSITIVES: Figure =
     Figure { name: "false positives", unit: "% of probes", better: Better::Neither, plot: false };
-/// What the filters take.
+/// Memory of the filters.
 pub const FILTERS: Figure =
     Figure { name: "filters", unit: "MiB", better: Better::Neither, plot: false };
 
-/// All of these.
+/// All figures of these experiments.
 pub const FIGURES: &[Figure] =
     &[FILLRANDOM, SETTLED, READRANDOM, READMISSING, FALSE_READS, FALSE_POSITIVES, FILTERS];
 
 /// A store with certain settings.
 pub struct StoreCase {
-    place: Place,
+    place: MeasureContext,
     engine: Engine,
-    settings: Settings,
+    settings: EngineSettings,
     workload: Workload,
     series: String,
     x: String,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
 impl StoreCase {
-    /// The store that is point `x` of a series; what it answers is compared with `answers`.
+    /// Creates the store that is point `x` of a series; its answers are compared with `answers`.
     pub fn new(
-        lab: &Lab<'_>,
+        lab: &LabContext<'_>,
         engine: Engine,
-        settings: Settings,
+        settings: EngineSettings,
         workload: Workload,
         point: (&str, &str),
-        answers: Answers,
+        answers: AnswerCheck,
     ) -> StoreCase {
         let (series, x) = (point.0.to_string(), point.1.to_string());
-        StoreCase { place: lab.place(), engine, settings, workload, series, x, answers }
+        StoreCase { place: lab.measure_context(), engine, settings, workload, series, x, answers }
     }
 
     fn record(
@@ -72,25 +72,30 @@ impl StoreCase {
         recorder: &mut Recorder<'_>,
         figure: Figure,
         value: f64,
-        evidence: impl Into<Evidence>,
+        evidence: impl Into<MeasurementEvidence>,
     ) {
         recorder.record(&self.series, &self.x, figure.name, value, evidence);
     }
 
-    fn check(&self, what: &'static str, round: u32, tally: Tally) -> Result<()> {
-        let who = match self.series.is_empty() {
+    fn check(&self, what: &'static str, round: u32, tally: ReadDigest) -> Result<()> {
+        let subject = match self.series.is_empty() {
             true => format!("{} with {}", self.engine.name, self.x),
             false => format!("{}, {}", self.series, self.x),
         };
-        self.answers.check(&self.workload.name(), what, round, &who, tally)
+        self.answers.check(&self.workload.name(), what, round, &subject, tally)
     }
 
-    fn fill(&self, store: &dyn Store, folder: &Folder, recorder: &mut Recorder<'_>) -> Result<()> {
-        let puts = self.workload.puts();
+    fn fill(
+        &self,
+        store: &dyn Store,
+        folder: &TemporaryDirectory,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<()> {
+        let puts = self.workload.put_count();
         let work = |watch: &Stopwatch| self.workload.fill(store, watch, recorder);
-        let filled = self.place.timed_with(Expects::WRITES, store, puts, work)?;
+        let filled = self.place.timed_with(Expectations::WRITES, store, puts, work)?;
         recorder.next("settling")?;
-        let settled = self.place.settled(store, || disk::sync_all(folder.path()))?;
+        let settled = self.place.settle_store(store, || disk_usage::sync_all(folder.path()))?;
         self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
         let both = filled.and_then(settled);
         self.record(recorder, SETTLED, both.sample.wall(), &both);
@@ -98,7 +103,7 @@ impl StoreCase {
     }
 
     fn read(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (reads, round) = (self.workload.reads(), recorder.round());
+        let (reads, round) = (self.workload.read_count(), recorder.round());
         let seed = u64::from(round) + 1;
         let mut reader = store.reader(0)?;
         let scanned = self.workload.warm_up(&mut *reader, recorder)?;
@@ -106,7 +111,7 @@ impl StoreCase {
         recorder.next("readrandom")?;
         let queries = self.workload.queries(seed);
         let work = |watch: &Stopwatch| get(&mut *reader, queries, reads, watch, recorder);
-        let read = self.place.timed_with(Expects::READS, store, reads, work)?;
+        let read = self.place.timed_with(Expectations::READS, store, reads, work)?;
         self.check(READRANDOM.name, round, read.sample.tally)?;
         self.record(recorder, READRANDOM, read.sample.thread(), &read);
         if let Some(missing) = self.workload.missing(seed) {
@@ -115,7 +120,7 @@ impl StoreCase {
                 get(&mut *reader, missing, reads / 4, &Stopwatch::default(), recorder)?;
             }
             let work = |watch: &Stopwatch| get(&mut *reader, missing, reads, watch, recorder);
-            let read = self.place.timed_with(Expects::READS, store, reads, work)?;
+            let read = self.place.timed_with(Expectations::READS, store, reads, work)?;
             if read.sample.tally.found > 0 {
                 return Err(format!(
                     "{} keys that were never put were found",
@@ -138,7 +143,7 @@ impl StoreCase {
     }
 }
 
-/// The share of questions to filters that were answered with maybe, all keys being absent.
+/// Returns the share of probes with a positive result; all probed keys are absent.
 fn false_positives(before: &Counters, after: &Counters) -> Option<f64> {
     let probes = after.filter_probes?.saturating_sub(before.filter_probes?);
     let passed = after.filter_false_positives?.saturating_sub(before.filter_false_positives?);

@@ -4,23 +4,28 @@ use std::sync::Arc;
 
 use umbel_base::ValueKind;
 use umbel_filter::{HashKind, KeyHasher};
-use umbel_table::{FilterKeep, KeepAll, Table, TableBuilder, TableHasher, TableOptions};
+use umbel_table::{
+    FilterResidency, Table, TableBuilder, TableHasher, TableOptions, UnboundedCache,
+};
 
 use super::hash_article;
-use super::say;
-use crate::engine::{Counters, Result, Tally};
-use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
-use crate::keys::{decimal, stream};
-use crate::lab::{Lab, Place};
-use crate::number::ratio;
-use crate::outcome::{Better, Outcome, Scale, Spread};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
+use crate::engine::{Counters, ReadDigest, Result};
+use crate::experiment::lab_context::{LabContext, MeasureContext};
+use crate::experiment::{
+    Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
+    owned_settings,
+};
+use crate::experiments::figure_text;
+use crate::measure::sanity_checks::Expectations;
+use crate::number_text::ratio;
+use crate::results::outcome::{Better, Outcome, Scale, Spread};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::keys::{push_decimal, push_random_bytes};
 
 const GET: Figure = Figure { name: "get", unit: "ns", better: Better::Lower, plot: true };
 const HASH: Figure = Figure { name: "hash alone", unit: "ns", better: Better::Lower, plot: true };
 
-/// Bytes of a key, as the article has them.
+/// Bytes of a key, as in the article.
 const SIZES: [usize; 6] = [1, 8, 36, 73, 147, 1000];
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
@@ -43,7 +48,7 @@ macro_rules! seed {
         $series:literal, $beside:literal,
         $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal
     ) => {
-        Seed {
+        PublishedSeries {
             series: concat!("the article, ", $series),
             beside: $beside,
             figure: "get",
@@ -64,7 +69,7 @@ macro_rules! seed {
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hash-function",
     title: "Which hash function for filters?",
-    asks: "Seven hash functions and keys of 1 to 1000 bytes: what of a hot read is the hash?",
+    question: "Seven hash functions and keys of 1 to 1000 bytes: what of a hot read is the hash?",
     hypothesis: "A read of a hot key takes so little that some nanoseconds of hashing are seen. \
                  The newer functions should be ahead, most of all for long keys.",
     source: hash_article::source("its table"),
@@ -79,9 +84,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         seed!("spooky", "spooky", 218.0 216.0 226.0 242.0 256.0 318.0),
         seed!("fxhash", "fxhash", 192.0 198.0 206.0 206.0 227.0 457.0),
     ],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let said = [
+            let rows = [
                 (
                     "table",
                     format!("one, of {KEYS} keys with values of {VALUE_BYTES} bytes, in memory"),
@@ -93,14 +98,14 @@ pub const EXPERIMENT: Experiment = Experiment {
                         .into(),
                 ),
             ];
-            named(said)
+            owned_settings(rows)
         },
-        needs: |_| Needs { disk_bytes: 64 << 20, memory_bytes: 256 << 20 },
+        needs: |_| ResourceNeeds { disk_bytes: 64 << 20, memory_bytes: 256 << 20 },
         rounds: |scale| scale.choose(5, 5),
         several_engines: false,
         warms_up: true,
         takes_data: false,
-        wants: hash_article::wants_umbel,
+        unsupported: hash_article::wants_umbel,
     },
     subjects,
     meaning,
@@ -110,25 +115,30 @@ fn reads(scale: Scale) -> u64 {
     scale.choose(200_000, 25_000_000)
 }
 
-fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
+fn subjects(lab: &LabContext<'_>) -> Result<Subjects> {
     let subject = |size: usize, kind: HashKind| {
         let hasher = KeyHasher::new(kind, [7; 16])?;
-        let case = Case { place: lab.place(), hasher, size, reads: reads(lab.scale) };
+        let case = HashFunctionCase {
+            place: lab.measure_context(),
+            hasher,
+            size,
+            reads: reads(lab.scale),
+        };
         Ok(Box::new(case) as Box<dyn Subject>)
     };
     let all = SIZES.into_iter().flat_map(|size| KINDS.map(|kind| (size, kind)));
     all.map(|(size, kind)| subject(size, kind)).collect()
 }
 
-struct Case {
-    place: Place,
+struct HashFunctionCase {
+    place: MeasureContext,
     hasher: KeyHasher,
     size: usize,
     reads: u64,
 }
 
-impl Case {
-    /// Keys of that length, in order: a number behind letters that look random.
+impl HashFunctionCase {
+    /// Returns the keys of that length, in order: random-looking letters and a number.
     fn keys(&self) -> Vec<Vec<u8>> {
         let count = if self.size == 1 { KEYS.min(200) } else { KEYS };
         let key = |number: u64| {
@@ -137,14 +147,17 @@ impl Case {
             }
             let digits = self.size.min(8);
             let mut key = Vec::new();
-            stream(9, self.size - digits, &mut key);
-            decimal(number, digits, &mut key);
+            push_random_bytes(9, self.size - digits, &mut key);
+            push_decimal(number, digits, &mut key);
             key
         };
         (0..count).map(key).collect()
     }
 
-    fn table(&self, keys: &[Vec<u8>]) -> Result<(crate::lab::Folder, Table)> {
+    fn table(
+        &self,
+        keys: &[Vec<u8>],
+    ) -> Result<(crate::experiment::lab_context::TemporaryDirectory, Table)> {
         let folder = self.place.folder("table")?;
         let file = self.place.env.files.create(&folder.path().join("1"))?;
         let hasher = TableHasher { keys: self.hasher, seed_id: 1, prefixes: None };
@@ -154,11 +167,11 @@ impl Case {
             builder.add(key, 1, ValueKind::Put, &[7; VALUE_BYTES])?;
         }
         let meta = builder.finish()?;
-        Ok((folder, Table::open(file, &meta, Some(&hasher), Arc::new(KeepAll))?))
+        Ok((folder, Table::open(file, &meta, Some(&hasher), Arc::new(UnboundedCache))?))
     }
 }
 
-impl Subject for Case {
+impl Subject for HashFunctionCase {
     fn name(&self) -> String {
         format!("{}, {} B", self.hasher.kind().name(), self.size)
     }
@@ -166,36 +179,40 @@ impl Subject for Case {
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let keys = self.keys();
         let (_folder, table) = self.table(&keys)?;
-        let filter = table.read_filter(FilterKeep::Plain { factor: 1 })?;
+        let filter = table.read_filter(FilterResidency::Plain { factor: 1 })?;
         let key = &keys[keys.len() / 2];
         let (series, x) = (self.hasher.kind().name(), format!("{} B", self.size));
-        let get = |count: u64| -> Result<Tally> {
-            let mut tally = Tally::default();
+        let get = |count: u64| -> Result<ReadDigest> {
+            let mut tally = ReadDigest::default();
             for _ in 0..count {
                 let key = std::hint::black_box(key.as_slice());
                 let hash = self.hasher.hash(key);
                 if filter.as_ref().is_none_or(|filter| filter.may_contain(hash)) {
-                    table.get_with(key, hash, u64::MAX, |_, _, value| tally.value(value))?;
+                    table.get_with(key, hash, u64::MAX, |_, _, value| tally.add_value(value))?;
                 }
             }
             Ok(tally)
         };
         get(self.reads / 10)?;
         let nothing = Counters::default;
-        let read = self.place.watched(Expects::READS, &nothing, self.reads, |_| get(self.reads))?;
+        let read =
+            self.place.timed_with_counters(Expectations::READS, &nothing, self.reads, |_| {
+                get(self.reads)
+            })?;
         let found = read.sample.tally.found;
         if found != self.reads {
             return Err(format!("{found} of {} reads found the key", self.reads).into());
         }
         recorder.record(series, &x, GET.name, read.sample.thread(), &read);
-        let hashed = self.place.watched(Expects::READS, &nothing, self.reads, |_| {
-            let mut sum = 0u64;
-            for _ in 0..self.reads {
-                sum = sum.wrapping_add(self.hasher.hash(std::hint::black_box(key.as_slice())));
-            }
-            std::hint::black_box(sum);
-            Ok(Tally::default())
-        })?;
+        let hashed =
+            self.place.timed_with_counters(Expectations::READS, &nothing, self.reads, |_| {
+                let mut sum = 0u64;
+                for _ in 0..self.reads {
+                    sum = sum.wrapping_add(self.hasher.hash(std::hint::black_box(key.as_slice())));
+                }
+                std::hint::black_box(sum);
+                Ok(ReadDigest::default())
+            })?;
         recorder.record(series, &x, HASH.name, hashed.sample.thread(), &hashed);
         Ok(())
     }
@@ -203,7 +220,7 @@ impl Subject for Case {
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let keyed = HashKind::Keyed.name();
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for x in ["8 B", "36 B", "1000 B"] {
         let of = |series: &str| outcome.spread(series, x, "hash alone");
         let all = outcome.series().into_iter().filter_map(|series| Some((series, of(series)?)));
@@ -211,33 +228,33 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         let order = |a: &&(&str, Spread), b: &&(&str, Spread)| a.1.median.total_cmp(&b.1.median);
         let share = of(keyed).zip(outcome.spread(keyed, x, "get"));
         let ends = all.iter().min_by(order).zip(all.iter().max_by(order));
-        let (Some((least, most)), Some((hash, get))) = (ends, share) else { continue };
-        let alike = all.iter().filter(|one| one.0 != least.0 && one.1.equals(&least.1));
+        let (Some((fastest, slowest)), Some((hash, get))) = (ends, share) else { continue };
+        let alike = all.iter().filter(|one| one.0 != fastest.0 && one.1.equals(&fastest.1));
         let alike: Vec<&str> = alike.map(|one| one.0).collect();
         let beside = match alike.as_slice() {
             [] => String::new(),
-            alike => format!(" ({} cannot be told from it)", alike.join(", ")),
+            alike => format!(" ({} equal within the spread)", alike.join(", ")),
         };
-        said.push(format!(
+        paragraphs.push(format!(
             "Keys of {x}: the keyed hash takes {} of a get of {}, a share of {}; alone {} is the \
              fastest with {:.1} ns{beside} and {} the slowest with {:.1} ns.",
-            say::figure(outcome, keyed, x, "hash alone"),
-            say::figure(outcome, keyed, x, "get"),
+            figure_text::figure_text(outcome, keyed, x, "hash alone"),
+            figure_text::figure_text(outcome, keyed, x, "get"),
             ratio(hash.median, get.median),
-            least.0,
-            least.1.median,
-            most.0,
-            most.1.median,
+            fastest.0,
+            fastest.1.median,
+            slowest.0,
+            slowest.1.median,
         ));
     }
-    said.push(
+    paragraphs.push(
         "The article measured some 180 ns for a read, and 10 to 20 of them between the hashes of \
          short keys. Where a read takes less the same nanoseconds weigh more. xxh3 and metrohash \
-         led there, and fxhash fell behind at 1000 bytes. None of the seven knows a secret: who \
-         knows the hash can choose keys that a filter always lets through, which is why the \
-         engine's own is keyed. Here every hash but the keyed one is called through a pointer, \
+         led there, and fxhash fell behind at 1000 bytes. None of the seven has a secret: a \
+         client can choose keys that a filter always lets through, which is why the engine's \
+         own is keyed. Here every hash but the keyed one is called through a pointer, \
          which costs about a nanosecond."
             .to_string(),
     );
-    said
+    paragraphs
 }

@@ -3,29 +3,32 @@
 use umbel_filter::{Bloom, BloomBuilder, HashSecret, hash_key};
 
 use super::hash_article;
-use crate::engine::{Counters, Result, Tally};
-use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
-use crate::keys::{decimal, stream};
-use crate::lab::{Lab, Place};
+use crate::engine::{Counters, ReadDigest, Result};
+use crate::experiment::lab_context::{LabContext, MeasureContext};
+use crate::experiment::{
+    Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
+    owned_settings,
+};
 use crate::measure::Stopwatch;
-use crate::number::ratio;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
+use crate::measure::sanity_checks::Expectations;
+use crate::number_text::ratio;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::keys::{push_decimal, push_random_bytes};
 
 const GET: Figure = Figure { name: "missing key", unit: "ns", better: Better::Lower, plot: true };
 
-/// How many tables there are.
+/// Numbers of tables.
 const TABLES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Bytes of a key, as the article has them.
+/// Bytes of a key, as in the article.
 const SIZES: [usize; 2] = [42, 168];
 const BITS_PER_KEY: i32 = 10;
-/// How many different keys are asked for.
-const ASKED: usize = 4096;
+/// Number of different keys that are looked up.
+const PROBED_KEYS: usize = 4096;
 
 macro_rules! seed {
     ($series:literal: $($value:literal)*) => {
-        Seed {
+        PublishedSeries {
             series: concat!("the article, ", $series),
             beside: $series,
             figure: "missing key",
@@ -42,7 +45,7 @@ macro_rules! seed {
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hash-sharing",
     title: "Hash once, or once for each table?",
-    asks: "With 1 to 64 tables: what does it save to hash a key once for all filters?",
+    question: "With 1 to 64 tables: what does it save to hash a key once for all filters?",
     hypothesis: "A hash takes as long for each table as for the first, so that it weighs more the \
                  more tables there are and the longer the key is. Shared, a further table costs \
                  one look into its filter.",
@@ -55,27 +58,27 @@ pub const EXPERIMENT: Experiment = Experiment {
         seed!("168 B, each": 98.0 125.0 230.0 410.0 780.0 1510.0 2900.0),
         seed!("168 B, shared": 110.0 110.0 125.0 160.0 235.0 400.0 650.0),
     ],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let said = [
+            let rows = [
                 (
                     "filters",
                     format!("one for each table, of {} keys and {BITS_PER_KEY} bits", keys(scale)),
                 ),
-                ("reads", format!("{} of {ASKED} keys that no table has", reads(scale))),
+                ("reads", format!("{} of {PROBED_KEYS} keys that no table has", reads(scale))),
                 (
                     "a read",
-                    "asks every filter; what a store does besides is the same for both".into(),
+                    "probes every filter; the other work of a store is the same for both".into(),
                 ),
             ];
-            named(said)
+            owned_settings(rows)
         },
-        needs: |_| Needs { disk_bytes: 1 << 20, memory_bytes: 256 << 20 },
+        needs: |_| ResourceNeeds { disk_bytes: 1 << 20, memory_bytes: 256 << 20 },
         rounds: |scale| scale.choose(5, 7),
         several_engines: false,
         warms_up: true,
         takes_data: false,
-        wants: hash_article::wants_umbel,
+        unsupported: hash_article::wants_umbel,
     },
     subjects,
     meaning,
@@ -89,23 +92,31 @@ fn keys(scale: Scale) -> u64 {
     scale.choose(10_000, 100_000)
 }
 
-fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
+fn subjects(lab: &LabContext<'_>) -> Result<Subjects> {
     let secret = HashSecret::from_seed(*b"shared or not...");
     let mut all: Vec<Box<dyn Subject>> = Vec::new();
     for size in SIZES {
         for tables in TABLES {
             for shared in [false, true] {
                 let (keys, reads) = (keys(lab.scale), reads(lab.scale));
-                let place = lab.place();
-                all.push(Box::new(Case { place, secret, size, tables, shared, keys, reads }));
+                let place = lab.measure_context();
+                all.push(Box::new(HashSharingCase {
+                    place,
+                    secret,
+                    size,
+                    tables,
+                    shared,
+                    keys,
+                    reads,
+                }));
             }
         }
     }
     Ok(all)
 }
 
-struct Case {
-    place: Place,
+struct HashSharingCase {
+    place: MeasureContext,
     secret: HashSecret,
     size: usize,
     tables: usize,
@@ -114,11 +125,11 @@ struct Case {
     reads: u64,
 }
 
-impl Case {
+impl HashSharingCase {
     fn key(&self, number: u64) -> Vec<u8> {
         let mut key = Vec::new();
-        stream(3, self.size - 16, &mut key);
-        decimal(number, 16, &mut key);
+        push_random_bytes(3, self.size - 16, &mut key);
+        push_decimal(number, 16, &mut key);
         key
     }
 
@@ -138,7 +149,7 @@ impl Case {
     }
 }
 
-impl Subject for Case {
+impl Subject for HashSharingCase {
     fn name(&self) -> String {
         format!("{}, {} tables", self.series(), self.tables)
     }
@@ -146,11 +157,12 @@ impl Subject for Case {
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let filters = self.filters()?;
         let first = 1 << 40;
-        let asked: Vec<Vec<u8>> = (first..first + ASKED as u64).map(|n| self.key(n)).collect();
+        let probed_keys: Vec<Vec<u8>> =
+            (first..first + PROBED_KEYS as u64).map(|n| self.key(n)).collect();
         let hash = |key: &[u8]| hash_key(&self.secret, std::hint::black_box(key));
-        let read = |count: u64| -> Result<Tally> {
-            let mut tally = Tally::default();
-            for key in asked.iter().cycle().take(count as usize) {
+        let read = |count: u64| -> Result<ReadDigest> {
+            let mut tally = ReadDigest::default();
+            for key in probed_keys.iter().cycle().take(count as usize) {
                 let passed = if self.shared {
                     let hash = hash(key);
                     filters.iter().filter(|filter| filter.may_contain(hash)).count()
@@ -161,10 +173,11 @@ impl Subject for Case {
             }
             Ok(tally)
         };
-        read(ASKED as u64 * 2)?;
+        read(PROBED_KEYS as u64 * 2)?;
         let nothing = Counters::default;
         let work = |_: &Stopwatch| read(self.reads);
-        let timed = self.place.watched(Expects::READS, &nothing, self.reads, work)?;
+        let timed =
+            self.place.timed_with_counters(Expectations::READS, &nothing, self.reads, work)?;
         let x = self.tables.to_string();
         recorder.record(&self.series(), &x, GET.name, timed.sample.thread(), &timed);
         Ok(())
@@ -172,14 +185,14 @@ impl Subject for Case {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for size in SIZES {
         let of = |how: &str, x: &str| outcome.spread(&format!("{size} B, {how}"), x, GET.name);
         let (Some(each), Some(shared)) = (of("each", "64"), of("shared", "64")) else { continue };
         let (Some(each_one), Some(shared_one)) = (of("each", "1"), of("shared", "1")) else {
             continue;
         };
-        said.push(format!(
+        paragraphs.push(format!(
             "Keys of {size} bytes and 64 tables: {:.0} ns with a hash for each table, {:.0} ns \
              with one for all, {} of it. A further table costs {:.1} ns with a hash of its own and \
              {:.1} ns without.",
@@ -190,11 +203,11 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             (shared.median - shared_one.median) / 63.0,
         ));
     }
-    said.push(
+    paragraphs.push(
         "The article measured whole reads of a store and found 7 ns for each further table with a \
          shared hash, and 26 to 45 ns without. The engine here hashes a key once for memtables, \
          the filters of all tables and the tags in blocks."
             .to_string(),
     );
-    said
+    paragraphs
 }

@@ -1,17 +1,20 @@
-//! `amplification`: what is written, read and kept for each byte, as a store grows.
+//! `amplification`: bytes written, read and stored for each byte, as a store grows.
 
-use super::say;
-use crate::ahead::{Ahead, each_key};
-use crate::answers::Answers;
-use crate::disk;
-use crate::engine::{Engine, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
-use crate::keys::{Keys, Random, Shape};
-use crate::lab::{Place, Timed};
+use crate::engine::{Engine, EngineSettings, ReadDigest, Result, Store, Write, WriteSource};
+use crate::experiment::lab_context::{MeasureContext, Measurement};
+use crate::experiment::{
+    ArticleSource as Article, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject,
+    owned_settings,
+};
+use crate::experiments::figure_text;
 use crate::measure::Stopwatch;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::{Evidence, Recorder, Stopped};
-use crate::sanity::Expects;
+use crate::measure::disk_usage;
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::{MeasurementEvidence, Recorder, StopRequested};
+use crate::workload::answer_check::AnswerCheck;
+use crate::workload::keys::{KeySet, KeyShape, Random};
+use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 
 const WRITTEN: Figure = Figure {
     name: "write amplification",
@@ -43,7 +46,7 @@ const VALUE_BYTES: usize = 100;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "amplification",
     title: "What growing costs",
-    asks: "As a store grows: what is written, read and kept for each byte?",
+    question: "As a store grows: what is written, read and kept for each byte?",
     hypothesis: "With each further level every byte is written some more times, and a missing key \
                  meets one more filter. With filters at every level the time of a missing key \
                  hardly grows.",
@@ -54,9 +57,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "keys",
     figures: &[WRITTEN, SPACE, SEARCHED, PUT, HIT, MISSING],
     seeds: &[],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let said = [
+            let rows = [
                 (
                     "keys",
                     format!("of {KEY_BYTES} random bytes, values of {VALUE_BYTES}, in no order"),
@@ -75,25 +78,29 @@ pub const EXPERIMENT: Experiment = Experiment {
                     ),
                 ),
             ];
-            named(said)
+            owned_settings(rows)
         },
         needs: |scale| {
-            let most = sizes(scale).iter().map(|(_, keys)| *keys).max().unwrap_or(0);
-            Needs { disk_bytes: most * 350, memory_bytes: scale.choose(1 << 30, 6 << 30) }
+            let keys_max = sizes(scale).iter().map(|(_, keys)| *keys).max().unwrap_or(0);
+            ResourceNeeds {
+                disk_bytes: keys_max * 350,
+                memory_bytes: scale.choose(1 << 30, 6 << 30),
+            }
         },
         rounds: |scale| scale.choose(4, 3),
         several_engines: true,
         warms_up: false,
         takes_data: false,
-        wants: |_| None,
+        unsupported: |_| None,
     },
     subjects: |lab| {
-        let answers = Answers::default();
+        let answers = AnswerCheck::default();
         let case = |engine: &Engine| {
             let answers = answers.clone();
             let series = if lab.engines.len() > 1 { engine.name } else { "" };
-            let (place, scale) = (lab.place(), lab.scale);
-            Box::new(Case { place, engine: *engine, series, scale, answers }) as Box<dyn Subject>
+            let (place, scale) = (lab.measure_context(), lab.scale);
+            Box::new(GrowthCase { place, engine: *engine, series, scale, answers })
+                as Box<dyn Subject>
         };
         Ok(lab.engines.iter().map(case).collect())
     },
@@ -117,24 +124,24 @@ fn reads(scale: Scale) -> u64 {
     scale.choose(100_000, 1_000_000)
 }
 
-struct Case {
-    place: Place,
+struct GrowthCase {
+    place: MeasureContext,
     engine: Engine,
     series: &'static str,
     scale: Scale,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
-struct Growth<'a> {
-    keys: Keys,
+struct GrowthWrites<'a> {
+    keys: KeySet,
     numbers: std::ops::Range<u64>,
     recorder: &'a Recorder<'a>,
-    stopped: Option<Stopped>,
+    stopped: Option<StopRequested>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Source for Growth<'_> {
+impl WriteSource for GrowthWrites<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
         let number = self.numbers.next()?;
         if number.is_multiple_of(1 << 18)
@@ -149,63 +156,64 @@ impl Source for Growth<'_> {
     }
 }
 
-impl Case {
+impl GrowthCase {
     fn grow(
         &self,
         store: &dyn Store,
-        keys: Keys,
+        keys: KeySet,
         numbers: std::ops::Range<u64>,
         recorder: &Recorder<'_>,
-    ) -> Result<Timed> {
+    ) -> Result<Measurement> {
         let (puts, key, value) = (numbers.end - numbers.start, Vec::new(), Vec::new());
-        let mut growth = Growth { keys, numbers, recorder, stopped: None, key, value };
-        let grown = self.place.timed_with(Expects::WRITES, store, puts, |watch| {
-            store.write_all(&mut Ahead::new(&mut growth, watch))?;
+        let mut growth = GrowthWrites { keys, numbers, recorder, stopped: None, key, value };
+        let grown = self.place.timed_with(Expectations::WRITES, store, puts, |watch| {
+            store.write_all(&mut PreparedWrites::new(&mut growth, watch))?;
             match growth.stopped {
                 Some(stopped) => Err(stopped.into()),
-                None => Ok(Tally::default()),
+                None => Ok(ReadDigest::default()),
             }
         })?;
-        Ok(grown.and_then(self.place.settled(store, || Ok(()))?))
+        Ok(grown.and_then(self.place.settle_store(store, || Ok(()))?))
     }
 
-    fn ask(
+    fn measure_gets(
         &self,
         store: &dyn Store,
-        keys: Keys,
+        keys: KeySet,
         num: u64,
         there: bool,
         seed: u64,
         watch: &Stopwatch,
-    ) -> Result<Tally> {
+    ) -> Result<ReadDigest> {
         let (mut reader, mut random) = (store.reader(0)?, Random::new(seed));
-        let mut tally = Tally::default();
+        let mut tally = ReadDigest::default();
         let make = |key: &mut Vec<u8>| {
             let index = random.below(num);
             keys.key(if there { keys.present(index) } else { keys.absent(index) }, key);
             Ok(())
         };
-        each_key(watch, reads(self.scale), make, |key| reader.get(key, &mut tally))?;
+        for_each_key(watch, reads(self.scale), make, |key| reader.get(key, &mut tally))?;
         Ok(tally)
     }
 
-    /// Reads twice, the second time by the clock.
+    /// Reads twice; the second pass is measured.
     fn read(
         &self,
         store: &dyn Store,
-        keys: Keys,
+        keys: KeySet,
         (x, num): (&'static str, u64),
         there: bool,
         recorder: &Recorder<'_>,
-    ) -> Result<Timed> {
+    ) -> Result<Measurement> {
         let figure = if there { HIT } else { MISSING };
         recorder.next(figure.name)?;
-        self.ask(store, keys, num, there, 0, &Stopwatch::default())?;
+        self.measure_gets(store, keys, num, there, 0, &Stopwatch::default())?;
         let (count, round) = (reads(self.scale), recorder.round());
-        let work =
-            |watch: &Stopwatch| self.ask(store, keys, num, there, u64::from(round) + 1, watch);
-        // Not all of it need fit the cache.
-        let expects = Expects { warm: false, busy: false, ..Expects::READS };
+        let work = |watch: &Stopwatch| {
+            self.measure_gets(store, keys, num, there, u64::from(round) + 1, watch)
+        };
+        // The data need not fit the cache.
+        let expects = Expectations { warm: false, busy: false, ..Expectations::READS };
         let read = self.place.timed_with(expects, store, count, work)?;
         if read.sample.tally.found != if there { count } else { 0 } {
             return Err("a wrong number of keys was found".into());
@@ -215,18 +223,19 @@ impl Case {
     }
 }
 
-impl Subject for Case {
+impl Subject for GrowthCase {
     fn name(&self) -> String {
         self.engine.name.to_string()
     }
 
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let sizes = sizes(self.scale);
-        let most = sizes.last().map_or(1, |(_, num)| *num);
-        let keys = Keys::new(Shape::Random, most, KEY_BYTES, VALUE_BYTES)?;
+        let keys_max = sizes.last().map_or(1, |(_, num)| *num);
+        let keys = KeySet::new(KeyShape::Random, keys_max, KEY_BYTES, VALUE_BYTES)?;
         let folder = self.place.folder("store")?;
         let cache_bytes = self.scale.choose(1 << 30, 4 << 30);
-        let store = folder.open(&self.engine, &Settings { cache_bytes, ..Settings::default() })?;
+        let store = folder
+            .open(&self.engine, &EngineSettings { cache_bytes, ..EngineSettings::default() })?;
         let (mut from, mut written) = (0, Some(0));
         for (x, num) in sizes {
             let grown = self.grow(&*store, keys, from..num, recorder)?;
@@ -235,16 +244,16 @@ impl Subject for Case {
             let hit = self.read(&*store, keys, (x, num), true, recorder)?;
             let missing = self.read(&*store, keys, (x, num), false, recorder)?;
             let series = self.series;
-            let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+            let mut record = |figure: Figure, value: f64, evidence: MeasurementEvidence| {
                 recorder.record(series, x, figure.name, value, evidence);
             };
             record(PUT, grown.sample.wall(), (&grown).into());
-            // Some file systems count nothing.
+            // Some file systems count no written bytes.
             if let Some(written) = written.filter(|written| *written > 0) {
                 record(WRITTEN, written as f64 / bytes, grown.flags.clone().into());
             }
-            let taken = disk::bytes(folder.path())? as f64;
-            record(SPACE, taken / bytes, Evidence::default());
+            let taken = disk_usage::bytes(folder.path())? as f64;
+            record(SPACE, taken / bytes, MeasurementEvidence::default());
             record(HIT, hit.sample.wall(), (&hit).into());
             record(MISSING, missing.sample.wall(), (&missing).into());
             if let Some(vain) = missing.per_operation(|counters| counters.false_reads) {
@@ -260,16 +269,17 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     let places = outcome.places();
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return Vec::new() };
     let each = |series: &&str| {
-        let of = |x: &str, figure: Figure| say::figure(outcome, series, x, figure.name);
-        let who = if series.is_empty() { String::new() } else { format!("{series}: ") };
+        let of =
+            |x: &str, figure: Figure| figure_text::figure_text(outcome, series, x, figure.name);
+        let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         format!(
-            "{who}From {first} to {last} keys the bytes written for each byte put go from {} to \
+            "{prefix}From {first} to {last} keys the bytes written for each byte put go from {} to \
              {}, and those kept for each live byte from {} to {}. A missing key takes {} and then \
              {}, one that is there {} and then {}; a put takes {} and then {} on the way.",
-            say::number(outcome, series, first, WRITTEN.name),
-            say::number(outcome, series, last, WRITTEN.name),
-            say::number(outcome, series, first, SPACE.name),
-            say::number(outcome, series, last, SPACE.name),
+            figure_text::number_text(outcome, series, first, WRITTEN.name),
+            figure_text::number_text(outcome, series, last, WRITTEN.name),
+            figure_text::number_text(outcome, series, first, SPACE.name),
+            figure_text::number_text(outcome, series, last, SPACE.name),
             of(first, MISSING),
             of(last, MISSING),
             of(first, HIT),

@@ -1,15 +1,17 @@
-//! `cold`: data several times the memory, where a false read is a block from somewhere else.
+//! `cold`: data several times the memory, where a false read loads a block.
 
-use super::leveldb_article::wants_bits;
-use super::say;
-use crate::answers::Answers;
-use crate::engine::{Engine, FilterSpread, Result, Settings, Store};
-use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
-use crate::lab::{Lab, Place, Timed};
+use crate::engine::{Engine, EngineSettings, FilterSpread, Result, Store};
+use crate::experiment::lab_context::{LabContext, MeasureContext, Measurement};
+use crate::experiment::{
+    ArticleSource, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject, owned_settings,
+};
+use crate::experiments::figure_text;
+use crate::experiments::filters::leveldb_article::wants_bits;
 use crate::measure::Stopwatch;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::{Evidence, Recorder};
-use crate::sanity::Expects;
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::{MeasurementEvidence, Recorder};
+use crate::workload::answer_check::AnswerCheck;
 use crate::workload::{Queries, Workload, get};
 
 const LOADED_MISSING: Figure = Figure {
@@ -33,22 +35,22 @@ const BITS: [(&str, i32); 7] =
 pub const EXPERIMENT: Experiment = Experiment {
     name: "cold",
     title: "What a filter saves where memory is short",
-    asks: "With data several times the memory: how many reads of blocks does each bit save?",
+    question: "With data several times the memory: how many reads of blocks does each bit save?",
     hypothesis: "This is the case that the article about the store in Java believed in and could \
                  not show. A filter in memory saves a read of a block for each table that has not \
                  got the key; bits in filters must bring more than the same bytes of cached \
                      blocks.",
-    source: Source {
+    source: ArticleSource {
         name: "Building a database: Bloom filters and performance",
         part: "its last words",
     },
     axis: "bits per key",
     figures: &[LOADED_MISSING, LOADED, MISSING, RANDOM, FILTERS],
     seeds: &[],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
             let (num, memory) = sizes(scale);
-            let said = [
+            let rows = [
                 (
                     "keys",
                     format!(
@@ -72,9 +74,9 @@ pub const EXPERIMENT: Experiment = Experiment {
                         .into(),
                 ),
             ];
-            named(said)
+            owned_settings(rows)
         },
-        needs: |scale| Needs {
+        needs: |scale| ResourceNeeds {
             disk_bytes: sizes(scale).0 * 500,
             memory_bytes: scale.choose(256 << 20, 1 << 30),
         },
@@ -82,17 +84,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         several_engines: false,
         warms_up: true,
         takes_data: false,
-        wants: wants_bits,
+        unsupported: wants_bits,
     },
     subjects: |lab| {
-        let answers = Answers::default();
+        let answers = AnswerCheck::default();
         let case = |(x, bits): &(&'static str, i32)| case(lab, x, *bits, answers.clone());
         Ok(BITS.iter().map(case).collect())
     },
     meaning,
 };
 
-/// Keys and bytes of memory.
+/// Returns the number of keys and the bytes of memory.
 fn sizes(scale: Scale) -> (u64, u64) {
     scale.choose((500_000, 8 << 20), (8_000_000, 128 << 20))
 }
@@ -101,79 +103,84 @@ fn reads(scale: Scale) -> u64 {
     scale.choose(40_000, 400_000)
 }
 
-fn case(lab: &Lab<'_>, x: &'static str, bits: i32, answers: Answers) -> Box<dyn Subject> {
+fn case(
+    lab: &LabContext<'_>,
+    x: &'static str,
+    bits: i32,
+    answers: AnswerCheck,
+) -> Box<dyn Subject> {
     let (num, memory) = sizes(lab.scale);
     let workload = Workload::DbBench { num, reads: reads(lab.scale), value_bytes: 100 };
-    let (place, engine) = (lab.place(), lab.engines[0]);
-    Box::new(Case { place, engine, x, bits, memory, workload, answers })
+    let (place, engine) = (lab.measure_context(), lab.engines[0]);
+    Box::new(ColdReadCase { place, engine, x, bits, memory, workload, answers })
 }
 
-struct Case {
-    place: Place,
+struct ColdReadCase {
+    place: MeasureContext,
     engine: Engine,
     x: &'static str,
     bits: i32,
     memory: u64,
     workload: Workload,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
-impl Case {
-    fn ask(
+impl ColdReadCase {
+    fn measure_gets(
         &self,
         store: &dyn Store,
         mut queries: Queries<'_>,
         figure: Figure,
         recorder: &Recorder<'_>,
-    ) -> Result<Timed> {
+    ) -> Result<Measurement> {
         recorder.next(figure.name)?;
-        let reads = self.workload.reads();
+        let reads = self.workload.read_count();
         let mut reader = store.reader(0)?;
-        // The cache holds what such reads leave in it.
+        // A first pass warms the cache as such reads do.
         let warm = queries.clone();
         get(&mut *reader, warm, reads / 2, &Stopwatch::default(), recorder)?;
         let mut key = Vec::new();
         (0..reads / 2).for_each(|_| queries.next(&mut key));
         let work = |watch: &Stopwatch| get(&mut *reader, queries, reads, watch, recorder);
-        let read = self.place.timed_with(Expects::COLD_READS, store, reads, work)?;
-        let (who, round) = (format!("{} with {}", self.engine.name, self.x), recorder.round());
+        let read = self.place.timed_with(Expectations::COLD_READS, store, reads, work)?;
+        let (subject, round) = (format!("{} with {}", self.engine.name, self.x), recorder.round());
         let keys = self.workload.name();
-        self.answers.check(&keys, figure.name, round, &who, read.sample.tally)?;
+        self.answers.check(&keys, figure.name, round, &subject, read.sample.tally)?;
         Ok(read)
     }
 }
 
-impl Subject for Case {
+impl Subject for ColdReadCase {
     fn name(&self) -> String {
         self.x.to_string()
     }
 
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let folder = self.place.folder("store")?;
-        let settings = Settings {
+        let settings = EngineSettings {
             cache_bytes: self.memory,
             memtable_bytes: self.memory / 8,
             bloom_bits: self.bits,
             spread: FilterSpread::Uniform,
-            ..Settings::default()
+            ..EngineSettings::default()
         };
         let store = folder.open(&self.engine, &settings)?;
         let store = &*store;
         recorder.next("filling")?;
         self.workload.fill(store, &Stopwatch::default(), recorder)?;
-        let settled = self.place.settled(store, || Ok(()))?;
+        let settled = self.place.settle_store(store, || Ok(()))?;
         let seed = u64::from(recorder.round()) + 1;
-        let mut random = self.ask(store, self.workload.queries(seed), RANDOM, recorder)?;
+        let mut random = self.measure_gets(store, self.workload.queries(seed), RANDOM, recorder)?;
         let missing = self.workload.missing(seed).ok_or("there are no missing keys")?;
-        let mut missing = self.ask(store, missing, MISSING, recorder)?;
+        let mut missing = self.measure_gets(store, missing, MISSING, recorder)?;
         random.flags.extend(settled.flags.iter().cloned());
         missing.flags.extend(settled.flags);
-        let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+        let mut record = |figure: Figure, value: f64, evidence: MeasurementEvidence| {
             recorder.record("", self.x, figure.name, value, evidence);
         };
         record(RANDOM, random.sample.wall(), (&random).into());
         record(MISSING, missing.sample.wall(), (&missing).into());
-        let loaded = |timed: &Timed| {
+        let loaded = |timed: &Measurement| {
             timed.per_operation(|counters| counters.blocks_loaded).map(|loaded| loaded * 100.0)
         };
         if let Some(loaded) = loaded(&random) {
@@ -183,21 +190,21 @@ impl Subject for Case {
             record(LOADED_MISSING, loaded, missing.flags.clone().into());
         }
         if let Some(filters) = store.counters().filter_mebibytes() {
-            record(FILTERS, filters, Evidence::default());
+            record(FILTERS, filters, MeasurementEvidence::default());
         }
         Ok(())
     }
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: Figure| say::figure(outcome, "", x, figure.name);
-    let mut said = vec![format!(
+    let of = |x: &str, figure: Figure| figure_text::figure_text(outcome, "", x, figure.name);
+    let mut paragraphs = vec![format!(
         "A hundred missing keys read {} blocks without filters, {} with 4 bits, {} with 10 and {} \
          with 24; a missing key takes {}, {}, {} and {}.",
-        say::number(outcome, "", "-1", LOADED_MISSING.name),
-        say::number(outcome, "", "4", LOADED_MISSING.name),
-        say::number(outcome, "", "10", LOADED_MISSING.name),
-        say::number(outcome, "", "24", LOADED_MISSING.name),
+        figure_text::number_text(outcome, "", "-1", LOADED_MISSING.name),
+        figure_text::number_text(outcome, "", "4", LOADED_MISSING.name),
+        figure_text::number_text(outcome, "", "10", LOADED_MISSING.name),
+        figure_text::number_text(outcome, "", "24", LOADED_MISSING.name),
         of("-1", MISSING),
         of("4", MISSING),
         of("10", MISSING),
@@ -207,7 +214,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     if let (Some(none), Some(four), Some(ten), Some(many)) =
         (loaded("-1"), loaded("4"), loaded("10"), loaded("24"))
     {
-        said.push(format!(
+        paragraphs.push(format!(
             "Each of the first four bits saves {:.1} blocks per hundred missing keys, each of the \
              next six {:.2}, each of the next fourteen {:.3}.",
             (none - four) / 4.0,
@@ -215,15 +222,15 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             (ten - many) / 14.0,
         ));
     }
-    said.push(format!(
+    paragraphs.push(format!(
         "Random keys, two thirds of which are there, read {} blocks per hundred without filters \
          and {} with 10 bits, though the filters' {} are taken from the cache ({} and {} for a \
              get).",
-        say::number(outcome, "", "-1", LOADED.name),
-        say::number(outcome, "", "10", LOADED.name),
+        figure_text::number_text(outcome, "", "-1", LOADED.name),
+        figure_text::number_text(outcome, "", "10", LOADED.name),
         of("10", FILTERS),
         of("-1", RANDOM),
         of("10", RANDOM),
     ));
-    said
+    paragraphs
 }

@@ -1,20 +1,25 @@
 //! `rivals`: db_bench's set and YCSB's six workloads on every engine that is built in.
 //!
-//! INVARIANT: all engines are asked the same; what they answer is compared, and a run in which two
-//! differ stops.
+//! INVARIANT: all engines get the same operations; their answers are compared, and a difference
+//! between two engines stops the run.
 
-use crate::ahead::{Ahead, each_key};
-use crate::answers::Answers;
-use crate::engine::{BATCH_ENTRIES, Engine, Reader, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
-use crate::keys::{Keys, Random, Shape};
-use crate::lab::{Place, Timed};
+use crate::engine::{
+    BATCH_ENTRIES, Engine, EngineSettings, ReadDigest, Reader, Result, Store, Write, WriteSource,
+};
+use crate::experiment::lab_context::{MeasureContext, Measurement};
+use crate::experiment::{
+    ArticleSource as Article, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject,
+    owned_settings,
+};
 use crate::measure::Stopwatch;
-use crate::number::{ratio, short};
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
-use crate::ycsb::{self, Records, Ycsb};
+use crate::measure::sanity_checks::Expectations;
+use crate::number_text::{ratio, short};
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::answer_check::AnswerCheck;
+use crate::workload::keys::{KeySet, KeyShape, Random};
+use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
+use crate::workload::ycsb::{self, Ycsb, YcsbKeys};
 
 const fn nanoseconds(name: &'static str, unit: &'static str) -> Figure {
     Figure { name, unit, better: Better::Lower, plot: true }
@@ -61,7 +66,7 @@ const FIGURES: &[Figure] = &[
 pub const EXPERIMENT: Experiment = Experiment {
     name: "rivals",
     title: "Side by side",
-    asks: "db_bench's set and YCSB A to F: how does each engine do, on the same questions?",
+    question: "db_bench's set and YCSB A to F: how does each engine do, with the same operations?",
     hypothesis: "A log-structured store writes faster than a B-tree and reads slower. With filters \
                  at every level, hash indexes in blocks and memory laid out for few cache misses \
                  it need not read slower.",
@@ -69,9 +74,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "keys",
     figures: FIGURES,
     seeds: &[],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let said = [
+            let rows = [
                 ("keys", "of 16 random bytes, values of 100 bytes".to_string()),
                 (
                     "reads",
@@ -97,37 +102,40 @@ pub const EXPERIMENT: Experiment = Experiment {
                     "fillbatch",
                     format!(
                         "fillseq in batches of {BATCH_ENTRIES}, each there as a whole or not at \
-                         all; lmdb, redb and surrealkv have no other way to write so many, and \
+                         all; lmdb, redb and surrealkv write that many in no other way, and \
                          gather as many everywhere but in YCSB; the others put one by one but here"
                     ),
                 ),
                 (
                     "memtables",
                     format!(
-                        "{} MiB where an engine can be told; a million keys fit into 128, so that \
-                         there fillrandom is memtable and log, and `settled` the tables too",
+                        "{} MiB where an engine has the setting; a million keys fit into 128, so \
+                         that there fillrandom is memtable and log, and `settled` the tables too",
                         settings(scale).memtable_bytes >> 20
                     ),
                 ),
                 ("answers", "compared between all engines, every byte of every value".to_string()),
             ];
-            named(said)
+            owned_settings(rows)
         },
         needs: |scale| {
-            let most = sizes(scale).iter().map(|(_, num)| *num).max().unwrap_or(0);
-            Needs { disk_bytes: most * 900, memory_bytes: scale.choose(1 << 30, 8 << 30) }
+            let keys_max = sizes(scale).iter().map(|(_, num)| *num).max().unwrap_or(0);
+            ResourceNeeds {
+                disk_bytes: keys_max * 900,
+                memory_bytes: scale.choose(1 << 30, 8 << 30),
+            }
         },
         rounds: |scale| scale.choose(4, 4),
         several_engines: true,
         warms_up: false,
         takes_data: false,
-        wants: |_| None,
+        unsupported: |_| None,
     },
     subjects: |lab| {
-        let answers = Answers::default();
+        let answers = AnswerCheck::default();
         let case = |engine: &Engine, (x, num): &(&'static str, u64)| {
-            let case = Case {
-                place: lab.place(),
+            let case = EngineCase {
+                place: lab.measure_context(),
                 engine: *engine,
                 x,
                 num: *num,
@@ -155,37 +163,37 @@ fn operations(scale: Scale) -> u64 {
     scale.choose(50_000, 500_000)
 }
 
-/// How a store takes what is put.
-type Writing = fn(&dyn Store, &mut dyn Source) -> Result<()>;
+/// Method of a store for a source of writes.
+type WriteMode = fn(&dyn Store, &mut dyn WriteSource) -> Result<()>;
 
-const ONE_BY_ONE: Writing = |store, source| store.write_all(source);
-const IN_BATCHES: Writing = |store, source| store.write_in_batches(source);
+const ONE_BY_ONE: WriteMode = |store, source| store.write_all(source);
+const IN_BATCHES: WriteMode = |store, source| store.write_in_batches(source);
 
-struct Case {
-    place: Place,
+struct EngineCase {
+    place: MeasureContext,
     engine: Engine,
     x: &'static str,
     num: u64,
     scale: Scale,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
-struct Puts<'a> {
-    keys: Keys,
+struct PutWrites<'a> {
+    keys: KeySet,
     names: std::slice::Iter<'a, u64>,
-    /// Mixed into names to make other values.
+    /// Number that is mixed into names to make different values.
     salt: u64,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl<'a> Puts<'a> {
-    fn new(keys: Keys, names: &'a [u64], salt: u64) -> Puts<'a> {
-        Puts { keys, names: names.iter(), salt, key: Vec::new(), value: Vec::new() }
+impl<'a> PutWrites<'a> {
+    fn new(keys: KeySet, names: &'a [u64], salt: u64) -> PutWrites<'a> {
+        PutWrites { keys, names: names.iter(), salt, key: Vec::new(), value: Vec::new() }
     }
 }
 
-impl Source for Puts<'_> {
+impl WriteSource for PutWrites<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
         let name = *self.names.next()?;
         self.keys.key(name, &mut self.key);
@@ -194,57 +202,62 @@ impl Source for Puts<'_> {
     }
 }
 
-impl Case {
-    fn put(&self, store: &dyn Store, mut puts: Puts<'_>, write: Writing) -> Result<Timed> {
-        self.place.timed_with(Expects::WRITES, store, puts.names.len() as u64, |watch| {
-            write(store, &mut Ahead::new(&mut puts, watch))?;
-            Ok(Tally::default())
+impl EngineCase {
+    fn put(
+        &self,
+        store: &dyn Store,
+        mut puts: PutWrites<'_>,
+        write: WriteMode,
+    ) -> Result<Measurement> {
+        self.place.timed_with(Expectations::WRITES, store, puts.names.len() as u64, |watch| {
+            write(store, &mut PreparedWrites::new(&mut puts, watch))?;
+            Ok(ReadDigest::default())
         })
     }
 
-    fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, timed: &Timed) {
+    fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, timed: &Measurement) {
         recorder.record(self.engine.name, self.x, figure.name, value, timed);
     }
 
     /// Compares answers with those of the engine before.
-    fn check(&self, figure: Figure, round: u32, tally: Tally) -> Result<()> {
+    fn check(&self, figure: Figure, round: u32, tally: ReadDigest) -> Result<()> {
         self.answers.check(self.x, figure.name, round, self.engine.name, tally)
     }
 
-    fn fill_in_order(&self, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn fill_in_order(&self, keys: KeySet, recorder: &mut Recorder<'_>) -> Result<()> {
         let names = keys.sorted();
         for (figure, write) in [(FILLSEQ, ONE_BY_ONE), (FILLBATCH, IN_BATCHES)] {
             recorder.next(figure.name)?;
             let folder = self.place.folder("store-in-order")?;
             let store = folder.open(&self.engine, &settings(self.scale))?;
-            let filled = self.put(&*store, Puts::new(keys, &names, 0), write)?;
+            let filled = self.put(&*store, PutWrites::new(keys, &names, 0), write)?;
             self.record(recorder, figure, filled.sample.wall(), &filled);
             store.close()?;
         }
         Ok(())
     }
 
-    fn fill(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn fill(&self, store: &dyn Store, keys: KeySet, recorder: &mut Recorder<'_>) -> Result<()> {
         recorder.next("fillrandom")?;
         let names = keys.shuffled();
-        let filled = self.put(store, Puts::new(keys, &names, 0), ONE_BY_ONE)?;
+        let filled = self.put(store, PutWrites::new(keys, &names, 0), ONE_BY_ONE)?;
         self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
-        let settled = self.place.settled(store, || Ok(()))?;
+        let settled = self.place.settle_store(store, || Ok(()))?;
         let both = filled.and_then(settled);
         self.record(recorder, SETTLED, both.sample.wall(), &both);
         recorder.next("overwrite")?;
         let again: Vec<u64> = names.into_iter().step_by(5).collect();
-        let filled = self.put(store, Puts::new(keys, &again, 1 << 60), ONE_BY_ONE)?;
+        let filled = self.put(store, PutWrites::new(keys, &again, 1 << 60), ONE_BY_ONE)?;
         self.record(recorder, OVERWRITE, filled.sample.wall(), &filled);
-        self.place.settled(store, || Ok(()))?;
+        self.place.settle_store(store, || Ok(()))?;
         Ok(())
     }
 
-    fn read(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn read(&self, store: &dyn Store, keys: KeySet, recorder: &mut Recorder<'_>) -> Result<()> {
         recorder.next("warming up")?;
         let mut reader = store.reader(0)?;
         let (count, num, round) = (reads(self.scale), self.num, recorder.round());
-        let mut warm = Tally::default();
+        let mut warm = ReadDigest::default();
         reader.scan(&mut warm)?;
         let hot = (num / 100).max(1);
         let name = |figure: Figure, random: &mut Random| match figure.name {
@@ -256,24 +269,26 @@ impl Case {
             recorder.next(figure.name)?;
             let seeks = figure.name == SEEKRANDOM.name;
             let count = if seeks { count / 10 } else { count };
-            let mut ask = |seed: u64, watch: &Stopwatch| -> Result<Tally> {
-                let (mut random, mut tally) = (Random::new(seed), Tally::default());
+            let mut ask = |seed: u64, watch: &Stopwatch| -> Result<ReadDigest> {
+                let (mut random, mut tally) = (Random::new(seed), ReadDigest::default());
                 let make = |key: &mut Vec<u8>| {
                     keys.key(name(figure, &mut random), key);
                     Ok(())
                 };
-                each_key(watch, count, make, |key| one(&mut *reader, seeks, key, &mut tally))?;
+                for_each_key(watch, count, make, |key| {
+                    read_one(&mut *reader, seeks, key, &mut tally)
+                })?;
                 Ok(tally)
             };
             ask(77, &Stopwatch::default())?;
             let work = |watch: &Stopwatch| ask(u64::from(round) + 1, watch);
-            let read = self.place.timed_with(Expects::READS, store, count, work)?;
+            let read = self.place.timed_with(Expectations::READS, store, count, work)?;
             self.check(figure, round, read.sample.tally)?;
             self.record(recorder, figure, read.sample.thread(), &read);
         }
         recorder.next("readseq")?;
-        let read = self.place.timed(Expects::READS, store, num, || {
-            let mut tally = Tally::default();
+        let read = self.place.timed(Expectations::READS, store, num, || {
+            let mut tally = ReadDigest::default();
             reader.scan(&mut tally)?;
             Ok(tally)
         })?;
@@ -282,24 +297,25 @@ impl Case {
         Ok(())
     }
 
-    fn ycsb(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn ycsb(&self, store: &dyn Store, keys: KeySet, recorder: &mut Recorder<'_>) -> Result<()> {
         let (count, round) = (operations(self.scale), recorder.round());
-        let mut records = Records { keys, more: 0 };
+        let mut records = YcsbKeys { keys, more: 0 };
         for (workload, figure) in Ycsb::ALL.into_iter().zip(YCSB) {
             recorder.next(workload.name())?;
             let seed = u64::from(round) * 10 + 3;
-            let way = self.engine.fresh_way;
+            let way = self.engine.fresh_read_path;
             if workload == Ycsb::C {
-                // It reads alone, from caches that hold what it asks for: the tables that the
-                // updates before it made are in none yet, and LevelDB compacts what is asked often.
-                self.place.settled(store, || Ok(()))?;
-                store.reader(way)?.scan(&mut Tally::default())?;
+                // It reads alone, from a cache that holds its keys. The updates before it wrote
+                // tables that no cache holds yet, and LevelDB compacts frequently read tables.
+                self.place.settle_store(store, || Ok(()))?;
+                store.reader(way)?.scan(&mut ReadDigest::default())?;
                 let watch = Stopwatch::default();
                 ycsb::run(workload, (store, way), &mut records, (count, seed), &watch)?;
             }
-            // What the one before left to do is not this one's work.
-            self.place.settled(store, || Ok(()))?;
-            let expects = if workload == Ycsb::C { Expects::READS } else { Expects::WRITES };
+            // Background work of the last workload must not count for this one.
+            self.place.settle_store(store, || Ok(()))?;
+            let expects =
+                if workload == Ycsb::C { Expectations::READS } else { Expectations::WRITES };
             let ran = self.place.timed_with(expects, store, count, |watch| {
                 ycsb::run(workload, (store, way), &mut records, (count, seed), watch)
             })?;
@@ -310,23 +326,28 @@ impl Case {
     }
 }
 
-fn one(reader: &mut dyn Reader, seeks: bool, key: &[u8], tally: &mut Tally) -> Result<()> {
+fn read_one(
+    reader: &mut dyn Reader,
+    seeks: bool,
+    key: &[u8],
+    tally: &mut ReadDigest,
+) -> Result<()> {
     if seeks { reader.seek(key, 10, tally) } else { reader.get(key, tally) }
 }
 
-fn settings(scale: Scale) -> Settings {
-    // As large a share of the data in memtables as of ten million keys in the usual ones.
+fn settings(scale: Scale) -> EngineSettings {
+    // With fewer keys the same share of the data is in memtables.
     let memtable_bytes = scale.choose(4 << 20, 128 << 20);
-    Settings { cache_bytes: 2 << 30, memtable_bytes, ..Settings::default() }
+    EngineSettings { cache_bytes: 2 << 30, memtable_bytes, ..EngineSettings::default() }
 }
 
-impl Subject for Case {
+impl Subject for EngineCase {
     fn name(&self) -> String {
         format!("{}, {} keys", self.engine.name, self.x)
     }
 
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let keys = Keys::new(Shape::Random, self.num, 16, 100)?;
+        let keys = KeySet::new(KeyShape::Random, self.num, 16, 100)?;
         self.fill_in_order(keys, recorder)?;
         let folder = self.place.folder("store")?;
         let store = folder.open(&self.engine, &settings(self.scale))?;
@@ -345,11 +366,11 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     if outcome.series().len() < 2 {
         return vec![
             "Only one engine took part: `cargo xtask rivals lab run rivals --engine all` builds \
-             and asks all of them."
+             and measures all of them."
                 .to_string(),
         ];
     }
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for x in outcome.places() {
         let (mut won, mut even, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsound = Vec::new();
@@ -384,15 +405,16 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         let list = |texts: &[String]| {
             if texts.is_empty() { "nothing".to_string() } else { texts.join(", ") }
         };
-        said.push(format!(
+        paragraphs.push(format!(
             "{x} keys. Ahead of the best rival, in shares of its time: {}.",
             list(&won)
         ));
-        said.push(format!("{x} keys. Equal within the spread: {}.", list(&even)));
-        said.push(format!("{x} keys. Behind: {}.", list(&lost)));
+        paragraphs.push(format!("{x} keys. Equal within the spread: {}.", list(&even)));
+        paragraphs.push(format!("{x} keys. Behind: {}.", list(&lost)));
         if !unsound.is_empty() {
-            said.push(format!("{x} keys. Not sound, and so not compared: {}.", list(&unsound)));
+            paragraphs
+                .push(format!("{x} keys. Not sound, and so not compared: {}.", list(&unsound)));
         }
     }
-    said
+    paragraphs
 }

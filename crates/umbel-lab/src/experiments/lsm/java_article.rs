@@ -1,18 +1,22 @@
-//! `java-article`: the test of the article about a store in Java, in which the filter brought
-//! nothing.
+//! `java-article`: the test of the article about a store in Java, in which filters brought no gain.
 
-use super::say;
-use crate::ahead::{Ahead, each_key};
-use crate::answers::Answers;
-use crate::engine::{Engine, FilterSpread, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, How, Needs, Seed, Source as Article, Subject, named};
-use crate::keys::Random;
-use crate::lab::{Lab, Place};
+use crate::engine::{
+    Engine, EngineSettings, FilterSpread, ReadDigest, Result, Store, Write, WriteSource,
+};
+use crate::experiment::lab_context::{LabContext, MeasureContext};
+use crate::experiment::{
+    ArticleSource as Article, Experiment, ExperimentOptions, Figure, PublishedSeries,
+    ResourceNeeds, Subject, owned_settings,
+};
+use crate::experiments::figure_text;
 use crate::measure::Stopwatch;
-use crate::number::short;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
+use crate::measure::sanity_checks::Expectations;
+use crate::number_text::short;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::answer_check::AnswerCheck;
+use crate::workload::keys::Random;
+use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 
 const PUT: Figure = Figure { name: "put", unit: "ns", better: Better::Lower, plot: true };
 const GET: Figure = Figure { name: "get, there", unit: "ns", better: Better::Lower, plot: true };
@@ -40,10 +44,10 @@ const MEMTABLE_RECORDS: u64 = 50_000;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "java-article",
     title: "Why a filter can bring nothing",
-    asks: "Puts into eight tables, gets of what is there, with and without filters: why did the \
-           article see no gain?",
-    hypothesis: "A filter saves searching tables that do not have a key. If everything is asked \
-                 that is there, and an index in memory says as fast as a filter that a table has \
+    question: "Puts into eight tables, gets of what is there, with and without filters: why did \
+           the article see no gain?",
+    hypothesis: "A filter saves searching tables that do not have a key. If every looked up key \
+                 is there, and an index in memory says as fast as a filter that a table has \
                  not got it, then there is nothing to save.",
     source: Article {
         name: "Building a database: Bloom filters and performance",
@@ -52,14 +56,14 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "filters",
     figures: &[PUT, GET, GET_MISSING, SEARCHED, SEARCHED_MISSING],
     seeds: &[
-        Seed {
+        PublishedSeries {
             series: "the article",
             beside: "",
             figure: "put",
             unit: "µs",
             points: &[("without", 100.0), ("with", 100.0)],
         },
-        Seed {
+        PublishedSeries {
             series: "the article",
             beside: "",
             figure: "get, there",
@@ -67,10 +71,10 @@ pub const EXPERIMENT: Experiment = Experiment {
             points: &[("without", 556.0), ("with", 572.0)],
         },
     ],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
             let (puts, gets, records) = sizes(scale);
-            let said = [
+            let rows = [
                 ("puts", format!("{puts}, `key` and a number, in no order")),
                 (
                     "gets",
@@ -83,17 +87,17 @@ pub const EXPERIMENT: Experiment = Experiment {
                     format!("one for each {records} records, none compacted: {}", puts / records),
                 ),
             ];
-            named(said)
+            owned_settings(rows)
         },
-        needs: |_| Needs { disk_bytes: 512 << 20, memory_bytes: 512 << 20 },
+        needs: |_| ResourceNeeds { disk_bytes: 512 << 20, memory_bytes: 512 << 20 },
         rounds: |_| 5,
         several_engines: false,
         warms_up: true,
         takes_data: false,
-        wants: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
+        unsupported: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
     },
     subjects: |lab| {
-        let answers = Answers::default();
+        let answers = AnswerCheck::default();
         Ok([-1, 10].map(|bits| case(lab, bits, answers.clone())).into())
     },
     meaning,
@@ -103,26 +107,32 @@ fn sizes(scale: Scale) -> (u64, u64, u64) {
     scale.choose((PUTS / 8, GETS, MEMTABLE_RECORDS / 8), (PUTS, GETS, MEMTABLE_RECORDS))
 }
 
-fn case(lab: &Lab<'_>, bits: i32, answers: Answers) -> Box<dyn Subject> {
+fn case(lab: &LabContext<'_>, bits: i32, answers: AnswerCheck) -> Box<dyn Subject> {
     let engine = lab.engines[0];
-    Box::new(Java { place: lab.place(), engine, bits, scale: lab.scale, answers })
+    Box::new(JavaArticleCase {
+        place: lab.measure_context(),
+        engine,
+        bits,
+        scale: lab.scale,
+        answers,
+    })
 }
 
-struct Java {
-    place: Place,
+struct JavaArticleCase {
+    place: MeasureContext,
     engine: Engine,
     bits: i32,
     scale: Scale,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
-struct Records {
+struct JavaArticleWrites {
     numbers: std::ops::Range<u64>,
     key: String,
     value: String,
 }
 
-impl Source for Records {
+impl WriteSource for JavaArticleWrites {
     fn next(&mut self) -> Option<Write<'_>> {
         let number = self.numbers.next()?;
         self.key = key(number);
@@ -131,40 +141,51 @@ impl Source for Records {
     }
 }
 
-/// Keys in no order: a factor without a common divisor with the number of all strews them.
+/// Returns keys in pseudo-random order, by a factor coprime to the number of keys.
 fn key(number: u64) -> String {
     format!("key{:010}", number.wrapping_mul(2_654_435_761) % (1 << 32))
 }
 
-impl Java {
-    fn fill(&self, store: &dyn Store, watch: &Stopwatch, recorder: &Recorder<'_>) -> Result<Tally> {
+impl JavaArticleCase {
+    fn fill(
+        &self,
+        store: &dyn Store,
+        watch: &Stopwatch,
+        recorder: &Recorder<'_>,
+    ) -> Result<ReadDigest> {
         let (puts, _, records) = sizes(self.scale);
         for first in (0..puts).step_by(records as usize) {
             recorder.next("putting")?;
             let numbers = first..(first + records).min(puts);
             let (key, value) = (String::new(), String::new());
-            let mut records = Records { numbers, key, value };
-            store.write_all(&mut Ahead::new(&mut records, watch))?;
+            let mut records = JavaArticleWrites { numbers, key, value };
+            store.write_all(&mut PreparedWrites::new(&mut records, watch))?;
             store.flush()?;
         }
-        Ok(Tally::default())
+        Ok(ReadDigest::default())
     }
 
-    fn get(&self, store: &dyn Store, first: u64, seed: u64, watch: &Stopwatch) -> Result<Tally> {
+    fn get(
+        &self,
+        store: &dyn Store,
+        first: u64,
+        seed: u64,
+        watch: &Stopwatch,
+    ) -> Result<ReadDigest> {
         let (puts, gets, _) = sizes(self.scale);
         let (mut reader, mut random) = (store.reader(0)?, Random::new(seed));
-        let mut tally = Tally::default();
+        let mut tally = ReadDigest::default();
         let make = |made: &mut Vec<u8>| {
             made.clear();
             made.extend_from_slice(key(first + random.below(puts)).as_bytes());
             Ok(())
         };
-        each_key(watch, gets, make, |key| reader.get(key, &mut tally))?;
+        for_each_key(watch, gets, make, |key| reader.get(key, &mut tally))?;
         Ok(tally)
     }
 }
 
-impl Subject for Java {
+impl Subject for JavaArticleCase {
     fn name(&self) -> String {
         if self.bits > 0 { "with" } else { "without" }.to_string()
     }
@@ -173,25 +194,25 @@ impl Subject for Java {
         let x = self.name();
         let (puts, gets, _) = sizes(self.scale);
         let folder = self.place.folder("store")?;
-        let settings = Settings {
+        let settings = EngineSettings {
             bloom_bits: self.bits,
             spread: FilterSpread::Uniform,
             compacts: false,
-            ..Settings::default()
+            ..EngineSettings::default()
         };
         let store = folder.open(&self.engine, &settings)?;
         let store = &*store;
         let work = |watch: &Stopwatch| self.fill(store, watch, recorder);
-        let filled = self.place.timed_with(Expects::WRITES, store, puts, work)?;
+        let filled = self.place.timed_with(Expectations::WRITES, store, puts, work)?;
         recorder.record("", &x, PUT.name, filled.sample.wall(), &filled);
         let seed = u64::from(recorder.round()) + 1;
-        // Missing keys lie among the others, and are those of numbers that were not put.
+        // Absent keys have numbers that were not put and are spread among the present ones.
         for (first, figure, searched) in [(0, GET, SEARCHED), (puts, GET_MISSING, SEARCHED_MISSING)]
         {
             recorder.next(figure.name)?;
             self.get(store, first, 0, &Stopwatch::default())?;
             let work = |watch: &Stopwatch| self.get(store, first, seed, watch);
-            let read = self.place.timed_with(Expects::READS, store, gets, work)?;
+            let read = self.place.timed_with(Expectations::READS, store, gets, work)?;
             let found = read.sample.tally.found;
             if found != if first == 0 { gets } else { 0 } {
                 return Err(format!("{found} of {gets} keys were found").into());
@@ -207,15 +228,15 @@ impl Subject for Java {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: &str| say::figure(outcome, "", x, figure);
-    let share = |figure: &str| say::beside(outcome, "", "with", "without", figure);
+    let of = |x: &str, figure: &str| figure_text::figure_text(outcome, "", x, figure);
+    let share = |figure: &str| figure_text::comparison_text(outcome, "", "with", "without", figure);
     let faster = outcome.spread("", "with", "get, there").map_or_else(String::new, |spread| {
         format!(", {} times less than the article's 572,000 ns", short(572_000.0 / spread.median))
     });
     vec![
         format!(
             "A key that is there takes {} without filters and {} with them ({}){faster}. To find \
-             it {} are searched in vain without and {} with.",
+             it {} are searched uselessly without and {} with.",
             of("without", "get, there"),
             of("with", "get, there"),
             share("get, there"),
@@ -223,7 +244,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             of("with", "searched in vain, there"),
         ),
         format!(
-            "A missing key, which the article did not ask for, takes {} without and {} with \
+            "A missing key, which the article did not look up, takes {} without and {} with \
              ({}).",
             of("without", "get, missing"),
             of("with", "get, missing"),
@@ -232,9 +253,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         "Why the article saw no gain: each of its gets opened a file and read a line of it, half a \
          millisecond, and that happened only in the one table that had the key, since each table's \
          whole index was a map in memory. What a filter could save was a look into that map, which \
-         costs as much as a filter made of six computed positions and a hash of the key made anew \
+         costs as much as a filter made of six computed positions and a hash of the key computed \
          for each table. Its author expected that; the gain comes where to search a table costs a \
-         block, or where most of what is asked is not there."
+         block, or where most looked up keys are absent."
             .to_string(),
     ]
 }

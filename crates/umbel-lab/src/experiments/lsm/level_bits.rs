@@ -1,24 +1,26 @@
-//! `levels`: the same memory for filters, spread over the levels in three ways.
+//! `levels`: the same memory for filters, distributed over the levels in three ways.
 
 use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
 
-use super::hash_article::wants_umbel;
-use super::say;
-use crate::ahead::each_key;
-use crate::answers::Answers;
-use crate::engine::{Result, Tally};
-use crate::engines::umbel::counters;
-use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
-use crate::keys::{Keys, Random, Shape};
-use crate::lab::{Folder, Lab, Place, Timed};
+use crate::engine::umbel_engine::counters;
+use crate::engine::{ReadDigest, Result};
+use crate::experiment::lab_context::{LabContext, MeasureContext, Measurement, TemporaryDirectory};
+use crate::experiment::{
+    ArticleSource, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject, owned_settings,
+};
+use crate::experiments::figure_text;
+use crate::experiments::hashing::hash_article::wants_umbel;
 use crate::measure::Stopwatch;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::{Evidence, Recorder};
-use crate::sanity::Expects;
+use crate::measure::sanity_checks::Expectations;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::{MeasurementEvidence, Recorder};
+use crate::workload::answer_check::AnswerCheck;
+use crate::workload::keys::{KeySet, KeyShape, Random};
+use crate::workload::prepared_writes::for_each_key;
 
 const MISSING: Figure =
     Figure { name: "missing key", unit: "ns per get", better: Better::Lower, plot: true };
-const VAIN: Figure = Figure {
+const FALSE_READS: Figure = Figure {
     name: "false reads",
     unit: "tables per 100 missing",
     better: Better::Lower,
@@ -41,47 +43,47 @@ const FILTERS_HITS: Figure = Figure {
 const RUNS: Figure =
     Figure { name: "sorted runs", unit: "runs", better: Better::Neither, plot: false };
 
-/// Bits per key everywhere, and of the memory that the others may take.
+/// Bits per key at every level, which give the memory limit of the other two ways.
 const BITS: i32 = 10;
-/// How many runs are younger than the last compaction, and the share of the keys in each.
+/// Number of runs that are younger than the last compaction, and the share of the keys in each.
 const YOUNG_RUNS: u64 = 3;
 const YOUNG_SHARE: u64 = 50;
-/// Gets after which the advisor surely knows.
-const TAUGHT: u64 = 400_000;
+/// Gets after which the advisor has enough statistics.
+const ADVISOR_WARM_UP_GETS: u64 = 400_000;
 /// Gets between two decisions.
-const DECIDE: u64 = 20_000;
-/// `ln(2)` squared: by it the logarithm of a rate becomes bits per key.
+const ADVISOR_INTERVAL_GETS: u64 = 20_000;
+/// `ln(2)` squared, which converts the logarithm of a rate to bits per key.
 const LN_2_SQUARED: f64 = std::f64::consts::LN_2 * std::f64::consts::LN_2;
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "levels",
     title: "The same memory, spread better",
-    asks: "With the memory of 10 bits per key: the same at every level, Monkey's optimum, or the \
-           advisor?",
-    hypothesis: "A missing key is asked for at every level, so that the sum of the rates counts. \
+    question: "With the memory of 10 bits per key: the same at every level, Monkey's optimum, or \
+           the advisor?",
+    hypothesis: "A missing key is looked up at every level, so that the sum of the rates counts. \
                  Small levels can have low rates for little memory: the optimum gives each a rate \
-                 in proportion to its size. An advisor that knows what is asked should find it, \
-                 and give memory back where nothing missing is asked for.",
-    source: Source { name: "Monkey (SIGMOD 2017)", part: "optimal bits for each level" },
+                 in proportion to its size. An advisor that counts probes should find it, \
+                 and give memory back where no missing key is looked up.",
+    source: ArticleSource { name: "Monkey (SIGMOD 2017)", part: "optimal bits for each level" },
     axis: "filters",
-    figures: &[MISSING, VAIN, HIT, FILTERS, FILTERS_HITS, RUNS],
+    figures: &[MISSING, FALSE_READS, HIT, FILTERS, FILTERS_HITS, RUNS],
     seeds: &[],
-    how: How {
+    options: ExperimentOptions {
         settings: |scale| {
-            let said = [
+            let rows = [
                 ("keys", format!("{} of 16 random bytes, values of 100 bytes", keys(scale))),
                 (
                     "order",
-                    "fill; twice: ask missing keys, compact, put a fiftieth three times; then \
+                    "fill; twice: look up missing keys, compact, put a fiftieth three times; then \
                   measure missing keys, then keys that are there"
                         .to_string(),
                 ),
                 ("reads", format!("{} for each figure", reads(scale))),
             ];
-            named(said)
+            owned_settings(rows)
         },
-        needs: |scale| Needs {
+        needs: |scale| ResourceNeeds {
             disk_bytes: keys(scale) * 600,
             memory_bytes: scale.choose(512 << 20, 3 << 30),
         },
@@ -89,11 +91,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         several_engines: false,
         warms_up: true,
         takes_data: false,
-        wants: wants_umbel,
+        unsupported: wants_umbel,
     },
     subjects: |lab| {
-        let answers = Answers::default();
-        let ways = [Way::Uniform, Way::Monkey, Way::Advised];
+        let answers = AnswerCheck::default();
+        let ways = [BitsAllocation::Uniform, BitsAllocation::Monkey, BitsAllocation::Advised];
         Ok(ways.map(|way| case(lab, way, answers.clone())).into())
     },
     meaning,
@@ -108,31 +110,31 @@ fn reads(scale: Scale) -> u64 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum BitsAllocation {
     Uniform,
     Monkey,
     Advised,
 }
 
-fn case(lab: &Lab<'_>, way: Way, answers: Answers) -> Box<dyn Subject> {
-    let (place, num, reads) = (lab.place(), keys(lab.scale), reads(lab.scale));
-    Box::new(Case { place, way, num, reads, answers })
+fn case(lab: &LabContext<'_>, way: BitsAllocation, answers: AnswerCheck) -> Box<dyn Subject> {
+    let (place, num, reads) = (lab.measure_context(), keys(lab.scale), reads(lab.scale));
+    Box::new(LevelBitsCase { place, way, num, reads, answers })
 }
 
-struct Case {
-    place: Place,
-    way: Way,
+struct LevelBitsCase {
+    place: MeasureContext,
+    way: BitsAllocation,
     num: u64,
     reads: u64,
-    answers: Answers,
+    answers: AnswerCheck,
 }
 
-impl Case {
+impl LevelBitsCase {
     fn open(
         &self,
         name: &str,
         level_filters: Option<[LevelFilter; 7]>,
-    ) -> Result<(Folder, Db, Keyspace)> {
+    ) -> Result<(TemporaryDirectory, Db, Keyspace)> {
         let folder = self.place.folder(name)?;
         let db =
             Db::open(folder.path(), Options { memory_bytes: Some(2 << 30), ..Options::default() })?;
@@ -140,7 +142,7 @@ impl Case {
         let options = KeyspaceOptions {
             bloom_bits: BITS,
             level_filters,
-            advisor: self.way == Way::Advised,
+            advisor: self.way == BitsAllocation::Advised,
             memtable_bytes: part,
             table_bytes: part * 4,
             level_bytes_base: part * 3,
@@ -151,11 +153,12 @@ impl Case {
         Ok((folder, db, keyspace))
     }
 
-    fn keys(&self) -> Result<Keys> {
-        Ok(Keys::new(Shape::Random, self.num, 16, 100)?)
+    fn keys(&self) -> Result<KeySet> {
+        Ok(KeySet::new(KeyShape::Random, self.num, 16, 100)?)
     }
 
-    /// Fills, asks for missing keys so that the advisor knows, and writes all tables while it does.
+    /// Fills the store, looks up missing keys for the advisor's statistics, and rewrites all
+    /// tables.
     fn fill(&self, db: &Db, keyspace: &Keyspace, recorder: &Recorder<'_>) -> Result<()> {
         let keys = self.keys()?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -170,10 +173,10 @@ impl Case {
         (0..self.num).try_for_each(&mut put)?;
         db.wait_for_compaction()?;
         let mut random = Random::new(5);
-        // One large run, and small ones that came after it, as a store is between compactions; the
-        // second time all are written with it known what is asked of each.
+        // One large run and smaller, newer ones, as in a store between compactions. The second time
+        // all tables are written with the advisor's statistics.
         for _ in 0..2 {
-            teach(db, keyspace, keys, false, self.num.max(TAUGHT))?;
+            warm_up_advisor(db, keyspace, keys, false, self.num.max(ADVISOR_WARM_UP_GETS))?;
             keyspace.compact(None, None)?;
             for _ in 0..YOUNG_RUNS {
                 (0..self.num / YOUNG_SHARE).try_for_each(|_| put(random.below(self.num)))?;
@@ -184,7 +187,7 @@ impl Case {
         Ok(())
     }
 
-    /// Monkey's bits for the levels that this very filling leaves behind.
+    /// Returns Monkey's bits for the levels of this fill.
     fn monkey(&self, recorder: &Recorder<'_>) -> Result<[LevelFilter; 7]> {
         let (_folder, db, keyspace) = self.open("levels-first", None)?;
         self.fill(&db, &keyspace, recorder)?;
@@ -196,29 +199,29 @@ impl Case {
     }
 }
 
-/// Asks for keys that are there or not, which are made while the clock is stopped.
-fn ask(
+/// Looks up present or absent keys, which are made while the clock is stopped.
+fn measure_gets(
     keyspace: &Keyspace,
-    keys: Keys,
+    keys: KeySet,
     there: bool,
     count: u64,
     seed: u64,
     watch: &Stopwatch,
-) -> Result<Tally> {
-    let (mut random, mut tally) = (Random::new(seed), Tally::default());
+) -> Result<ReadDigest> {
+    let (mut random, mut tally) = (Random::new(seed), ReadDigest::default());
     let make = |key: &mut Vec<u8>| {
         let index = random.below(keys.num());
         keys.key(if there { keys.present(index) } else { keys.absent(index) }, key);
         Ok(())
     };
-    each_key(watch, count, make, |key| {
-        keyspace.get_with(key, |value| tally.value(value))?;
+    for_each_key(watch, count, make, |key| {
+        keyspace.get_with(key, |value| tally.add_value(value))?;
         Ok(())
     })?;
     Ok(tally)
 }
 
-/// Reads every block once: what a filter lets through in vain is anywhere.
+/// Reads every block once, because false positives may read any block.
 fn warm_up(keyspace: &Keyspace) -> Result<()> {
     let mut cursor = keyspace.cursor::<&[u8]>(..)?;
     cursor.seek_to_first()?;
@@ -228,18 +231,31 @@ fn warm_up(keyspace: &Keyspace) -> Result<()> {
     Ok(())
 }
 
-/// Asks long enough for the advisor to know what is asked: it decides now and then, as it does once
-/// a second where there are background threads.
-fn teach(db: &Db, keyspace: &Keyspace, keys: Keys, there: bool, count: u64) -> Result<()> {
-    for part in 0..count.div_ceil(DECIDE) {
-        ask(keyspace, keys, there, DECIDE, 100 + part, &Stopwatch::default())?;
+/// Looks up keys until the advisor has statistics. It decides regularly, like once a second with
+/// background threads.
+fn warm_up_advisor(
+    db: &Db,
+    keyspace: &Keyspace,
+    keys: KeySet,
+    there: bool,
+    count: u64,
+) -> Result<()> {
+    for part in 0..count.div_ceil(ADVISOR_INTERVAL_GETS) {
+        measure_gets(
+            keyspace,
+            keys,
+            there,
+            ADVISOR_INTERVAL_GETS,
+            100 + part,
+            &Stopwatch::default(),
+        )?;
         db.advice();
     }
     Ok(())
 }
 
-/// Bits for each level such that the sum of the rates over all sorted runs is least while they take
-/// no more than [`BITS`] for each key: every run's rate is in proportion to its entries.
+/// Returns bits for each level with the least sum of rates over all sorted runs, within [`BITS`]
+/// for each key: every run's rate is in proportion to its entries.
 fn monkey_bits(levels: &[LevelStats]) -> [i32; 7] {
     // The tables of level 0 are runs of their own.
     let runs = |level: &LevelStats| if level.level == 0 { level.tables.max(1) } else { 1 };
@@ -255,7 +271,7 @@ fn monkey_bits(levels: &[LevelStats]) -> [i32; 7] {
     let taken = |bits: &[f64]| -> f64 {
         levels.iter().zip(bits).map(|(level, bits)| level.entries as f64 * bits).sum()
     };
-    // The smaller the share, the more bits: halve the interval of its logarithm.
+    // A smaller share means more bits: bisect its logarithm.
     let (mut low, mut high) = (-80.0f64, 0.0f64);
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
@@ -263,37 +279,37 @@ fn monkey_bits(levels: &[LevelStats]) -> [i32; 7] {
         *(if fits { &mut high } else { &mut low }) = middle;
     }
     let exact = bits(high.exp());
-    // Whole bits: down for the largest level, which has nearly all keys, so that the memory is not
-    // exceeded; to the nearest for the others.
+    // Whole bits: rounded down for the largest level, which has nearly all keys, so that the memory
+    // limit holds; to the nearest for the others.
     let largest = sizes.iter().copied().fold(0.0, f64::max);
     let mut whole = [0; 7];
     for ((whole, exact), size) in whole.iter_mut().zip(&exact).zip(&sizes) {
         *whole = if *size == largest { exact.floor() } else { exact.round().min(40.0) } as i32;
     }
-    // A table may be made for a level that is empty now, and moved.
-    let most = whole.iter().copied().max().unwrap_or(BITS);
+    // A table may be written for a level that is empty now.
+    let bits_max = whole.iter().copied().max().unwrap_or(BITS);
     for (whole, size) in whole.iter_mut().zip(&sizes) {
         if *size == 0.0 {
-            *whole = most;
+            *whole = bits_max;
         }
     }
     whole
 }
 
-impl Subject for Case {
+impl Subject for LevelBitsCase {
     fn name(&self) -> String {
         match self.way {
-            Way::Uniform => "10 bits everywhere",
-            Way::Monkey => "Monkey's optimum",
-            Way::Advised => "the advisor",
+            BitsAllocation::Uniform => "10 bits everywhere",
+            BitsAllocation::Monkey => "Monkey's optimum",
+            BitsAllocation::Advised => "the advisor",
         }
         .to_string()
     }
 
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let level_filters = match self.way {
-            Way::Monkey => Some(self.monkey(recorder)?),
-            Way::Uniform | Way::Advised => None,
+            BitsAllocation::Monkey => Some(self.monkey(recorder)?),
+            BitsAllocation::Uniform | BitsAllocation::Advised => None,
         };
         let (_folder, db, keyspace) = self.open("levels", level_filters)?;
         self.fill(&db, &keyspace, recorder)?;
@@ -301,59 +317,60 @@ impl Subject for Case {
         let count = || counters(&db);
         let filters = || count().filter_mebibytes().unwrap_or(0.0);
         let x = self.name();
-        let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+        let mut record = |figure: Figure, value: f64, evidence: MeasurementEvidence| {
             recorder.record("", &x, figure.name, value, evidence);
         };
-        let read = |figure: Figure, there: bool| -> Result<Timed> {
+        let read = |figure: Figure, there: bool| -> Result<Measurement> {
             let work = |watch: &Stopwatch| {
-                ask(&keyspace, keys, there, self.reads, u64::from(round) + 1, watch)
+                measure_gets(&keyspace, keys, there, self.reads, u64::from(round) + 1, watch)
             };
-            let read = self.place.watched(Expects::READS, &count, self.reads, work)?;
+            let read =
+                self.place.timed_with_counters(Expectations::READS, &count, self.reads, work)?;
             self.answers.check("", figure.name, round, &x, read.sample.tally)?;
             Ok(read)
         };
-        teach(&db, &keyspace, keys, false, self.reads)?;
+        warm_up_advisor(&db, &keyspace, keys, false, self.reads)?;
         warm_up(&keyspace)?;
         let missing = read(MISSING, false)?;
         record(MISSING, missing.sample.thread(), (&missing).into());
         if let Some(vain) = missing.per_operation(|counters| counters.false_reads) {
-            record(VAIN, vain * 100.0, missing.flags.clone().into());
+            record(FALSE_READS, vain * 100.0, missing.flags.clone().into());
         }
-        record(FILTERS, filters(), Evidence::default());
+        record(FILTERS, filters(), MeasurementEvidence::default());
         if missing.sample.tally.found > 0 {
             return Err("a key that was never put was found".into());
         }
-        teach(&db, &keyspace, keys, true, self.reads * 2)?;
+        warm_up_advisor(&db, &keyspace, keys, true, self.reads * 2)?;
         let there = read(HIT, true)?;
         if there.sample.tally.found != self.reads {
             return Err("a key that was put was not found".into());
         }
         record(HIT, there.sample.thread(), (&there).into());
-        record(FILTERS_HITS, filters(), Evidence::default());
+        record(FILTERS_HITS, filters(), MeasurementEvidence::default());
         let levels = keyspace.stats().levels;
         let runs = levels.iter().map(|level| match level.level {
             0 => level.tables,
             _ => u64::from(level.tables > 0),
         });
-        record(RUNS, runs.sum::<u64>() as f64, Evidence::default());
+        record(RUNS, runs.sum::<u64>() as f64, MeasurementEvidence::default());
         Ok(db.close()?)
     }
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: Figure| say::figure(outcome, "", x, figure.name);
-    let vain = |x: &str| say::number(outcome, "", x, VAIN.name);
+    let of = |x: &str, figure: Figure| figure_text::figure_text(outcome, "", x, figure.name);
+    let vain = |x: &str| figure_text::number_text(outcome, "", x, FALSE_READS.name);
     let (plain, monkey, advised) = ("10 bits everywhere", "Monkey's optimum", "the advisor");
     vec![
         format!(
-            "A hundred missing keys are looked for in vain in {} tables with 10 bits everywhere, \
+            "A hundred missing keys cause useless searches of {} tables with 10 bits everywhere, \
              {} with Monkey's optimum ({}) and {} with the advisor ({}), which have {}, {} and \
              {} of filters.",
             vain(plain),
             vain(monkey),
-            say::beside(outcome, "", monkey, plain, VAIN.name),
+            figure_text::comparison_text(outcome, "", monkey, plain, FALSE_READS.name),
             vain(advised),
-            say::beside(outcome, "", advised, plain, VAIN.name),
+            figure_text::comparison_text(outcome, "", advised, plain, FALSE_READS.name),
             of(plain, FILTERS),
             of(monkey, FILTERS),
             of(advised, FILTERS),
@@ -370,7 +387,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         ),
         format!(
             "In time, with all tables in memory, a missing key takes {}, {} and {}: a table that \
-             is searched in vain costs a few dozen nanoseconds there. Where it costs a block \
+             is searched uselessly costs a few dozen nanoseconds there. Where it costs a block \
              from a device, the false reads are what counts; `cold` shows that.",
             of(plain, MISSING),
             of(monkey, MISSING),
@@ -384,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn monkey_gives_small_levels_more_and_keeps_to_the_memory() {
+    fn monkey_gives_small_levels_more_bits_within_memory() {
         let level =
             |level, tables, entries| LevelStats { level, tables, entries, ..LevelStats::default() };
         let levels = [level(0, 2, 20_000), level(1, 4, 100_000), level(2, 9, 1_000_000)];

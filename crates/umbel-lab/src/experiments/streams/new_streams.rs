@@ -1,23 +1,26 @@
-//! `new-streams`: the article's question, ten million new streams.
+//! `new-streams`: ten million new streams, as in the article.
 
-use umbel_events::{Size, StoreOptions};
+use umbel_events::{ExistenceSize, StoreOptions};
 
-use super::look_then_put::{self, LookThenPut};
-use super::say;
 use super::stream_article::{
-    self as article, ASKED, BYTES, Filling, PARTS, PROCESSOR, RATE, Sum, UNTIL_CLOSED, fixed_bytes,
-    millions, streams,
+    self as article, BYTES, INDEX_LOOKUPS, MeasurementSum, PARTS, PROCESSOR, RATE, StreamFill,
+    UNTIL_CLOSED, fixed_bytes, millions, streams,
 };
 use super::synced_streams::{self, SyncedStreams};
-use crate::engine::{Result, Tally};
-use crate::engines::umbel::ENGINE;
-use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
-use crate::lab::{Lab, Place};
+use crate::engine::umbel_engine::ENGINE;
+use crate::engine::{ReadDigest, Result};
+use crate::experiment::lab_context::{LabContext, MeasureContext};
+use crate::experiment::{
+    Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
+    owned_settings,
+};
+use crate::experiments::figure_text;
+use crate::experiments::streams::lookup_then_put::{self, LookupThenPut};
 use crate::measure::now;
-use crate::outcome::{Better, Outcome, Scale, Spread};
-use crate::recorder::Recorder;
+use crate::results::outcome::{Better, Outcome, Scale, Spread};
+use crate::results::sample_recorder::Recorder;
 
-/// The same over short spans, to hold a filter against none.
+/// Rate over short spans, for the comparison of a filter with none.
 const SHORT: Figure = Figure {
     name: "new streams, short spans",
     unit: "thousand per second",
@@ -28,16 +31,16 @@ const SHORT: Figure = Figure {
 const GROWING: &str = "event store, growing filter";
 const FIXED: &str = "event store, fixed filter";
 const NONE: &str = "event store, no filter";
-/// The same once more: how much two differ that are the same.
+/// The series without a filter once more, as a measure of noise.
 const AGAIN: &str = "event store, no filter, again";
-/// Not slower than without a filter.
+/// Ratio below which a series counts as slower than without a filter.
 const RATIO_LEAST: f64 = 0.97;
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "new-streams",
     title: "How many new streams can be created in a second?",
-    asks: "One new stream after the other: what does it cost to learn of each that it is new?",
+    question: "One new stream after the other: what does it cost to learn of each that it is new?",
     hypothesis: "To append the first event of a stream one has to know that there is none. Without \
                  a filter every look goes through the index, the more tables it has the longer; a \
                  filter that holds all names answers at once, and costs less than it saves from \
@@ -49,20 +52,20 @@ pub const EXPERIMENT: Experiment = Experiment {
         UNTIL_CLOSED,
         SHORT,
         PROCESSOR,
-        ASKED,
+        INDEX_LOOKUPS,
         BYTES,
         synced_streams::SYNCED,
         synced_streams::BARE,
     ],
     seeds: &[
-        Seed {
+        PublishedSeries {
             series: "the article, no filter",
             beside: NONE,
             figure: "new streams",
             unit: "thousand per second",
             points: &[("1.00 M", 45.0), ("2.00 M", 15.0)],
         },
-        Seed {
+        PublishedSeries {
             series: "the article, 15 MB",
             beside: FIXED,
             figure: "new streams",
@@ -70,9 +73,9 @@ pub const EXPERIMENT: Experiment = Experiment {
             points: &[("1.00 M", 50.0), ("10.00 M", 50.0)],
         },
     ],
-    how: How {
+    options: ExperimentOptions {
         settings,
-        needs: |scale| Needs {
+        needs: |scale| ResourceNeeds {
             disk_bytes: streams(scale) * 600,
             memory_bytes: scale.choose(512 << 20, 4 << 30),
         },
@@ -80,25 +83,25 @@ pub const EXPERIMENT: Experiment = Experiment {
         several_engines: true,
         warms_up: true,
         takes_data: false,
-        wants: |_| None,
+        unsupported: |_| None,
     },
     subjects,
     meaning,
 };
 
-/// How many streams make a short span.
+/// Returns the number of streams in a short span.
 fn span(scale: Scale) -> u64 {
     scale.choose(30_000, 100_000)
 }
 
 fn settings(scale: Scale) -> Vec<(String, String)> {
     let (count, fixed) = (streams(scale), fixed_bytes(scale) as f64 / 1e6);
-    let said = [
+    let rows = [
         ("streams", format!("{count}, each new, `customer-` and a number, in no order")),
         (
             "for each",
             "one event of 100 bytes with an id of its own, appended alone and acknowledged before \
-             the next; nothing is expected of the stream, so that the window of ids is asked too"
+             the next; without an expected revision, so that the window of ids is probed too"
                 .to_string(),
         ),
         ("durability", "buffered, but for the series that says synced".to_string()),
@@ -115,7 +118,7 @@ fn settings(scale: Scale) -> Vec<(String, String)> {
         ("fixed filter", format!("{fixed:.1} MB, as the article's 15 MB for ten million")),
         (
             "look, then put",
-            "a key-value store that is asked for the name and then given name and event, in one \
+            "a key-value store with a lookup of the name, then a put of name and event, in one \
              thread, with the filters that it has"
                 .to_string(),
         ),
@@ -129,37 +132,37 @@ fn settings(scale: Scale) -> Vec<(String, String)> {
         ),
         ("synced", synced_streams::in_words(scale)),
     ];
-    named(said)
+    owned_settings(rows)
 }
 
-fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
+fn subjects(lab: &LabContext<'_>) -> Result<Subjects> {
     let scale = lab.scale;
-    let event_store = |series: &'static str, existence: Size| -> Box<dyn Subject> {
-        Box::new(EventStore { place: lab.place(), scale, series, existence })
+    let event_store = |series: &'static str, existence: ExistenceSize| -> Box<dyn Subject> {
+        Box::new(NewStreamsCase { place: lab.measure_context(), scale, series, existence })
     };
     let look = |engine, published| -> Box<dyn Subject> {
-        Box::new(LookThenPut { place: lab.place(), scale, engine, published })
+        Box::new(LookupThenPut { place: lab.measure_context(), scale, engine, published })
     };
     let mut all = vec![
         event_store(GROWING, StoreOptions::default().existence),
-        event_store(NONE, Size::Off),
-        event_store(FIXED, Size::Fixed { bytes: fixed_bytes(scale) }),
-        event_store(AGAIN, Size::Off),
+        event_store(NONE, ExistenceSize::Off),
+        event_store(FIXED, ExistenceSize::Fixed { bytes: fixed_bytes(scale) }),
+        event_store(AGAIN, ExistenceSize::Off),
         look(ENGINE, true),
     ];
     all.extend(lab.engines.iter().map(|engine| look(*engine, false)));
-    all.push(Box::new(SyncedStreams { place: lab.place(), scale }));
+    all.push(Box::new(SyncedStreams { place: lab.measure_context(), scale }));
     Ok(all)
 }
 
-struct EventStore {
-    place: Place,
+struct NewStreamsCase {
+    place: MeasureContext,
     scale: Scale,
     series: &'static str,
-    existence: Size,
+    existence: ExistenceSize,
 }
 
-impl Subject for EventStore {
+impl Subject for NewStreamsCase {
     fn name(&self) -> String {
         self.series.to_string()
     }
@@ -168,14 +171,15 @@ impl Subject for EventStore {
         let (streams, span) = (streams(self.scale), span(self.scale));
         let folder = self.place.folder("events")?;
         let began = now();
-        let mut filling = Filling::new(&folder, self.existence, article::memory_bytes(self.scale))?;
+        let mut filling =
+            StreamFill::new(&folder, self.existence, article::memory_bytes(self.scale))?;
         let mut before = filling.existence()?;
         for part in 1..=PARTS {
             let until = streams / PARTS * part;
             recorder.next(&format!("{until} streams"))?;
-            let mut sum = Sum::default();
+            let mut sum = MeasurementSum::default();
             for spans in 1..=streams / PARTS / span {
-                let timed = filling.go_on(&self.place, span, recorder)?;
+                let timed = filling.create_streams(&self.place, span, recorder)?;
                 sum.add(&timed);
                 if self.series != FIXED {
                     let x = millions(until - streams / PARTS + spans * span);
@@ -191,9 +195,9 @@ impl Subject for EventStore {
             };
             record(PROCESSOR, sum.processor_us());
             if after.is_on {
-                let vain = (after.in_vain - before.in_vain) as f64;
+                let vain = (after.false_positives - before.false_positives) as f64;
                 let absent = (after.denied - before.denied) as f64 + vain;
-                record(ASKED, vain * 100.0 / absent);
+                record(INDEX_LOOKUPS, vain * 100.0 / absent);
                 record(BYTES, after.memory_bytes as f64 / f64::from(1 << 20));
             }
             before = after;
@@ -201,10 +205,15 @@ impl Subject for EventStore {
         recorder.next("closing")?;
         let store = filling.store;
         let none = &crate::engine::Counters::default;
-        let closed = self.place.watched(crate::sanity::Expects::WRITES, none, 1, |_| {
-            store.close()?;
-            Ok(Tally::default())
-        })?;
+        let closed = self.place.timed_with_counters(
+            crate::measure::sanity_checks::Expectations::WRITES,
+            none,
+            1,
+            |_| {
+                store.close()?;
+                Ok(ReadDigest::default())
+            },
+        )?;
         let rate = streams as f64 / began.elapsed().as_secs_f64() / 1e3;
         recorder.record(self.series, &millions(streams), UNTIL_CLOSED.name, rate, closed.flags);
         Ok(())
@@ -212,7 +221,7 @@ impl Subject for EventStore {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of_rate = |point: &&crate::outcome::Point| point.figure == RATE.name;
+    let of_rate = |point: &&crate::results::outcome::Point| point.figure == RATE.name;
     let mut places: Vec<&str> = Vec::new();
     let mut all: Vec<&str> = Vec::new();
     for point in outcome.points.iter().filter(of_rate) {
@@ -224,32 +233,32 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         }
     }
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return Vec::new() };
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     for series in &all {
-        said.push(format!(
+        paragraphs.push(format!(
             "{series}: {} at {first}, {} at {last} ({}); {} until closed.",
-            say::figure(outcome, series, first, RATE.name),
-            say::figure(outcome, series, last, RATE.name),
-            say::beside(outcome, series, last, first, RATE.name),
-            say::figure(outcome, series, last, UNTIL_CLOSED.name),
+            figure_text::figure_text(outcome, series, first, RATE.name),
+            figure_text::figure_text(outcome, series, last, RATE.name),
+            figure_text::comparison_text(outcome, series, last, first, RATE.name),
+            figure_text::figure_text(outcome, series, last, UNTIL_CLOSED.name),
         ));
     }
-    said.extend(beside_none(outcome, GROWING));
-    said.extend(beside_none(outcome, AGAIN));
-    said.extend(synced_streams::meaning(outcome));
-    said.push(format!(
+    paragraphs.extend(compare_with_none(outcome, GROWING));
+    paragraphs.extend(compare_with_none(outcome, AGAIN));
+    paragraphs.extend(synced_streams::meaning(outcome));
+    paragraphs.push(format!(
         "The article's store fell from 45 to 15 thousand a second once its index was no longer in \
          memory, and a filter of 15 MB kept it at 50 thousand. Its filter has a fixed size that \
          has to be chosen before one knows how many streams there will be; a growing one need not \
-         be. “{}” is that filter made anew before a key-value store: it shows what the \
-         question costs, without revisions, ids and an event log.",
-        look_then_put::PUBLISHED,
+         be. “{}” is that filter, reimplemented, before a key-value store: it shows what the \
+         probe costs, without revisions, ids and an event log.",
+        lookup_then_put::PUBLISHED,
     ));
-    said
+    paragraphs
 }
 
-/// A series beside none, span by span.
-fn beside_none(outcome: &Outcome, series: &str) -> Option<String> {
+/// Compares a series with the one without a filter, span by span.
+fn compare_with_none(outcome: &Outcome, series: &str) -> Option<String> {
     let spread = |series: &str, x: &str| outcome.spread(series, x, SHORT.name);
     let ratio = |x: &str| {
         let (with, without): (Spread, Spread) = (spread(series, x)?, spread(NONE, x)?);

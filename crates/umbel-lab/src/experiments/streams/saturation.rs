@@ -1,31 +1,34 @@
-//! `saturation`: the article's last run, with a filter that is too small, and one that grows.
+//! `saturation`: the article's last run, with a filter that is too small, and with a growing one.
 
-use umbel_events::{ExistenceStats, Size};
-use umbel_existence::rate;
+use umbel_events::{ExistenceSize, ExistenceStats};
+use umbel_existence::false_positive_rate;
 
-use super::say;
-use super::stream_article::{self as article, BYTES, Filling, RATE, Sum};
+use super::stream_article::{self as article, BYTES, MeasurementSum, RATE, StreamFill};
 use crate::engine::Result;
-use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
-use crate::lab::{Lab, Place};
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
-use crate::streams::absent;
+use crate::experiment::lab_context::{LabContext, MeasureContext};
+use crate::experiment::{
+    Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
+    owned_settings,
+};
+use crate::experiments::figure_text;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::stream_batch::absent;
 
-/// Of streams that are not there, those for which the index is asked.
-const LET_THROUGH: Figure =
+/// Share of lookups of absent streams that search the index.
+const FALSE_POSITIVE_SHARE: Figure =
     Figure { name: "let through", unit: "%", better: Better::Lower, plot: true };
-/// The same by theory, where the filter has a fixed size; otherwise as it was designed.
+/// Expected share: by theory for a fixed size, by design for a growing filter.
 const THEORY: Figure =
     Figure { name: "by theory or design", unit: "%", better: Better::Lower, plot: false };
-/// Of these two.
-const OVER: Figure = Figure {
+/// Ratio of the two shares.
+const RATIO_TO_DESIGN: Figure = Figure {
     name: "let through over theory or design",
     unit: "ratio",
     better: Better::Neither,
     plot: false,
 };
-/// While the last streams before the place were created, growing included.
+/// Share during the creation of the last streams before the place, growth included.
 const MEANWHILE: Figure =
     Figure { name: "let through meanwhile", unit: "%", better: Better::Lower, plot: false };
 
@@ -34,33 +37,33 @@ const NONE: &str = "no filter";
 const GROWING: &str = "growing filter";
 const LOADS: [u64; 4] = [1, 2, 4, 8];
 const GROWN: [u64; 7] = [1, 2, 5, 10, 20, 50, 100];
-/// What the growing filter may let through, of what it was designed for.
-const OVER_MOST: f64 = 1.2;
-/// How near to theory the fixed one has to be.
+/// Largest ratio to the design that the growing filter may have.
+const RATIO_TO_DESIGN_MAX: f64 = 1.2;
+/// Largest deviation from theory that the fixed filter may have.
 const THEORY_SHARE: f64 = 0.1;
 
 /// The definition.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "saturation",
     title: "What happens when a filter of a fixed size is full?",
-    asks: "With up to eight times the streams it was made for: how does a fixed filter degrade, \
-           and a growing one not?",
+    question: "With up to eight times the streams it was made for: how does a fixed filter \
+           degrade, and a growing one not?",
     hypothesis: "A filter that fills up lets more and more through, as theory says, until it is as \
                  if there were none. It never gets worse than that. One that grows lets through \
                  what it was designed for, whatever its first size was.",
     source: article::source("saturation, with a filter of 1 MB"),
     axis: "streams over the design, or over the first size",
-    figures: &[LET_THROUGH, THEORY, OVER, MEANWHILE, RATE, BYTES],
-    seeds: &[Seed {
+    figures: &[FALSE_POSITIVE_SHARE, THEORY, RATIO_TO_DESIGN, MEANWHILE, RATE, BYTES],
+    seeds: &[PublishedSeries {
         series: "the article, no filter",
         beside: NONE,
         figure: "new streams",
         unit: "thousand per second",
         points: &[("1 x", 45.0), ("2 x", 15.0)],
     }],
-    how: How {
+    options: ExperimentOptions {
         settings,
-        needs: |scale| Needs {
+        needs: |scale| ResourceNeeds {
             disk_bytes: article::streams(scale) * 600,
             memory_bytes: scale.choose(512 << 20, 4 << 30),
         },
@@ -68,41 +71,41 @@ pub const EXPERIMENT: Experiment = Experiment {
         several_engines: false,
         warms_up: false,
         takes_data: false,
-        wants: article::wants_events,
+        unsupported: article::wants_events,
     },
     subjects,
     meaning,
 };
 
-/// Bytes of the filter of a fixed size.
+/// Returns the bytes of the fixed-size filter.
 fn fixed_bytes(scale: Scale) -> u64 {
     scale.choose(32 << 10, 1 << 20)
 }
 
-/// How many streams it is made for: eight of its bits for each.
+/// Returns the number of streams that it is made for, at eight bits each.
 fn design(scale: Scale) -> u64 {
     fixed_bytes(scale) / 64 * 60
 }
 
-/// For how many the growing one is made at first.
+/// Returns the number of streams that the growing filter is first made for.
 fn first_keys(scale: Scale) -> u64 {
     scale.choose(1 << 13, 1 << 16)
 }
 
-/// How many streams that are not there are asked for at each place.
-fn questions(scale: Scale) -> u64 {
+/// Returns the number of absent streams that are looked up at each place.
+fn probe_count(scale: Scale) -> u64 {
     scale.choose(100_000, 400_000)
 }
 
 fn settings(scale: Scale) -> Vec<(String, String)> {
-    let (most, grown) = (LOADS[LOADS.len() - 1], GROWN[GROWN.len() - 1]);
-    let said = [
+    let (load_max, grown) = (LOADS[LOADS.len() - 1], GROWN[GROWN.len() - 1]);
+    let rows = [
         ("store", "umbel's event store, streams of one event of 100 bytes, buffered".to_string()),
         ("memory", article::memory_in_words(scale)),
         (
             "fixed filter",
             format!(
-                "{} KiB, made for {} streams at eight bits for each; up to {most} times as many",
+                "{} KiB, made for {} streams at eight bits each; up to {load_max} times as many",
                 fixed_bytes(scale) >> 10,
                 design(scale)
             ),
@@ -114,8 +117,8 @@ fn settings(scale: Scale) -> Vec<(String, String)> {
         (
             "let through",
             format!(
-                "of {} streams that are not there, asked for at each place, as the store counts",
-                questions(scale)
+                "of {} absent streams, looked up at each place, as the store counts",
+                probe_count(scale)
             ),
         ),
         (
@@ -125,39 +128,47 @@ fn settings(scale: Scale) -> Vec<(String, String)> {
                 .to_string(),
         ),
     ];
-    named(said)
+    owned_settings(rows)
 }
 
-fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
+fn subjects(lab: &LabContext<'_>) -> Result<Subjects> {
     let scale = lab.scale;
     let run = |series, existence, unit, loads: &'static [u64]| -> Box<dyn Subject> {
-        Box::new(Loads { place: lab.place(), scale, series, existence, unit, loads })
+        Box::new(SaturationCase {
+            place: lab.measure_context(),
+            scale,
+            series,
+            existence,
+            unit,
+            loads,
+        })
     };
     let first_keys = first_keys(scale);
     Ok(vec![
-        run(FIXED, Size::Fixed { bytes: fixed_bytes(scale) }, design(scale), &LOADS),
-        run(NONE, Size::Off, design(scale), &LOADS),
-        run(GROWING, Size::Growing { first_keys }, first_keys, &GROWN),
+        run(FIXED, ExistenceSize::Fixed { bytes: fixed_bytes(scale) }, design(scale), &LOADS),
+        run(NONE, ExistenceSize::Off, design(scale), &LOADS),
+        run(GROWING, ExistenceSize::Growing { first_keys }, first_keys, &GROWN),
     ])
 }
 
-struct Loads {
-    place: Place,
+struct SaturationCase {
+    place: MeasureContext,
     scale: Scale,
     series: &'static str,
-    existence: Size,
+    existence: ExistenceSize,
     unit: u64,
     loads: &'static [u64],
 }
 
-impl Subject for Loads {
+impl Subject for SaturationCase {
     fn name(&self) -> String {
         self.series.to_string()
     }
 
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
         let folder = self.place.folder("events")?;
-        let mut filling = Filling::new(&folder, self.existence, article::memory_bytes(self.scale))?;
+        let mut filling =
+            StreamFill::new(&folder, self.existence, article::memory_bytes(self.scale))?;
         let mut done = 0;
         for load in self.loads {
             let x = format!("{load} x");
@@ -176,79 +187,86 @@ impl Subject for Loads {
             if !after.is_on {
                 continue;
             }
-            let let_through = self.ask(&filling, &after)?;
+            let let_through = self.probe_absent_streams(&filling, &after)?;
             let expected = expected(&after, until, self.series == GROWING);
             let mut record = |figure: Figure, value: f64| {
                 recorder.record(self.series, &x, figure.name, value, Vec::new());
             };
-            record(LET_THROUGH, let_through * 100.0);
+            record(FALSE_POSITIVE_SHARE, let_through * 100.0);
             record(THEORY, expected * 100.0);
-            record(OVER, let_through / expected);
-            record(MEANWHILE, between(&before, &after) * 100.0);
+            record(RATIO_TO_DESIGN, let_through / expected);
+            record(MEANWHILE, share_between(&before, &after) * 100.0);
             record(BYTES, after.memory_bytes as f64 / f64::from(1 << 20));
         }
         Ok(filling.store.close()?)
     }
 }
 
-impl Loads {
-    fn create(&self, filling: &mut Filling, count: u64, recorder: &Recorder<'_>) -> Result<Sum> {
+impl SaturationCase {
+    fn create(
+        &self,
+        filling: &mut StreamFill,
+        count: u64,
+        recorder: &Recorder<'_>,
+    ) -> Result<MeasurementSum> {
         const SPAN: u64 = 100_000;
-        let mut sum = Sum::default();
+        let mut sum = MeasurementSum::default();
         for start in (0..count).step_by(SPAN as usize) {
-            sum.add(&filling.go_on(&self.place, SPAN.min(count - start), recorder)?);
+            sum.add(&filling.create_streams(&self.place, SPAN.min(count - start), recorder)?);
         }
         Ok(sum)
     }
 
-    /// Asks for streams that are not there.
-    fn ask(&self, filling: &Filling, before: &ExistenceStats) -> Result<f64> {
-        let asked = absent(0..questions(self.scale));
-        for at in 0..asked.count() {
-            if filling.store.stream(asked.name(at))? != umbel_events::StreamState::Missing {
-                return Err(format!("{} was never created and is there", asked.name(at)).into());
+    /// Looks up absent streams.
+    fn probe_absent_streams(&self, filling: &StreamFill, before: &ExistenceStats) -> Result<f64> {
+        let missing = absent(0..probe_count(self.scale));
+        for at in 0..missing.count() {
+            if filling.store.stream_state(missing.name(at))? != umbel_events::StreamState::Missing {
+                return Err(format!("{} was never created but exists", missing.name(at)).into());
             }
         }
-        Ok(between(before, &filling.existence()?))
+        Ok(share_between(before, &filling.existence()?))
     }
 }
 
-/// The share that was let through of what was asked between two moments.
-fn between(before: &ExistenceStats, after: &ExistenceStats) -> f64 {
-    let vain = (after.in_vain - before.in_vain) as f64;
+/// Returns the share of positive probes between two moments.
+fn share_between(before: &ExistenceStats, after: &ExistenceStats) -> f64 {
+    let vain = (after.false_positives - before.false_positives) as f64;
     vain / ((after.denied - before.denied) as f64 + vain)
 }
 
-/// What a filter with so many streams should let through; of one that grows, what it is designed
-/// for.
+/// Returns the share that a filter with the given number of streams should pass; for a growing one
+/// its design.
 fn expected(stats: &ExistenceStats, streams: u64, grows: bool) -> f64 {
     if grows {
         return stats.designed_rate;
     }
     let lines = stats.memory_bytes / 64;
-    // The filter does not say how many bits a name sets, but what it lets through by design.
-    let designed = |probes: &u32| rate(stats.designed_items, lines, *probes);
+    // The filter reports its designed rate, not its bits per name.
+    let designed = |probes: &u32| false_positive_rate(stats.designed_items, lines, *probes);
     let off = |probes: &u32| (designed(probes) - stats.designed_rate).abs();
     let probes = (1..=8).min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or(1);
-    rate(streams, lines, probes)
+    false_positive_rate(streams, lines, probes)
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let over = |series: &str, load: u64| {
-        outcome.spread(series, &format!("{load} x"), OVER.name).map(|spread| spread.median)
+        outcome
+            .spread(series, &format!("{load} x"), RATIO_TO_DESIGN.name)
+            .map(|spread| spread.median)
     };
-    let mut said = Vec::new();
+    let mut paragraphs = Vec::new();
     let fixed: Vec<f64> = LOADS.iter().filter_map(|load| over(FIXED, *load)).collect();
     if let Some(farthest) = fixed.iter().map(|ratio| (ratio - 1.0).abs()).reduce(f64::max) {
         let within = if farthest <= THEORY_SHARE { "within" } else { "not within" };
-        said.push(format!(
+        paragraphs.push(format!(
             "The fixed filter lets {} through at its design, {} at twice, {} at four times and {} \
              at eight times as many streams. From theory it is off by {:.1} % at most, {within} \
              the tenth that is wanted.",
-            say::figure(outcome, FIXED, "1 x", LET_THROUGH.name),
-            say::figure(outcome, FIXED, "2 x", LET_THROUGH.name),
-            say::figure(outcome, FIXED, "4 x", LET_THROUGH.name),
-            say::figure(outcome, FIXED, "8 x", LET_THROUGH.name),
+            figure_text::figure_text(outcome, FIXED, "1 x", FALSE_POSITIVE_SHARE.name),
+            figure_text::figure_text(outcome, FIXED, "2 x", FALSE_POSITIVE_SHARE.name),
+            figure_text::figure_text(outcome, FIXED, "4 x", FALSE_POSITIVE_SHARE.name),
+            figure_text::figure_text(outcome, FIXED, "8 x", FALSE_POSITIVE_SHARE.name),
             farthest * 100.0,
         ));
     }
@@ -258,27 +276,27 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         if let (Some(with), Some(without)) = (of(FIXED), of(NONE)) {
             let alike =
                 if with.equals(&without) { ", which is equal within the spread" } else { "" };
-            said.push(format!(
+            paragraphs.push(format!(
                 "At {x} new streams come at {:.2} times the rate without a filter{alike}.",
                 with.median / without.median
             ));
         }
     }
     let grown = GROWN.iter().filter_map(|load| Some((*load, over(GROWING, *load)?)));
-    if let Some((load, most)) = grown.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        let within = if most <= OVER_MOST { "within" } else { "over" };
-        said.push(format!(
-            "The growing filter lets through {most:.2} times what it is designed for at most (at \
-             {load} times its first size), {within} the {OVER_MOST} that are wanted. Where it is \
-             less than one, it has just grown and has room."
+    if let Some((load, ratio_max)) = grown.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        let within = if ratio_max <= RATIO_TO_DESIGN_MAX { "within" } else { "over" };
+        paragraphs.push(format!(
+            "The growing filter lets through {ratio_max:.2} times what it is designed for at most \
+             (at {load} times its first size), {within} the {RATIO_TO_DESIGN_MAX} that are wanted. \
+             Where it is less than one, it has just grown and has free space."
         ));
     }
-    said.push(
+    paragraphs.push(
         "The article's curve sinks from the rate with a filter to that without one, and not below. \
-         What sinks it is the share of questions that a full filter lets through. A filter that \
+         What sinks it is the share of probes that a full filter lets through. A filter that \
          grows is designed for as many streams as there are at any moment, so that there is \
          nothing to choose and nothing to rebuild at a restart with another size."
             .to_string(),
     );
-    said
+    paragraphs
 }

@@ -1,49 +1,51 @@
-//! New streams that survive power loss, 64 on their way at a time, beside bare syncs.
+//! New streams with synced appends, 64 in flight, compared with bare syncs.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_events::{
-    Appended, Durability, Expected, Request, Store, StoreOptions, StreamAppend, Ticket,
+    AppendRequest, Durability, ExpectedVersion, PendingAppend, Store, StoreOptions, StreamAppend,
+    WriteResult,
 };
 
-use super::stream_article::{Sum, memory_bytes, millions};
-use crate::engine::{Counters, Result, Tally};
+use super::stream_article::{MeasurementSum, memory_bytes, millions};
+use crate::engine::{Counters, ReadDigest, Result};
+use crate::experiment::lab_context::{MeasureContext, Measurement, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::lab::{Folder, Place, Timed};
-use crate::number::ratio;
-use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
-use crate::sanity::Expects;
-use crate::streams::NewStreams;
+use crate::measure::sanity_checks::Expectations;
+use crate::number_text::ratio;
+use crate::results::outcome::{Better, Outcome, Scale};
+use crate::results::sample_recorder::Recorder;
+use crate::workload::stream_batch::StreamBatch;
 
-/// How many appends are on their way.
+/// Number of appends in flight.
 const IN_FLIGHT: usize = 64;
-/// In how many parts it is measured, bare syncs before each.
-const PARTS: u64 = 5;
-/// The file of the bare syncs.
+/// Number of measured parts, each after bare syncs.
+const ROUND_PARTS: u64 = 5;
+/// Size of the file for bare syncs.
 const BARE_BYTES: usize = 1 << 20;
-/// About what an append takes of the log.
+/// Bytes that an append takes in the log, about.
 const RECORD_BYTES: usize = 200;
 const WAITING: &str = "event store, synced, waiting";
 const CALLED_BACK: &str = "event store, synced, called back";
 const FOUND: &str = "a stream that is new was found";
 const BARE_SERIES: &str = "64 in the time of a bare sync";
 
-/// Appends that survive power loss.
+/// Rate of synced appends.
 pub const SYNCED: Figure = Figure {
     name: "synced, 64 in flight",
     unit: "thousand per second",
     better: Better::Higher,
     plot: true,
 };
-/// How long a sync takes alone.
+/// Time of a bare sync.
 pub const BARE: Figure =
     Figure { name: "one bare sync", unit: "µs", better: Better::Neither, plot: false };
 
-/// How many streams are created.
+/// Returns the number of streams that are created.
 fn streams(scale: Scale) -> u64 {
     scale.choose(10_000, 1_000_000)
 }
@@ -52,22 +54,22 @@ fn syncs(scale: Scale) -> u64 {
     scale.choose(20, 200)
 }
 
-/// The same in words.
+/// Returns the method in words.
 pub fn in_words(scale: Scale) -> String {
     format!(
-        "{} streams by one thread, in {PARTS} parts, once waiting for the oldest of {IN_FLIGHT} \
-         appends and once called back when one is done; before each of these {} bare syncs of \
-         {RECORD_BYTES} bytes that are written over others in the same folder",
+        "{} streams by one thread, in {ROUND_PARTS} parts, once waiting for the oldest of \
+         {IN_FLIGHT} appends and once called back when one is done; before each of these {} bare \
+         syncs of {RECORD_BYTES} bytes that are written over others in the same folder",
         streams(scale),
         syncs(scale)
     )
 }
 
-/// Measures both.
+/// Subject that measures both.
 pub struct SyncedStreams {
-    /// Where.
-    pub place: Place,
-    /// How much.
+    /// Folder for the store.
+    pub place: MeasureContext,
+    /// Scale.
     pub scale: Scale,
 }
 
@@ -80,7 +82,7 @@ impl Subject for SyncedStreams {
         let count = streams(self.scale);
         let folders = [self.place.folder("waiting")?, self.place.folder("called-back")?];
         let bare_folder = self.place.folder("bare")?;
-        let open = |folder: &Folder| {
+        let open = |folder: &TemporaryDirectory| {
             let options = StoreOptions {
                 durability: Durability::Synced,
                 memory_bytes: memory_bytes(self.scale),
@@ -89,20 +91,26 @@ impl Subject for SyncedStreams {
             Store::open(folder.path(), options)
         };
         let (waiting, called_back) = (open(&folders[0])?, open(&folders[1])?);
-        let bare = Bare::new(&bare_folder)?;
-        let mut sums = [Sum::default(), Sum::default(), Sum::default()];
-        let mut made = NewStreams::default();
-        for part in 0..PARTS {
+        let bare = BareSync::new(&bare_folder)?;
+        let mut sums =
+            [MeasurementSum::default(), MeasurementSum::default(), MeasurementSum::default()];
+        let mut made = StreamBatch::default();
+        for part in 0..ROUND_PARTS {
             recorder.next("bare syncs")?;
             sums[0].add(&bare.measure(&self.place, syncs(self.scale))?);
             recorder.next("synced appends")?;
-            made.make(count / PARTS * part..count / PARTS * (part + 1));
-            let time = |work: &dyn Fn() -> Result<Tally>| {
+            made.make(count / ROUND_PARTS * part..count / ROUND_PARTS * (part + 1));
+            let time = |work: &dyn Fn() -> Result<ReadDigest>| {
                 let none = &Counters::default;
-                self.place.watched(Expects::WRITES, none, made.count() as u64, |_| work())
+                self.place.timed_with_counters(
+                    Expectations::WRITES,
+                    none,
+                    made.count() as u64,
+                    |_| work(),
+                )
             };
             sums[1].add(&time(&|| append_waiting(&waiting, &made))?);
-            recorder.go_on()?;
+            recorder.check_stop()?;
             sums[2].add(&time(&|| append_called_back(&called_back, &made))?);
         }
         waiting.close()?;
@@ -120,21 +128,21 @@ impl Subject for SyncedStreams {
     }
 }
 
-fn submit(store: &Store, made: &NewStreams, at: usize) -> Result<Ticket> {
+fn submit(store: &Store, made: &StreamBatch, at: usize) -> Result<PendingAppend> {
     let events = [made.event(at)];
     let appends =
-        [StreamAppend { stream: made.name(at), expected: Expected::Any, events: &events }];
-    Ok(store.submit(&Request { appends: &appends, checks: &[] })?)
+        [StreamAppend { stream: made.name(at), expected: ExpectedVersion::Any, events: &events }];
+    Ok(store.submit(&AppendRequest { appends: &appends, checks: &[] })?)
 }
 
-/// Whether these are the answers to an append to one stream that is new.
-fn is_new(answers: &[Appended]) -> bool {
-    matches!(answers, [Appended { first: Some(0), was_there: false, .. }])
+/// Whether all answers acknowledge an append to one new stream.
+fn is_new(answers: &[WriteResult]) -> bool {
+    matches!(answers, [WriteResult { first: Some(0), is_retry: false, .. }])
 }
 
-fn append_waiting(store: &Store, made: &NewStreams) -> Result<Tally> {
-    let mut on_their_way: VecDeque<Ticket> = VecDeque::with_capacity(IN_FLIGHT);
-    let wait = |ticket: Ticket| -> Result<()> {
+fn append_waiting(store: &Store, made: &StreamBatch) -> Result<ReadDigest> {
+    let mut on_their_way: VecDeque<PendingAppend> = VecDeque::with_capacity(IN_FLIGHT);
+    let wait = |ticket: PendingAppend| -> Result<()> {
         if is_new(&ticket.wait()?) { Ok(()) } else { Err(FOUND.into()) }
     };
     for at in 0..made.count() {
@@ -146,28 +154,28 @@ fn append_waiting(store: &Store, made: &NewStreams) -> Result<Tally> {
         on_their_way.push_back(submit(store, made, at)?);
     }
     on_their_way.into_iter().try_for_each(wait)?;
-    Ok(Tally::default())
+    Ok(ReadDigest::default())
 }
 
-/// Counts appends that are on their way, and keeps what went wrong with one.
+/// Counts appends in flight and keeps their first error.
 #[derive(Default)]
-struct Gate {
+struct InFlightGate {
     state: Mutex<(usize, Option<String>)>,
     changed: Condvar,
 }
 
-impl Gate {
-    /// Waits until at most so many are on their way.
-    fn at_most(&self, count: usize) -> Result<MutexGuard<'_, (usize, Option<String>)>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+impl InFlightGate {
+    /// Waits until at most this many are in flight.
+    fn wait_until_at_most(&self, count: usize) -> Result<MutexGuard<'_, (usize, Option<String>)>> {
+        let mut state = self.state.lock().ignore_poison();
         while state.0 > count && state.1.is_none() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         state.1.take().map_or(Ok(state), |failed| Err(failed.into()))
     }
 
-    fn leave(&self, answers: umbel_events::Result<Vec<Appended>>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    fn leave(&self, answers: umbel_events::Result<Vec<WriteResult>>) {
+        let mut state = self.state.lock().ignore_poison();
         state.0 -= 1;
         match answers {
             Ok(answers) if is_new(&answers) => {}
@@ -178,43 +186,43 @@ impl Gate {
     }
 }
 
-fn append_called_back(store: &Store, made: &NewStreams) -> Result<Tally> {
-    let gate = Arc::new(Gate::default());
+fn append_called_back(store: &Store, made: &StreamBatch) -> Result<ReadDigest> {
+    let gate = Arc::new(InFlightGate::default());
     for at in 0..made.count() {
-        gate.at_most(IN_FLIGHT - 1)?.0 += 1;
+        gate.wait_until_at_most(IN_FLIGHT - 1)?.0 += 1;
         let back = Arc::clone(&gate);
-        submit(store, made, at)?.then(move |answers| back.leave(answers));
+        submit(store, made, at)?.on_acknowledged(move |answers| back.leave(answers));
     }
-    drop(gate.at_most(0)?);
-    Ok(Tally::default())
+    drop(gate.wait_until_at_most(0)?);
+    Ok(ReadDigest::default())
 }
 
-/// A file that is there, written over and synced.
-struct Bare {
+/// An existing file that is overwritten and synced.
+struct BareSync {
     file: File,
 }
 
-impl Bare {
-    fn new(folder: &Folder) -> Result<Bare> {
+impl BareSync {
+    fn new(folder: &TemporaryDirectory) -> Result<BareSync> {
         let file = File::create(folder.path().join("bare"))?;
         file.write_all_at(&vec![1; BARE_BYTES], 0)?;
         file.sync_all()?;
-        Ok(Bare { file })
+        Ok(BareSync { file })
     }
 
-    fn measure(&self, place: &Place, count: u64) -> Result<Timed> {
-        place.watched(Expects::WRITES, &Counters::default, count, |_| {
+    fn measure(&self, place: &MeasureContext, count: u64) -> Result<Measurement> {
+        place.timed_with_counters(Expectations::WRITES, &Counters::default, count, |_| {
             for number in 0..count as usize {
                 let at = number * RECORD_BYTES % (BARE_BYTES - RECORD_BYTES);
                 self.file.write_all_at(&[number as u8; RECORD_BYTES], at as u64)?;
                 self.file.sync_data()?;
             }
-            Ok(Tally::default())
+            Ok(ReadDigest::default())
         })
     }
 }
 
-/// What it means, in a sentence.
+/// Returns the interpretation in a sentence.
 pub fn meaning(outcome: &Outcome) -> Option<String> {
     let x = outcome.points.iter().find(|point| point.figure == SYNCED.name)?.x.as_str();
     let of = |series: &str| outcome.spread(series, x, SYNCED.name);
@@ -222,7 +230,7 @@ pub fn meaning(outcome: &Outcome) -> Option<String> {
     let bare_us = outcome.spread(BARE_SERIES, x, BARE.name)?;
     Some(format!(
         "Synced, with {IN_FLIGHT} appends in flight, {:.1} thousand streams a second are created \
-         by who waits and {:.1} by who is called back: {} and {} of the {:.1} thousand that \
+         by waiting threads and {:.1} by callbacks: {} and {} of the {:.1} thousand that \
          {IN_FLIGHT} for each bare sync of {:.0} µs would be.",
         waiting.median,
         called_back.median,

@@ -1,12 +1,11 @@
-//! What the work took of the processor, beside its time on the wall.
+//! Table of processor time beside wall time.
 
 use maud::{Markup, html};
 
-use crate::number::short;
-use crate::outcome::{Cost, Outcome, Point, Spread};
-use crate::report::section::{point_cells, point_heads};
+use crate::number_text::short;
+use crate::results::outcome::{Cost, Outcome, Point, Spread};
 
-/// A row for each point whose work is known; nothing where none is.
+/// Returns a row for each point with a known cost; nothing without one.
 pub fn table(outcome: &Outcome) -> Markup {
     let rows: Vec<(&Point, [f64; 4])> =
         outcome.points.iter().filter_map(|point| Some((point, medians(point)?))).collect();
@@ -18,7 +17,7 @@ pub fn table(outcome: &Outcome) -> Markup {
             summary { "Time on the wall and of the processor" }
             p.note {
                 "Nanoseconds for each operation, medians of the repetitions that count. The last \
-                column is what other threads than the asking one took, in shares of a processor: \
+                column is the processor time of the other threads, in shares of a processor: \
                 flushes, compactions and collectors."
             }
             div.scroll {
@@ -26,7 +25,7 @@ pub fn table(outcome: &Outcome) -> Markup {
                     thead { tr {
                         (point_heads(outcome))
                         th scope="col" { "on the wall" }
-                        th scope="col" { "asking thread" }
+                        th scope="col" { "reading thread" }
                         th scope="col" { "all threads" }
                         th scope="col" { "others" }
                     } }
@@ -47,8 +46,8 @@ pub fn table(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Wall time, the thread's and all threads' processor time of an operation, and the share of a
-/// processor that the other threads had.
+/// Returns the medians for an operation: wall time, processor time of the thread and of all
+/// threads, and the share of a processor that the other threads used.
 fn medians(point: &Point) -> Option<[f64; 4]> {
     let counting = point.repetitions.iter().filter(|repetition| repetition.flags.is_empty());
     let costs: Vec<Cost> = counting.filter_map(|repetition| repetition.cost).collect();
@@ -67,21 +66,45 @@ fn each(cost: &Cost, ns: u64) -> f64 {
     ns as f64 / cost.operations.max(1) as f64
 }
 
+/// Returns the column heads that name a point.
+pub(super) fn point_heads(outcome: &Outcome) -> Markup {
+    html! {
+        @if has_series(outcome) { th scope="col" { "series" } }
+        th scope="col" { (outcome.axis) }
+        th scope="col" { "figure" }
+    }
+}
+
+/// Returns the cells that name a point.
+pub(super) fn point_cells(outcome: &Outcome, point: &Point) -> Markup {
+    html! {
+        @if has_series(outcome) { td.words { (point.series) } }
+        td.words { (point.x) }
+        td.words { (point.figure) }
+    }
+}
+
+/// Whether series have names.
+fn has_series(outcome: &Outcome) -> bool {
+    outcome.series() != [""]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::html::test_outcomes;
 
     #[test]
-    fn background_work_is_shown_beside_the_time_on_the_wall() {
-        let mut outcome = sample::outcome("reads", &[("ours", &[("0", 20.0), ("10", 10.0)])]);
+    fn background_work_is_shown_beside_the_wall_time() {
+        let mut outcome =
+            test_outcomes::outcome("reads", &[("ours", &[("0", 20.0), ("10", 10.0)])]);
         assert_eq!(table(&outcome).into_string(), "", "nothing is known of results of version 1");
         let repetitions = &mut outcome.points[1].repetitions;
         for (at, repetition) in repetitions.iter_mut().enumerate() {
             let (wall_ns, thread_ns) = (2_000 + at as u64, 1_500);
             repetition.cost = Some(Cost { operations: 10, wall_ns, thread_ns, process_ns: 2_500 });
         }
-        // What was flagged counts here no more than there.
+        // Flagged repetitions do not count here either.
         repetitions[0].flags.push("the clock jumped".to_string());
         repetitions[0].cost = Some(Cost { operations: 1, wall_ns: 1, thread_ns: 1, process_ns: 9 });
         let text = table(&outcome).into_string();

@@ -1,47 +1,47 @@
-//! Draws a plot as lines over its places, which are evenly spaced.
+//! Draws a plot as lines over evenly spaced places.
 
 use maud::{Markup, html};
 
-use crate::report::ink::{self, Paper};
-use crate::report::labels;
-use crate::report::plot::{Look, Plot, Spot, Track};
-use crate::report::scale::Scale;
+use crate::report::html::axis_scale::AxisScale;
+use crate::report::html::label_layout;
+use crate::report::html::plot_model::{Plot, PlotPoint, PlotSeries, SeriesStyle};
+use crate::report::html::plot_style::{self, PlotFormat};
 
-/// The least height of the area of the lines on a wide paper and on a narrow one.
+/// Least height of the line area on a wide page and on a narrow one.
 const HEIGHTS: [f64; 2] = [280.0, 230.0];
-/// From one label or row of the legend to the next.
+/// Distance between labels or rows of the legend.
 const ROW: f64 = 18.0;
-/// The widest label beside a line.
+/// Largest width of a label beside a line.
 const LABEL_MAX: f64 = 220.0;
-/// The widest place that is written below the axis.
+/// Largest width of a place name below the axis.
 const PLACE_MAX: f64 = 130.0;
-/// The least width that a place has.
+/// Least width of a place.
 const SLOT_MIN: f64 = 20.0;
-/// The share of a slot over which marks of different series are spread, so that bars of one do not
-/// cover those of another, and the most room that each gets.
+/// Share of a slot over which marks of different series are spread, so that their bars do not
+/// overlap, and the largest distance between two of them.
 const DODGE: (f64, f64) = (0.5, 5.0);
-/// Places that are too wide are turned by so much, in degrees.
+/// Angle of place names that are too wide, in degrees.
 const TURN: f64 = 40.0;
 
-/// Where everything goes.
-struct Area<'a> {
+/// Layout of the parts.
+struct LineLayout<'a> {
     plot: &'a Plot,
-    paper: Paper,
-    scale: Scale,
+    paper: PlotFormat,
+    scale: AxisScale,
     left: f64,
     top: f64,
     width: f64,
     height: f64,
     turned: bool,
-    /// Below the area: places and the name of their axis.
+    /// Height below the area, for places and the name of their axis.
     foot: f64,
-    /// Right of it: labels.
+    /// Width right of the area, for labels.
     margin: f64,
 }
 
-/// The plot as an `svg` element; `id` is unique in the page.
-pub fn svg(plot: &Plot, paper: Paper, id: &str) -> Markup {
-    let area = Area::new(plot, paper);
+/// Returns the plot as an `svg` element; `id` is unique in the page.
+pub fn svg(plot: &Plot, paper: PlotFormat, id: &str) -> Markup {
+    let area = LineLayout::new(plot, paper);
     let (keys, key_rows) = if paper.wide { (html! {}, 0) } else { area.legend() };
     let whole = (area.left + area.width + area.margin, area.bottom() + area.foot);
     let height = whole.1 + key_rows as f64 * ROW + 6.0;
@@ -49,7 +49,7 @@ pub fn svg(plot: &Plot, paper: Paper, id: &str) -> Markup {
     html! {
         svg class={ "plot " (paper.class()) } role="img" aria-labelledby=(title)
             aria-describedby=(described) style=(paper.style(whole.0))
-            viewBox={ "0 0 " (ink::at(whole.0)) " " (ink::at(height)) } {
+            viewBox={ "0 0 " (plot_style::at(whole.0)) " " (plot_style::at(height)) } {
             title id=(title) { (plot.title) " by " (plot.place_axis) }
             desc id=(described) { (plot.description) }
             (area.axes())
@@ -60,16 +60,16 @@ pub fn svg(plot: &Plot, paper: Paper, id: &str) -> Markup {
     }
 }
 
-impl<'a> Area<'a> {
-    fn new(plot: &'a Plot, paper: Paper) -> Area<'a> {
-        let scale = Scale::covering(plot.values());
+impl<'a> LineLayout<'a> {
+    fn new(plot: &'a Plot, paper: PlotFormat) -> LineLayout<'a> {
+        let scale = AxisScale::covering(plot.values());
         let ticks = scale.ticks.iter().map(|(_, text)| text.as_str());
-        let mut left = labels::widest(ticks, paper.text) + 14.0;
-        let names: Vec<String> = plot.tracks.iter().map(Track::label).collect();
-        let names = labels::widest(names.iter().map(String::as_str), paper.text);
+        let mut left = label_layout::widest(ticks, paper.text) + 14.0;
+        let names: Vec<String> = plot.series.iter().map(PlotSeries::label).collect();
+        let names = label_layout::widest(names.iter().map(String::as_str), paper.text);
         let margin = if paper.wide { names.min(LABEL_MAX) + 36.0 } else { 10.0 };
         let slots = plot.places.len().max(1) as f64;
-        let place = labels::widest(plot.places.iter().map(String::as_str), paper.text);
+        let place = label_layout::widest(plot.places.iter().map(String::as_str), paper.text);
         let turned = place > (paper.width - left - margin) / slots - 1.0;
         if turned {
             left = left.max(overhang(plot, paper));
@@ -80,8 +80,8 @@ impl<'a> Area<'a> {
             false => 44.0,
         };
         let height =
-            if paper.wide { HEIGHTS[0].max(plot.tracks.len() as f64 * ROW) } else { HEIGHTS[1] };
-        Area { plot, paper, scale, left, top: 30.0, width, height, turned, foot, margin }
+            if paper.wide { HEIGHTS[0].max(plot.series.len() as f64 * ROW) } else { HEIGHTS[1] };
+        LineLayout { plot, paper, scale, left, top: 30.0, width, height, turned, foot, margin }
     }
 
     fn right(&self) -> f64 {
@@ -96,19 +96,19 @@ impl<'a> Area<'a> {
         self.bottom() - self.scale.share(value) * self.height
     }
 
-    /// The middle of a place, or where a track has its mark there.
+    /// Returns the middle of a place, or the position of a series' mark there.
     fn x(&self, place: usize, track: Option<usize>) -> f64 {
         let slot = self.width / self.plot.places.len().max(1) as f64;
-        let tracks = self.plot.tracks.len() as f64;
-        let room = (slot * DODGE.0 / tracks).min(DODGE.1);
-        let aside = track.map_or(0.0, |at| (at as f64 - (tracks - 1.0) / 2.0) * room);
+        let tracks = self.plot.series.len() as f64;
+        let spacing = (slot * DODGE.0 / tracks).min(DODGE.1);
+        let aside = track.map_or(0.0, |at| (at as f64 - (tracks - 1.0) / 2.0) * spacing);
         self.left + (place as f64 + 0.5) * slot + aside
     }
 
-    /// Articles first, so that ours lie on top.
-    fn order(&self) -> impl Iterator<Item = (usize, &'a Track)> {
-        let tracks = || self.plot.tracks.iter().enumerate();
-        let ours = |track: &Track| matches!(track.look, Look::Ours(_));
+    /// Returns the series in drawing order: articles first, so that ours are on top.
+    fn order(&self) -> impl Iterator<Item = (usize, &'a PlotSeries)> {
+        let tracks = || self.plot.series.iter().enumerate();
+        let ours = |track: &PlotSeries| matches!(track.style, SeriesStyle::Ours(_));
         tracks()
             .filter(move |(_, track)| !ours(track))
             .chain(tracks().filter(move |(_, t)| ours(t)))
@@ -122,38 +122,40 @@ impl<'a> Area<'a> {
             1.0 if self.plot.of_ratios => "grid one",
             _ => "grid",
         };
-        let across = |y: f64, class| ink::line(class, (self.left, y), (self.right(), y));
+        let across = |y: f64, class| plot_style::line(class, (self.left, y), (self.right(), y));
         html! {
-            (ink::text("unit", 2.0, 14.0, "start", &format!("{}{log}", self.plot.value_axis)))
+            (plot_style::text("unit", 2.0, 14.0, "start",
+                &format!("{}{log}", self.plot.value_axis)))
             @for (value, text) in &self.scale.ticks {
                 @let y = self.y(*value);
                 (across(y, line_of(*value)))
-                (ink::text("tick", self.left - 8.0, y + below, "end", text))
+                (plot_style::text("tick", self.left - 8.0, y + below, "end", text))
             }
             (across(self.bottom(), "axis"))
             @for (at, place) in self.plot.places.iter().enumerate() { (self.place(at, place)) }
-            (ink::text("unit", (self.left + self.right()) / 2.0, self.bottom() + self.foot - 8.0,
-                "middle", &self.plot.place_axis))
+            (plot_style::text("unit", (self.left + self.right()) / 2.0,
+                self.bottom() + self.foot - 8.0, "middle", &self.plot.place_axis))
         }
     }
 
     fn place(&self, at: usize, name: &str) -> Markup {
         let (x, y) = (self.x(at, None), self.bottom() + self.paper.text + 5.0);
         if !self.turned {
-            return ink::text("tick", x, y, "middle", name);
+            return plot_style::text("tick", x, y, "middle", name);
         }
         let x = x + self.paper.text * 0.35;
-        let turn = format!("rotate(-{TURN} {} {})", ink::at(x), ink::at(y));
+        let turn = format!("rotate(-{TURN} {} {})", plot_style::at(x), plot_style::at(y));
         html! {
-            text.tick x=(ink::at(x)) y=(ink::at(y)) text-anchor="end" transform=(turn) {
-                (labels::shortened(name, self.paper.text, PLACE_MAX)) title { (name) }
+            text.tick x=(plot_style::at(x)) y=(plot_style::at(y)) text-anchor="end"
+                transform=(turn) {
+                (label_layout::shortened(name, self.paper.text, PLACE_MAX)) title { (name) }
             }
         }
     }
 
-    fn track(&self, at: usize, track: &Track) -> Markup {
+    fn track(&self, at: usize, track: &PlotSeries) -> Markup {
         html! {
-            g class={ "track " (ink::class(track.look)) } {
+            g class={ "track " (plot_style::class(track.style)) } {
                 @for path in self.paths(at, track) { path.line d=(path) {} }
                 @for (place, mark) in track.marks() {
                     @let (x, spread) = (self.x(place, Some(at)), mark.spread);
@@ -162,29 +164,29 @@ impl<'a> Area<'a> {
                         @if spread.high > spread.low {
                             (range(x, self.y(spread.low), self.y(spread.high)))
                         }
-                        (ink::mark(track.look, x, self.y(spread.median)))
+                        (plot_style::mark(track.style, x, self.y(spread.median)))
                     }
                 }
                 @for place in track.unsound() {
                     @let hint = format!("{}, {}: not sound", track.name, self.plot.places[place]);
-                    (ink::cross(self.x(place, Some(at)), self.bottom() - 6.0, &hint))
+                    (plot_style::cross(self.x(place, Some(at)), self.bottom() - 6.0, &hint))
                 }
             }
         }
     }
 
-    /// The lines through the medians. They break where a figure is not sound.
-    fn paths(&self, at: usize, track: &Track) -> Vec<String> {
+    /// Returns the lines through the medians. They break at a flagged figure.
+    fn paths(&self, at: usize, track: &PlotSeries) -> Vec<String> {
         let mut paths = vec![String::new()];
-        for (place, spot) in track.spots.iter().enumerate() {
+        for (place, spot) in track.points.iter().enumerate() {
             match spot {
-                Spot::Missing => {}
-                Spot::Unsound => paths.push(String::new()),
-                Spot::Mark(mark) => {
+                PlotPoint::Missing => {}
+                PlotPoint::Unsound => paths.push(String::new()),
+                PlotPoint::Mark(mark) => {
                     let (x, y) = (self.x(place, Some(at)), self.y(mark.spread.median));
                     let path = paths.last_mut().expect("there is always one");
                     path.push(if path.is_empty() { 'M' } else { 'L' });
-                    path.push_str(&format!("{} {}", ink::at(x), ink::at(y)));
+                    path.push_str(&format!("{} {}", plot_style::at(x), plot_style::at(y)));
                 }
             }
         }
@@ -192,11 +194,11 @@ impl<'a> Area<'a> {
         paths
     }
 
-    /// The names of the tracks right of where each ends, none over another.
+    /// Returns the names of the series right of their ends, without overlap.
     fn labels(&self) -> Markup {
         let ends: Vec<(f64, f64)> = self
             .plot
-            .tracks
+            .series
             .iter()
             .enumerate()
             .map(|(at, track)| {
@@ -207,34 +209,34 @@ impl<'a> Area<'a> {
             })
             .collect();
         let wishes: Vec<f64> = ends.iter().map(|(_, y)| *y).collect();
-        let rows = labels::apart(&wishes, ROW, self.top, self.bottom());
+        let rows = label_layout::apart(&wishes, ROW, self.top, self.bottom());
         let x = self.right() + 22.0;
         html! {
-            @for ((track, row), (end_x, end_y)) in self.plot.tracks.iter().zip(rows).zip(ends) {
+            @for ((track, row), (end_x, end_y)) in self.plot.series.iter().zip(rows).zip(ends) {
                 @let seen = track.marks().next().is_some();
-                g class={ "label " (ink::class(track.look)) } {
-                    @if seen { (ink::line("leader", (end_x + 6.0, end_y), (x - 4.0, row))) }
-                    (ink::mark(track.look, x + 2.0, row))
+                g class={ "label " (plot_style::class(track.style)) } {
+                    @if seen { (plot_style::line("leader", (end_x + 6.0, end_y), (x - 4.0, row))) }
+                    (plot_style::mark(track.style, x + 2.0, row))
                     (self.name(track, x + 11.0, row, LABEL_MAX))
                 }
             }
         }
     }
 
-    /// The names of the tracks below everything, and how many rows they take.
+    /// Returns the names of the series below the plot, and their number of rows.
     fn legend(&self) -> (Markup, usize) {
         let whole = self.right() + self.margin;
-        let names: Vec<String> = self.plot.tracks.iter().map(Track::label).collect();
-        let widest = labels::widest(names.iter().map(String::as_str), self.paper.text);
+        let names: Vec<String> = self.plot.series.iter().map(PlotSeries::label).collect();
+        let widest = label_layout::widest(names.iter().map(String::as_str), self.paper.text);
         let columns = if widest + 36.0 <= whole / 2.0 { 2 } else { 1 };
         let column = whole / columns as f64;
         let top = self.bottom() + self.foot + ROW / 2.0;
         let keys = html! {
-            @for (at, track) in self.plot.tracks.iter().enumerate() {
+            @for (at, track) in self.plot.series.iter().enumerate() {
                 @let (x, y) = ((at % columns) as f64 * column, top + (at / columns) as f64 * ROW);
-                g class={ "track " (ink::class(track.look)) } {
-                    (ink::line("line", (x + 4.0, y), (x + 26.0, y)))
-                    (ink::mark(track.look, x + 15.0, y))
+                g class={ "track " (plot_style::class(track.style)) } {
+                    (plot_style::line("line", (x + 4.0, y), (x + 26.0, y)))
+                    (plot_style::mark(track.style, x + 15.0, y))
                     (self.name(track, x + 32.0, y, column - 36.0))
                 }
             }
@@ -242,20 +244,20 @@ impl<'a> Area<'a> {
         (keys, names.len().div_ceil(columns))
     }
 
-    fn name(&self, track: &Track, x: f64, y: f64, width_max: f64) -> Markup {
+    fn name(&self, track: &PlotSeries, x: f64, y: f64, width_max: f64) -> Markup {
         let name = track.label();
         html! {
-            text.name x=(ink::at(x)) y=(ink::at(y + self.paper.text * 0.35)) {
-                (labels::shortened(&name, self.paper.text, width_max))
+            text.name x=(plot_style::at(x)) y=(plot_style::at(y + self.paper.text * 0.35)) {
+                (label_layout::shortened(&name, self.paper.text, width_max))
                 title { (name) }
             }
         }
     }
 }
 
-/// How far the names of places reach to the left of the lines where they are turned.
-fn overhang(plot: &Plot, paper: Paper) -> f64 {
-    let wide = |place: &String| labels::width(place, paper.text).min(PLACE_MAX);
+/// Returns how far turned place names reach left of the line area.
+fn overhang(plot: &Plot, paper: PlotFormat) -> f64 {
+    let wide = |place: &String| label_layout::width(place, paper.text).min(PLACE_MAX);
     let reach =
         plot.places.iter().enumerate().map(|(at, place)| {
             wide(place) * TURN.to_radians().cos() - (at as f64 + 0.5) * SLOT_MIN
@@ -263,9 +265,9 @@ fn overhang(plot: &Plot, paper: Paper) -> f64 {
     reach.fold(0.0, f64::max)
 }
 
-/// A bar from the lowest to the highest repetition.
+/// Returns a bar from the lowest to the highest repetition.
 fn range(x: f64, low: f64, high: f64) -> Markup {
-    let [x, left, right, low, high] = [x, x - 3.0, x + 3.0, low, high].map(ink::at);
+    let [x, left, right, low, high] = [x, x - 3.0, x + 3.0, low, high].map(plot_style::at);
     let shape = format!("M{left} {low}H{right}M{x} {low}V{high}M{left} {high}H{right}");
     html! { path.range d=(shape) {} }
 }
@@ -273,44 +275,44 @@ fn range(x: f64, low: f64, high: f64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::comparison::Comparison;
-    use crate::report::sample;
+    use crate::report::html::figure_comparison::Comparison;
+    use crate::report::html::test_outcomes;
 
-    fn drawn(points: &[(&str, f64)], paper: Paper) -> String {
-        let outcome = sample::outcome("reads", &[("ours", points)]);
+    fn drawn(points: &[(&str, f64)], paper: PlotFormat) -> String {
+        let outcome = test_outcomes::outcome("reads", &[("ours", points)]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         svg(&Plot::of(&compared, "bits"), paper, "id").into_string()
     }
 
     #[test]
-    fn a_line_breaks_where_a_figure_is_not_sound() {
+    fn line_breaks_at_a_flagged_figure() {
         let mut points = [("0", 5.0), ("1", 4.0), ("2", 3.0), ("3", 2.0), ("4", 1.0)];
         let lines = |drawing: String| drawing.matches("class=\"line\" d=").count();
-        assert_eq!(lines(drawn(&points, Paper::WIDE)), 1);
+        assert_eq!(lines(drawn(&points, PlotFormat::WIDE)), 1);
         points[2].1 = f64::NAN;
-        let drawing = drawn(&points, Paper::WIDE);
+        let drawing = drawn(&points, PlotFormat::WIDE);
         assert!(drawing.contains("ours, 2: not sound"), "{drawing}");
         assert_eq!((drawing.matches("class=\"cross\"").count(), lines(drawing)), (1, 2));
     }
 
     #[test]
-    fn a_logarithmic_axis_says_so() {
-        assert!(drawn(&[("0", 1.0), ("1", 100.0)], Paper::WIDE).contains(">µs, log scale<"));
-        assert!(drawn(&[("0", 1.0), ("1", 10.0)], Paper::WIDE).contains(">µs<"));
+    fn logarithmic_axis_is_labelled() {
+        assert!(drawn(&[("0", 1.0), ("1", 100.0)], PlotFormat::WIDE).contains(">µs, log scale<"));
+        assert!(drawn(&[("0", 1.0), ("1", 10.0)], PlotFormat::WIDE).contains(">µs<"));
     }
 
     #[test]
-    fn only_places_without_room_are_turned() {
+    fn only_labels_that_do_not_fit_are_turned() {
         let points = [("a place with a name", 1.0), ("another of them", 2.0), ("a third", 3.0)];
-        assert!(!drawn(&points, Paper::WIDE).contains("rotate"));
-        assert_eq!(drawn(&points, Paper::NARROW).matches("rotate").count(), 3);
+        assert!(!drawn(&points, PlotFormat::WIDE).contains("rotate"));
+        assert_eq!(drawn(&points, PlotFormat::NARROW).matches("rotate").count(), 3);
     }
 
     #[test]
-    fn many_places_make_a_plot_wider_than_a_narrow_paper() {
+    fn many_labels_widen_the_plot() {
         let names: Vec<String> = (0..40).map(|at| at.to_string()).collect();
         let points: Vec<(&str, f64)> = names.iter().map(|name| (name.as_str(), 1.0)).collect();
-        assert!(drawn(&points, Paper::NARROW).contains("viewBox=\"0 0 8"));
-        assert!(drawn(&points[..9], Paper::NARROW).contains("viewBox=\"0 0 350.0 "));
+        assert!(drawn(&points, PlotFormat::NARROW).contains("viewBox=\"0 0 8"));
+        assert!(drawn(&points[..9], PlotFormat::NARROW).contains("viewBox=\"0 0 350.0 "));
     }
 }

@@ -1,36 +1,41 @@
-//! The part of the page that is about one experiment.
+//! Section of the page about one experiment.
 
 use maud::{Markup, html};
 
 use crate::experiment::Experiment;
-use crate::machine::Machine;
-use crate::number::short;
-use crate::outcome::{EngineNote, Outcome, Point, Repetition};
-use crate::report::comparison::Comparison;
-use crate::report::ink::Paper;
-use crate::report::plot::Plot;
-use crate::report::tick::{duration, tick};
-use crate::report::{bars, costs, lines, table};
+use crate::measure::machine::Machine;
+use crate::number_text::short;
+use crate::report::html::cost_table::{point_cells, point_heads};
+use crate::report::html::figure_comparison::Comparison;
+use crate::report::html::plot_model::Plot;
+use crate::report::html::plot_style::PlotFormat;
+use crate::report::html::tick_text::{duration, tick};
+use crate::report::html::{cost_table, draw_bars, draw_lines, figure_tables};
+use crate::results::outcome::{EngineNote, Outcome, Repetition};
 
-/// One experiment with what it found.
-pub struct Section<'a> {
-    /// Where links lead; unique in the page.
+/// One experiment with its outcome.
+pub struct ExperimentSection<'a> {
+    /// Target of links; unique in the page.
     pub id: String,
     /// Its definition.
     pub experiment: &'a Experiment,
-    /// What it found.
+    /// Its outcome.
     pub outcome: &'a Outcome,
-    /// What that means, a paragraph each.
+    /// Interpretation, one paragraph each.
     pub meaning: Vec<String>,
 }
 
-impl<'a> Section<'a> {
-    /// Of an experiment; `id` is unique in the page.
-    pub fn new(id: String, experiment: &'a Experiment, outcome: &'a Outcome) -> Section<'a> {
-        Section { id, experiment, outcome, meaning: (experiment.meaning)(outcome) }
+impl<'a> ExperimentSection<'a> {
+    /// Creates the section of an experiment; `id` is unique in the page.
+    pub fn new(
+        id: String,
+        experiment: &'a Experiment,
+        outcome: &'a Outcome,
+    ) -> ExperimentSection<'a> {
+        ExperimentSection { id, experiment, outcome, meaning: (experiment.meaning)(outcome) }
     }
 
-    /// All of it.
+    /// Returns the whole section.
     pub fn markup(&self) -> Markup {
         let (experiment, outcome) = (self.experiment, self.outcome);
         let seeds = experiment.seeds;
@@ -40,7 +45,7 @@ impl<'a> Section<'a> {
         html! {
             section id=(self.id) aria-labelledby={ (self.id) "-head" } {
                 h2 id={ (self.id) "-head" } { (experiment.title) }
-                p.asks { (experiment.asks) }
+                p.asks { (experiment.question) }
                 p { strong { "Expected: " } (experiment.hypothesis) }
                 p.note { "Source: " (experiment.source.name) ", " (experiment.source.part) "." }
                 h3 { "What was measured" }
@@ -51,11 +56,11 @@ impl<'a> Section<'a> {
                 @for (at, comparison) in comparisons.iter().enumerate() {
                     @if self.is_plotted(comparison) { (self.plot(at, comparison)) }
                 }
-                (table::tables(&outcome.axis, &comparisons))
+                (figure_tables::tables(&outcome.axis, &comparisons))
                 h3 { "What it means" }
                 @if self.meaning.is_empty() { p { "Nothing can be said about these figures." } }
                 @for paragraph in &self.meaning { p { (paragraph) } }
-                (costs::table(outcome))
+                (cost_table::table(outcome))
                 (self.flagged())
                 (self.repetitions())
             }
@@ -82,7 +87,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Whether a figure has a plot: one value alone needs none.
+    /// Whether a figure has a plot; a single value has none.
     fn is_plotted(&self, comparison: &Comparison<'_>) -> bool {
         if comparison.compares_series() && comparison.lines.len() == 1 {
             return false;
@@ -93,12 +98,12 @@ impl<'a> Section<'a> {
 
     fn plot(&self, at: usize, comparison: &Comparison<'_>) -> Markup {
         let plot = Plot::of(comparison, &self.outcome.axis);
-        let draw = if comparison.compares_series() { bars::svg } else { lines::svg };
-        let id = |paper: Paper| format!("{}-plot-{at}-{}", self.id, paper.class());
+        let draw = if comparison.compares_series() { draw_bars::svg } else { draw_lines::svg };
+        let id = |paper: PlotFormat| format!("{}-plot-{at}-{}", self.id, paper.class());
         html! {
             figure {
                 figcaption { strong { (plot.title) } " " (plot.caption) }
-                @for paper in [Paper::WIDE, Paper::NARROW] {
+                @for paper in [PlotFormat::WIDE, PlotFormat::NARROW] {
                     div class={ "scroll " (paper.class()) } { (draw(&plot, paper, &id(paper))) }
                 }
             }
@@ -108,7 +113,7 @@ impl<'a> Section<'a> {
     fn flagged(&self) -> Markup {
         let outcome = self.outcome;
         let all: usize = outcome.points.iter().map(|point| point.repetitions.len()).sum();
-        let flagged = outcome.flagged();
+        let flagged = outcome.flagged_count();
         if flagged == 0 {
             return html! { p { "None of " (tick(all as f64)) " repetitions was flagged." } };
         }
@@ -177,7 +182,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// How rounds went, in one line.
+/// Returns a summary of the rounds, in one line.
 fn order_text(outcome: &Outcome) -> String {
     let Some(order) = &outcome.order else {
         return format!("{} rounds, each in the same order", outcome.rounds);
@@ -190,7 +195,7 @@ fn order_text(outcome: &Outcome) -> String {
     }
 }
 
-/// A machine in one line.
+/// Describes a machine in one line.
 pub fn machine_text(machine: &Machine) -> String {
     let memory = machine.memory_mib.map(|mib| tick((mib as f64 / 1024.0 * 10.0).round() / 10.0));
     let memory = memory.map_or_else(String::new, |gib| format!(", {gib} GiB of memory"));
@@ -237,7 +242,7 @@ fn engines(engines: &[EngineNote]) -> Markup {
     }
 }
 
-/// A link where the text is an address of a page, otherwise the text.
+/// Returns a link if the text is a web address, otherwise the text.
 fn link(text: &str) -> Markup {
     let is_address = ["https://", "http://"].iter().any(|scheme| text.starts_with(scheme));
     html! {
@@ -247,27 +252,6 @@ fn link(text: &str) -> Markup {
             (text)
         }
     }
-}
-
-pub(super) fn point_heads(outcome: &Outcome) -> Markup {
-    html! {
-        @if has_series(outcome) { th scope="col" { "series" } }
-        th scope="col" { (outcome.axis) }
-        th scope="col" { "figure" }
-    }
-}
-
-pub(super) fn point_cells(outcome: &Outcome, point: &Point) -> Markup {
-    html! {
-        @if has_series(outcome) { td.words { (point.series) } }
-        td.words { (point.x) }
-        td.words { (point.figure) }
-    }
-}
-
-/// Whether series have names.
-fn has_series(outcome: &Outcome) -> bool {
-    outcome.series() != [""]
 }
 
 fn values(repetitions: &[Repetition]) -> Markup {
@@ -286,7 +270,7 @@ fn values(repetitions: &[Repetition]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::html::test_outcomes;
 
     #[test]
     fn only_addresses_of_pages_become_links() {
@@ -297,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn flagged_repetitions_are_told_with_their_reasons() {
+    fn flagged_repetitions_are_listed_with_reasons() {
         let points = [("0", 20.0), ("10", f64::NAN)];
-        let outcome = sample::outcome("reads", &[("ours", &points)]);
-        let section = Section::new("a".to_string(), &sample::EXPERIMENT, &outcome);
+        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
+        let section = ExperimentSection::new("a".to_string(), &test_outcomes::EXPERIMENT, &outcome);
         let text = section.markup().into_string();
         assert!(text.contains("3 of 6 repetitions were flagged"), "{text}");
         assert!(text.contains("the clock jumped &amp; fell"), "{text}");
         assert_eq!(text.matches("<s title=\"the clock jumped &amp; fell\">").count(), 3);
 
-        let outcome = sample::outcome("reads", &[("ours", &points[..1])]);
-        let section = Section::new("a".to_string(), &sample::EXPERIMENT, &outcome);
+        let outcome = test_outcomes::outcome("reads", &[("ours", &points[..1])]);
+        let section = ExperimentSection::new("a".to_string(), &test_outcomes::EXPERIMENT, &outcome);
         let text = section.markup().into_string();
         assert!(text.contains("None of 3 repetitions was flagged."), "{text}");
     }

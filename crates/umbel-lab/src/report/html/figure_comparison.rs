@@ -1,73 +1,73 @@
-//! One figure of an outcome, compared with where its series begin and with what articles published.
+//! One figure of an outcome, compared with the base of its series and with published figures.
 
-use crate::experiment::Seed;
-use crate::outcome::{Better, FigureNote, Outcome, Point, Spread};
+use crate::experiment::PublishedSeries;
+use crate::results::outcome::{Better, FigureNote, Outcome, Point, Spread};
 
 /// One figure at all of its places.
 pub struct Comparison<'a> {
     /// The figure.
     pub figure: &'a FigureNote,
-    /// The places at which it was measured.
+    /// Places at which it was measured.
     pub places: Vec<&'a str>,
-    /// What was measured, a line for each series.
-    pub lines: Vec<Line<'a>>,
-    /// What articles published.
-    pub articles: Vec<Article<'a>>,
+    /// Measured values, one row for each series.
+    pub lines: Vec<SeriesRow<'a>>,
+    /// Published values.
+    pub articles: Vec<ArticleSeries<'a>>,
 }
 
 /// One series of a figure.
-pub struct Line<'a> {
-    /// What it is in the outcome.
+pub struct SeriesRow<'a> {
+    /// Name of the series in the outcome.
     pub series: &'a str,
-    /// What it is called: a series that needs no name is called after the only engine.
+    /// Displayed name; a series without a name has the name of the only engine.
     pub name: &'a str,
-    /// What was found at each of the places.
+    /// Cells for each of the places.
     pub cells: Vec<Cell<'a>>,
 }
 
 /// One figure of one series at one place.
 pub struct Cell<'a> {
-    /// All of its repetitions; `None` where it was not measured.
+    /// All of its repetitions; `None` if it was not measured.
     pub point: Option<&'a Point>,
-    /// Those that count; `None` where none does.
+    /// Spread of the counted repetitions; `None` if none counts.
     pub spread: Option<Spread>,
     /// The spread as a ratio to the base.
     pub ratio: Option<Spread>,
-    /// How it stands to the base.
-    pub verdict: Verdict,
+    /// Verdict against the base.
+    pub verdict: CellVerdict,
 }
 
-/// How a figure stands to its base: the first place of its series that can be compared with or,
-/// where there is one place only, the first series.
+/// Verdict on a figure against its base: the first comparable place of its series or, with one
+/// place only, the first series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// There is nothing to compare.
+pub enum CellVerdict {
+    /// There is no base.
     Alone,
     /// It is the base.
     Base,
-    /// The two cannot be told apart.
+    /// The two cannot be distinguished.
     Equal,
     /// It is better.
     Better,
     /// It is worse.
     Worse,
-    /// It differs, in a figure of which neither more nor less is better.
+    /// It differs, in a figure without a better direction.
     Different,
 }
 
 /// A series that an article published.
-pub struct Article<'a> {
-    /// What was published.
-    pub seed: &'a Seed,
-    /// Which of the lines stands beside it.
+pub struct ArticleSeries<'a> {
+    /// The published series.
+    pub seed: &'a PublishedSeries,
+    /// Index of the row that it is compared with.
     pub beside: Option<usize>,
-    /// What the article has at each of the places.
-    pub cells: Vec<Published>,
+    /// Published value for each of the places.
+    pub cells: Vec<PublishedValue>,
 }
 
-/// What an article has at one place.
+/// Published value at one place.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Published {
+pub struct PublishedValue {
     /// The value, in the article's unit.
     pub value: Option<f64>,
     /// The value as a ratio to the article's own base.
@@ -75,11 +75,11 @@ pub struct Published {
 }
 
 impl<'a> Comparison<'a> {
-    /// Of the figure; `None` where it was measured nowhere.
+    /// Compares the figure; `None` if it was measured nowhere.
     pub fn of(
         outcome: &'a Outcome,
         figure: &'a FigureNote,
-        seeds: &'a [Seed],
+        seeds: &'a [PublishedSeries],
     ) -> Option<Comparison<'a>> {
         let here: Vec<&Point> =
             outcome.points.iter().filter(|point| point.figure == figure.name).collect();
@@ -95,19 +95,19 @@ impl<'a> Comparison<'a> {
             [only] => only.name.as_str(),
             _ => "measured",
         };
-        let line = |series: &&'a str| Line {
+        let line = |series: &&'a str| SeriesRow {
             series,
             name: if series.is_empty() { unnamed } else { series },
             cells: places.iter().map(|place| cell(series, place)).collect(),
         };
-        let lines: Vec<Line<'a>> = series.iter().map(line).collect();
+        let lines: Vec<SeriesRow<'a>> = series.iter().map(line).collect();
         let seeds = seeds.iter().filter(|seed| seed.figure == figure.name);
-        let articles = seeds.map(|seed| Article {
+        let articles = seeds.map(|seed| ArticleSeries {
             seed,
             beside: lines.iter().position(|line| line.series == seed.beside),
-            cells: places.iter().map(|place| Published::of(seed, place)).collect(),
+            cells: places.iter().map(|place| PublishedValue::of(seed, place)).collect(),
         });
-        let articles: Vec<Article<'a>> = articles.collect();
+        let articles: Vec<ArticleSeries<'a>> = articles.collect();
         let mut comparison = Comparison { figure, places, lines, articles };
         match comparison.places.len() {
             0 => return None,
@@ -117,25 +117,29 @@ impl<'a> Comparison<'a> {
         Some(comparison)
     }
 
-    /// Whether the series are compared with each other, for there is one place only.
+    /// Whether the series are compared with each other, because there is only one place.
     pub fn compares_series(&self) -> bool {
         self.places.len() == 1
     }
 
-    /// Whether there is anything of an article that can be drawn beside our own figures.
+    /// Whether there are published values that can be drawn beside ours.
     pub fn has_articles(&self) -> bool {
         let mut cells = self.articles.iter().flat_map(|article| &article.cells);
         cells.any(|cell| cell.ratio.is_some())
     }
 
-    /// What was found there; `None` where the figure knows no such series or place.
+    /// Returns the cell; `None` if the figure has no such series or place.
     pub fn cell(&self, series: &str, place: &str) -> Option<&Cell<'a>> {
         let line = self.lines.iter().find(|line| line.series == series)?;
         line.cells.get(self.places.iter().position(|known| *known == place)?)
     }
 
-    /// What articles published for this series at this place.
-    pub fn published(&self, series: &str, place: &str) -> Vec<(&'a Seed, Published)> {
+    /// Returns the published values for this series at this place.
+    pub fn published(
+        &self,
+        series: &str,
+        place: &str,
+    ) -> Vec<(&'a PublishedSeries, PublishedValue)> {
         let Some(at) = self.places.iter().position(|known| *known == place) else {
             return Vec::new();
         };
@@ -144,15 +148,15 @@ impl<'a> Comparison<'a> {
         cells.filter(|(_, cell)| cell.value.is_some()).collect()
     }
 
-    /// What ratios are to: the name of the place, or of the series where there is one place. `None`
-    /// where there are no ratios, or each series has another place.
+    /// Returns the name of the base of ratios: the place, or the series if there is one place.
+    /// `None` if there are no ratios, or each series has another base.
     pub fn base_name(&self) -> Option<&'a str> {
         let names = self.lines.iter().flat_map(|line| {
             let names = self.places.iter().map(|place| match self.compares_series() {
                 true => line.name,
                 false => *place,
             });
-            let bases = line.cells.iter().map(|cell| cell.verdict == Verdict::Base);
+            let bases = line.cells.iter().map(|cell| cell.verdict == CellVerdict::Base);
             names.zip(bases).filter_map(|(name, is_base)| is_base.then_some(name))
         });
         let mut names = names.collect::<Vec<&str>>().into_iter();
@@ -163,7 +167,7 @@ impl<'a> Comparison<'a> {
     fn compare_places(&mut self) {
         let better = self.figure.better;
         for (at, line) in self.lines.iter_mut().enumerate() {
-            let mut beside: Vec<&mut Article<'a>> =
+            let mut beside: Vec<&mut ArticleSeries<'a>> =
                 self.articles.iter_mut().filter(|article| article.beside == Some(at)).collect();
             let comparable = |place: &usize| line.cells[*place].can_be_base();
             let published =
@@ -175,15 +179,15 @@ impl<'a> Comparison<'a> {
             let Some(base) = base.or_else(|| all.clone().find(sound)) else { continue };
             let spread = line.cells[base].spread;
             for (place, cell) in line.cells.iter_mut().enumerate() {
-                cell.stand_to(spread, place == base, better);
+                cell.compare_to(spread, place == base, better);
             }
             for article in &mut beside {
-                article.stand_to(article.cells[base].value);
+                article.compare_to(article.cells[base].value);
             }
         }
         for article in self.articles.iter_mut().filter(|article| article.beside.is_none()) {
             let first = article.cells.iter().find(|cell| cell.can_be_base());
-            article.stand_to(first.and_then(|cell| cell.value));
+            article.compare_to(first.and_then(|cell| cell.value));
         }
     }
 
@@ -205,17 +209,22 @@ impl<'a> Comparison<'a> {
         let published = published(&base).and_then(|article| article.cells[0].value);
         let spread = self.lines[base].cells[0].spread;
         for (at, line) in self.lines.iter_mut().enumerate() {
-            line.cells[0].stand_to(spread, at == base, self.figure.better);
+            line.cells[0].compare_to(spread, at == base, self.figure.better);
         }
         for article in &mut self.articles {
-            article.stand_to(published);
+            article.compare_to(published);
         }
     }
 }
 
 impl<'a> Cell<'a> {
     fn of(point: Option<&'a Point>) -> Cell<'a> {
-        Cell { point, spread: point.and_then(Point::spread), ratio: None, verdict: Verdict::Alone }
+        Cell {
+            point,
+            spread: point.and_then(Point::spread),
+            ratio: None,
+            verdict: CellVerdict::Alone,
+        }
     }
 
     /// Whether all repetitions were flagged.
@@ -227,7 +236,7 @@ impl<'a> Cell<'a> {
         self.spread.is_some_and(|spread| spread.median > 0.0)
     }
 
-    fn stand_to(&mut self, base: Option<Spread>, is_base: bool, better: Better) {
+    fn compare_to(&mut self, base: Option<Spread>, is_base: bool, better: Better) {
         let (Some(base), Some(spread)) = (base, self.spread) else { return };
         let ratio = spread.divided_by(base.median);
         let is_number = ratio.median.is_finite() && ratio.high.is_finite();
@@ -236,18 +245,18 @@ impl<'a> Cell<'a> {
         }
         let less = spread.median < base.median;
         self.verdict = match better {
-            _ if is_base => Verdict::Base,
-            _ if spread.equals(&base) => Verdict::Equal,
-            Better::Neither => Verdict::Different,
-            Better::Lower if less => Verdict::Better,
-            Better::Higher if !less => Verdict::Better,
-            Better::Lower | Better::Higher => Verdict::Worse,
+            _ if is_base => CellVerdict::Base,
+            _ if spread.equals(&base) => CellVerdict::Equal,
+            Better::Neither => CellVerdict::Different,
+            Better::Lower if less => CellVerdict::Better,
+            Better::Higher if !less => CellVerdict::Better,
+            Better::Lower | Better::Higher => CellVerdict::Worse,
         };
     }
 }
 
-impl Article<'_> {
-    fn stand_to(&mut self, base: Option<f64>) {
+impl ArticleSeries<'_> {
+    fn compare_to(&mut self, base: Option<f64>) {
         let Some(base) = base.filter(|base| *base > 0.0) else { return };
         for cell in &mut self.cells {
             let ratio = cell.value.map(|value| value / base);
@@ -256,10 +265,10 @@ impl Article<'_> {
     }
 }
 
-impl Published {
-    fn of(seed: &Seed, place: &str) -> Published {
+impl PublishedValue {
+    fn of(seed: &PublishedSeries, place: &str) -> PublishedValue {
         let point = seed.points.iter().find(|(x, _)| *x == place);
-        Published { value: point.map(|(_, value)| *value), ratio: None }
+        PublishedValue { value: point.map(|(_, value)| *value), ratio: None }
     }
 
     fn can_be_base(&self) -> bool {
@@ -270,33 +279,33 @@ impl Published {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::html::test_outcomes;
 
-    const SEEDS: [Seed; 2] = [
-        Seed {
+    const SEEDS: [PublishedSeries; 2] = [
+        PublishedSeries {
             series: "a store",
             beside: "ours",
             figure: "reads",
             unit: "µs",
             points: &[("10", 40.0), ("20", 10.0), ("30", 7.0)],
         },
-        Seed {
+        PublishedSeries {
             series: "another",
-            beside: "nobody",
+            beside: "missing",
             figure: "reads",
             unit: "µs",
             points: &[("0", 8.0), ("20", 4.0)],
         },
     ];
 
-    fn ratios(line: &Line<'_>) -> Vec<Option<f64>> {
+    fn ratios(line: &SeriesRow<'_>) -> Vec<Option<f64>> {
         line.cells.iter().map(|cell| cell.ratio.map(|ratio| ratio.median)).collect()
     }
 
     #[test]
-    fn ratios_are_to_the_first_place_that_all_have() {
+    fn ratios_are_to_the_first_place_common_to_all() {
         let points = [("0", 20.0), ("10", 10.0), ("20", 5.0)];
-        let outcome = sample::outcome("reads", &[("ours", &points)]);
+        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
         let alone = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         assert_eq!(ratios(&alone.lines[0]), [Some(1.0), Some(0.5), Some(0.25)]);
         assert_eq!((alone.base_name(), alone.has_articles()), (Some("0"), false));
@@ -315,45 +324,48 @@ mod tests {
     fn series_at_one_place_are_compared_with_the_first_one() {
         let series: [(&str, &[(&str, f64)]); 3] =
             [("a", &[("all", 8.0)]), ("b", &[("all", 2.0)]), ("c", &[("all", 8.1)])];
-        let outcome = sample::outcome("reads", &series);
+        let outcome = test_outcomes::outcome("reads", &series);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         let of = |at: usize| compared.lines[at].cells[0].verdict;
-        assert_eq!([of(0), of(1), of(2)], [Verdict::Base, Verdict::Better, Verdict::Equal]);
+        assert_eq!(
+            [of(0), of(1), of(2)],
+            [CellVerdict::Base, CellVerdict::Better, CellVerdict::Equal]
+        );
         assert_eq!(ratios(&compared.lines[1]), [Some(0.25)]);
         assert_eq!(compared.base_name(), Some("a"));
     }
 
     #[test]
-    fn what_is_zero_or_not_sound_is_no_base() {
+    fn zero_or_flagged_figure_is_no_base() {
         let points = [("0", 0.0), ("10", f64::NAN), ("20", 5.0), ("30", 10.0)];
-        let outcome = sample::outcome("reads", &[("ours", &points)]);
+        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         assert_eq!(ratios(&compared.lines[0]), [Some(0.0), None, Some(1.0), Some(2.0)]);
         assert!(compared.lines[0].cells[1].is_unsound());
         assert_eq!(compared.base_name(), Some("20"));
 
-        let zeros = sample::outcome("reads", &[("ours", &[("0", 0.0), ("10", 0.0)])]);
+        let zeros = test_outcomes::outcome("reads", &[("ours", &[("0", 0.0), ("10", 0.0)])]);
         let compared = Comparison::of(&zeros, &zeros.figures[0], &[]).unwrap();
         assert_eq!(ratios(&compared.lines[0]), [None, None]);
-        assert_eq!(compared.lines[0].cells[1].verdict, Verdict::Equal);
+        assert_eq!(compared.lines[0].cells[1].verdict, CellVerdict::Equal);
     }
 
     #[test]
-    fn a_series_alone_at_one_place_is_compared_with_nothing() {
-        let outcome = sample::outcome("reads", &[("ours", &[("all", 3.0)])]);
+    fn single_figure_is_not_compared() {
+        let outcome = test_outcomes::outcome("reads", &[("ours", &[("all", 3.0)])]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
-        assert_eq!(compared.lines[0].cells[0].verdict, Verdict::Alone);
+        assert_eq!(compared.lines[0].cells[0].verdict, CellVerdict::Alone);
         assert_eq!(compared.base_name(), None);
     }
 
     #[test]
-    fn what_is_better_depends_on_the_figure() {
+    fn better_direction_depends_on_the_figure() {
         let points = [("0", 2.0), ("10", 4.0)];
-        let mut outcome = sample::outcome("reads", &[("ours", &points)]);
+        let mut outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
         for (better, verdict) in [
-            (Better::Lower, Verdict::Worse),
-            (Better::Higher, Verdict::Better),
-            (Better::Neither, Verdict::Different),
+            (Better::Lower, CellVerdict::Worse),
+            (Better::Higher, CellVerdict::Better),
+            (Better::Neither, CellVerdict::Different),
         ] {
             outcome.figures[0].better = better;
             let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();

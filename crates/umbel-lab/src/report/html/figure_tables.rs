@@ -1,16 +1,18 @@
-//! The tables of an experiment: every figure at every place of every series.
+//! Tables of an experiment: every figure at every place of every series.
 
 use maud::{Markup, html};
 
-use crate::experiment::Seed;
-use crate::number::short;
-use crate::outcome::FigureNote;
-use crate::report::comparison::{Article, Cell, Comparison, Published, Verdict};
-use crate::report::plot;
-use crate::report::tick::{range, times};
+use crate::experiment::PublishedSeries;
+use crate::number_text::short;
+use crate::report::html::figure_comparison::{
+    ArticleSeries, Cell, CellVerdict, Comparison, PublishedValue,
+};
+use crate::report::html::plot_model;
+use crate::report::html::tick_text::{range, times};
+use crate::results::outcome::FigureNote;
 
-/// All figures of an experiment: in one table where there is one series or one place, otherwise in
-/// a table for each figure.
+/// Returns all figures of an experiment: in one table if there is one series or one place,
+/// otherwise in a table for each figure.
 pub fn tables(axis: &str, comparisons: &[Comparison<'_>]) -> Markup {
     let places = union(comparisons.iter().flat_map(|of| of.places.iter().copied()));
     let lines = || comparisons.iter().flat_map(|of| &of.lines);
@@ -30,7 +32,7 @@ pub fn tables(axis: &str, comparisons: &[Comparison<'_>]) -> Markup {
     }
 }
 
-/// A row for each of `rows`, columns for each figure.
+/// Returns a table with a row for each of `rows` and columns for each figure.
 fn by_figure<'a>(
     head: &str,
     rows: &[&'a str],
@@ -76,7 +78,7 @@ fn by_figure<'a>(
     )
 }
 
-/// A row for each place, a column for each series.
+/// Returns a table with a row for each place and a column for each series.
 fn by_series(axis: &str, comparison: &Comparison<'_>) -> Markup {
     let ratios = match comparison.base_name() {
         Some(base) => format!("the ratio to “{base}”"),
@@ -85,7 +87,7 @@ fn by_series(axis: &str, comparison: &Comparison<'_>) -> Markup {
     };
     let mut caption = format!(
         "{}: medians, with the lowest and the highest repetition, and {ratios}",
-        plot::title(comparison.figure)
+        plot_model::title(comparison.figure)
     );
     if has_published(comparison) {
         caption.push_str("; below, what was published");
@@ -129,7 +131,7 @@ fn by_series(axis: &str, comparison: &Comparison<'_>) -> Markup {
     )
 }
 
-/// In a container of its own, so that the page never scrolls sideways.
+/// Wraps a table in a container, so that the page never scrolls sideways.
 fn scrolling(name: &str, table: Markup) -> Markup {
     html! {
         p.caption { (name) }
@@ -143,7 +145,7 @@ fn is_long(name: &str) -> bool {
 }
 
 fn figure_head(figure: &FigureNote) -> Markup {
-    let better = plot::better(figure.better);
+    let better = plot_model::better(figure.better);
     html! {
         (figure.name)
         small { (figure.unit) @if !better.is_empty() { ", " (better) } }
@@ -175,7 +177,7 @@ fn column_heads(column: &Comparison<'_>) -> Markup {
 
 fn has_ratios(column: &Comparison<'_>) -> bool {
     let mut cells = column.lines.iter().flat_map(|line| &line.cells);
-    cells.any(|cell| !matches!(cell.verdict, Verdict::Alone | Verdict::Base))
+    cells.any(|cell| !matches!(cell.verdict, CellVerdict::Alone | CellVerdict::Base))
 }
 
 fn has_published(column: &Comparison<'_>) -> bool {
@@ -183,14 +185,14 @@ fn has_published(column: &Comparison<'_>) -> bool {
     beside.flat_map(|article| &article.cells).any(|cell| cell.value.is_some())
 }
 
-/// The name that all articles have, or one for all.
+/// Returns the common name of all articles, or a general one.
 fn published_name<'a>(column: &Comparison<'a>) -> &'a str {
     let mut names = column.articles.iter().map(|article| article.seed.series);
     let first = names.next().unwrap_or_default();
     if names.all(|name| name == first) { first } else { "published" }
 }
 
-/// The unit that all articles have.
+/// Returns the common unit of all articles.
 fn published_unit<'a>(column: &Comparison<'a>) -> Option<&'a str> {
     let unit = column.articles.first()?.seed.unit;
     column.articles.iter().all(|article| article.seed.unit == unit).then_some(unit)
@@ -214,21 +216,23 @@ fn value(cell: Option<&Cell<'_>>) -> Markup {
 fn ratio(cell: Option<&Cell<'_>>) -> Markup {
     let Some(cell) = cell else { return html! {} };
     let class = match cell.verdict {
-        Verdict::Better => "ratio better",
-        Verdict::Worse => "ratio worse",
-        Verdict::Alone | Verdict::Base | Verdict::Equal | Verdict::Different => "ratio",
+        CellVerdict::Better => "ratio better",
+        CellVerdict::Worse => "ratio worse",
+        CellVerdict::Alone | CellVerdict::Base | CellVerdict::Equal | CellVerdict::Different => {
+            "ratio"
+        }
     };
     let times = cell.ratio.map(|ratio| times(ratio.median));
     html! {
         @match cell.verdict {
-            Verdict::Alone => {},
-            Verdict::Base => span.ratio { "base" },
+            CellVerdict::Alone => {},
+            CellVerdict::Base => span.ratio { "base" },
             verdict => span class=(class) {
-                @if verdict == Verdict::Equal { b title="equal within the spread" { "=" } " " }
+                @if verdict == CellVerdict::Equal { b title="equal within the spread" { "=" } " " }
                 (times.unwrap_or_default())
                 @match verdict {
-                    Verdict::Better => small { " better" },
-                    Verdict::Worse => small { " worse" },
+                    CellVerdict::Better => small { " better" },
+                    CellVerdict::Worse => small { " worse" },
                     _ => {},
                 }
             },
@@ -236,7 +240,10 @@ fn ratio(cell: Option<&Cell<'_>>) -> Markup {
     }
 }
 
-fn published_values(column: &Comparison<'_>, found: &[(&Seed, Published)]) -> Markup {
+fn published_values(
+    column: &Comparison<'_>,
+    found: &[(&PublishedSeries, PublishedValue)],
+) -> Markup {
     let shared = published_unit(column).is_some();
     html! {
         @for (seed, cell) in found {
@@ -249,7 +256,7 @@ fn published_values(column: &Comparison<'_>, found: &[(&Seed, Published)]) -> Ma
     }
 }
 
-fn published_ratios(found: &[(&Seed, Published)]) -> Markup {
+fn published_ratios(found: &[(&PublishedSeries, PublishedValue)]) -> Markup {
     html! {
         @for (_, cell) in found {
             @if let Some(ratio) = cell.ratio { span { (times(ratio)) } " " }
@@ -257,7 +264,7 @@ fn published_ratios(found: &[(&Seed, Published)]) -> Markup {
     }
 }
 
-/// Beside which series of ours articles stand, and what they have besides.
+/// Lists the published series with our series beside them, and their further points.
 fn published(comparisons: &[Comparison<'_>]) -> Markup {
     html! {
         @for of in comparisons {
@@ -268,29 +275,29 @@ fn published(comparisons: &[Comparison<'_>]) -> Markup {
     }
 }
 
-fn sentence(of: &Comparison<'_>, article: &Article<'_>) -> Option<String> {
+fn sentence(of: &Comparison<'_>, article: &ArticleSeries<'_>) -> Option<String> {
     let seed = article.seed;
     let others = unmeasured(of, seed, article.beside.is_some());
     if of.lines.len() < 2 && others.is_empty() {
         return None;
     }
-    let mut said = format!("“{}” has {} in {}", seed.series, of.figure.name, seed.unit);
+    let mut text = format!("“{}” has {} in {}", seed.series, of.figure.name, seed.unit);
     if article.beside.is_some() && !seed.beside.is_empty() {
-        said.push_str(&format!(", beside our “{}”", seed.beside));
+        text.push_str(&format!(", beside our “{}”", seed.beside));
     }
     if !others.is_empty() {
-        said.push_str(&format!("; beside nothing of ours: {}", others.join(", ")));
+        text.push_str(&format!("; beside nothing of ours: {}", others.join(", ")));
     }
-    Some(said + ".")
+    Some(text + ".")
 }
 
-/// The points of an article that have no place in the table.
-fn unmeasured(of: &Comparison<'_>, seed: &Seed, beside: bool) -> Vec<String> {
+/// Returns the points of an article that have no place in the table.
+fn unmeasured(of: &Comparison<'_>, seed: &PublishedSeries, beside: bool) -> Vec<String> {
     let points = seed.points.iter().filter(|(place, _)| !beside || !of.places.contains(place));
     points.map(|(place, value)| format!("{} at {place}", short(*value))).collect()
 }
 
-/// Each name once, in the order of its first appearance.
+/// Returns each name once, in the order of its first appearance.
 fn union<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     for name in names {
@@ -304,19 +311,19 @@ fn union<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Outcome;
-    use crate::report::sample;
+    use crate::report::html::test_outcomes;
+    use crate::results::outcome::Outcome;
 
-    fn table_of(outcome: &Outcome, seeds: &[Seed]) -> String {
+    fn table_of(outcome: &Outcome, seeds: &[PublishedSeries]) -> String {
         let of = |figure| Comparison::of(outcome, figure, seeds);
         let comparisons: Vec<Comparison<'_>> = outcome.figures.iter().filter_map(of).collect();
         tables(&outcome.axis, &comparisons).into_string()
     }
 
     #[test]
-    fn what_is_not_sound_shows_no_number() {
+    fn flagged_figure_shows_no_number() {
         let points = [("0", 20.0), ("10", f64::NAN), ("20", 10.0)];
-        let table = table_of(&sample::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
         let rows: Vec<&str> = table.split("<tr>").collect();
         let row = rows.iter().find(|row| row.contains(">10</th>")).expect("its row");
         assert!(row.contains("not sound") && !row.contains("<b>"), "{row}");
@@ -328,22 +335,24 @@ mod tests {
     #[test]
     fn figures_within_the_spread_are_equal() {
         let points = [("0", 20.0), ("10", 20.1), ("20", 30.0)];
-        let table = table_of(&sample::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
         assert_eq!(table.matches(">=</b>").count(), 1);
-        // The word, for who cannot tell the colours.
+        // The word, for readers that cannot distinguish the colours.
         assert!(table.contains("ratio worse\">1.50×<small> worse</small>"), "{table}");
         let points = [("0", 20.0), ("10", 10.0)];
-        let table = table_of(&sample::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
         assert!(table.contains("ratio better\">0.500×<small> better</small>"), "{table}");
-        let table =
-            table_of(&sample::outcome("reads", &[("ours", &[("0", 1.0), ("10", 1.0)])]), &[]);
+        let table = table_of(
+            &test_outcomes::outcome("reads", &[("ours", &[("0", 1.0), ("10", 1.0)])]),
+            &[],
+        );
         assert!(!table.contains("> better<") && !table.contains("> worse<"), "{table}");
         assert_eq!(table.matches(">base<").count(), 1);
     }
 
     #[test]
-    fn an_article_stands_beside_ours_with_its_own_ratio() {
-        let seeds = [Seed {
+    fn published_figure_has_its_own_ratio() {
+        let seeds = [PublishedSeries {
             series: "a store",
             beside: "ours",
             figure: "reads",
@@ -351,22 +360,22 @@ mod tests {
             points: &[("0", 400.0), ("20", 100.0), ("99", 1.0)],
         }];
         let points = [("0", 20.0), ("20", 10.0)];
-        let one = table_of(&sample::outcome("reads", &[("ours", &points)]), &seeds);
+        let one = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &seeds);
         assert!(one.contains("400") && one.contains("0.250×"), "{one}");
         assert!(one.contains("beside nothing of ours: 1.00 at 99"), "{one}");
-        let two = sample::outcome("reads", &[("theirs", &points), ("ours", &points)]);
+        let two = test_outcomes::outcome("reads", &[("theirs", &points), ("ours", &points)]);
         let two = table_of(&two, &seeds);
         assert!(two.contains("400") && two.contains("0.250×"), "{two}");
     }
 
     #[test]
     fn every_series_has_its_column_and_every_place_its_row() {
-        let table = table_of(&sample::grid(10, 9), &[]);
+        let table = table_of(&test_outcomes::grid(10, 9), &[]);
         assert_eq!(table.matches("<td>").count(), 90);
         assert_eq!(table.matches("scope=\"row\"").count(), 9);
-        let bars = table_of(&sample::grid(7, 1), &[]);
+        let bars = table_of(&test_outcomes::grid(7, 1), &[]);
         assert_eq!(bars.matches("scope=\"row\"").count(), 7);
-        let alone = table_of(&sample::grid(1, 1), &[]);
+        let alone = table_of(&test_outcomes::grid(1, 1), &[]);
         assert!(!alone.contains("ratio"), "{alone}");
     }
 }

@@ -1,13 +1,13 @@
-//! How wide texts of a plot are, and where they go so that none covers another.
+//! Widths of the texts of a plot, and positions without overlap.
 
-/// About how wide a text is, in the unit of its size. A little too wide rather than too narrow: the
-/// font is whatever the reader's system has.
+/// Estimates the width of a text, in units of its size. Rather too wide than too narrow: the font
+/// depends on the reader's system.
 pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 
-/// The text, or its two ends around an ellipsis where it is wider than that: names often begin, and
-/// often end, in the same way.
+/// Returns the text, or its two ends around an ellipsis if it is wider than that: names often share
+/// their beginning or their end.
 pub fn shortened(text: &str, size: f64, width_max: f64) -> String {
     if width(text, size) <= width_max {
         return text.to_string();
@@ -19,25 +19,25 @@ pub fn shortened(text: &str, size: f64, width_max: f64) -> String {
     format!("{}…{}", beginning.trim_end(), end.trim_start())
 }
 
-/// The first of these letters, as far as they fit.
+/// Returns the first of these letters that fit.
 fn fitting(
     letters: impl Iterator<Item = char>,
     size: f64,
-    mut room: f64,
+    mut width_left: f64,
 ) -> impl Iterator<Item = char> {
     letters.take_while(move |letter| {
-        room -= advance(*letter) * size;
-        room >= 0.0
+        width_left -= advance(*letter) * size;
+        width_left >= 0.0
     })
 }
 
-/// The widest of these texts.
+/// Returns the largest width of these texts.
 pub fn widest<'a>(texts: impl Iterator<Item = &'a str>, size: f64) -> f64 {
     texts.map(|text| width(text, size)).fold(0.0, f64::max)
 }
 
-/// Moves wishes apart until neighbours are at least `gap` away from each other and all lie between
-/// `low` and `high`, as far as there is room. Order is kept.
+/// Moves positions apart until neighbours are at least `gap` apart and all lie between `low` and
+/// `high`, if there is enough space. Keeps the order.
 pub fn apart(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wishes.len()).collect();
     order.sort_by(|a, b| wishes[*a].total_cmp(&wishes[*b]));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_keep_their_distance_and_their_order() {
+    fn labels_keep_distance_and_order() {
         assert_eq!(apart(&[10.0, 50.0], 15.0, 0.0, 100.0), [10.0, 50.0]);
         assert_eq!(apart(&[50.0, 49.0, 48.0], 15.0, 0.0, 100.0), [78.0, 63.0, 48.0]);
         assert_eq!(apart(&[99.0, 99.0, 99.0], 15.0, 0.0, 100.0), [70.0, 85.0, 100.0]);

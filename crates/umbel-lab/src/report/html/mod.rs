@@ -1,42 +1,43 @@
-//! The results of experiments as one HTML page that needs nothing else: no script, no other file.
+//! The results of experiments as one HTML page without scripts or other files.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::experiment::Experiment;
-use crate::outcome::{ENOUGH, FEW_FLOOR, NOISE_FLOOR, Outcome};
+use crate::results::outcome::{INTERVAL_COUNT_MIN, NOISE_FLOOR, NOISE_FLOOR_FEW, Outcome};
 
-mod bars;
-mod comparison;
-mod costs;
-mod ink;
-mod labels;
-mod lines;
-mod plot;
+mod axis_scale;
+mod cost_table;
+mod draw_bars;
+mod draw_lines;
+mod experiment_section;
+mod figure_comparison;
+mod figure_tables;
+mod label_layout;
+mod plot_model;
+mod plot_style;
+mod tick_text;
+
 #[cfg(test)]
-mod sample;
-mod scale;
-mod section;
-mod table;
-mod tick;
+mod test_outcomes;
 
-use section::Section;
+use experiment_section::ExperimentSection;
 
-/// The only style of the page.
-const STYLE: &str = include_str!("report/style.css");
-/// Nothing may be loaded from anywhere, whatever a name in a result file says.
+/// The only style sheet of the page.
+const STYLE: &str = include_str!("style.css");
+/// Content security policy: nothing is loaded, whatever a name in a result file contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
-/// A page about these experiments, in this order.
+/// Returns a page about these experiments, in this order.
 pub fn page(results: &[(&Experiment, &Outcome)]) -> String {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+    let mut sections: Vec<ExperimentSection<'_>> = Vec::new();
     for (experiment, outcome) in results {
         let same = results.iter().zip(&sections).filter(|((of, _), _)| of.name == experiment.name);
         let id = match same.count() {
             0 => experiment.name.to_string(),
             before => format!("{}-{}", experiment.name, before + 1),
         };
-        sections.push(Section::new(id, experiment, outcome));
+        sections.push(ExperimentSection::new(id, experiment, outcome));
     }
     let title = match results {
         [(only, _)] => only.title,
@@ -76,7 +77,7 @@ fn head(title: &str, results: &[(&Experiment, &Outcome)]) -> Markup {
     let facts = [
         ("measured", all(|outcome| outcome.machine.date.clone())),
         ("scale", all(|outcome| outcome.scale.name().to_string())),
-        ("machine", all(|outcome| section::machine_text(&outcome.machine))),
+        ("machine", all(|outcome| experiment_section::machine_text(&outcome.machine))),
         ("commit", all(|outcome| outcome.machine.commit.clone())),
     ];
     html! {
@@ -98,7 +99,7 @@ fn head(title: &str, results: &[(&Experiment, &Outcome)]) -> Markup {
     }
 }
 
-fn contents(sections: &[Section<'_>]) -> Markup {
+fn contents(sections: &[ExperimentSection<'_>]) -> Markup {
     html! {
         nav aria-label="Experiments" {
             h2 { "Results in short" }
@@ -127,9 +128,9 @@ fn how_to_read() -> Markup {
                 li {
                     "Two figures are " strong { "equal" } ", marked " b { "=" } ", where the \
                     intervals of their medians meet (of up to eight repetitions, their ranges) or \
-                    the medians differ by less than " (tick::tick(NOISE_FLOOR * 100.0))
-                    " %, " (tick::tick(FEW_FLOOR * 100.0)) " % where one has fewer than "
-                    (ENOUGH) " repetitions: they cannot be told apart."
+                    the medians differ by less than " (tick_text::tick(NOISE_FLOOR * 100.0))
+                    " %, " (tick_text::tick(NOISE_FLOOR_FEW * 100.0)) " % where one has fewer than "
+                    (INTERVAL_COUNT_MIN) " repetitions: they are statistically equal."
                 }
                 li {
                     "A " strong { "ratio" } " is to the first place of the same series or, where \
@@ -147,14 +148,14 @@ fn how_to_read() -> Markup {
                     the making in their times.)"
                 }
                 li {
-                    "In each round everybody has one " strong { "turn" } ", and each round begins \
-                    with another one: round 2 with the second, round 3 with the third. Rounds that \
-                    are added, since too few repetitions count, are rounds of everybody too."
+                    "In each round a subject has one " strong { "turn" } ", and each round begins \
+                    with another: round 2 with the second, round 3 with the third. Rounds that \
+                    are added, since too few repetitions count, measure every subject too."
                 }
                 li {
-                    strong { "Processor time" } " is what the thread that asks and all threads of \
+                    strong { "Processor time" } " is what the reading thread and all threads of \
                     the program took, user and system, as the operating system counts it: work in \
-                    the background costs that even where it costs the asking thread nothing."
+                    the background is counted even where it costs the reading thread nothing."
                 }
                 li {
                     "A repetition is " strong { "flagged" } " where something spoke against it, \
@@ -170,7 +171,7 @@ fn how_to_read() -> Markup {
     }
 }
 
-/// The page without characters that no document may have, or that turn the order of text around.
+/// Removes characters that no document may have or that reverse the order of text.
 fn readable(page: &str) -> String {
     let is_bad = |letter: char| match letter {
         '\n' | '\t' => false,
@@ -183,9 +184,9 @@ fn readable(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::EngineNote;
+    use crate::results::outcome::EngineNote;
 
-    /// Every `svg` element of a page.
+    /// Returns every `svg` element of a page.
     fn drawings(page: &str) -> Vec<&str> {
         page.match_indices("<svg")
             .map(|(from, _)| {
@@ -219,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn results_of_every_shape_have_a_page() {
+    fn results_of_every_shape_render() {
         let shapes = [(1, 1), (1, 2), (1, 9), (2, 1), (7, 1), (10, 6), (10, 9), (23, 40)];
         for (series, places) in shapes {
-            for experiment in [&sample::EXPERIMENT, &sample::SEEDED] {
-                let outcome = sample::grid(series, places);
+            for experiment in [&test_outcomes::EXPERIMENT, &test_outcomes::SEEDED] {
+                let outcome = test_outcomes::grid(series, places);
                 let page = page(&[(experiment, &outcome)]);
                 let drawn = if series * places > 1 { 2 } else { 0 };
                 assert_eq!(drawings(&page).len(), drawn, "{series} series at {places} places");
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_kind_have_a_page() {
+    fn values_of_every_kind_render() {
         let lines: [(&str, &[(&str, f64)]); 5] = [
             ("zeros", &[("0", 0.0), ("10", 0.0), ("20", 0.0)]),
             ("some zeros", &[("0", 0.0), ("10", 1e-9), ("20", 1e12)]),
@@ -247,23 +248,24 @@ mod tests {
         ];
         for line in lines {
             for points in [line.1, &line.1[..1]] {
-                let outcome = sample::outcome("reads", &[(line.0, points)]);
-                check(&page(&[(&sample::SEEDED, &outcome)]));
-                let both = sample::outcome("reads", &[("other", &[("0", 1.0)]), (line.0, points)]);
-                check(&page(&[(&sample::SEEDED, &both)]));
+                let outcome = test_outcomes::outcome("reads", &[(line.0, points)]);
+                check(&page(&[(&test_outcomes::SEEDED, &outcome)]));
+                let both =
+                    test_outcomes::outcome("reads", &[("other", &[("0", 1.0)]), (line.0, points)]);
+                check(&page(&[(&test_outcomes::SEEDED, &both)]));
             }
         }
-        check(&page(&[(&sample::EXPERIMENT, &sample::outcome("reads", &[]))]));
+        check(&page(&[(&test_outcomes::EXPERIMENT, &test_outcomes::outcome("reads", &[]))]));
         assert!(page(&[]).contains("There are no results."));
     }
 
     #[test]
-    fn hostile_names_stay_names() {
+    fn hostile_names_are_escaped() {
         const HOSTILE: &str = "</style></title><script>alert(\"1\")</script><img src=x onerror='a'>\
                                &amp;\u{0}\u{1b}[31m\u{202e}]]>";
         let points: [(&str, f64); 2] = [(HOSTILE, 3.0), ("10", f64::NAN)];
         let other: [(&str, f64); 2] = [(HOSTILE, 2.0), ("10", 1.0)];
-        let mut outcome = sample::outcome(HOSTILE, &[(HOSTILE, &points), ("other", &other)]);
+        let mut outcome = test_outcomes::outcome(HOSTILE, &[(HOSTILE, &points), ("other", &other)]);
         let text = || HOSTILE.to_string();
         outcome.settings = vec![(text(), text())];
         (outcome.axis, outcome.started, outcome.figures[0].unit) = (text(), text(), text());
@@ -280,13 +282,14 @@ mod tests {
             figures: &[crate::experiment::Figure {
                 name: HOSTILE,
                 unit: HOSTILE,
-                better: crate::outcome::Better::Lower,
+                better: crate::results::outcome::Better::Lower,
                 plot: true,
             }],
             meaning: |outcome| vec![outcome.axis.clone()],
-            ..sample::EXPERIMENT
+            ..test_outcomes::EXPERIMENT
         };
-        let bars = sample::outcome(HOSTILE, &[(HOSTILE, &points[..1]), ("other", &other[..1])]);
+        let bars =
+            test_outcomes::outcome(HOSTILE, &[(HOSTILE, &points[..1]), ("other", &other[..1])]);
         for outcome in [outcome, bars] {
             let page = page(&[(&experiment, &outcome)]);
             for bad in ["<script", "<img", "\u{0}", "\u{1b}", "\u{202e}", "&amp;amp;\u{0}"] {
@@ -302,8 +305,9 @@ mod tests {
 
     #[test]
     fn contents_lead_to_every_section() {
-        let outcome = sample::grid(1, 3);
-        let page = page(&[(&sample::EXPERIMENT, &outcome), (&sample::EXPERIMENT, &outcome)]);
+        let outcome = test_outcomes::grid(1, 3);
+        let page =
+            page(&[(&test_outcomes::EXPERIMENT, &outcome), (&test_outcomes::EXPERIMENT, &outcome)]);
         for id in ["sample", "sample-2"] {
             assert_eq!(page.matches(&format!("<section id=\"{id}\"")).count(), 1);
             assert_eq!(page.matches(&format!("<a href=\"#{id}\">")).count(), 1);

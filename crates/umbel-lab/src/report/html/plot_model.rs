@@ -1,78 +1,78 @@
-//! What a plot shows, before anybody knows where on the paper.
+//! Content of a plot, independent of its layout.
 
-use crate::number::short;
-use crate::outcome::{Better, FigureNote, Spread};
-use crate::report::comparison::{Article, Cell, Comparison, Line};
-use crate::report::tick::{range, times};
+use crate::number_text::short;
+use crate::report::html::figure_comparison::{ArticleSeries, Cell, Comparison, SeriesRow};
+use crate::report::html::tick_text::{range, times};
+use crate::results::outcome::{Better, FigureNote, Spread};
 
-/// What a plot shows.
+/// Content of a plot.
 pub struct Plot {
-    /// What its title says.
+    /// Its title.
     pub title: String,
-    /// What it shows, for those who cannot see it.
+    /// Its description, for readers that cannot see it.
     pub description: String,
-    /// How it is to be read.
+    /// Caption with reading instructions.
     pub caption: String,
-    /// What stands beside the axis of values.
+    /// Label of the axis of values.
     pub value_axis: String,
-    /// What stands beside the axis of places.
+    /// Label of the axis of places.
     pub place_axis: String,
     /// The places.
     pub places: Vec<String>,
-    /// The lines, or the bars where there is one place.
-    pub tracks: Vec<Track>,
+    /// The lines, or the bars if there is one place.
+    pub series: Vec<PlotSeries>,
     /// Whether values are ratios.
     pub of_ratios: bool,
 }
 
 /// One line of a plot, or one of its bars.
-pub struct Track {
+pub struct PlotSeries {
     /// Its name.
     pub name: String,
-    /// What it looks like.
-    pub look: Look,
-    /// What is drawn at each place.
-    pub spots: Vec<Spot>,
+    /// Its style.
+    pub style: SeriesStyle,
+    /// Its point at each place.
+    pub points: Vec<PlotPoint>,
 }
 
-/// What a track looks like.
+/// Style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum SeriesStyle {
     /// One of our series, counted from 0: solid, in its colour.
     Ours(usize),
-    /// An article's, beside this one of ours: dashed and grey.
+    /// A published series, beside this one of ours: dashed and grey.
     Article(usize),
 }
 
-/// What a track has at one place.
-pub enum Spot {
-    /// Nothing: it was not measured.
+/// Point of a series at one place.
+pub enum PlotPoint {
+    /// Not measured.
     Missing,
     /// All repetitions were flagged.
     Unsound,
     /// A value.
-    Mark(Mark),
+    Mark(PlotMark),
 }
 
-/// A value that is drawn.
-pub struct Mark {
-    /// The middle and the ends.
+/// Value that is drawn.
+pub struct PlotMark {
+    /// Median and ends.
     pub spread: Spread,
-    /// What is said about it where the reader points at it.
+    /// Text that appears on hover.
     pub hint: String,
 }
 
 impl Plot {
-    /// Of a figure. Where an article has it too, everything becomes a ratio.
+    /// Creates the plot of a figure. With published values, everything becomes a ratio.
     pub fn of(comparison: &Comparison<'_>, axis: &str) -> Plot {
         let of_ratios = comparison.has_articles();
         let figure = comparison.figure;
         let places: Vec<String> = comparison.places.iter().map(ToString::to_string).collect();
         let mut tracks = Vec::new();
-        let draw = Draw { of_ratios, unit: &figure.unit, places: &places };
+        let draw = PlotBuilder { of_ratios, unit: &figure.unit, places: &places };
         for (at, line) in comparison.lines.iter().enumerate() {
             tracks.push(draw.ours(at, line));
-            let beside = |article: &&Article<'_>| article.beside == Some(at);
+            let beside = |article: &&ArticleSeries<'_>| article.beside == Some(at);
             let articles = comparison.articles.iter().filter(|_| of_ratios).filter(beside);
             tracks.extend(articles.map(|article| draw.article(at, article)));
         }
@@ -89,39 +89,39 @@ impl Plot {
             value_axis: if of_ratios { format!("ratio to {base}") } else { figure.unit.clone() },
             place_axis: axis.to_string(),
             places,
-            tracks,
+            series: tracks,
             of_ratios,
         }
     }
 
-    /// The ends of everything that is drawn.
+    /// Returns the ends of everything that is drawn.
     pub fn values(&self) -> impl Iterator<Item = f64> {
-        let marks = self.tracks.iter().flat_map(Track::marks);
+        let marks = self.series.iter().flat_map(PlotSeries::marks);
         marks.flat_map(|(_, mark)| [mark.spread.low, mark.spread.high])
     }
 
-    /// A value as a text in the plot.
+    /// Formats a value in the plot.
     pub fn value_text(&self, value: f64) -> String {
         if self.of_ratios { times(value) } else { short(value) }
     }
 }
 
-impl Track {
-    /// What is drawn, with its place counted from 0.
-    pub fn marks(&self) -> impl DoubleEndedIterator<Item = (usize, &Mark)> {
-        self.spots.iter().enumerate().filter_map(|(place, spot)| match spot {
-            Spot::Mark(mark) => Some((place, mark)),
-            Spot::Missing | Spot::Unsound => None,
+impl PlotSeries {
+    /// Returns the marks, with their places counted from 0.
+    pub fn marks(&self) -> impl DoubleEndedIterator<Item = (usize, &PlotMark)> {
+        self.points.iter().enumerate().filter_map(|(place, spot)| match spot {
+            PlotPoint::Mark(mark) => Some((place, mark)),
+            PlotPoint::Missing | PlotPoint::Unsound => None,
         })
     }
 
-    /// Where all repetitions were flagged, counted from 0.
+    /// Returns the places at which all repetitions were flagged, counted from 0.
     pub fn unsound(&self) -> impl Iterator<Item = usize> {
-        let spots = self.spots.iter().enumerate();
-        spots.filter(|(_, spot)| matches!(spot, Spot::Unsound)).map(|(place, _)| place)
+        let spots = self.points.iter().enumerate();
+        spots.filter(|(_, spot)| matches!(spot, PlotPoint::Unsound)).map(|(place, _)| place)
     }
 
-    /// Its name, and why nothing of it is to be seen where that is so.
+    /// Returns its name, with the reason if nothing of it is drawn.
     pub fn label(&self) -> String {
         let why = match (self.marks().next(), self.unsound().next()) {
             (Some(_), _) => "",
@@ -132,14 +132,14 @@ impl Track {
     }
 }
 
-/// The name of a figure with its unit and what is better.
+/// Returns the name of a figure with its unit and better direction.
 pub fn title(figure: &FigureNote) -> String {
     let parts = [figure.unit.as_str(), better(figure.better)];
     let parts = parts.into_iter().filter(|part| !part.is_empty());
     [figure.name.as_str()].into_iter().chain(parts).collect::<Vec<&str>>().join(", ")
 }
 
-/// Which way is better, in words; empty where neither is.
+/// Returns the better direction in words, or an empty text.
 pub fn better(better: Better) -> &'static str {
     match better {
         Better::Lower => "lower is better",
@@ -168,17 +168,17 @@ fn caption(comparison: &Comparison<'_>, base: &str) -> String {
     )
 }
 
-struct Draw<'a> {
+struct PlotBuilder<'a> {
     of_ratios: bool,
     unit: &'a str,
     places: &'a [String],
 }
 
-impl Draw<'_> {
-    fn ours(&self, at: usize, line: &Line<'_>) -> Track {
+impl PlotBuilder<'_> {
+    fn ours(&self, at: usize, line: &SeriesRow<'_>) -> PlotSeries {
         let spot = |(cell, place): (&Cell<'_>, &String)| {
             let Some(absolute) = cell.spread else {
-                return if cell.is_unsound() { Spot::Unsound } else { Spot::Missing };
+                return if cell.is_unsound() { PlotPoint::Unsound } else { PlotPoint::Missing };
             };
             let drawn = if self.of_ratios { cell.ratio } else { Some(absolute) };
             let hint = format!(
@@ -188,38 +188,44 @@ impl Draw<'_> {
                 self.unit,
                 range(absolute.low, absolute.high)
             );
-            drawn.map_or(Spot::Missing, |spread| Spot::Mark(Mark { spread, hint }))
+            drawn.map_or(PlotPoint::Missing, |spread| PlotPoint::Mark(PlotMark { spread, hint }))
         };
-        Track {
+        PlotSeries {
             name: line.name.to_string(),
-            look: Look::Ours(at),
-            spots: line.cells.iter().zip(self.places).map(spot).collect(),
+            style: SeriesStyle::Ours(at),
+            points: line.cells.iter().zip(self.places).map(spot).collect(),
         }
     }
 
-    fn article(&self, beside: usize, article: &Article<'_>) -> Track {
+    fn article(&self, beside: usize, article: &ArticleSeries<'_>) -> PlotSeries {
         let seed = article.seed;
         let spots = article.cells.iter().zip(self.places).map(|(cell, place)| {
-            let (Some(value), Some(ratio)) = (cell.value, cell.ratio) else { return Spot::Missing };
+            let (Some(value), Some(ratio)) = (cell.value, cell.ratio) else {
+                return PlotPoint::Missing;
+            };
             let spread = Spread::single(ratio);
             let value = short(value);
             let hint = format!("{}, {place}: {value} {}", seed.series, seed.unit);
-            Spot::Mark(Mark { spread, hint })
+            PlotPoint::Mark(PlotMark { spread, hint })
         });
-        Track { name: seed.series.to_string(), look: Look::Article(beside), spots: spots.collect() }
+        PlotSeries {
+            name: seed.series.to_string(),
+            style: SeriesStyle::Article(beside),
+            points: spots.collect(),
+        }
     }
 
-    fn description(&self, track: &Track) -> String {
-        let said = |(place, mark): (usize, &Mark)| {
+    fn description(&self, track: &PlotSeries) -> String {
+        let describe = |(place, mark): (usize, &PlotMark)| {
             let value = mark.spread.median;
             let text = if self.of_ratios { times(value) } else { short(value) };
             format!("{text} at {}", self.places[place])
         };
         match (track.marks().next(), track.marks().next_back()) {
             (Some(first), Some(last)) if first.0 != last.0 => {
-                format!("{}: from {} to {}.", track.name, said(first), said(last))
+                format!("{}: from {} to {}.", track.name, describe(first), describe(last))
             }
-            (Some(only), _) => format!("{}: {}.", track.name, said(only)),
+            (Some(only), _) => format!("{}: {}.", track.name, describe(only)),
             _ => format!("{}: nothing.", track.label()),
         }
     }
@@ -228,10 +234,10 @@ impl Draw<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Seed;
-    use crate::report::sample;
+    use crate::experiment::PublishedSeries;
+    use crate::report::html::test_outcomes;
 
-    const SEEDS: [Seed; 1] = [Seed {
+    const SEEDS: [PublishedSeries; 1] = [PublishedSeries {
         series: "a store",
         beside: "ours",
         figure: "reads",
@@ -240,22 +246,22 @@ mod tests {
     }];
 
     #[test]
-    fn articles_turn_everything_into_ratios() {
+    fn published_figures_turn_the_plot_into_ratios() {
         let points = [("0", 20.0), ("10", f64::NAN), ("20", 10.0)];
-        let outcome = sample::outcome("reads", &[("ours", &points)]);
+        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
         let plot = |seeds| {
             let compared = Comparison::of(&outcome, &outcome.figures[0], seeds).unwrap();
             Plot::of(&compared, "bits")
         };
         let absolute = plot(&[]);
-        assert_eq!((absolute.value_axis.as_str(), absolute.tracks.len()), ("µs", 1));
+        assert_eq!((absolute.value_axis.as_str(), absolute.series.len()), ("µs", 1));
         assert!(absolute.values().any(|value| value > 20.0));
-        assert!(absolute.tracks[0].unsound().eq([1]));
+        assert!(absolute.series[0].unsound().eq([1]));
 
         let ratios = plot(&SEEDS);
-        assert_eq!((ratios.value_axis.as_str(), ratios.tracks.len()), ("ratio to “0”", 2));
-        assert_eq!(ratios.tracks[1].look, Look::Article(0));
-        let (_, last) = ratios.tracks[1].marks().next_back().unwrap();
+        assert_eq!((ratios.value_axis.as_str(), ratios.series.len()), ("ratio to “0”", 2));
+        assert_eq!(ratios.series[1].style, SeriesStyle::Article(0));
+        let (_, last) = ratios.series[1].marks().next_back().unwrap();
         assert_eq!((last.spread.median, last.hint.as_str()), (0.25, "a store, 20: 20.0 ms"));
         assert!(ratios.caption.contains("its own figure at “0”"));
         let described =
@@ -264,11 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn a_track_without_marks_says_why() {
-        let outcome = sample::outcome("reads", &[("ours", &[("0", f64::NAN), ("1", f64::NAN)])]);
+    fn track_without_marks_states_the_reason() {
+        let outcome =
+            test_outcomes::outcome("reads", &[("ours", &[("0", f64::NAN), ("1", f64::NAN)])]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         let plot = Plot::of(&compared, "bits");
-        assert_eq!(plot.tracks[0].label(), "ours (not sound)");
+        assert_eq!(plot.series[0].label(), "ours (not sound)");
         assert_eq!(plot.values().count(), 0);
     }
 }

@@ -1,64 +1,64 @@
-//! What lines, bars and marks of a plot look like, and how large a plot is.
+//! Styles of lines, bars and marks of a plot, and its size.
 
 use maud::{Markup, html};
 
-use crate::report::plot::Look;
+use crate::report::html::plot_model::SeriesStyle;
 
-/// How many colours there are; the style sheet has `--series-1` to `--series-10`.
+/// Number of colours; the style sheet has `--series-1` to `--series-10`.
 const COLOURS: usize = 10;
-/// How many shapes there are.
+/// Number of shapes.
 const SHAPES: usize = 5;
 /// Half the width of a mark.
 const RADIUS: f64 = 4.0;
-/// Smaller text than this cannot be read; a plot is never shown smaller.
+/// Smallest readable text size; a plot is never shown smaller.
 const TEXT_MIN: f64 = 11.0;
 
-/// For which paper a plot is drawn.
+/// Page format for which a plot is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Paper {
-    /// The width in units of the drawing, each about a pixel.
+pub struct PlotFormat {
+    /// Width in units of the drawing, about a pixel each.
     pub width: f64,
-    /// The size of text in these units.
+    /// Size of text in these units.
     pub text: f64,
-    /// Whether there is room for labels beside the plot.
+    /// Whether labels fit beside the plot.
     pub wide: bool,
 }
 
-impl Paper {
+impl PlotFormat {
     /// Screens and printed pages.
-    pub const WIDE: Paper = Paper { width: 820.0, text: 13.0, wide: true };
+    pub const WIDE: PlotFormat = PlotFormat { width: 820.0, text: 13.0, wide: true };
     /// Telephones.
-    pub const NARROW: Paper = Paper { width: 350.0, text: 12.0, wide: false };
+    pub const NARROW: PlotFormat = PlotFormat { width: 350.0, text: 12.0, wide: false };
 
-    /// The class of a plot on it.
+    /// Returns the class of a plot in this format.
     pub fn class(&self) -> &'static str {
         if self.wide { "wide" } else { "narrow" }
     }
 
-    /// The style of a plot of this width, by which its text never becomes too small to read.
+    /// Returns the style of a plot of this width, which keeps its text readable.
     pub fn style(&self, width: f64) -> String {
         format!("min-width:{:.0}px;max-width:{width:.0}px", width * TEXT_MIN / self.text)
     }
 }
 
-/// The class that gives a track its colour.
-pub fn class(look: Look) -> String {
+/// Returns the class that gives a series its colour.
+pub fn class(look: SeriesStyle) -> String {
     match look {
-        Look::Ours(at) => format!("s{}", at % COLOURS + 1),
-        Look::Article(_) => "article".to_string(),
+        SeriesStyle::Ours(at) => format!("s{}", at % COLOURS + 1),
+        SeriesStyle::Article(_) => "article".to_string(),
     }
 }
 
-/// A coordinate, to a tenth of a unit.
+/// Formats a coordinate, to a tenth of a unit.
 pub fn at(value: f64) -> String {
     format!("{:.1}", if value.is_finite() { value } else { 0.0 })
 }
 
-/// A mark: every series has its own shape or filling, so that colour is never all that differs.
-pub fn mark(look: Look, x: f64, y: f64) -> Markup {
+/// Returns a mark: every series has its own shape or filling, not only its own colour.
+pub fn mark(look: SeriesStyle, x: f64, y: f64) -> Markup {
     let (shape, hollow) = match look {
-        Look::Ours(at) => (at % SHAPES, at / SHAPES % 2 == 1),
-        Look::Article(beside) => (beside % SHAPES, true),
+        SeriesStyle::Ours(at) => (at % SHAPES, at / SHAPES % 2 == 1),
+        SeriesStyle::Article(beside) => (beside % SHAPES, true),
     };
     let r = RADIUS;
     let (left, right, top, low) = (at(x - r), at(x + r), at(y - r), at(y + r));
@@ -76,7 +76,7 @@ pub fn mark(look: Look, x: f64, y: f64) -> Markup {
     html! { path class={ "mark" @if hollow { " hollow" } } d=(outline) {} }
 }
 
-/// A cross where all repetitions were flagged.
+/// Returns a cross, for a point whose repetitions were all flagged.
 pub fn cross(x: f64, y: f64, hint: &str) -> Markup {
     let r = RADIUS;
     let (left, right, top, low) = (at(x - r), at(x + r), at(y - r), at(y + r));
@@ -86,12 +86,12 @@ pub fn cross(x: f64, y: f64, hint: &str) -> Markup {
     }
 }
 
-/// A straight line.
+/// Returns a straight line.
 pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     html! { line class=(class) x1=(at(from.0)) y1=(at(from.1)) x2=(at(to.0)) y2=(at(to.1)) {} }
 }
 
-/// A text; `anchor` is `start`, `middle` or `end`.
+/// Returns a text; `anchor` is `start`, `middle` or `end`.
 pub fn text(class: &str, x: f64, y: f64, anchor: &str, text: &str) -> Markup {
     html! { text class=(class) x=(at(x)) y=(at(y)) text-anchor=(anchor) { (text) } }
 }
@@ -104,15 +104,15 @@ mod tests {
 
     #[test]
     fn ten_series_look_different_without_colours_too() {
-        let looks = |at| mark(Look::Ours(at), 0.0, 0.0).into_string();
+        let looks = |at| mark(SeriesStyle::Ours(at), 0.0, 0.0).into_string();
         assert_eq!((0..10).map(looks).collect::<HashSet<String>>().len(), 10);
-        let classes = |at| class(Look::Ours(at));
+        let classes = |at| class(SeriesStyle::Ours(at));
         assert_eq!((0..10).map(classes).collect::<HashSet<String>>().len(), 10);
-        assert_eq!(class(Look::Ours(10)), "s1");
+        assert_eq!(class(SeriesStyle::Ours(10)), "s1");
     }
 
     #[test]
     fn text_is_never_smaller_than_eleven_pixels() {
-        assert_eq!(Paper::NARROW.style(360.0), "min-width:330px;max-width:360px");
+        assert_eq!(PlotFormat::NARROW.style(360.0), "min-width:330px;max-width:360px");
     }
 }

@@ -1,17 +1,19 @@
-//! Outcomes that tests of the report share.
+//! Outcomes that the report's tests share.
 
-use crate::experiment::{Experiment, Figure, Seed, Source};
+use crate::experiment::{ArticleSource, Experiment, Figure, PublishedSeries};
 use crate::experiments::ALL;
-use crate::machine::Machine;
-use crate::outcome::{Better, EngineNote, FigureNote, Outcome, Repetition, Scale, VERSION};
+use crate::measure::machine::Machine;
+use crate::results::outcome::{
+    Better, EngineNote, FigureNote, Outcome, Repetition, Scale, VERSION,
+};
 
 /// An experiment with one figure.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "sample",
     title: "A sample",
-    asks: "What does it ask?",
+    question: "What does it ask?",
     hypothesis: "More is less.",
-    source: Source { name: "An article", part: "its second part" },
+    source: ArticleSource { name: "An article", part: "its second part" },
     axis: "bits",
     figures: &[Figure { name: "reads", unit: "µs", better: Better::Lower, plot: true }],
     seeds: &[],
@@ -19,9 +21,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     ..*ALL[0]
 };
 
-/// [`EXPERIMENT`] with what an article published.
+/// [`EXPERIMENT`] with a published series.
 pub const SEEDED: Experiment = Experiment {
-    seeds: &[Seed {
+    seeds: &[PublishedSeries {
         series: "series 0 of an article",
         beside: "series 0",
         figure: "reads",
@@ -31,8 +33,8 @@ pub const SEEDED: Experiment = Experiment {
     ..EXPERIMENT
 };
 
-/// An outcome of one figure in µs. Each value stands for three repetitions around it; where it is
-/// not a number they are flagged.
+/// Returns an outcome of one figure in µs. Each value stands for three repetitions around it; if it
+/// is not a number they are flagged.
 pub fn outcome(figure: &str, series: &[(&str, &[(&str, f64)])]) -> Outcome {
     let figure_note =
         FigureNote { name: figure.to_string(), unit: "µs".to_string(), better: Better::Lower };
@@ -80,7 +82,7 @@ pub fn outcome(figure: &str, series: &[(&str, &[(&str, f64)])]) -> Outcome {
     outcome
 }
 
-/// An outcome of so many series at so many places.
+/// Returns an outcome of the given number of series at the given number of places.
 pub fn grid(series: usize, places: usize) -> Outcome {
     let places: Vec<String> = (0..places).map(|place| (place * 10).to_string()).collect();
     let value = |series: usize, place: usize| 100.0 * (series + 1) as f64 / (place + 1) as f64;

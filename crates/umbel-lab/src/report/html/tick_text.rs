@@ -1,13 +1,13 @@
-//! Numbers of which only a report has need: round ones beside an axis, ratios and times.
+//! Number formats of the report: round numbers on an axis, ratios and durations.
 
-use crate::number::short;
+use crate::number_text::short;
 
 /// The digits as exponents.
 const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
 
-/// A round number beside an axis, without digits that say nothing.
+/// Formats a round number on an axis, without insignificant digits.
 pub fn tick(value: f64) -> String {
-    // Sums of steps are not quite round: six digits are more than any tick has.
+    // Sums of steps are not exactly round; no tick has more than six digits.
     let value: f64 = format!("{value:.5e}").parse().unwrap_or(value);
     let size = value.abs();
     if size != 0.0 && !(1e-4..1e9).contains(&size) {
@@ -29,17 +29,17 @@ pub fn tick(value: f64) -> String {
     result
 }
 
-/// How many times the base something is. Small ratios keep their digits.
+/// Formats a ratio to the base. Small ratios keep their digits.
 pub fn times(ratio: f64) -> String {
     format!("{}×", short(ratio))
 }
 
-/// From the least to the greatest.
+/// Formats a range from the least to the greatest.
 pub fn range(low: f64, high: f64) -> String {
     format!("{}–{}", short(low), short(high))
 }
 
-/// A time in words.
+/// Formats a duration.
 pub fn duration(seconds: f64) -> String {
     if seconds < 59.95 {
         return format!("{seconds:.1} s");
@@ -52,7 +52,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `1.5e-7` becomes `1.5 × 10⁻⁷`, and `1e9` becomes `10⁹`.
+/// Converts `1.5e-7` to `1.5 × 10⁻⁷`, and `1e9` to `10⁹`.
 fn with_power(text: &str) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let raised = |letter: char| letter.to_digit(10).map_or('⁻', |digit| RAISED[digit as usize]);

@@ -1,4 +1,4 @@
-//! What is used of LevelDB's C interface.
+//! Declarations of the functions of LevelDB's C interface that are used here.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 

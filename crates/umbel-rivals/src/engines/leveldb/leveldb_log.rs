@@ -1,28 +1,28 @@
-//! What LevelDB tells in its own log of what it does in the background.
+//! Reads from LevelDB's info log which background work has run.
 
-/// Flushes and compactions that are done, of which the library keeps no count but tells in the file
-/// that it begins anew when the store is opened.
-pub fn jobs(told: &str) -> u64 {
+/// Counts the finished flushes and compactions. The library keeps no count of them, but logs each
+/// in a file that it restarts when the store is opened.
+pub fn finished_jobs(log: &str) -> u64 {
     let done = |line: &&str| {
-        let (_, said) = line.split_once(' ').unwrap_or_default();
-        let flushed = said.contains("Level-0 table #") && !said.ends_with("started");
-        flushed || ["Compacted ", "Moved #"].iter().any(|begin| said.contains(begin))
+        let (_, message) = line.split_once(' ').unwrap_or_default();
+        let flushed = message.contains("Level-0 table #") && !message.ends_with("started");
+        flushed || ["Compacted ", "Moved #"].iter().any(|begin| message.contains(begin))
     };
-    told.lines().filter(done).count() as u64
+    log.lines().filter(done).count() as u64
 }
 
-/// Whether a flush or a compaction was begun that has not ended: each says so when it begins, and
-/// when it is done or has failed.
-pub fn is_under_way(told: &str) -> bool {
+/// Whether a flush or a compaction has begun and not ended. Each logs a line when it begins, and
+/// another when it is done or has failed.
+pub fn is_job_running(log: &str) -> bool {
     let (mut flushes, mut compactions) = (0i64, 0i64);
-    for line in told.lines() {
-        let (_, said) = line.split_once(' ').unwrap_or_default();
-        match said {
-            _ if said.contains("Level-0 table #") => {
-                flushes += if said.ends_with("started") { 1 } else { -1 };
+    for line in log.lines() {
+        let (_, message) = line.split_once(' ').unwrap_or_default();
+        match message {
+            _ if message.contains("Level-0 table #") => {
+                flushes += if message.ends_with("started") { 1 } else { -1 };
             }
-            _ if said.contains("Compacting ") => compactions += 1,
-            _ if said.contains("Compacted ") || said.contains("Compaction error") => {
+            _ if message.contains("Compacting ") => compactions += 1,
+            _ if message.contains("Compacted ") || message.contains("Compaction error") => {
                 compactions -= 1;
             }
             _ => {}
@@ -36,8 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_is_counted_and_not_what_begins() {
-        let told = "\
+    fn finished_jobs_are_counted_without_begun_ones() {
+        let log = "\
 2026/11/22-17:00:00.000000 1 Level-0 table #9: started
 2026/11/22-17:00:00.100000 1 Level-0 table #9: 2100 bytes OK
 2026/11/22-17:00:00.200000 1 Delete type=0 #8
@@ -47,14 +47,14 @@ mod tests {
 2026/11/22-17:00:00.600000 1 compacted to: files[ 0 1 0 0 0 0 0 ]
 2026/11/22-17:00:00.700000 1 Moved #10 to level-2 2100 bytes OK: files[ 0 0 1 0 0 0 0 ]
 ";
-        assert_eq!(jobs(told), 3);
-        assert_eq!(jobs(""), 0);
+        assert_eq!(finished_jobs(log), 3);
+        assert_eq!(finished_jobs(""), 0);
     }
 
-    /// The story: levels rest while a long compaction goes on, so that a store in the middle of one
-    /// was taken for settled after two seconds.
+    /// Story: levels do not change during a long compaction. A store in the middle of one was taken
+    /// for settled after two seconds.
     #[test]
-    fn what_has_begun_and_not_ended_is_under_way() {
+    fn job_is_running_between_begin_and_end() {
         let flush = "2026/11/22-17:00:00.000000 1 Level-0 table #9: started\n";
         let flushed = "2026/11/22-17:00:00.100000 1 Level-0 table #9: 2100 bytes OK\n";
         let begun = "2026/11/22-17:00:00.300000 1 Compacting 1@0 + 0@1 files\n";
@@ -69,7 +69,7 @@ mod tests {
             (vec![begun, flush, flushed], true),
             (vec![begun, flush, flushed, made, done], false),
         ] {
-            assert_eq!(is_under_way(&lines.concat()), expected, "{lines:?}");
+            assert_eq!(is_job_running(&lines.concat()), expected, "{lines:?}");
         }
     }
 }

@@ -8,30 +8,32 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_lab::disk;
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, TunableSettings, Write,
+    WriteSource, take_batch,
 };
+use umbel_lab::measure::disk_usage;
 use umbel_lab::measure::{now, pause};
 
-use self::library::*;
+use crate::engines::leveldb::leveldb_c::*;
 
-mod library;
-mod told;
+mod leveldb_c;
+mod leveldb_log;
 
 pub const ENGINE: Engine = Engine {
     name: "leveldb",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://github.com/google/leveldb/blob/main/doc/index.md",
         "https://github.com/google/leveldb/blob/main/include/leveldb/options.h",
         "https://github.com/bitcoin/bitcoin/blob/master/src/dbwrapper.cpp",
     ],
-    tunes: Tunes {
+    tunes: TunableSettings {
         bloom_bits: true,
         bloom_bits_max: None,
         probes: false,
@@ -39,10 +41,10 @@ pub const ENGINE: Engine = Engine {
         spread: false,
     },
     multi_get: false,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: true,
-    ways: &["copied"],
-    fresh_way: 0,
+    read_paths: &["copied"],
+    fresh_read_path: 0,
     open,
 };
 
@@ -50,15 +52,15 @@ const BLOCK_BYTES: usize = 4096;
 const TABLE_BYTES: usize = 32 << 20;
 const OPEN_FILES: c_int = 5000;
 
-/// What [`open`] sets where the run says nothing else, in words.
+/// Describes in words what [`open`] sets unless the run sets something else.
 fn in_words() -> String {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     format!(
-        "write buffer of {} MiB (or as the run says), {} KiB blocks, {} MiB tables, filters of {} \
-         bits per key (or as the run says; of 44 bits and more it sets 30 for a key), no \
+        "write buffer of {} MiB (unless the run sets it), {} KiB blocks, {} MiB tables, filters of \
+         {} bits per key (unless the run sets it; of 44 bits and more it sets 30 for a key), no \
          compression, the cache of the run, {OPEN_FILES} open files; single puts, log given to the \
          kernel with each; it offers no lending get, so each get is a malloc and a copy; it counts \
-         as settled when what its own log says was begun has ended and its levels and files rest",
+         as settled when all work in its info log has ended and its levels and files do not change",
         settings.memtable_bytes >> 20,
         BLOCK_BYTES >> 10,
         TABLE_BYTES >> 20,
@@ -66,15 +68,15 @@ fn in_words() -> String {
     )
 }
 
-/// How long levels and files must not change, and no work be under way, before the store counts as
-/// settled.
+/// Time for which levels and files must not change, with no work running, before the store counts
+/// as settled.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A snapshot of the library, or null.
-struct Held(*const Snapshot);
+/// Snapshot of the library, or null.
+struct LevelDbSnapshot(*const Snapshot);
 
 // SAFETY: a snapshot is only handed back to the library, which any thread may do.
-unsafe impl Send for Held {}
+unsafe impl Send for LevelDbSnapshot {}
 
 struct LevelDb {
     db: *mut Db,
@@ -84,21 +86,21 @@ struct LevelDb {
     reads: *mut ReadOpts,
     buffered: *mut WriteOpts,
     synced: *mut WriteOpts,
-    snapshot: Mutex<Held>,
+    snapshot: Mutex<LevelDbSnapshot>,
     folder: PathBuf,
 }
 
-// SAFETY: LevelDB's handle may be used by several threads at once, says its documentation; the
-// options are only read once they are set up.
+// SAFETY: LevelDB's documentation says that several threads may use its handle at once. The options
+// are only read once they are set up.
 unsafe impl Sync for LevelDb {}
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
     let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
-    // SAFETY: the constructors take nothing and return an object of their kind; the setters get
-    // that object and plain numbers; `name` ends in a zero and outlives the call. The filter,
-    // which null stands for the lack of, and the cache are kept until after the store is closed,
-    // as the library asks.
+    // SAFETY: the constructors take nothing and return an object of their kind. The setters get
+    // that object and plain numbers. `name` ends in a zero and outlives the call. The filter, which
+    // null stands for the lack of, and the cache are kept until after the store is closed, as the
+    // library requires.
     let store = unsafe {
         let filter = match settings.bloom_bits {
             ..=0 => null_mut(),
@@ -127,14 +129,14 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             reads: leveldb_readoptions_create(),
             buffered: leveldb_writeoptions_create(),
             synced,
-            snapshot: Mutex::new(Held(null())),
+            snapshot: Mutex::new(LevelDbSnapshot(null())),
             folder: folder.to_path_buf(),
         }
     };
     Ok(Box::new(store))
 }
 
-/// Turns an error of the library into ours.
+/// Turns an error of the library into an error of this program.
 fn checked(error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
@@ -166,7 +168,7 @@ impl LevelDb {
         checked(error)
     }
 
-    /// What the library says of itself under a name; nothing where it does not know it.
+    /// Reads a property of the library; empty if it does not know the name.
     fn property(&self, name: &CStr) -> String {
         // SAFETY: the name ends in a zero; the answer is null or a string that is ours to free.
         unsafe {
@@ -180,22 +182,26 @@ impl LevelDb {
         }
     }
 
-    /// What the library told in its own log since the store was opened.
-    fn told(&self) -> String {
-        let told = std::fs::read(self.folder.join("LOG")).unwrap_or_default();
-        String::from_utf8_lossy(&told).into_owned()
+    /// Reads the info log that the library has written since the store was opened.
+    fn log_text(&self) -> String {
+        let log = std::fs::read(self.folder.join("LOG")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Sizes and work of the levels, as the library describes them.
+    /// Reads the library's description of the sizes and work of the levels.
     fn levels(&self) -> String {
         self.property(c"leveldb.stats")
     }
 
-    /// Commits what a source has, one batch after the other.
+    /// Commits the writes of a source, one batch after the other.
     ///
     /// # Safety
-    /// `batch` is one of the library's, and empty.
-    unsafe fn write_batches(&self, batch: *mut WriteBatch, source: &mut dyn Source) -> Result<()> {
+    /// `batch` comes from the library, and is empty.
+    unsafe fn write_batches(
+        &self,
+        batch: *mut WriteBatch,
+        source: &mut dyn WriteSource,
+    ) -> Result<()> {
         let mut add = |(key, value): Write<'_>| {
             let (key, len) = (key.as_ptr(), key.len());
             // SAFETY: see the invariant; keys and values are read during the calls only.
@@ -228,11 +234,11 @@ impl LevelDb {
         checked(error)
     }
 
-    /// A fresh iterator, which the caller frees by dropping it.
-    fn iterator(&self) -> Walk<'_> {
+    /// Makes a new iterator, which is freed when it is dropped.
+    fn iterator(&self) -> LevelDbIterator<'_> {
         // SAFETY: see the invariant.
         let iter = unsafe { leveldb_create_iterator(self.db, self.reads) };
-        Walk { iter, _store: self }
+        LevelDbIterator { iter, _store: self }
     }
 }
 
@@ -242,7 +248,7 @@ impl Store for LevelDb {
         unsafe { format!("{}.{}", leveldb_major_version(), leveldb_minor_version()) }
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some((key, value)) = source.next() {
             match value {
                 Some(value) => self.put(self.buffered, key, value)?,
@@ -252,7 +258,7 @@ impl Store for LevelDb {
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         // SAFETY: see the invariant; the batch is made and freed here, and copies what it is given.
         unsafe {
             let batch = leveldb_writebatch_create();
@@ -274,14 +280,14 @@ impl Store for LevelDb {
     }
 
     fn wait(&self) -> Result<Duration> {
-        let state = || Result::Ok((self.levels(), disk::fingerprint(&self.folder)?));
+        let state = || Result::Ok((self.levels(), disk_usage::fingerprint(&self.folder)?));
         let mut seen = state()?;
         let mut quiet_since = now();
         while quiet_since.elapsed() < QUIET {
             pause(Duration::from_millis(50));
             let present = state()?;
-            // Levels change only when a job ends, which may take longer than any quiet time.
-            if present != seen || told::is_under_way(&self.told()) {
+            // Levels change only when a job ends, which may take longer than the quiet time.
+            if present != seen || leveldb_log::is_job_running(&self.log_text()) {
                 seen = present;
                 quiet_since = now();
             }
@@ -296,7 +302,7 @@ impl Store for LevelDb {
     }
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
-        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.snapshot.lock().ignore_poison();
         // SAFETY: see the invariant; a snapshot is released once, and only while the store is open.
         unsafe {
             if !snapshot.0.is_null() {
@@ -314,7 +320,7 @@ impl Store for LevelDb {
     fn counters(&self) -> Counters {
         let tables = self.property(c"leveldb.sstables");
         Counters {
-            background_jobs: Some(told::jobs(&self.told())),
+            background_jobs: Some(leveldb_log::finished_jobs(&self.log_text())),
             tables: Some(tables.lines().filter(|line| !line.starts_with("---")).count() as u64),
             ..Counters::default()
         }
@@ -329,8 +335,8 @@ impl Store for LevelDb {
 
 impl Drop for LevelDb {
     fn drop(&mut self) {
-        // SAFETY: nobody borrows the store any more, and each object is freed once; the cache and
-        // the filter after the store that uses them.
+        // SAFETY: no code borrows the store any more, and each object is freed once. The cache and
+        // the filter are freed after the store that uses them.
         unsafe {
             leveldb_close(self.db);
             leveldb_options_destroy(self.options);
@@ -345,17 +351,17 @@ impl Drop for LevelDb {
     }
 }
 
-struct Walk<'a> {
+struct LevelDbIterator<'a> {
     iter: *mut Iter,
     _store: &'a LevelDb,
 }
 
-impl Walk<'_> {
-    /// Counts up to this many entries from where the iterator stands.
-    fn count(&mut self, entries: usize, tally: &mut Tally) -> Result<()> {
+impl LevelDbIterator<'_> {
+    /// Counts up to this many entries from the iterator's position on.
+    fn count(&mut self, entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut error = null_mut();
-        // SAFETY: the iterator is ours. It is asked for key and value only where it is valid, and
-        // they are read before it moves, which is how long the library keeps them.
+        // SAFETY: the iterator is ours. Key and value are read only where it is valid, and before
+        // it moves, which is how long the library keeps them.
         unsafe {
             for _ in 0..entries {
                 if leveldb_iter_valid(self.iter) == 0 {
@@ -364,7 +370,7 @@ impl Walk<'_> {
                 let (mut key_len, mut value_len) = (0, 0);
                 let key = leveldb_iter_key(self.iter, &mut key_len);
                 let value = leveldb_iter_value(self.iter, &mut value_len);
-                tally.entry(
+                tally.add_entry(
                     std::slice::from_raw_parts(key, key_len),
                     std::slice::from_raw_parts(value, value_len),
                 );
@@ -376,7 +382,7 @@ impl Walk<'_> {
     }
 }
 
-impl Drop for Walk<'_> {
+impl Drop for LevelDbIterator<'_> {
     fn drop(&mut self) {
         // SAFETY: the iterator is ours and freed once, before its store.
         unsafe { leveldb_iter_destroy(self.iter) };
@@ -385,39 +391,44 @@ impl Drop for Walk<'_> {
 
 struct LevelDbReader<'a> {
     store: &'a LevelDb,
-    kept: Option<Walk<'a>>,
+    kept: Option<LevelDbIterator<'a>>,
 }
 
 impl Reader for LevelDbReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         let (mut error, mut len) = (null_mut(), 0);
         // SAFETY: see the invariant; a value that is not null is `len` bytes that are ours to free.
         unsafe {
             let (db, reads) = (self.store.db, self.store.reads);
             let value = leveldb_get(db, reads, key.as_ptr(), key.len(), &mut len, &mut error);
             if !value.is_null() {
-                tally.value(std::slice::from_raw_parts(value, len));
+                tally.add_value(std::slice::from_raw_parts(value, len));
                 leveldb_free(value.cast());
             }
         }
         checked(error)
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut walk = self.store.iterator();
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { leveldb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)
     }
 
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         let walk = self.kept.get_or_insert_with(|| self.store.iterator());
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { leveldb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         let mut walk = self.store.iterator();
         // SAFETY: the iterator is ours.
         unsafe { leveldb_iter_seek_to_first(walk.iter) };

@@ -1,9 +1,8 @@
-//! Pebble, CockroachDB's engine, which is written in Go, through a C interface of our own.
+//! Pebble, CockroachDB's engine written in Go, through a C interface of this crate.
 //!
-//! INVARIANT: the number of a [`Pebble`] is one that Go gave for an open store, and is valid until
-//! it is closed; readers and their iterators borrow it, so none outlives it. Go copies what it
-//! hands over into memory that it is lent for one call. Errors come as strings that [`checked`]
-//! frees.
+//! INVARIANT: the number of a [`Pebble`] is one that Go returned for an open store, and is valid
+//! until it is closed; readers and their iterators borrow it, so none outlives it. Go copies its
+//! results into memory that it borrows for one call. Errors come as strings that [`checked`] frees.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -12,69 +11,70 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, TunableSettings, Write,
+    WriteSource, take_batch,
 };
 use umbel_lab::measure::{now, pause};
 
-use self::library::*;
+use crate::engines::pebble::pebble_c::*;
 
-mod library;
+mod pebble_c;
 
 pub const ENGINE: Engine = Engine {
     name: "pebble",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://github.com/cockroachdb/cockroach/blob/master/pkg/storage/pebble.go",
         "https://github.com/cockroachdb/pebble/blob/master/cmd/pebble/db.go",
         "https://github.com/cockroachdb/cockroach/pull/119605",
     ],
-    // Bits are told, but its get asks no filter of the last level, where nearly all keys are: an
-    // experiment on bits would measure something else.
-    tunes: Tunes { memtable_bytes: true, ..super::UNTUNED },
+    // Bits are configured, but its get probes no filter of the last level, where nearly all keys
+    // are. An experiment on bits would measure something else.
+    tunes: TunableSettings { memtable_bytes: true, ..super::NOT_TUNABLE },
     multi_get: false,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: true,
-    ways: &["get", "kept iterator"],
-    fresh_way: 0,
+    read_paths: &["get", "kept iterator"],
+    fresh_read_path: 0,
     open,
 };
 
-/// What the options say of themselves that Go opens a store with, and what is done with it.
+/// Describes in words the options that Go opens a store with, and how the store is used.
 fn in_words() -> String {
-    let Settings { cache_bytes, memtable_bytes, bloom_bits, .. } = Settings::default();
+    let EngineSettings { cache_bytes, memtable_bytes, bloom_bits, .. } = EngineSettings::default();
     // SAFETY: it takes numbers and returns a string of its own.
-    let told = text(unsafe { umbel_pebble_settings(cache_bytes, memtable_bytes, bloom_bits) });
+    let options = text(unsafe { umbel_pebble_settings(cache_bytes, memtable_bytes, bloom_bits) });
     format!(
         "as CockroachDB sets it, but as the others have them filters, memtables (both as here or \
-         as the run says; its own are of 64 MiB), no compression, and the cache of the run: \
-         {told}; its logs are allocated ahead and used again; single puts that wait in its own \
+         as the run sets them; its own are of 64 MiB), no compression, and the cache of the run: \
+         {options}; its logs are allocated ahead and used again; single puts that wait in its own \
          memory for the log, where a killed process loses them; one call from C into Go for each \
          put, get and seek, which copies what it found into a buffer (an empty one took 41 to 66 \
-         ns where it was measured), and one for each {} KiB of a scan; its get asks no filter of \
-         the last level, so that it is also read by a kept iterator that does, and sees no new \
-         writes; it counts as settled when no job runs and none was done for {} ms, and no table \
-         waits to be looked at",
+         ns where it was measured), and one for each {} KiB of a scan; its get probes no filter of \
+         the last level; it is also read by a kept iterator, which does, and sees no new writes; \
+         it counts as settled when no job runs and none was done for {} ms, and the entries of all \
+         tables are counted",
         BUFFER_BYTES >> 10,
         QUIET.as_millis(),
     )
 }
 
-/// How long nothing must be going on before the store counts as settled.
+/// Time for which no work may run before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
-/// The same where tables wait for their deletion, which is held back, and some of which only the
-/// next flush deletes.
+/// The same while obsolete tables wait for deletion. Deletion is paced, and the next flush deletes
+/// some of them.
 const QUIET_DELETING: Duration = Duration::from_secs(2);
-/// In place of a value's length: the key is deleted.
+/// Stands in place of a value's length for a deleted key.
 const DELETED: u32 = u32::MAX;
-/// Bytes of a reader's buffer at first.
+/// Initial bytes of a reader's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
 struct Pebble {
     store: i32,
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
     let mut failure = null_mut();
     // SAFETY: the name ends in a zero and outlives the call.
@@ -91,12 +91,12 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     Ok(Box::new(Pebble { store }))
 }
 
-/// Turns an error of the library into ours.
+/// Turns an error of the library into an error of this program.
 fn checked(failure: *mut c_char) -> Result<()> {
     if failure.is_null() { Ok(()) } else { Err(text(failure).into()) }
 }
 
-/// Takes a string that the library made.
+/// Takes ownership of a string that the library made.
 fn text(made: *mut c_char) -> String {
     // SAFETY: it ends in a zero and is ours to free.
     unsafe {
@@ -106,16 +106,16 @@ fn text(made: *mut c_char) -> String {
     }
 }
 
-/// Where bytes begin that Go is told of. Empty ones of Rust may begin at an address that is none,
-/// which Go takes for damage when it finds it on its stack.
+/// Returns the address of bytes that are passed to Go. Empty slices of Rust may have a dangling
+/// address, which Go takes for damage when it finds it on its stack.
 fn address(bytes: &[u8]) -> *const u8 {
     static SOMEWHERE: [u8; 1] = [0];
     if bytes.is_empty() { SOMEWHERE.as_ptr() } else { bytes.as_ptr() }
 }
 
-/// What Pebble counts, by its place in the array that it fills in.
+/// Metrics of Pebble, by their index in the array that it fills in.
 #[derive(Clone, Copy)]
-enum Figure {
+enum PebbleMetric {
     Jobs,
     Running,
     Obsolete,
@@ -130,7 +130,7 @@ enum Figure {
 impl Pebble {
     fn write(&self, (key, value): Write<'_>, synced: bool) -> Result<()> {
         let mut failure = null_mut();
-        // A value without bytes is still somewhere; none at all is nowhere.
+        // An empty value still has an address; an absent value has none.
         let (start, len) = value.map_or((null(), 0), |value| (address(value), value.len()));
         // SAFETY: see the invariant; key and value are read during the call only.
         unsafe {
@@ -147,19 +147,19 @@ impl Pebble {
         checked(failure)
     }
 
-    fn figures(&self) -> [u64; Figure::Last as usize] {
-        let mut figures = [0; Figure::Last as usize];
-        // SAFETY: see the invariant; the array has room for what is written.
+    fn figures(&self) -> [u64; PebbleMetric::Last as usize] {
+        let mut figures = [0; PebbleMetric::Last as usize];
+        // SAFETY: see the invariant; the array has capacity for what is written.
         unsafe { umbel_pebble_metrics(self.store, figures.as_mut_ptr()) };
         figures
     }
 
-    fn iterator(&self) -> Result<Iter<'_>> {
+    fn iterator(&self) -> Result<PebbleIterator<'_>> {
         let mut failure = null_mut();
         // SAFETY: see the invariant.
         let iter = unsafe { umbel_pebble_iterator(self.store, &mut failure) };
         checked(failure)?;
-        Ok(Iter { iter, _store: self })
+        Ok(PebbleIterator { iter, _store: self })
     }
 }
 
@@ -169,14 +169,14 @@ impl Store for Pebble {
         text(unsafe { umbel_pebble_version() })
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some(write) = source.next() {
             self.write(write, false)?;
         }
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         let mut writes = Vec::new();
         loop {
             writes.clear();
@@ -214,17 +214,19 @@ impl Store for Pebble {
     fn wait(&self) -> Result<Duration> {
         let mut seen = self.figures();
         let mut quiet_since = now();
-        let still = |seen: &[u64]| match seen[Figure::Obsolete as usize] {
+        let still = |seen: &[u64]| match seen[PebbleMetric::Obsolete as usize] {
             0 => QUIET,
             _ => QUIET_DELETING,
         };
         while quiet_since.elapsed() < still(&seen) {
             pause(Duration::from_millis(10));
             let present = self.figures();
-            let changed = |figure: Figure| present[figure as usize] != seen[figure as usize];
-            // A table whose entries are not yet counted may still ask for a compaction.
-            let running = present[Figure::Running as usize] + present[Figure::Unknown as usize] > 0;
-            if running || changed(Figure::Jobs) || changed(Figure::Obsolete) {
+            let changed = |figure: PebbleMetric| present[figure as usize] != seen[figure as usize];
+            // A table whose entries are not counted yet may still need a compaction.
+            let running = present[PebbleMetric::Running as usize]
+                + present[PebbleMetric::Unknown as usize]
+                > 0;
+            if running || changed(PebbleMetric::Jobs) || changed(PebbleMetric::Obsolete) {
                 quiet_since = now();
             }
             seen = present;
@@ -246,21 +248,21 @@ impl Store for Pebble {
         checked(failure)
     }
 
-    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
-        let finder = if way == 1 { Some(self.iterator()?) } else { None };
+    fn reader(&self, read_path: usize) -> Result<Box<dyn Reader + '_>> {
+        let finder = if read_path == 1 { Some(self.iterator()?) } else { None };
         let buffer = vec![0; BUFFER_BYTES];
         Ok(Box::new(PebbleReader { store: self, finder, kept: None, buffer }))
     }
 
     fn counters(&self) -> Counters {
         let figures = self.figures();
-        let figure = |figure: Figure| Some(figures[figure as usize]);
+        let figure = |figure: PebbleMetric| Some(figures[figure as usize]);
         Counters {
-            background_jobs: figure(Figure::Jobs),
-            blocks_loaded: figure(Figure::Misses),
-            filter_probes: figure(Figure::Probes),
-            filter_negatives: figure(Figure::Negatives),
-            tables: figure(Figure::Tables),
+            background_jobs: figure(PebbleMetric::Jobs),
+            blocks_loaded: figure(PebbleMetric::Misses),
+            filter_probes: figure(PebbleMetric::Probes),
+            filter_negatives: figure(PebbleMetric::Negatives),
+            tables: figure(PebbleMetric::Tables),
             ..Counters::default()
         }
     }
@@ -268,7 +270,8 @@ impl Store for Pebble {
     fn close(self: Box<Self>) -> Result<()> {
         let store = std::mem::ManuallyDrop::new(self).store;
         let mut failure = null_mut();
-        // SAFETY: nobody borrows the store any more, and it is closed once: not dropped as well.
+        // SAFETY: no code borrows the store any more, and it is closed once: it is not dropped as
+        // well.
         unsafe { umbel_pebble_close(store, &mut failure) };
         checked(failure)
     }
@@ -277,22 +280,22 @@ impl Store for Pebble {
 impl Drop for Pebble {
     fn drop(&mut self) {
         let mut failure = null_mut();
-        // SAFETY: nobody borrows the store any more, and `close` did not run.
+        // SAFETY: no code borrows the store any more, and `close` did not run.
         unsafe { umbel_pebble_close(self.store, &mut failure) };
-        // Somebody who cares for its errors closes it.
+        // A caller that needs the error calls `close`.
         let _ = checked(failure);
     }
 }
 
-/// An iterator that is kept.
-struct Iter<'a> {
+/// Iterator that its reader keeps.
+struct PebbleIterator<'a> {
     iter: i32,
     _store: &'a Pebble,
 }
 
-impl Iter<'_> {
-    /// Hands over up to this many entries, from `key` on or from where it stands, as many as fit.
-    /// Returns how many, and the bytes they take.
+impl PebbleIterator<'_> {
+    /// Copies up to this many entries, from `key` on or from the iterator's position, as many as
+    /// fit. Returns their number, and the bytes they take.
     fn walk(
         &mut self,
         key: Option<&[u8]>,
@@ -324,7 +327,7 @@ impl Iter<'_> {
         key: &[u8],
         entries: usize,
         buffer: &mut Vec<u8>,
-        tally: &mut Tally,
+        tally: &mut ReadDigest,
     ) -> Result<()> {
         let (mut from, mut left) = (Some(key), entries);
         while left > 0 {
@@ -341,18 +344,18 @@ impl Iter<'_> {
     }
 }
 
-impl Drop for Iter<'_> {
+impl Drop for PebbleIterator<'_> {
     fn drop(&mut self) {
         let mut failure = null_mut();
         // SAFETY: the iterator is ours and closed once, before its store.
         unsafe { umbel_pebble_iterator_close(self.iter, &mut failure) };
-        // What went wrong was said by the call that met it.
+        // The call that failed has already returned its error.
         let _ = checked(failure);
     }
 }
 
 /// Counts entries as Go writes them: two lengths of 4 bytes, little end first, key and value.
-fn count_entries(mut bytes: &[u8], tally: &mut Tally) -> Result<()> {
+fn count_entries(mut bytes: &[u8], tally: &mut ReadDigest) -> Result<()> {
     let cut = || "Pebble's entries are cut off";
     while let Some((lens, rest)) = bytes.split_first_chunk::<8>() {
         let [a, b, c, d, value_len @ ..] = *lens;
@@ -360,7 +363,7 @@ fn count_entries(mut bytes: &[u8], tally: &mut Tally) -> Result<()> {
         let (key, rest) = rest.split_at_checked(key_len).ok_or_else(cut)?;
         let value_len = u32::from_le_bytes(value_len) as usize;
         let (value, rest) = rest.split_at_checked(value_len).ok_or_else(cut)?;
-        tally.entry(key, value);
+        tally.add_entry(key, value);
         bytes = rest;
     }
     Ok(())
@@ -368,14 +371,14 @@ fn count_entries(mut bytes: &[u8], tally: &mut Tally) -> Result<()> {
 
 struct PebbleReader<'a> {
     store: &'a Pebble,
-    /// The iterator that looks up keys, in the way that has one.
-    finder: Option<Iter<'a>>,
-    kept: Option<Iter<'a>>,
+    /// Iterator that looks up keys, in the read path that has one.
+    finder: Option<PebbleIterator<'a>>,
+    kept: Option<PebbleIterator<'a>>,
     buffer: Vec<u8>,
 }
 
 impl PebbleReader<'_> {
-    /// Looks a key up. The length of its value, of which as much was copied as fits.
+    /// Looks a key up. Returns the length of its value, of which as much was copied as fits.
     fn find(&mut self, key: &[u8]) -> Result<Option<usize>> {
         let (mut len, mut failure) = (0, null_mut());
         let (start, key_len) = (address(key), key.len());
@@ -384,7 +387,7 @@ impl PebbleReader<'_> {
         // SAFETY: see the invariant; the key is read and the buffer written during the call only.
         let found = unsafe {
             match &self.finder {
-                Some(Iter { iter, .. }) => {
+                Some(PebbleIterator { iter, .. }) => {
                     umbel_pebble_find(*iter, start, key_len, buffer, capacity, &mut len, failure_at)
                 }
                 None => {
@@ -399,10 +402,10 @@ impl PebbleReader<'_> {
 }
 
 impl Reader for PebbleReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         while let Some(len) = self.find(key)? {
             if let Some(value) = self.buffer.get(..len) {
-                tally.value(value);
+                tally.add_value(value);
                 break;
             }
             self.buffer.resize(len, 0);
@@ -410,7 +413,7 @@ impl Reader for PebbleReader<'_> {
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         loop {
             let (mut used, mut failure) = (0, null_mut());
             // SAFETY: see the invariant; the key is read and the buffer written during the call.
@@ -434,7 +437,12 @@ impl Reader for PebbleReader<'_> {
         }
     }
 
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         let iter = match &mut self.kept {
             Some(iter) => iter,
             none => none.insert(self.store.iterator()?),
@@ -442,7 +450,7 @@ impl Reader for PebbleReader<'_> {
         iter.count(key, entries, &mut self.buffer, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.store.iterator()?.count(b"", usize::MAX, &mut self.buffer, tally)
     }
 }

@@ -1,4 +1,4 @@
-//! The C interface to Pebble, whose other half is written in Go.
+//! Declarations of the C interface to Pebble, whose other half is written in Go.
 
 use std::ffi::c_char;
 

@@ -8,31 +8,33 @@ use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, TunableSettings, Write,
+    WriteSource, take_batch,
 };
 use umbel_lab::measure::{now, pause};
 
-use self::library::*;
-use self::options::{BLOOM_BITS_MAX, in_words, options};
+use crate::engines::rocksdb::rocksdb_c::*;
+use crate::engines::rocksdb::rocksdb_options::{BLOOM_BITS_MAX, in_words, options};
 
-mod counters;
-mod library;
-mod options;
+mod rocksdb_c;
+mod rocksdb_counters;
+mod rocksdb_options;
 
 pub const ENGINE: Engine = Engine {
     name: "rocksdb",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://github.com/facebook/rocksdb/wiki/Setup-Options-and-Basic-Tuning",
         "https://github.com/facebook/mysql-5.6/wiki/my.cnf-tuning",
         "https://github.com/facebook/rocksdb/pull/4174",
     ],
-    tunes: Tunes {
+    tunes: TunableSettings {
         bloom_bits: true,
         bloom_bits_max: Some(BLOOM_BITS_MAX),
         probes: false,
@@ -40,23 +42,23 @@ pub const ENGINE: Engine = Engine {
         spread: false,
     },
     multi_get: true,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: true,
-    ways: &["pinned"],
-    fresh_way: 0,
+    read_paths: &["pinned"],
+    fresh_read_path: 0,
     open,
 };
 
-/// How long nothing must be pending before the store counts as settled.
+/// Time for which no work may be pending before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
-/// Keys in one multi_get at most.
+/// Upper bound on the keys in one multi_get.
 const KEYS_MAX: usize = 32;
 
-/// A snapshot of the library, or null.
-struct Held(*const Snapshot);
+/// Snapshot of the library, or null.
+struct RocksDbSnapshot(*const Snapshot);
 
 // SAFETY: a snapshot is only handed back to the library, which any thread may do.
-unsafe impl Send for Held {}
+unsafe impl Send for RocksDbSnapshot {}
 
 struct RocksDb {
     db: *mut Db,
@@ -67,18 +69,18 @@ struct RocksDb {
     buffered: *mut WriteOpts,
     synced: *mut WriteOpts,
     folder: PathBuf,
-    snapshot: Mutex<Held>,
+    snapshot: Mutex<RocksDbSnapshot>,
 }
 
-// SAFETY: RocksDB's handle may be used by several threads at once, says its documentation; the
-// options are only read once they are set up.
+// SAFETY: RocksDB's documentation says that several threads may use its handle at once. The options
+// are only read once they are set up.
 unsafe impl Sync for RocksDb {}
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
     let cache_bytes = usize::try_from(settings.cache_bytes)?;
     // SAFETY: the cache is freed after the store is closed. The arrays have one element, as the
-    // call is told; all names end in a zero and outlive it.
+    // call names; all names end in a zero and outlive it.
     let store = unsafe {
         let cache = rocksdb_cache_create_lru(cache_bytes);
         let options = options(cache, settings)?;
@@ -104,13 +106,13 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             buffered: rocksdb_writeoptions_create(),
             synced,
             folder: folder.to_path_buf(),
-            snapshot: Mutex::new(Held(null())),
+            snapshot: Mutex::new(RocksDbSnapshot(null())),
         }
     };
     Ok(Box::new(store))
 }
 
-/// The version is not in the C interface, but the library writes it beside its options.
+/// Reads the version, which is not in the C interface, from the file that holds the options.
 fn version(folder: &Path) -> String {
     let unknown = || "unknown".to_string();
     let Ok(entries) = std::fs::read_dir(folder) else { return unknown() };
@@ -125,7 +127,7 @@ fn version(folder: &Path) -> String {
         .unwrap_or_else(unknown)
 }
 
-/// Turns an error of the library into ours.
+/// Turns an error of the library into an error of this program.
 fn checked(error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
@@ -157,7 +159,7 @@ impl RocksDb {
         checked(error)
     }
 
-    /// Whether anything is going on or waiting to be done.
+    /// Whether work is running or pending.
     fn busy(&self) -> bool {
         let names = [
             c"rocksdb.mem-table-flush-pending",
@@ -173,11 +175,15 @@ impl RocksDb {
         })
     }
 
-    /// Commits what a source has, one batch after the other.
+    /// Commits the writes of a source, one batch after the other.
     ///
     /// # Safety
-    /// `batch` is one of the library's, and empty.
-    unsafe fn write_batches(&self, batch: *mut WriteBatch, source: &mut dyn Source) -> Result<()> {
+    /// `batch` comes from the library, and is empty.
+    unsafe fn write_batches(
+        &self,
+        batch: *mut WriteBatch,
+        source: &mut dyn WriteSource,
+    ) -> Result<()> {
         let mut add = |(key, value): Write<'_>| {
             let (key, len) = (key.as_ptr(), key.len());
             // SAFETY: see the invariant; keys and values are read during the calls only.
@@ -210,11 +216,11 @@ impl RocksDb {
         checked(error)
     }
 
-    /// A fresh iterator, which the caller frees by dropping it.
-    fn iterator(&self) -> Walk<'_> {
+    /// Makes a new iterator, which is freed when it is dropped.
+    fn iterator(&self) -> RocksDbIterator<'_> {
         // SAFETY: see the invariant.
         let iter = unsafe { rocksdb_create_iterator(self.db, self.reads) };
-        Walk { iter, _store: self }
+        RocksDbIterator { iter, _store: self }
     }
 }
 
@@ -223,7 +229,7 @@ impl Store for RocksDb {
         version(&self.folder)
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some((key, value)) = source.next() {
             match value {
                 Some(value) => self.put(self.buffered, key, value)?,
@@ -233,7 +239,7 @@ impl Store for RocksDb {
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         // SAFETY: see the invariant; the batch is made and freed here, and copies what it is given.
         unsafe {
             let batch = rocksdb_writebatch_create();
@@ -276,7 +282,7 @@ impl Store for RocksDb {
     }
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
-        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.snapshot.lock().ignore_poison();
         // SAFETY: see the invariant; a snapshot is released once, and only while the store is open.
         unsafe {
             if !snapshot.0.is_null() {
@@ -293,7 +299,7 @@ impl Store for RocksDb {
 
     fn counters(&self) -> Counters {
         // SAFETY: see the invariant.
-        unsafe { counters::counters(self.db) }
+        unsafe { rocksdb_counters::counters(self.db) }
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -305,8 +311,8 @@ impl Store for RocksDb {
 
 impl Drop for RocksDb {
     fn drop(&mut self) {
-        // SAFETY: nobody borrows the store any more, and each object is freed once; the cache, of
-        // which the store holds a share, last.
+        // SAFETY: no code borrows the store any more, and each object is freed once. The cache is
+        // freed last, because the store holds a share of it.
         unsafe {
             rocksdb_column_family_handle_destroy(self.family);
             rocksdb_close(self.db);
@@ -319,17 +325,17 @@ impl Drop for RocksDb {
     }
 }
 
-struct Walk<'a> {
+struct RocksDbIterator<'a> {
     iter: *mut Iter,
     _store: &'a RocksDb,
 }
 
-impl Walk<'_> {
-    /// Counts up to this many entries from where the iterator stands.
-    fn count(&mut self, entries: usize, tally: &mut Tally) -> Result<()> {
+impl RocksDbIterator<'_> {
+    /// Counts up to this many entries from the iterator's position on.
+    fn count(&mut self, entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut error = null_mut();
-        // SAFETY: the iterator is ours. It is asked for key and value only where it is valid, and
-        // they are read before it moves, which is how long the library keeps them.
+        // SAFETY: the iterator is ours. Key and value are read only where it is valid, and before
+        // it moves, which is how long the library keeps them.
         unsafe {
             for _ in 0..entries {
                 if rocksdb_iter_valid(self.iter) == 0 {
@@ -338,7 +344,7 @@ impl Walk<'_> {
                 let (mut key_len, mut value_len) = (0, 0);
                 let key = rocksdb_iter_key(self.iter, &mut key_len);
                 let value = rocksdb_iter_value(self.iter, &mut value_len);
-                tally.entry(
+                tally.add_entry(
                     std::slice::from_raw_parts(key, key_len),
                     std::slice::from_raw_parts(value, value_len),
                 );
@@ -350,7 +356,7 @@ impl Walk<'_> {
     }
 }
 
-impl Drop for Walk<'_> {
+impl Drop for RocksDbIterator<'_> {
     fn drop(&mut self) {
         // SAFETY: the iterator is ours and freed once, before its store.
         unsafe { rocksdb_iter_destroy(self.iter) };
@@ -359,11 +365,11 @@ impl Drop for Walk<'_> {
 
 struct RocksDbReader<'a> {
     store: &'a RocksDb,
-    kept: Option<Walk<'a>>,
+    kept: Option<RocksDbIterator<'a>>,
 }
 
-/// Counts a value that the library lends, and gives it back.
-fn count_pinned(pinned: *mut Pinned, tally: &mut Tally) {
+/// Counts a value that the library lends, and returns it to the library.
+fn count_pinned(pinned: *mut Pinned, tally: &mut ReadDigest) {
     if pinned.is_null() {
         return;
     }
@@ -372,14 +378,14 @@ fn count_pinned(pinned: *mut Pinned, tally: &mut Tally) {
     unsafe {
         let value = rocksdb_pinnableslice_value(pinned, &mut len);
         if !value.is_null() {
-            tally.value(std::slice::from_raw_parts(value, len));
+            tally.add_value(std::slice::from_raw_parts(value, len));
         }
         rocksdb_pinnableslice_destroy(pinned);
     }
 }
 
 impl Reader for RocksDbReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         let mut error = null_mut();
         let (db, reads) = (self.store.db, self.store.reads);
         // SAFETY: see the invariant; the key is read during the call only.
@@ -388,7 +394,7 @@ impl Reader for RocksDbReader<'_> {
         checked(error)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         for keys in keys.chunks(KEYS_MAX) {
             let mut starts = [null(); KEYS_MAX];
             let mut lens = [0; KEYS_MAX];
@@ -397,8 +403,8 @@ impl Reader for RocksDbReader<'_> {
             }
             let mut values = [null_mut(); KEYS_MAX];
             let mut errors = [null_mut(); KEYS_MAX];
-            // SAFETY: see the invariant; every array has room for as many as there are keys, which
-            // are at most `KEYS_MAX`, and is used during the call only.
+            // SAFETY: see the invariant; every array has capacity for as many as there are keys,
+            // which are at most `KEYS_MAX`, and is used during the call only.
             unsafe {
                 rocksdb_batched_multi_get_cf(
                     self.store.db,
@@ -418,21 +424,26 @@ impl Reader for RocksDbReader<'_> {
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut walk = self.store.iterator();
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { rocksdb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)
     }
 
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         let walk = self.kept.get_or_insert_with(|| self.store.iterator());
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { rocksdb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         let mut walk = self.store.iterator();
         // SAFETY: the iterator is ours.
         unsafe { rocksdb_iter_seek_to_first(walk.iter) };

@@ -1,4 +1,4 @@
-//! What is used of RocksDB's C interface.
+//! Declarations of the functions of RocksDB's C interface that are used here.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 
@@ -13,7 +13,7 @@ opaque! {
     Pinned PerfContext
 }
 
-// Places in the enumeration of what a thread counts.
+// Values of the enumeration of the perf context's counters.
 pub const BLOCK_READ_COUNT: c_int = 2;
 pub const BLOOM_SST_HIT_COUNT: c_int = 44;
 pub const BLOOM_SST_MISS_COUNT: c_int = 45;

@@ -1,13 +1,13 @@
-//! What RocksDB says it has counted: what it describes in words, and what it counts in each thread.
-//! Its full statistics would have to be switched on, and would slow it down.
+//! RocksDB's counters: properties of the store, and the perf context of a thread. Its full
+//! statistics are off by default and would slow it down.
 
 use std::ffi::CStr;
 
 use umbel_lab::engine::Counters;
 
-use super::library::*;
+use crate::engines::rocksdb::rocksdb_c::*;
 
-/// Its levels.
+/// Level names of the file count properties.
 const LEVELS: [&CStr; 7] = [
     c"rocksdb.num-files-at-level0",
     c"rocksdb.num-files-at-level1",
@@ -18,13 +18,13 @@ const LEVELS: [&CStr; 7] = [
     c"rocksdb.num-files-at-level6",
 ];
 
-/// What an open store has counted. Blocks and filters are those of the thread that asks, of all
-/// stores that it has read: the difference of two calls is what it did in between.
+/// Returns the counters of an open store. Block and filter counts are those of the calling thread,
+/// over all stores that it has read. The difference of two calls is the work between them.
 ///
 /// # Safety
-/// The store is open, and stays so during the call.
+/// The store is open, and stays open during the call.
 pub unsafe fn counters(db: *mut Db) -> Counters {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the store open.
     let property = |name: &CStr| unsafe { property(db, name) };
     let tables = |level: &&CStr| property(level)?.trim().parse::<u64>().ok();
     let [blocks_loaded, maybe, negatives] = thread_counts();
@@ -42,10 +42,10 @@ pub unsafe fn counters(db: *mut Db) -> Counters {
 }
 
 /// # Safety
-/// The store is open, and stays so during the call.
+/// The store is open, and stays open during the call.
 unsafe fn property(db: *mut Db, name: &CStr) -> Option<String> {
-    // SAFETY: the caller's promise; the name ends in a zero, and the answer is null or a string
-    // that ends in one and is ours to free.
+    // SAFETY: the caller keeps the store open. The name ends in a zero. The answer is null or a
+    // string that ends in a zero and is ours to free.
     unsafe {
         let text = rocksdb_property_value(db, name.as_ptr());
         if text.is_null() {
@@ -57,9 +57,9 @@ unsafe fn property(db: *mut Db, name: &CStr) -> Option<String> {
     }
 }
 
-/// Blocks read, filters that said maybe and filters that said no, in this thread.
+/// Counts of this thread: blocks read, filter probes that passed, filter probes that did not.
 fn thread_counts() -> [u64; 3] {
-    // SAFETY: the context is that of this thread, which only we use, and freed once.
+    // SAFETY: the context belongs to this thread, no other code uses it, and it is freed once.
     unsafe {
         let context = rocksdb_perfcontext_create();
         let counts = [BLOCK_READ_COUNT, BLOOM_SST_HIT_COUNT, BLOOM_SST_MISS_COUNT]
@@ -69,8 +69,8 @@ fn thread_counts() -> [u64; 3] {
     }
 }
 
-/// Flushes and compactions in its table of levels, whose columns are counted from the right: a size
-/// is two words.
+/// Counts flushes and compactions in the table of levels. Columns are counted from the right,
+/// because a size is two words.
 fn jobs(stats: &str) -> Option<u64> {
     let words = |line: &str| line.split_whitespace().rev().map(str::to_string).collect::<Vec<_>>();
     let head = stats.lines().find(|line| line.contains("Comp(cnt)")).map(words)?;
@@ -79,7 +79,7 @@ fn jobs(stats: &str) -> Option<u64> {
     sum.get(column)?.parse().ok()
 }
 
-/// Every table is open, with its filter in memory.
+/// Returns the bytes of all filters. Every table is open, with its filter in memory.
 fn filter_bytes(properties: &str) -> Option<u64> {
     let (_, rest) = properties.split_once("filter block size=")?;
     rest.split(';').next()?.trim().parse().ok()
@@ -99,13 +99,13 @@ Level    Files   Size     Score Read(GB) Comp(sec) Comp(cnt) Avg(sec)
 ";
 
     #[test]
-    fn jobs_are_those_of_all_levels() {
+    fn jobs_of_all_levels_are_counted() {
         assert_eq!(jobs(STATS), Some(7));
         assert_eq!(jobs("nothing of the kind"), None);
     }
 
     #[test]
-    fn the_filters_are_one_property_of_many() {
+    fn filter_bytes_are_parsed_among_other_properties() {
         let properties = "# entries=5; raw key size=9; filter block size=1234; # deletions=0";
         assert_eq!(filter_bytes(properties), Some(1234));
         assert_eq!(filter_bytes("# entries=5"), None);

@@ -1,12 +1,12 @@
-//! What RocksDB is opened with.
+//! Options that RocksDB is opened with.
 
 use std::ffi::c_int;
 
-use umbel_lab::engine::{Result, Settings};
+use umbel_lab::engine::{EngineSettings, Result};
 
-use super::library::*;
+use crate::engines::rocksdb::rocksdb_c::*;
 
-/// The most bits per key of its Bloom filters: its policy cuts whatever more it is told.
+/// Upper bound on the bits per key of its Bloom filters: its policy cuts any higher setting.
 pub const BLOOM_BITS_MAX: i32 = 100;
 const MEMTABLES_MAX: c_int = 4;
 const MEMTABLE_FILTER_SHARE: f64 = 0.1;
@@ -16,17 +16,17 @@ const FORMAT_VERSION: c_int = 5;
 const BACKGROUND_JOBS: c_int = 2;
 const BYTES_PER_SYNC: u64 = 1 << 20;
 
-/// What [`options`] sets where the run says nothing else, in words.
+/// Describes in words what [`options`] sets unless the run sets something else.
 pub fn in_words() -> String {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     format!(
-        "memtables of {} MiB (or as the run says; up to {MEMTABLES_MAX}) with whole-key filter of \
-         {MEMTABLE_FILTER_SHARE} of their bytes, dynamic level sizes, {} MiB tables, {} KiB blocks \
-         with hash index, format {FORMAT_VERSION}, filters of {} bits per key (or as the run says, \
-         at most {BLOOM_BITS_MAX}: the library cuts what is more) at every level, indexes and \
+        "memtables of {} MiB (unless the run sets it; up to {MEMTABLES_MAX}) with whole-key filter \
+         of {MEMTABLE_FILTER_SHARE} of their bytes, dynamic level sizes, {} MiB tables, {} KiB \
+         blocks with hash index, format {FORMAT_VERSION}, filters of {} bits per key (unless the \
+         run sets it, at most {BLOOM_BITS_MAX}: the library cuts more) at every level, indexes and \
          filters pinned in the open tables, all of which stay open, no compression, \
          {BACKGROUND_JOBS} background jobs for two processors, tables given to the device each {} \
-         MiB while they are written, the cache of the run; of its guide's advice to everybody, \
+         MiB while they are written, the cache of the run; of its guide's general advice, \
          blocks of 16 KiB, and indexes and filters in the cache, both of which save memory, are \
          left at its defaults, as this run gives it memory for everything; single puts, log given \
          to the kernel with each; reads through pinned slices",
@@ -38,14 +38,14 @@ pub fn in_words() -> String {
     )
 }
 
-/// Options that somebody who knows RocksDB would choose for this work.
+/// Makes the options that an expert of RocksDB would choose for this work.
 ///
 /// # Safety
-/// `cache` is one of the library's and outlives what is opened with the options.
-pub unsafe fn options(cache: *mut Cache, settings: &Settings) -> Result<*mut Opts> {
+/// `cache` comes from the library and outlives the stores that are opened with the options.
+pub unsafe fn options(cache: *mut Cache, settings: &EngineSettings) -> Result<*mut Opts> {
     let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
-    // SAFETY: the constructors take nothing and return an object of their kind; the setters get
-    // that object and plain numbers. The table options own the filter policy, and are copied into
+    // SAFETY: the constructors take nothing and return an object of their kind. The setters get
+    // that object and plain numbers. The table options own the filter policy. They are copied into
     // the options, which is why they may be freed here.
     unsafe {
         let table = rocksdb_block_based_options_create();

@@ -1,15 +1,15 @@
-//! Everything, for programs.
+//! Report of the engines as JSON.
 
 use serde_json::{Value, json};
 use umbel_lab::engine::Engine;
-use umbel_lab::keys::Shape;
+use umbel_lab::workload::keys::KeyShape;
 
 use crate::engines;
-use crate::record::{Record, Results};
-use crate::report::{Heading, settings_of};
+use crate::kv::kv_report::{KvHeading, settings_of};
+use crate::kv::kv_results::{KvResults, PhaseRecord};
 
-/// The results as JSON.
-pub fn json(heading: &Heading<'_>, done: &[(Shape, Results)]) -> Value {
+/// Returns the report as JSON.
+pub fn json(heading: &KvHeading<'_>, done: &[(KeyShape, KvResults)]) -> Value {
     let (arguments, machine) = (heading.arguments, heading.machine);
     json!({
         "date": machine.date,
@@ -26,20 +26,20 @@ pub fn json(heading: &Heading<'_>, done: &[(Shape, Results)]) -> Value {
         "value_bytes": arguments.value,
         "rounds": arguments.rounds,
         "fill_rounds": arguments.fill_rounds,
-        "beside_rounds": arguments.beside_rounds,
+        "beside_rounds": arguments.concurrent_rounds,
         "reads": arguments.reads,
-        "beside_reads": arguments.beside_reads,
+        "beside_reads": arguments.concurrent_reads,
         "synced": arguments.synced,
         "cache_mib": arguments.cache_mib,
         "memtable_mib": arguments.memtable_mib,
         "bloom_bits": arguments.bloom_bits,
-        "lived_in": arguments.lived_in,
+        "lived_in": arguments.aged,
         "compacted_first": arguments.compact,
         "shapes": done.iter().map(|(shape, results)| of_shape(*shape, results)).collect::<Vec<_>>(),
     })
 }
 
-fn of_shape(shape: Shape, results: &Results) -> Value {
+fn of_shape(shape: KeyShape, results: &KvResults) -> Value {
     let participants = results.participants.iter().map(|participant| {
         json!({
             "name": participant.name,
@@ -47,10 +47,10 @@ fn of_shape(shape: Shape, results: &Results) -> Value {
             "settings": settings_of(participant.name),
             "recommended": engine(participant.name).map(|engine| engine.recommended),
             "disk_bytes": participant.disk_bytes,
-            "lived_in_disk_bytes": participant.lived_in_disk_bytes,
+            "lived_in_disk_bytes": participant.aged_disk_bytes,
             "written_bytes_fill_random": results.written_bytes(participant.name),
             "memory": participant.memory.map(|memory| memory.json()),
-            "absent_because": participant.absent_because,
+            "absent_because": participant.absence_reason,
         })
     });
     json!({
@@ -67,7 +67,7 @@ fn engine(name: &str) -> Option<Engine> {
     engines::ALL.into_iter().find(|engine| engine.name == name)
 }
 
-fn of_record(record: &Record) -> Value {
+fn of_record(record: &PhaseRecord) -> Value {
     let sample = &record.sample;
     let engine = engine(record.engine);
     let latency = sample.latency.map(|latency| {
@@ -80,7 +80,7 @@ fn of_record(record: &Record) -> Value {
     });
     json!({
         "engine": record.engine,
-        "way": engine.and_then(|engine| engine.ways.get(record.way).copied()),
+        "way": engine.and_then(|engine| engine.read_paths.get(record.read_path).copied()),
         "phase": record.phase.name(),
         "round": record.round,
         "operations": sample.operations,
@@ -92,7 +92,7 @@ fn of_record(record: &Record) -> Value {
         "latency_ns": latency,
         "writes_per_second": sample.writes_per_second,
         "values_found": sample.tally.found,
-        "checksum": format!("{:016x}", sample.tally.sum),
+        "checksum": format!("{:016x}", sample.tally.checksum),
         "load_1_minute": record.load,
     })
 }

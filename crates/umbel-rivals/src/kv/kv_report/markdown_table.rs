@@ -1,16 +1,16 @@
-//! Markdown tables and the figures in them.
+//! Tables of Markdown, and the figures in them.
 
 use std::fmt::Write as _;
 
-use crate::record::Spread;
+use crate::kv::kv_results::Spread;
 
-/// A Markdown table whose columns are aligned.
+/// Markdown table whose columns are aligned.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these heads.
+    /// Makes a table with these heads.
     pub fn new<'a>(first: &str, heads: impl IntoIterator<Item = &'a str>) -> Table {
         let mut row = vec![first.to_string()];
         row.extend(heads.into_iter().map(str::to_string));
@@ -22,7 +22,7 @@ impl Table {
         self.rows.push(std::iter::once(first.to_string()).chain(cells).collect());
     }
 
-    /// The text of it.
+    /// Returns the table as text.
     pub fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -45,24 +45,24 @@ impl Table {
     }
 }
 
-/// What stands where nothing was measured.
-pub const NOTHING: &str = "–";
+/// Cell without a measurement.
+pub const NO_VALUE: &str = "–";
 
-/// The median, and the extremes where they differ.
+/// Formats the median, and the extremes where they differ.
 pub fn cell(spread: Option<Spread>) -> String {
-    let Some(Spread { least, median, most }) = spread else { return NOTHING.to_string() };
+    let Some(Spread { least, median, most }) = spread else { return NO_VALUE.to_string() };
     if least == most {
         return figure(median);
     }
     format!("{} ({}–{})", figure(median), figure(least), figure(most))
 }
 
-/// A figure, where there is one.
-pub fn maybe(number: Option<f64>) -> String {
-    number.map_or(NOTHING.to_string(), figure)
+/// Formats a figure, if there is one.
+pub fn optional_cell(number: Option<f64>) -> String {
+    number.map_or(NO_VALUE.to_string(), figure)
 }
 
-/// Three figures that count, and all before the point.
+/// Formats a figure with three significant digits, and all digits before the point.
 pub fn figure(number: f64) -> String {
     match number.abs() {
         n if n >= 1000.0 => grouped(&format!("{number:.0}")),
@@ -72,7 +72,7 @@ pub fn figure(number: f64) -> String {
     }
 }
 
-/// The digits of a whole number in groups of three.
+/// Groups the digits of a whole number by three.
 fn grouped(digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_keep_three_places() {
+    fn figures_keep_three_digits() {
         assert_eq!(figure(0.1234), "0.12");
         assert_eq!(figure(12.34), "12.3");
         assert_eq!(figure(123.4), "123");

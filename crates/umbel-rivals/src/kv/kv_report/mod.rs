@@ -1,48 +1,49 @@
-//! The results as Markdown, which a terminal shows as well, and as JSON.
+//! Reports as Markdown, which a terminal also shows, and as JSON.
 
 use std::fmt::Write as _;
 
-use umbel_lab::keys::Shape;
-use umbel_lab::machine::Machine;
 use umbel_lab::measure::Sample;
+use umbel_lab::measure::machine::Machine;
+use umbel_lab::workload::keys::KeyShape;
 
-use crate::arguments::Arguments;
 use crate::engines;
-use crate::record::Results;
+use crate::kv::kv_arguments::KvArguments;
+use crate::kv::kv_results::KvResults;
 
-mod json;
-mod shape;
-pub mod table;
-mod targets;
+mod kv_json;
+mod shape_tables;
+mod target_table;
 
-pub use json::json;
+pub mod markdown_table;
 
-/// What the results are of.
+pub use kv_json::json;
+
+/// Description of the run.
 #[derive(Debug)]
-pub struct Heading<'a> {
-    /// What was asked for.
-    pub arguments: &'a Arguments,
-    /// Where and when.
+pub struct KvHeading<'a> {
+    /// Options of the run.
+    pub arguments: &'a KvArguments,
+    /// Machine and date.
     pub machine: &'a Machine,
-    /// The machine's load before the run.
+    /// Load averages before the run.
     pub loads_before: Option<[f64; 3]>,
-    /// And now.
+    /// Load averages after the run.
     pub loads_after: Option<[f64; 3]>,
 }
 
-/// The results as a page.
-pub fn markdown(heading: &Heading<'_>, done: &[(Shape, Results)]) -> String {
+/// Returns the report as a page of Markdown.
+pub fn markdown(heading: &KvHeading<'_>, done: &[(KeyShape, KvResults)]) -> String {
     let mut page = String::new();
     let num = heading.arguments.num;
     put(&mut page, &format!("# Rivals, {num} keys, {}\n", heading.machine.date));
     put(&mut page, &settings(heading));
-    put(&mut page, "\n## What was to be reached\n");
+    put(&mut page, "\n## Targets\n");
     put(&mut page, WHAT_COUNTS);
-    put(&mut page, &targets::table(done));
-    put(&mut page, &format!("\n{}", not_here(heading.arguments)));
-    put(&mut page, "\n## Umbel's time as a part of the other's, on the worst shape of keys\n");
+    put(&mut page, &target_table::table(done));
+    put(&mut page, &format!("\n{}", absent_engines(heading.arguments)));
+    put(&mut page, "\n## Umbel's time as a fraction of the other's, on the worst shape of keys\n");
     put(&mut page, "Medians of the rounds' ratios by the wall clock; below 1 Umbel is faster.\n");
-    put(&mut page, &format!("\n{}", targets::worst_ratios(done)));
+    put(&mut page, &format!("\n{}", target_table::worst_ratios(done)));
     put(&mut page, "\n## Engines\n");
     for (_, results) in done.iter().take(1) {
         put(&mut page, &participants(results));
@@ -54,11 +55,11 @@ pub fn markdown(heading: &Heading<'_>, done: &[(Shape, Results)]) -> String {
 }
 
 const WHAT_COUNTS: &str = "\
-Reading and filling compare the middle of the rounds' ratios, by the wall clock. Umbel reads with \
-values lent and with cursors; of another engine's ways the better one counts in each phase. A fill \
-ends when nothing is left to do in the background and every file is synced; the time it takes only \
-to see that nothing happens any more is taken off. `multi_get` is compared with LMDB's single gets \
-of the same kind. Figures above a bound of `≤` or below one of `≥` are not reached.\n\n";
+Reads and fills compare the median of the rounds' ratios, by the wall clock. Umbel reads with \
+lent values and with cursors; of another engine's read paths the faster one counts in each phase. \
+A fill ends when no background work is left and every file is synced; the time that only observes \
+a quiet store is not counted. `multi_get` is compared with LMDB's single gets of the same kind. \
+Figures above a bound of `≤` or below one of `≥` are not reached.\n\n";
 
 fn put(page: &mut String, text: &str) {
     page.push_str(text);
@@ -67,7 +68,7 @@ fn put(page: &mut String, text: &str) {
     }
 }
 
-fn not_here(arguments: &Arguments) -> String {
+fn absent_engines(arguments: &KvArguments) -> String {
     format!(
         "Not decided here: memory at most the budget and a tenth, which takes a run with 10000000 \
          keys for each budget (`--cache-mib 64`, `512` and `4096`; this one had {}), and 100 \
@@ -76,37 +77,34 @@ fn not_here(arguments: &Arguments) -> String {
     )
 }
 
-fn one_shape(page: &mut String, shape: Shape, results: &Results) {
+fn one_shape(page: &mut String, shape: KeyShape, results: &KvResults) {
     put(page, &format!("\n## On {shape} keys\n"));
-    put(page, &format!("{} bytes of keys and values are filled in. ", results.user_bytes));
-    put(page, &format!("{} are there when the stores are read.\n", results.live_bytes));
+    put(page, &format!("{} bytes of keys and values are written. ", results.user_bytes));
+    put(page, &format!("{} are present when the stores are read.\n", results.live_bytes));
     for participant in &results.participants {
-        if let Some(reason) = &participant.absent_because {
-            put(
-                page,
-                &format!("\n**{}** does not take part to the end: {reason}.\n", participant.name),
-            );
+        if let Some(reason) = &participant.absence_reason {
+            put(page, &format!("\n**{}** did not complete the run: {reason}.\n", participant.name));
         }
     }
     put(page, "\n### Reading: wall time in ns, median (min–max)\n");
-    put(page, &shape::reads(results, Sample::wall));
+    put(page, &shape_tables::reads(results, Sample::wall));
     put(page, "\n### Writing and opening, by the wall clock, median (min–max)\n");
-    put(page, &shape::writes(results));
-    put(page, "\n### Reading keys that are there, each get timed\n");
-    put(page, &shape::beside(results));
-    if let Some(table) = shape::memory(results) {
-        put(page, "\n### Memory: the most that was resident, in MiB, less what was before\n");
+    put(page, &shape_tables::writes(results));
+    put(page, "\n### Gets of present keys, each timed\n");
+    put(page, &shape_tables::concurrent_reads(results));
+    if let Some(table) = shape_tables::memory(results) {
+        put(page, "\n### Memory: peak resident MiB, less those before\n");
         put(page, &table);
     }
-    put(page, "\n### Umbel's time as a part of the other's, reading, wall time\n");
-    put(page, &shape::ratios(results, Sample::wall));
-    put(page, "\n### The same, processor time of the asking thread\n");
-    put(page, &shape::ratios(results, Sample::thread));
+    put(page, "\n### Umbel's time as a fraction of the other's, reads, wall time\n");
+    put(page, &shape_tables::ratios(results, Sample::wall));
+    put(page, "\n### The same, processor time of the reading thread\n");
+    put(page, &shape_tables::ratios(results, Sample::thread));
     put(page, "\n### Answers\n");
-    put(page, &shape::answers(results));
+    put(page, &shape_tables::answers(results));
 }
 
-fn settings(heading: &Heading<'_>) -> String {
+fn settings(heading: &KvHeading<'_>) -> String {
     let (arguments, machine) = (heading.arguments, heading.machine);
     let load = |loads: Option<[f64; 3]>| match loads {
         Some([one, five, fifteen]) => format!("{one:.1} / {five:.1} / {fifteen:.1}"),
@@ -127,16 +125,16 @@ fn settings(heading: &Heading<'_>) -> String {
     let _ = write!(
         text,
         "{} keys, values of {} bytes. Rounds: {} of filling, {} of reading, opening and synced \
-         puts, {} of reading beside a writer. {} point reads each (a fifth as many seeks, {} \
-         beside a writer), {} synced puts from one thread and twice as many from eight. Caches of \
-         {} MiB; memtables of {} MiB and {} where an engine can be told. ",
+         puts, {} of reading next to a writer. {} point reads each (a fifth as many seeks, {} \
+         next to a writer), {} synced puts from one thread and twice as many from eight. Caches of \
+         {} MiB; memtables of {} MiB and {} for engines with such options. ",
         arguments.num,
         arguments.value,
         arguments.fill_rounds,
         arguments.rounds,
-        arguments.beside_rounds,
+        arguments.concurrent_rounds,
         arguments.reads,
-        arguments.beside_reads,
+        arguments.concurrent_reads,
         arguments.synced,
         arguments.cache_mib,
         arguments.memtable_mib,
@@ -145,9 +143,9 @@ fn settings(heading: &Heading<'_>) -> String {
             bits => format!("filters of {bits} bits per key"),
         },
     );
-    text.push_str(match arguments.lived_in {
-        true => LIVED_IN,
-        false => "Stores were filled in an order without order, closed and opened again. ",
+    text.push_str(match arguments.aged {
+        true => AGED_NOTE,
+        false => "Stores were filled in random order, closed and opened again. ",
     });
     if arguments.compact {
         text.push_str("They were compacted into one level before they were opened again. ");
@@ -156,29 +154,29 @@ fn settings(heading: &Heading<'_>) -> String {
     text
 }
 
-const LIVED_IN: &str = "\
-Stores were filled in an order without order; then a tenth of the keys was overwritten and a \
-twentieth deleted, in three parts: the first was written out and compacted as the engine saw fit, \
-then came the second, the store was closed and opened again, a snapshot was taken that was held \
-while it was read, and the third part came after it. ";
+const AGED_NOTE: &str = "\
+Stores were filled in random order. Then a tenth of the keys was overwritten and a twentieth \
+deleted, in three parts. The first was flushed and compacted at the engine's own pace. After the \
+second, the store was closed and opened again, and a snapshot was taken and held during the reads. \
+The third followed the snapshot. ";
 
 const CONDITIONS: &str = "\
-Everything was read twice before measuring: every key by a get, in an order without order, then by \
+Everything was read twice before measuring: every key by a get, in random order, then by \
 a scan. Missing keys lie between present ones. Every engine runs in this process, on this file \
-system; for each phase the engines take turns. Before gets, multi_gets \
-and seeks are counted, in each way, as many of other keys are done that are not (of the same ten \
-thousand where these are hot), so that no engine pays for what the one before it left in the \
-processor's caches. Written bytes are the kernel's count of pages this \
-process made dirty, logs included; device bytes are what the device was given meanwhile by all \
-processes. The writer beside readers gives keys the value they have already, as fast as it can; \
-readers then are of the way that sees new writes. At half rate a reader has a turn each \
-millisecond and does what is due; a call's time is its own, without the wait for its turn.\n";
+system; for each phase the engines take turns. Before gets, multi_gets and seeks are measured, the \
+same number of other keys is read over the same read path (of the same ten thousand for hot keys). \
+So no engine pays for what the one before it left in the processor's caches. Written bytes are the \
+kernel's count of pages that this process made dirty, logs included. Device bytes are those that \
+all processes wrote to the device meanwhile. The writer next to readers writes the present values \
+again, as fast as it can; readers then use a read path that sees new writes. At half rate a reader \
+has a turn each millisecond and makes the reads that are due; the time of a read excludes the wait \
+for its turn.\n";
 
-fn participants(results: &Results) -> String {
+fn participants(results: &KvResults) -> String {
     let mut text = String::new();
     for participant in &results.participants {
         let name = participant.name;
-        let _ = match &participant.absent_because {
+        let _ = match &participant.absence_reason {
             Some(reason) if participant.version.is_empty() => {
                 writeln!(text, "- **{name}** skipped: {reason}.")
             }
@@ -202,7 +200,7 @@ fn settings_of(name: &str) -> String {
     })
 }
 
-/// Where the settings come from.
+/// Returns the sources of an engine's settings.
 fn advice_of(name: &str) -> String {
     let engine = engines::ALL.into_iter().find(|engine| engine.name == name);
     let pages = engine.map_or(&[][..], |engine| engine.recommended);

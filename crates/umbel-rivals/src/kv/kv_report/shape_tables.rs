@@ -1,34 +1,34 @@
-//! The tables about keys of one shape.
+//! Tables about keys of one shape.
 
 use umbel_lab::engine::Engine;
-use umbel_lab::latency::Latency;
 use umbel_lab::measure::Sample;
+use umbel_lab::measure::latency::Latency;
 
 use crate::engines;
-use crate::plan::Phase;
-use crate::record::{OURS, Record, Results, Spread};
-use crate::report::table::{NOTHING, Table, cell, figure, maybe};
-use crate::report::targets;
+use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, cell, figure, optional_cell};
+use crate::kv::kv_report::target_table;
+use crate::kv::kv_results::{KvResults, OURS, PhaseRecord, Spread};
+use crate::kv::phase::Phase;
 
-type Time = fn(&Sample) -> f64;
+type TimeColumn = fn(&Sample) -> f64;
 
-/// The engines that did something, in the usual order.
-fn present(results: &Results) -> impl Iterator<Item = Engine> {
+/// Returns the engines with results, in the usual order.
+fn present_engines(results: &KvResults) -> impl Iterator<Item = Engine> {
     let measured = |name| results.records.iter().any(|record| record.engine == name);
     engines::ALL.into_iter().filter(move |engine| measured(engine.name))
 }
 
-/// What reading took, a row for each way of each engine.
-pub fn reads(results: &Results, time: Time) -> String {
+/// Times of reads, with a row for each read path of each engine.
+pub fn reads(results: &KvResults, time: TimeColumn) -> String {
     let mut table = Table::new("engine", Phase::READS.iter().map(|phase| phase.head()));
-    for engine in present(results) {
-        for (way, way_name) in engine.ways.iter().enumerate() {
+    for engine in present_engines(results) {
+        for (read_path, path_name) in engine.read_paths.iter().enumerate() {
             let cells = Phase::READS
                 .iter()
-                .map(|&phase| cell(results.spread(engine.name, way, phase, time)));
-            let name = match engine.ways.len() {
+                .map(|&phase| cell(results.spread(engine.name, read_path, phase, time)));
+            let name = match engine.read_paths.len() {
                 1 => engine.name.to_string(),
-                _ => format!("{}, {way_name}", engine.name),
+                _ => format!("{}, {path_name}", engine.name),
             };
             table.row(&name, cells);
         }
@@ -36,8 +36,8 @@ pub fn reads(results: &Results, time: Time) -> String {
     table.text()
 }
 
-/// What writing and opening took, and what it left behind.
-pub fn writes(results: &Results) -> String {
+/// Times of writes and opens, and sizes on disk.
+pub fn writes(results: &KvResults) -> String {
     let more = [
         "fill, processor ns of all threads per put",
         "written / user bytes",
@@ -47,15 +47,17 @@ pub fn writes(results: &Results) -> String {
     ];
     let mut table =
         Table::new("engine", Phase::WRITES.iter().map(|phase| phase.head()).chain(more));
-    for engine in present(results) {
+    for engine in present_engines(results) {
         let name = engine.name;
-        // Where nothing is done, only making the entries takes time.
+        // The null engine does nothing: only making the entries takes time.
         let counts = |phase| name != "none" || phase != Phase::Open;
         let spread = |phase: Phase| {
             cell(results.spread(name, 0, phase, Sample::wall).filter(|_| counts(phase)))
         };
         let share = |bytes: Option<u64>, all: u64| {
-            maybe(bytes.filter(|_| name != "none").map(|bytes| bytes as f64 / all.max(1) as f64))
+            optional_cell(
+                bytes.filter(|_| name != "none").map(|bytes| bytes as f64 / all.max(1) as f64),
+            )
         };
         let fills = || results.of(name, 0, Phase::FillRandom).map(|record| record.sample);
         let processor = Spread::of(fills().map(|s| s.process_ns as f64 / s.operations as f64));
@@ -65,20 +67,20 @@ pub fn writes(results: &Results) -> String {
             share(results.written_bytes(name), results.user_bytes),
             share(fills().next().and_then(|sample| sample.device_bytes), results.user_bytes),
             share(participant.and_then(|p| p.disk_bytes), results.user_bytes),
-            share(participant.and_then(|p| p.lived_in_disk_bytes), results.live_bytes),
+            share(participant.and_then(|p| p.aged_disk_bytes), results.live_bytes),
         ];
         table.row(name, Phase::WRITES.iter().map(|&phase| spread(phase)).chain(more));
     }
     table.text()
 }
 
-fn microseconds(records: &[&Record], of: fn(Latency) -> u64) -> String {
+fn microseconds(records: &[&PhaseRecord], of: fn(Latency) -> u64) -> String {
     let latencies = records.iter().filter_map(|record| record.sample.latency);
     cell(Spread::of(latencies.map(|latency| of(latency) as f64 / 1000.0)))
 }
 
-/// What reading beside a writer did to the reader.
-pub fn beside(results: &Results) -> String {
+/// Effect of a writer on a reader next to it.
+pub fn concurrent_reads(results: &KvResults) -> String {
     let heads = [
         "load",
         "reads, thousand/s",
@@ -90,21 +92,23 @@ pub fn beside(results: &Results) -> String {
         "max µs",
     ];
     let mut table = Table::new("engine", heads);
-    for engine in present(results) {
-        let way = engine.fresh_way;
-        for (phase, load) in Phase::BESIDE.into_iter().zip([
+    for engine in present_engines(results) {
+        let read_path = engine.fresh_read_path;
+        for (phase, load) in Phase::CONCURRENT.into_iter().zip([
             "alone",
             "beside a writer",
             "beside a writer, at half rate",
         ]) {
-            let records: Vec<&Record> = results.of(engine.name, way, phase).collect();
+            let records: Vec<&PhaseRecord> = results.of(engine.name, read_path, phase).collect();
             if records.is_empty() {
                 continue;
             }
-            let rates = results.spread(engine.name, way, phase, Sample::wall);
+            let rates = results.spread(engine.name, read_path, phase, Sample::wall);
             let share = match phase {
-                Phase::ReadBeside => cell(targets::beside(results, engine.name)),
-                _ => NOTHING.to_string(),
+                Phase::ReadWhileWriting => {
+                    cell(target_table::concurrent_share(results, engine.name))
+                }
+                _ => NO_VALUE.to_string(),
             };
             let writes = records.iter().filter_map(|record| record.sample.writes_per_second);
             let cells = [
@@ -123,8 +127,8 @@ pub fn beside(results: &Results) -> String {
     table.text()
 }
 
-/// What each engine took of memory; nothing where that was not measured.
-pub fn memory(results: &Results) -> Option<String> {
+/// Memory of each engine; `None` if it was not measured.
+pub fn memory(results: &KvResults) -> Option<String> {
     let heads = ["fill, own", "fill, with mapped files", "read, own", "read, with mapped files"];
     let mut table = Table::new("engine", heads);
     let mut any = false;
@@ -137,14 +141,14 @@ pub fn memory(results: &Results) -> Option<String> {
     any.then(|| table.text())
 }
 
-/// Our time as a part of each other's, for both of our ways.
-pub fn ratios(results: &Results, time: Time) -> String {
+/// Umbel's time as a fraction of each other engine's, for both read paths of Umbel.
+pub fn ratios(results: &KvResults, time: TimeColumn) -> String {
     let mut table = Table::new("umbel /", Phase::READS.iter().map(|phase| phase.name()));
-    for engine in present(results).filter(|engine| ![OURS, "none"].contains(&engine.name)) {
-        for (way, note) in [(0, ""), (1, ", copied")] {
+    for engine in present_engines(results).filter(|engine| ![OURS, "none"].contains(&engine.name)) {
+        for (read_path, note) in [(0, ""), (1, ", copied")] {
             let cells = Phase::READS.iter().map(|&phase| {
-                let counts = way == 0 || phase != Phase::SeekKept;
-                let ratio = results.ratio((phase, way), (engine.name, phase), time);
+                let counts = read_path == 0 || phase != Phase::SeekKept;
+                let ratio = results.ratio((phase, read_path), (engine.name, phase), time);
                 cell(ratio.filter(|_| counts))
             });
             table.row(&format!("{}{note}", engine.name), cells);
@@ -154,7 +158,7 @@ pub fn ratios(results: &Results, time: Time) -> String {
 }
 
 /// Whether the engines' answers agree.
-pub fn answers(results: &Results) -> String {
+pub fn answers(results: &KvResults) -> String {
     let disagreements = results.disagreements();
     if disagreements.is_empty() {
         return "All engines found the same number of values with the same checksum in every \

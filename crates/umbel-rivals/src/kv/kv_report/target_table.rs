@@ -1,38 +1,38 @@
-//! What was to be reached, and whether it is: for each row the shape of keys on which it comes out
-//! worst.
+//! Table of the targets: each row shows the shape of keys with the worst figure, and whether it
+//! meets the target.
 
 use std::fmt::Write as _;
 
-use umbel_lab::keys::Shape;
 use umbel_lab::measure::Sample;
+use umbel_lab::workload::keys::KeyShape;
 
 use crate::engines;
-use crate::plan::Phase;
-use crate::record::{OURS, Results, Spread};
-use crate::report::table::{Table, figure};
+use crate::kv::kv_report::markdown_table::{Table, figure};
+use crate::kv::kv_results::{KvResults, OURS, Spread};
+use crate::kv::phase::Phase;
 
-/// Which side of its bound a figure should be on.
+/// Side of its bound that a figure should be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
     AtMost,
     AtLeast,
 }
 
-/// A row of what is to be shown.
+/// Row of the table of targets.
 struct Target {
     work: &'static str,
     bound: Bound,
     reach: f64,
     aim: Option<f64>,
-    /// The figure on one shape of keys, and whom it is compared with.
-    figure: fn(&Results) -> Option<(f64, String)>,
+    /// Figure on one shape of keys, and the engine that it is compared with.
+    figure: fn(&KvResults) -> Option<(f64, String)>,
 }
 
 const fn at_most(
     work: &'static str,
     reach: f64,
     aim: f64,
-    figure: fn(&Results) -> Option<(f64, String)>,
+    figure: fn(&KvResults) -> Option<(f64, String)>,
 ) -> Target {
     Target { work, bound: Bound::AtMost, reach, aim: Some(aim), figure }
 }
@@ -41,12 +41,12 @@ const fn at_least(
     work: &'static str,
     reach: f64,
     aim: Option<f64>,
-    figure: fn(&Results) -> Option<(f64, String)>,
+    figure: fn(&KvResults) -> Option<(f64, String)>,
 ) -> Target {
     Target { work, bound: Bound::AtLeast, reach, aim, figure }
 }
 
-/// The rows, in the order in which they were asked for.
+/// Rows, in the order of the specification.
 const TARGETS: [Target; 17] = [
     at_most("get, hit", 0.7, 0.5, |r| lmdb(r, Phase::GetHit, Phase::GetHit)),
     at_most("get, hot 10 k", 0.6, 0.35, |r| lmdb(r, Phase::GetHot, Phase::GetHot)),
@@ -81,30 +81,31 @@ const TARGETS: [Target; 17] = [
         Some((taken, "live bytes".to_string()))
     }),
     at_least("reads beside a writer at full rate", 0.6, None, |r| {
-        Some((beside(r, OURS)?.median, "alone".to_string()))
+        Some((concurrent_share(r, OURS)?.median, "alone".to_string()))
     }),
     at_most("p99.99 at half rate beside it, ms", f64::INFINITY, 1.0, |r| {
-        let paced = r.counting(OURS, Phase::ReadPaced);
+        let paced = r.counting(OURS, Phase::ReadWhileWritingPaced);
         let times = paced.filter_map(|record| record.sample.latency);
         let spread = Spread::of(times.map(|latency| latency.p9999_ns as f64 / 1e6))?;
         Some((spread.median, "no bound but the aim".to_string()))
     }),
 ];
 
-fn lmdb(results: &Results, ours: Phase, theirs: Phase) -> Option<(f64, String)> {
+fn lmdb(results: &KvResults, ours: Phase, theirs: Phase) -> Option<(f64, String)> {
     let spread = results.ratio((ours, 0), ("lmdb", theirs), Sample::wall)?;
     let name = if ours == theirs { "lmdb".to_string() } else { "lmdb's get".to_string() };
     Some((spread.median, name))
 }
 
-/// Our rate as a multiple of another's.
-fn rate(results: &Results, phase: Phase, other: &str) -> Option<(f64, String)> {
+/// Returns Umbel's rate as a multiple of another engine's.
+fn rate(results: &KvResults, phase: Phase, other: &str) -> Option<(f64, String)> {
     let spread = results.ratio((phase, 0), (other, phase), Sample::wall)?;
     Some((1.0 / spread.median, other.to_string()))
 }
 
-/// Of other engines the one that is hardest to beat, and our time as a part of its.
-fn hardest(results: &Results, phase: Phase, lsm_only: bool) -> Option<(f64, String)> {
+/// Returns the other engine that Umbel compares worst with, and the time of Umbel as a fraction of
+/// its time.
+fn hardest_engine(results: &KvResults, phase: Phase, lsm_only: bool) -> Option<(f64, String)> {
     let others = engines::ALL
         .into_iter()
         .filter(|engine| engine.name != OURS && engine.name != "none" && (engine.lsm || !lsm_only));
@@ -115,32 +116,32 @@ fn hardest(results: &Results, phase: Phase, lsm_only: bool) -> Option<(f64, Stri
     ratios.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn best_lsm_missing(results: &Results) -> Option<(f64, String)> {
-    let (ratio, name) = hardest(results, Phase::GetMissing, true)?;
+fn best_lsm_missing(results: &KvResults) -> Option<(f64, String)> {
+    let (ratio, name) = hardest_engine(results, Phase::GetMissing, true)?;
     Some((ratio, format!("{name}, the best LSM")))
 }
 
-fn best_synced_eight(results: &Results) -> Option<(f64, String)> {
-    let (ratio, name) = hardest(results, Phase::SyncedEight, false)?;
+fn best_synced_eight(results: &KvResults) -> Option<(f64, String)> {
+    let (ratio, name) = hardest_engine(results, Phase::SyncedEight, false)?;
     Some((1.0 / ratio, format!("{name}, the best rival")))
 }
 
-/// How much of its rate alone a reader has beside a writer, of each round.
-pub fn beside(results: &Results, engine: &str) -> Option<Spread> {
-    let way = results.best_way(engine, Phase::ReadAlone);
-    Spread::of(results.of(engine, way, Phase::ReadAlone).filter_map(|alone| {
-        let mut same = results.of(engine, way, Phase::ReadBeside);
-        let beside = same.find(|record| record.round == alone.round)?;
-        Some(beside.sample.rate() / alone.sample.rate())
+/// Fraction of its rate alone that a reader reaches next to a writer, over the rounds.
+pub fn concurrent_share(results: &KvResults, engine: &str) -> Option<Spread> {
+    let read_path = results.best_read_path(engine, Phase::ReadAlone);
+    Spread::of(results.of(engine, read_path, Phase::ReadAlone).filter_map(|alone| {
+        let mut same = results.of(engine, read_path, Phase::ReadWhileWriting);
+        let concurrent = same.find(|record| record.round == alone.round)?;
+        Some(concurrent.sample.rate() / alone.sample.rate())
     }))
 }
 
 impl Target {
-    /// The worst figure over all shapes.
-    fn worst(&self, done: &[(Shape, Results)]) -> Option<(f64, String, Shape)> {
+    /// Returns the worst figure over all shapes.
+    fn worst(&self, done: &[(KeyShape, KvResults)]) -> Option<(f64, String, KeyShape)> {
         let figures = done.iter().filter_map(|(shape, results)| {
-            let (figure, whom) = (self.figure)(results)?;
-            Some((figure, whom, *shape))
+            let (figure, compared_with) = (self.figure)(results)?;
+            Some((figure, compared_with, *shape))
         });
         match self.bound {
             Bound::AtMost => figures.max_by(|a, b| a.0.total_cmp(&b.0)),
@@ -166,8 +167,8 @@ impl Target {
     }
 }
 
-/// The rows with their worst figures and whether they are reached.
-pub fn table(done: &[(Shape, Results)]) -> String {
+/// Returns the table of targets with worst figures and verdicts.
+pub fn table(done: &[(KeyShape, KvResults)]) -> String {
     let heads = ["compared with", "to reach", "aim", "worst", "on keys", "verdict"];
     let mut table = Table::new("work", heads);
     for target in &TARGETS {
@@ -178,9 +179,9 @@ pub fn table(done: &[(Shape, Results)]) -> String {
         };
         let (reach, aim) = (bound(target.reach), target.aim.map_or("–".to_string(), bound));
         let cells = match target.worst(done) {
-            Some((worst, whom, shape)) => {
+            Some((worst, compared_with, shape)) => {
                 let verdict = target.verdict(worst).to_string();
-                [whom, reach, aim, figure(worst), shape.to_string(), verdict]
+                [compared_with, reach, aim, figure(worst), shape.to_string(), verdict]
             }
             None => {
                 let nothing = || "–".to_string();
@@ -192,12 +193,12 @@ pub fn table(done: &[(Shape, Results)]) -> String {
     table.text()
 }
 
-/// Our time as a part of each other engine's, on the shape of keys where it is largest.
-pub fn worst_ratios(done: &[(Shape, Results)]) -> String {
+/// Returns Umbel's time as a fraction of each other engine's, on the worst shape of keys.
+pub fn worst_ratios(done: &[(KeyShape, KvResults)]) -> String {
     let phases = || Phase::READS.into_iter().chain(Phase::WRITES);
     let others: Vec<&str> = engines::ALL.iter().map(|engine| engine.name).collect();
     let others = others.into_iter().filter(|name| {
-        let measured = |(_, r): &(Shape, Results)| r.records.iter().any(|x| x.engine == *name);
+        let measured = |(_, r): &(KeyShape, KvResults)| r.records.iter().any(|x| x.engine == *name);
         *name != OURS && *name != "none" && done.iter().any(measured)
     });
     let others: Vec<&str> = others.collect();
@@ -225,27 +226,27 @@ pub fn worst_ratios(done: &[(Shape, Results)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Record;
+    use crate::kv::kv_results::PhaseRecord;
 
-    fn results(ours_ns: u64, theirs_ns: u64) -> Results {
-        let record = |engine, wall_ns| Record {
+    fn results(ours_ns: u64, theirs_ns: u64) -> KvResults {
+        let record = |engine, wall_ns| PhaseRecord {
             engine,
-            way: 0,
+            read_path: 0,
             phase: Phase::GetHit,
             round: 0,
             sample: Sample { operations: 1, wall_ns, ..Sample::default() },
             load: None,
         };
         let records = vec![record(OURS, ours_ns), record("lmdb", theirs_ns)];
-        Results { records, ..Results::default() }
+        KvResults { records, ..KvResults::default() }
     }
 
     #[test]
     fn the_worst_shape_decides() {
-        let done = [(Shape::Random, results(40, 100)), (Shape::Url, results(90, 100))];
+        let done = [(KeyShape::Random, results(40, 100)), (KeyShape::Url, results(90, 100))];
         let hit = &TARGETS[0];
         let (worst, _, shape) = hit.worst(&done).unwrap();
-        assert_eq!((worst, shape), (0.9, Shape::Url));
+        assert_eq!((worst, shape), (0.9, KeyShape::Url));
         assert_eq!(hit.verdict(worst), "**not reached**");
         assert_eq!(hit.verdict(0.7), "reached");
         assert_eq!(hit.verdict(0.5), "reached, and the aim");
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_must_be_at_least_so_high() {
+    fn rates_below_the_target_fail() {
         let fill = &TARGETS[9];
         assert_eq!(fill.verdict(1.99), "**not reached**");
         assert_eq!(fill.verdict(2.0), "reached");

@@ -1,7 +1,7 @@
-//! Who changes what is not only appended to: users, metadata, streams that are deleted.
+//! Clients that change users, metadata, and streams that are deleted.
 
 use tonic::Status;
-use umbel_proto::reading::of_stream;
+use umbel_proto::read_options::of_stream;
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_proto::streams::read_resp::Content;
 use umbel_proto::streams::{DeleteOptions, DeleteReq, DeleteResp, ExpectedRevision};
@@ -10,38 +10,44 @@ use umbel_proto::users::{
     UserReq,
 };
 
-use super::appends::appended;
-use super::events::proposed;
-use super::ground::{Answers, Done, Ground, failed, odd};
-use super::ledger::Left;
 use crate::serving::connection::{Connection, STREAMS};
 use crate::serving::messages::{append, id, mix};
+use crate::serving::soak::append_workers::appended;
+use crate::serving::soak::soak_context::{
+    AnswerStream, SoakContext, WorkResult, failed, unexpected_answer,
+};
+use crate::serving::soak::soak_event::proposed;
+use crate::serving::soak::soak_oracle::DeletedStreamState;
 
-/// Users that come and go, and what is done with each by turns.
+/// Number of users that are created and deleted in turn.
 const USERS: u64 = 16;
 const STEPS: u64 = 6;
-/// Streams whose metadata is changed.
+/// Number of streams whose metadata is changed.
 const CUT_STREAMS: u64 = 16;
 /// Events of a stream that is deleted.
-const GONE_EVENTS: u64 = 3;
+const DELETED_STREAM_EVENTS: u64 = 3;
 const ANY: ExpectedRevision = ExpectedRevision::Any(());
 
-/// Does the next thing with the next user.
-pub(super) async fn user(ground: &Ground, connection: &Connection, call: u64) -> Done<bool> {
+/// Makes the next change of the next user.
+pub(super) async fn change_user(
+    context: &SoakContext,
+    connection: &Connection,
+    call: u64,
+) -> WorkResult<bool> {
     let login = format!("soak-{}", call / STEPS % USERS);
     let by_name = LoginReq { options: Some(Login { login_name: login.clone() }) };
     let done: Result<(), Status> = match call % STEPS {
         0 => {
-            ground.ledger.user(&login, None);
+            context.oracle.user(&login, None);
             let options = UserOptions {
                 login_name: login.clone(),
                 password: format!("secret-{call}"),
-                full_name: "one who is made and forgotten".to_string(),
+                full_name: "temporary user of the soak".to_string(),
                 groups: vec!["soaked".to_string()],
             };
             let made = UserReq { options: Some(options) };
             let made = connection.unary(SERVICE, "Create", made).await;
-            ground.ledger.user(&login, made.is_ok().then_some(true));
+            context.oracle.user(&login, made.is_ok().then_some(true));
             made
         }
         1 => {
@@ -54,119 +60,130 @@ pub(super) async fn user(ground: &Ground, connection: &Connection, call: u64) ->
         3 => connection.unary(SERVICE, "Enable", by_name).await,
         4 => return described(connection, &login).await,
         _ => {
-            ground.ledger.user(&login, None);
+            context.oracle.user(&login, None);
             let deleted = connection.unary(SERVICE, "Delete", by_name).await;
-            ground.ledger.user(&login, deleted.is_ok().then_some(false));
+            context.oracle.user(&login, deleted.is_ok().then_some(false));
             deleted
         }
     };
     done.map(|()| true).map_err(failed("a change of a user"))
 }
 
-async fn described(connection: &Connection, login: &str) -> Done<bool> {
-    let told = logins(connection, login).await?;
-    if told != [login] {
-        return odd(&format!("what there is to say of {login}"), told);
+async fn described(connection: &Connection, login: &str) -> WorkResult<bool> {
+    let names = logins(connection, login).await?;
+    if names != [login] {
+        return unexpected_answer(&format!("details of {login}"), names);
     }
     Ok(true)
 }
 
-/// The users that are told of; every one, where no name is said.
-pub(super) async fn logins(connection: &Connection, login: &str) -> Done<Vec<String>> {
-    let asked = LoginReq { options: Some(Login { login_name: login.to_string() }) };
-    let asked = futures_util::stream::iter([asked]);
-    let answers = connection.streaming::<_, DetailsResp, _>(SERVICE, "Details", asked).await;
+/// Lists the users of this login; all users for an empty login.
+pub(super) async fn logins(connection: &Connection, login: &str) -> WorkResult<Vec<String>> {
+    let request = LoginReq { options: Some(Login { login_name: login.to_string() }) };
+    let request = futures_util::stream::iter([request]);
+    let answers = connection.streaming::<_, DetailsResp, _>(SERVICE, "Details", request).await;
     let mut answers = answers.map_err(failed("details of users"))?;
-    let mut told = Vec::new();
+    let mut names = Vec::new();
     while let Some(answer) = answers.message().await.map_err(failed("details of users"))? {
-        told.extend(answer.user_details.map(|user| user.login_name));
+        names.extend(answer.user_details.map(|user| user.login_name));
     }
-    Ok(told)
+    Ok(names)
 }
 
-/// Says how many events of a stream are shown, appends one, and reads it.
-pub(super) async fn metadata(
-    ground: &Ground,
+/// Sets `$maxCount` of a stream, appends one event, and reads the stream.
+pub(super) async fn change_metadata(
+    context: &SoakContext,
     connection: &Connection,
     writer: usize,
     call: u64,
-) -> Done<bool> {
+) -> WorkResult<bool> {
     let stream = format!("soak-cut-{:02}", call % CUT_STREAMS);
     let shown = mix(call) % 10 + 1;
-    let mut said = proposed(writer, 0);
-    said.data = format!("{{\"$maxCount\":{shown}}}").into_bytes().into();
-    said.metadata.insert("type".to_string(), "$metadata".to_string());
-    said.id = Some(id(0x5041_4b00, call));
-    let parts = append(&format!("$${stream}"), ANY, [said]);
+    let mut metadata = proposed(writer, 0);
+    metadata.data = format!("{{\"$maxCount\":{shown}}}").into_bytes().into();
+    metadata.metadata.insert("type".to_string(), "$metadata".to_string());
+    metadata.id = Some(id(0x5041_4b00, call));
+    let parts = append(&format!("$${stream}"), ANY, [metadata]);
     appended(connection.append_parts(parts).await.map_err(failed("metadata"))?)?;
-    let number = ground.ledger.begin(writer, 1).start;
+    let number = context.oracle.begin(writer, 1).start;
     let parts = append(&stream, ANY, [proposed(writer, number)]);
     let last = appended(connection.append_parts(parts).await.map_err(failed("an append"))?)?;
-    ground.ledger.acknowledged(writer);
+    context.oracle.acknowledged(writer);
     let read = revisions(connection, &stream).await?;
     let wanted: Vec<u64> = ((last + 1).saturating_sub(shown)..=last).collect();
     if read != Some(wanted) {
-        return odd(&format!("a read of {stream} that shows {shown} up to {last}"), read);
+        return unexpected_answer(
+            &format!("a read of {stream} that shows {shown} up to {last}"),
+            read,
+        );
     }
     Ok(true)
 }
 
-/// Fills a stream and deletes it; every fifth for good. Every other one of the rest comes back.
-pub(super) async fn delete(
-    ground: &Ground,
+/// Fills a stream and deletes it; every fifth gets a tombstone. Half of the others are created
+/// again.
+pub(super) async fn delete_stream(
+    context: &SoakContext,
     connection: &Connection,
     writer: usize,
     call: u64,
-) -> Done<bool> {
+) -> WorkResult<bool> {
     let stream = format!("soak-gone-{call:012}");
-    let numbers = ground.ledger.begin(writer, GONE_EVENTS);
+    let numbers = context.oracle.begin(writer, DELETED_STREAM_EVENTS);
     let events = numbers.map(|number| proposed(writer, number));
     let parts = append(&stream, ExpectedRevision::NoStream(()), events);
     appended(connection.append_parts(parts).await.map_err(failed("an append"))?)?;
-    ground.ledger.acknowledged(writer);
+    context.oracle.acknowledged(writer);
     let is_for_good = call % 5 == 4;
     let options = DeleteOptions {
         stream_identifier: Some(stream.as_str().into()),
-        expected_stream_revision: Some(ExpectedRevision::Revision(GONE_EVENTS - 1)),
+        expected_stream_revision: Some(ExpectedRevision::Revision(DELETED_STREAM_EVENTS - 1)),
     };
     let request = DeleteReq { options: Some(options) };
     let method = if is_for_good { "Tombstone" } else { "Delete" };
     let deleted = connection.unary::<_, DeleteResp>(STREAMS, method, request).await;
     deleted.map_err(failed("a deletion"))?;
-    let mut left = if is_for_good { Left::Tombstone } else { Left::Nothing };
-    is_left(connection, &stream, left).await?;
-    if left == Left::Nothing && call.is_multiple_of(2) {
-        let number = ground.ledger.begin(writer, 1).start;
+    let mut left =
+        if is_for_good { DeletedStreamState::Tombstone } else { DeletedStreamState::Nothing };
+    check_left(connection, &stream, left).await?;
+    if left == DeletedStreamState::Nothing && call.is_multiple_of(2) {
+        let number = context.oracle.begin(writer, 1).start;
         let parts = append(&stream, ANY, [proposed(writer, number)]);
         appended(connection.append_parts(parts).await.map_err(failed("an append"))?)?;
-        ground.ledger.acknowledged(writer);
-        left = Left::Back(GONE_EVENTS);
-        is_left(connection, &stream, left).await?;
+        context.oracle.acknowledged(writer);
+        left = DeletedStreamState::Back(DELETED_STREAM_EVENTS);
+        check_left(connection, &stream, left).await?;
     }
-    ground.ledger.deleted(stream, left);
+    context.oracle.deleted(stream, left);
     Ok(true)
 }
 
-/// Whether this is left of a stream that was deleted.
-pub(super) async fn is_left(connection: &Connection, stream: &str, left: Left) -> Done {
+/// Checks the state of a stream after its deletion.
+pub(super) async fn check_left(
+    connection: &Connection,
+    stream: &str,
+    left: DeletedStreamState,
+) -> WorkResult {
     let read = match revisions(connection, stream).await {
         Ok(Some(read)) => Ok(read),
-        Ok(None) if left == Left::Nothing => return Ok(()),
+        Ok(None) if left == DeletedStreamState::Nothing => return Ok(()),
         Ok(None) => Err("no such stream".to_string()),
         Err(text) => Err(text),
     };
     match (read, left) {
-        (Ok(read), Left::Back(revision)) if read == [revision] => Ok(()),
-        (Err(text), Left::Tombstone) if text.contains("is deleted") => Ok(()),
-        (read, left) => odd(&format!("a read of {stream}, of which {left:?} is left,"), read),
+        (Ok(read), DeletedStreamState::Back(revision)) if read == [revision] => Ok(()),
+        (Err(text), DeletedStreamState::Tombstone) if text.contains("is deleted") => Ok(()),
+        (read, left) => {
+            unexpected_answer(&format!("a read of {stream}, of which {left:?} is left,"), read)
+        }
     }
 }
 
-/// The revisions that a read of a whole stream shows; `None` where it is not there.
-async fn revisions(connection: &Connection, stream: &str) -> Done<Option<Vec<u64>>> {
+/// Returns the revisions in a read of a whole stream; `None` if the stream does not exist.
+async fn revisions(connection: &Connection, stream: &str) -> WorkResult<Option<Vec<u64>>> {
     let options = of_stream(stream, RevisionOption::Start(()));
     let mut revisions = Vec::new();
-    let mut answers = Answers::open(connection, options).await?;
+    let mut answers = AnswerStream::open(connection, options).await?;
     loop {
         match answers.next().await? {
             None => return Ok(Some(revisions)),

@@ -1,4 +1,4 @@
-//! Who appends: one by one and in batches, to new streams and to those there are.
+//! Writers that append: single events and batches, to new and to existing streams.
 
 use futures_util::stream;
 use tokio::sync::mpsc;
@@ -7,138 +7,142 @@ use umbel_proto::streams::{
     AppendResp, BatchAppendReq, BatchAppendResp, ExpectedRevision, append_resp, batch_append_resp,
 };
 
-use super::events::proposed;
-use super::ground::{Done, Ground, failed, odd};
-use super::ledger::{stream_name, stream_of};
-use super::plan::BATCH_EVENTS;
 use crate::serving::connection::Connection;
 use crate::serving::messages::{append, batch, batch_number, mix};
+use crate::serving::soak::soak_context::{SoakContext, WorkResult, failed, unexpected_answer};
+use crate::serving::soak::soak_event::proposed;
+use crate::serving::soak::soak_oracle::{stream_name, stream_of};
+use crate::serving::soak::soak_plan::BATCH_EVENTS;
 
-/// Batches over one call, before the next one is begun.
+/// Batches of one call, after which the next call begins.
 const BATCHES_A_CALL: u64 = 500;
 
-/// Where events go.
-struct Target {
+/// Destination of events.
+struct AppendTarget {
     name: String,
-    /// Which of the streams that grow all the time, if it is one.
+    /// Index among the growing streams; `None` for a new stream.
     stream: Option<usize>,
     expected: ExpectedRevision,
-    /// The revision of its last event before.
+    /// Revision of its last event before the append.
     last: Option<u64>,
 }
 
-impl Target {
-    /// A stream that is not there.
-    fn new(writer: usize, number: u64) -> Target {
+impl AppendTarget {
+    /// Returns a stream that does not exist.
+    fn new(writer: usize, number: u64) -> AppendTarget {
         let name = format!("soak-new-{writer:02}-{number:012}");
-        Target { name, stream: None, expected: ExpectedRevision::NoStream(()), last: None }
+        AppendTarget { name, stream: None, expected: ExpectedRevision::NoStream(()), last: None }
     }
 
-    /// One of the writer's.
-    fn old(ground: &Ground, writer: usize, call: u64) -> Target {
+    /// Returns a growing stream of the writer.
+    fn old(context: &SoakContext, writer: usize, call: u64) -> AppendTarget {
         let stream = stream_of(writer, mix(call));
-        let last = ground.ledger.in_stream(stream).checked_sub(1);
+        let last = context.oracle.in_stream(stream).checked_sub(1);
         let expected = match last {
             Some(_) if call.is_multiple_of(3) => ExpectedRevision::Any(()),
             Some(_) if call % 3 == 1 => ExpectedRevision::StreamExists(()),
             Some(last) => ExpectedRevision::Revision(last),
             None => ExpectedRevision::NoStream(()),
         };
-        Target { name: stream_name(stream), stream: Some(stream), expected, last }
+        AppendTarget { name: stream_name(stream), stream: Some(stream), expected, last }
     }
 
-    /// So many events were acknowledged, with this revision as the last.
-    fn settle(&self, ground: &Ground, writer: usize, events: u64, last: u64) -> Done {
+    /// Records acknowledged events, and checks the revision of the last one.
+    fn settle(&self, context: &SoakContext, writer: usize, events: u64, last: u64) -> WorkResult {
         let wanted = self.last.map_or(0, |last| last + 1) + events - 1;
         if last != wanted {
-            return odd(&format!("an append to {} up to {wanted}", self.name), last);
+            return unexpected_answer(&format!("an append to {} up to {wanted}", self.name), last);
         }
         if let Some(stream) = self.stream {
-            ground.ledger.add_to_stream(stream, events);
+            context.oracle.add_to_stream(stream, events);
         }
-        ground.ledger.acknowledged(writer);
+        context.oracle.acknowledged(writer);
         Ok(())
     }
 }
 
 /// Appends one event.
-pub(super) async fn one(
-    ground: &Ground,
+pub(super) async fn append_one(
+    context: &SoakContext,
     connection: &Connection,
     writer: usize,
     call: u64,
     is_new: bool,
-) -> Done<bool> {
-    let number = ground.ledger.begin(writer, 1).start;
+) -> WorkResult<bool> {
+    let number = context.oracle.begin(writer, 1).start;
     let target = match is_new {
-        true => Target::new(writer, number),
-        false => Target::old(ground, writer, call),
+        true => AppendTarget::new(writer, number),
+        false => AppendTarget::old(context, writer, call),
     };
     let parts = append(&target.name, target.expected, [proposed(writer, number)]);
     let answer = connection.append_parts(parts).await.map_err(failed("an append"))?;
-    target.settle(ground, writer, 1, appended(answer)?)?;
+    target.settle(context, writer, 1, appended(answer)?)?;
     Ok(true)
 }
 
-/// The revision of the last event that was appended.
-pub(super) fn appended(answer: AppendResp) -> Done<u64> {
+/// Returns the revision of the last event of an append.
+pub(super) fn appended(answer: AppendResp) -> WorkResult<u64> {
     match answer.result {
         Some(append_resp::Outcome::Success(success)) => revision(&success),
-        other => odd("an append", other),
+        other => unexpected_answer("an append", other),
     }
 }
 
-fn revision(success: &append_resp::Success) -> Done<u64> {
+fn revision(success: &append_resp::Success) -> WorkResult<u64> {
     match success.current_revision_option {
         Some(append_resp::CurrentRevision::CurrentRevision(revision)) => Ok(revision),
-        other => odd("an append", other),
+        other => unexpected_answer("an append", other),
     }
 }
 
-/// A call of batches.
-struct Call {
-    says: mpsc::Sender<BatchAppendReq>,
+/// Call of batches.
+struct BatchCall {
+    sender: mpsc::Sender<BatchAppendReq>,
     answers: Streaming<BatchAppendResp>,
     sent: u64,
 }
 
-/// Who appends batches.
-pub(super) struct Batcher {
+/// Writer that appends batches.
+pub(super) struct BatchAppender {
     connection: Connection,
     writer: usize,
-    call: Option<Call>,
+    call: Option<BatchCall>,
 }
 
-impl Batcher {
-    /// One with this connection.
-    pub(super) fn new(connection: Connection, writer: usize) -> Batcher {
-        Batcher { connection, writer, call: None }
+impl BatchAppender {
+    /// Makes a writer on this connection.
+    pub(super) fn new(connection: Connection, writer: usize) -> BatchAppender {
+        BatchAppender { connection, writer, call: None }
     }
 
     /// Appends one batch and waits for its answer.
-    pub(super) async fn one(&mut self, ground: &Ground, call: u64) -> Done<bool> {
+    pub(super) async fn append_batch(
+        &mut self,
+        context: &SoakContext,
+        call: u64,
+    ) -> WorkResult<bool> {
         let writer = self.writer;
-        let numbers = ground.ledger.begin(writer, BATCH_EVENTS);
+        let numbers = context.oracle.begin(writer, BATCH_EVENTS);
         let target = match call.is_multiple_of(4) {
-            true => Target::new(writer, numbers.start),
-            false => Target::old(ground, writer, call),
+            true => AppendTarget::new(writer, numbers.start),
+            false => AppendTarget::old(context, writer, call),
         };
         let events = numbers.map(|number| proposed(writer, number)).collect();
-        let answer = self.ask(batch(call, &target.name, target.expected, events)).await?;
+        let answer = self.send_batch(batch(call, &target.name, target.expected, events)).await?;
         if batch_number(answer.correlation_id.clone()) != Some(call) {
-            return odd("a batch", answer);
+            return unexpected_answer("a batch", answer);
         }
         let Some(batch_append_resp::Outcome::Success(success)) = &answer.result else {
-            return odd("a batch", answer);
+            return unexpected_answer("a batch", answer);
         };
-        target.settle(ground, writer, BATCH_EVENTS, revision(success)?)?;
+        target.settle(context, writer, BATCH_EVENTS, revision(success)?)?;
         Ok(true)
     }
 
-    async fn ask(&mut self, request: BatchAppendReq) -> Done<BatchAppendResp> {
+    async fn send_batch(&mut self, request: BatchAppendReq) -> WorkResult<BatchAppendResp> {
         let mut call = match self.call.take() {
             Some(call) => {
-                call.says.send(request).await.map_err(failed("a batch"))?;
+                call.sender.send(request).await.map_err(failed("a batch"))?;
                 call
             }
             None => self.begin(request).await?,
@@ -148,21 +152,21 @@ impl Batcher {
         if call.sent < BATCHES_A_CALL {
             self.call = Some(call);
         } else {
-            drop(call.says);
+            drop(call.sender);
             if let Some(more) = call.answers.message().await.map_err(failed("batches"))? {
-                return odd("the end of a call of batches", more);
+                return unexpected_answer("the end of a call of batches", more);
             }
         }
         answer.ok_or_else(|| "a call of batches ended before its answer".to_string())
     }
 
-    async fn begin(&self, first: BatchAppendReq) -> Done<Call> {
-        let (says, receiver) = mpsc::channel(1);
-        says.send(first).await.map_err(failed("a batch"))?;
+    async fn begin(&self, first: BatchAppendReq) -> WorkResult<BatchCall> {
+        let (sender, receiver) = mpsc::channel(1);
+        sender.send(first).await.map_err(failed("a batch"))?;
         let requests = stream::unfold(receiver, |mut receiver| async {
             Some((receiver.recv().await?, receiver))
         });
         let answers = self.connection.batches(requests).await.map_err(failed("batches"))?;
-        Ok(Call { says, answers, sent: 0 })
+        Ok(BatchCall { sender, answers, sent: 0 })
     }
 }

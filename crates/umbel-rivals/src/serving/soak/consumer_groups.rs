@@ -1,66 +1,69 @@
-//! Groups that stay, with consumers who acknowledge, park and ask again; and those that come and
-//! go.
+//! Long-lived groups, whose consumers acknowledge, park and retry; and short-lived ones.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_proto::persistent::{NackAction, RetryCount};
 
-use super::consumer::{Consumer, Name, Of};
-use super::events::told;
-use super::ground::{Done, Ground, Phase};
-use super::ledger::{stream_name, stream_of};
-use super::plan::{APPENDERS, Kind, STREAMS};
 use crate::serving::connection::Connection;
 use crate::serving::messages::{mix, now};
+use crate::serving::soak::group_consumer::{GroupConsumer, GroupName, GroupSource};
+use crate::serving::soak::soak_context::{SoakContext, SoakPhase, WorkResult};
+use crate::serving::soak::soak_event::event_info;
+use crate::serving::soak::soak_oracle::{stream_name, stream_of};
+use crate::serving::soak::soak_plan::{APPENDERS, STREAMS, SoakWork};
 
-/// Consumers of each group that stays.
+/// Consumers of each long-lived group.
 const CONSUMERS: usize = 2;
-/// After so long one of them leaves and joins again.
+/// Time after which one of them leaves and joins again.
 const STAYS: Duration = Duration::from_secs(20);
-/// After so long what is parked is sent again.
+/// Interval of the replays of parked events.
 const PARKED: Duration = Duration::from_secs(30);
-/// Of so many events one is parked, and one asked for again.
+/// Of this many events one is parked, and one is retried.
 const REFUSED: u64 = 100;
-/// Events that a consumer of a group that goes again takes.
+/// Events that the consumer of a short-lived group receives.
 const TAKEN: u64 = 5;
 
-/// A group that stays.
+/// Group that exists during the whole soak.
 #[derive(Debug)]
-struct Group {
-    name: Name,
-    /// The streams whose events it gives.
+struct LastingGroup {
+    name: GroupName,
+    /// Streams whose events it sends.
     streams: Vec<usize>,
-    /// Writer and number of every event that was given.
+    /// Writer and number of every event that it sent.
     given: Mutex<HashSet<(usize, u64)>>,
     sent: AtomicU64,
-    /// Everything is acknowledged from now on.
+    /// Whether consumers acknowledge every event from now on.
     is_draining: AtomicBool,
 }
 
-/// The groups that stay.
+/// Groups that exist during the whole soak.
 #[derive(Debug)]
-pub(super) struct Groups(Vec<Arc<Group>>);
+pub(super) struct LastingGroups(Vec<Arc<LastingGroup>>);
 
-impl Groups {
-    /// Makes them and has their consumers join: two of a stream each, one of all events of one
-    /// writer's streams.
-    pub(super) async fn begin(ground: &Arc<Ground>) -> Done<Groups> {
-        let of_stream = |stream: usize| (Of::Stream(stream_name(stream)), vec![stream]);
+impl LastingGroups {
+    /// Creates them and starts their consumers: two groups of a stream each, and a group of all
+    /// events of one writer's streams.
+    pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<LastingGroups> {
+        let of_stream = |stream: usize| (GroupSource::Stream(stream_name(stream)), vec![stream]);
         let writer = APPENDERS + 1;
         let prefix = stream_name(stream_of(writer, 0));
         let prefix = prefix[..prefix.len() - 2].to_string();
         let streams = (0..STREAMS as u64).map(|choice| stream_of(writer, choice)).collect();
-        let all =
-            [of_stream(0), of_stream(ground.ledger.streams() - 1), (Of::All(prefix), streams)];
-        let connection = ground.connect().await?;
+        let all = [
+            of_stream(0),
+            of_stream(context.oracle.streams() - 1),
+            (GroupSource::All(prefix), streams),
+        ];
+        let connection = context.connect().await?;
         let mut groups = Vec::new();
         for (at, (of, streams)) in all.into_iter().enumerate() {
-            let name = Name { of, group: format!("soak-stays-{at}") };
+            let name = GroupName { of, group: format!("soak-stays-{at}") };
             name.create(&connection).await?;
-            let group = Arc::new(Group {
+            let group = Arc::new(LastingGroup {
                 name,
                 streams,
                 given: Mutex::default(),
@@ -68,50 +71,50 @@ impl Groups {
                 is_draining: AtomicBool::new(false),
             });
             for consumer in 0..CONSUMERS {
-                tokio::spawn(consume(Arc::clone(ground), Arc::clone(&group), consumer == 0));
+                tokio::spawn(consume(Arc::clone(context), Arc::clone(&group), consumer == 0));
             }
-            tokio::spawn(replay(Arc::clone(ground), Arc::clone(&group)));
+            tokio::spawn(replay(Arc::clone(context), Arc::clone(&group)));
             groups.push(group);
         }
-        Ok(Groups(groups))
+        Ok(LastingGroups(groups))
     }
 
-    /// Their names.
+    /// Returns their names.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.iter().map(|group| group.name.group.clone()).collect()
     }
 
-    /// How many events were sent, and how many different ones they were.
+    /// Returns the number of events that were sent, and the number of distinct ones.
     pub(super) fn sent(&self) -> (u64, u64) {
         let sent = self.0.iter().map(|group| group.sent.load(Ordering::SeqCst)).sum();
         (sent, self.0.iter().map(|group| group.given()).sum())
     }
 
-    /// Has everything acknowledged from now on, and waits until nothing is left to be done.
-    /// REQUIRES: nobody appends to the streams that grow.
-    pub(super) async fn finish(&self, ground: &Ground, patience: Duration) -> Done {
-        let connection = ground.connect().await?;
+    /// Makes consumers acknowledge every event, and waits until no event is outstanding.
+    /// REQUIRES: no client appends to the growing streams.
+    pub(super) async fn finish(&self, context: &SoakContext, timeout: Duration) -> WorkResult {
+        let connection = context.connect().await?;
         for group in &self.0 {
             group.is_draining.store(true, Ordering::SeqCst);
-            let wanted = group.streams.iter().map(|stream| ground.ledger.in_stream(*stream)).sum();
-            let finished = tokio::time::timeout(patience, group.finish(&connection, wanted)).await;
+            let wanted = group.streams.iter().map(|stream| context.oracle.in_stream(*stream)).sum();
+            let finished = tokio::time::timeout(timeout, group.finish(&connection, wanted)).await;
             if let Ok(finished) = finished {
                 finished?;
             } else {
                 let (given, info) = (group.given(), group.name.info(&connection).await?);
-                return Err(format!("a group gave {given} of {wanted} events; {info:?}"));
+                return Err(format!("a group sent {given} of {wanted} events; {info:?}"));
             }
         }
         Ok(())
     }
 }
 
-impl Group {
+impl LastingGroup {
     fn given(&self) -> u64 {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+        self.given.lock().ignore_poison().len() as u64
     }
 
-    async fn finish(&self, connection: &Connection, wanted: u64) -> Done {
+    async fn finish(&self, connection: &Connection, wanted: u64) -> WorkResult {
         loop {
             let info = self.name.info(connection).await?;
             let is_idle = info.parked_message_count == 0
@@ -128,22 +131,22 @@ impl Group {
     }
 }
 
-/// A consumer of a group that stays, until the end.
-async fn consume(ground: Arc<Ground>, group: Arc<Group>, comes_and_goes: bool) {
-    let stays = if comes_and_goes { STAYS } else { Duration::MAX };
-    while !ground.is_in(Phase::Ended) && !ground.is_hopeless() {
-        if let Err(text) = join(&ground, &group, stays).await
-            && !ground.is_in(Phase::Ended)
+/// Runs a consumer of a long-lived group, until the end.
+async fn consume(context: Arc<SoakContext>, group: Arc<LastingGroup>, rejoins: bool) {
+    let stays = if rejoins { STAYS } else { Duration::MAX };
+    while !context.has_reached(SoakPhase::Ended) && !context.has_too_many_errors() {
+        if let Err(text) = join(&context, &group, stays).await
+            && !context.has_reached(SoakPhase::Ended)
         {
-            ground.ledger.wrong(format!("a consumer of {}: {text}", group.name.group));
+            context.oracle.wrong(format!("a consumer of {}: {text}", group.name.group));
         }
     }
 }
 
-/// Joins, and leaves with the first event after so long.
-async fn join(ground: &Ground, group: &Group, stays: Duration) -> Done {
-    let connection = ground.connect().await?;
-    let mut consumer = Consumer::join(&connection, &group.name).await?;
+/// Joins, and leaves with the first event after the given time.
+async fn join(context: &SoakContext, group: &LastingGroup, stays: Duration) -> WorkResult {
+    let connection = context.connect().await?;
+    let mut consumer = GroupConsumer::join(&connection, &group.name).await?;
     let since = Instant::now();
     for count in 1u64.. {
         let sent = consumer.next().await?;
@@ -152,55 +155,63 @@ async fn join(ground: &Ground, group: &Group, stays: Duration) -> Done {
         }
         group.sent.fetch_add(1, Ordering::SeqCst);
         let is_first = sent.count == Some(RetryCount::Times(0)) && sent.link.is_none();
-        let said = sent.event.as_ref().and_then(|event| told(&event.data));
-        let said = said.ok_or("a group gave an event that is none of the soak's")?;
-        let mut given = group.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = given.insert((said.writer, said.number));
+        let info = sent.event.as_ref().and_then(|event| event_info(&event.data));
+        let info = info.ok_or("a group sent an event that is not one of the soak")?;
+        let mut given = group.given.lock().ignore_poison();
+        let is_new = given.insert((info.writer, info.number));
         drop(given);
         if is_new {
-            let time = now().saturating_sub(said.made_at);
-            ground.times.add(Kind::DeliveryGroup, Duration::from_micros(time));
+            let time = now().saturating_sub(info.made_at);
+            context.times.add(SoakWork::DeliveryGroup, Duration::from_micros(time));
         }
         let refuses = is_first && !group.is_draining.load(Ordering::SeqCst);
         match count % REFUSED {
-            7 if refuses => consumer.not_done(&sent, NackAction::Park)?,
-            13 if refuses => consumer.not_done(&sent, NackAction::Retry)?,
-            _ => consumer.done(&sent)?,
+            7 if refuses => consumer.refuse(&sent, NackAction::Park)?,
+            13 if refuses => consumer.refuse(&sent, NackAction::Retry)?,
+            _ => consumer.acknowledge(&sent)?,
         }
     }
     Ok(())
 }
 
-/// Has sent again what is parked, from time to time.
-async fn replay(ground: Arc<Ground>, group: Arc<Group>) {
+/// Replays parked events from time to time.
+async fn replay(context: Arc<SoakContext>, group: Arc<LastingGroup>) {
     loop {
         tokio::time::sleep(PARKED).await;
-        if ground.is_in(Phase::Stopping) || ground.is_hopeless() {
+        if context.has_reached(SoakPhase::Stopping) || context.has_too_many_errors() {
             return;
         }
-        let replayed = async { group.name.replay(&ground.connect().await?).await };
+        let replayed = async { group.name.replay(&context.connect().await?).await };
         if let Err(text) = replayed.await
-            && !ground.is_in(Phase::Ended)
+            && !context.has_reached(SoakPhase::Ended)
         {
-            ground.ledger.wrong(format!("{}: {text}", group.name.group));
+            context.oracle.wrong(format!("{}: {text}", group.name.group));
         }
     }
 }
 
-/// Makes a group, takes some events as its consumer, asks for it, leaves and deletes it.
-pub(super) async fn come_and_go(ground: &Ground, connection: &Connection, call: u64) -> Done<bool> {
-    let stream = (mix(call) % ground.ledger.streams() as u64) as usize;
-    let events = ground.ledger.in_stream(stream);
-    let name = Name { of: Of::Stream(stream_name(stream)), group: format!("soak-goes-{call}") };
+/// Creates a group, receives some events as its consumer, requests its state, leaves and deletes
+/// it.
+pub(super) async fn use_short_group(
+    context: &SoakContext,
+    connection: &Connection,
+    call: u64,
+) -> WorkResult<bool> {
+    let stream = (mix(call) % context.oracle.streams() as u64) as usize;
+    let events = context.oracle.in_stream(stream);
+    let name = GroupName {
+        of: GroupSource::Stream(stream_name(stream)),
+        group: format!("soak-goes-{call}"),
+    };
     name.create(connection).await?;
-    let mut consumer = Consumer::join(connection, &name).await?;
+    let mut consumer = GroupConsumer::join(connection, &name).await?;
     for wanted in 0..events.min(TAKEN) {
         let sent = consumer.next().await?;
         let revision = sent.event.as_ref().map(|event| event.stream_revision);
         if revision != Some(wanted) {
-            return Err(format!("a new group gave {revision:?} for {wanted}"));
+            return Err(format!("a new group sent revision {revision:?} in place of {wanted}"));
         }
-        consumer.done(&sent)?;
+        consumer.acknowledge(&sent)?;
     }
     let consumers = name.info(connection).await?.connections.len();
     if consumers != 1 {

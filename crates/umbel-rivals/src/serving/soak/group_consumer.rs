@@ -1,53 +1,54 @@
-//! A consumer of a group, and what is asked of groups.
+//! Consumer of a group, and requests about groups.
 
 use futures_util::stream;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 use umbel_proto::persistent::{
-    Ack, CheckpointAfter, CreateOptions, CreateReq, DeleteOptions, DeleteReq, DeletedStream,
-    GetInfoOptions, GetInfoReq, GetInfoResp, GroupAllOptions, GroupFilter, GroupOrigin, GroupStart,
-    JoinedStream, ListOption, ListOptions, ListReq, ListResp, ListedStream, MessageTimeout, Nack,
-    NackAction, ReadOptions, ReadReq, ReadResp, ReplayParkedOptions, ReplayParkedReq,
-    ReplayedStream, SERVICE, Said, Sent, SentEvent, Settings, StopAt, SubscriptionInfo,
+    Ack, CheckpointAfter, CreateOptions, CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption,
+    GetInfoOptions, GetInfoReq, GetInfoResp, GetInfoStreamOption, GroupAllOptions, GroupFilter,
+    GroupOrigin, GroupStart, ListOption, ListOptions, ListReq, ListResp, MessageTimeout, Nack,
+    NackAction, ReadOptions, ReadReq, ReadReqContent, ReadResp, ReadRespContent, ReadRespEvent,
+    ReadStreamOption, ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, SERVICE, Settings,
+    StopAt, SubscriptionInfo,
 };
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::read_req::{
     Expression, Filter, FilterOptions, RevisionOption, StreamOptions, UuidForm, UuidOption, Window,
 };
 
-use super::ground::{Done, failed, odd};
 use crate::serving::connection::Connection;
+use crate::serving::soak::soak_context::{WorkResult, failed, unexpected_answer};
 
-/// How many events may be on the way to a consumer.
-const ROOM: i32 = 100;
+/// Number of events that may be in flight to a consumer.
+const IN_FLIGHT_MAX: i32 = 100;
 
-/// What a group is of.
+/// Source of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum GroupSource {
     /// A stream.
     Stream(String),
-    /// All events whose stream begins so.
+    /// All events of streams whose name begins with this prefix.
     All(String),
 }
 
-/// A group by its name.
+/// Group by its source and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
-    /// What it is of.
-    pub(super) of: Of,
-    /// What it is called.
+pub(super) struct GroupName {
+    /// Source of the group.
+    pub(super) of: GroupSource,
+    /// Name of the group.
     pub(super) group: String,
 }
 
-impl Name {
-    /// Makes the group; it begins with the first event.
-    pub(super) async fn create(&self, connection: &Connection) -> Done {
+impl GroupName {
+    /// Creates the group from the first event on.
+    pub(super) async fn create(&self, connection: &Connection) -> WorkResult {
         let origin = match &self.of {
-            Of::Stream(stream) => GroupOrigin::Stream(StreamOptions {
+            GroupSource::Stream(stream) => GroupOrigin::Stream(StreamOptions {
                 stream_identifier: Some(stream.as_str().into()),
                 revision_option: Some(RevisionOption::Start(())),
             }),
-            Of::All(prefix) => GroupOrigin::All(GroupAllOptions {
+            GroupSource::All(prefix) => GroupOrigin::All(GroupAllOptions {
                 all_option: Some(GroupStart::Start(())),
                 filter_option: Some(GroupFilter::Filter(begins_with(prefix))),
             }),
@@ -58,56 +59,57 @@ impl Name {
             settings: Some(settings()),
             stream_option: Some(origin),
         };
-        let asked = CreateReq { options: Some(options) };
-        connection.unary(SERVICE, "Create", asked).await.map_err(failed("making a group"))
+        let request = CreateReq { options: Some(options) };
+        connection.unary(SERVICE, "Create", request).await.map_err(failed("creating a group"))
     }
 
-    /// Deletes it.
-    pub(super) async fn delete(&self, connection: &Connection) -> Done {
+    /// Deletes the group.
+    pub(super) async fn delete(&self, connection: &Connection) -> WorkResult {
         let stream_option = Some(match &self.of {
-            Of::Stream(stream) => DeletedStream::Stream(stream.as_str().into()),
-            Of::All(_) => DeletedStream::All(()),
+            GroupSource::Stream(stream) => DeleteStreamOption::Stream(stream.as_str().into()),
+            GroupSource::All(_) => DeleteStreamOption::All(()),
         });
         let options = DeleteOptions { stream_option, group_name: self.group.clone() };
-        let asked = DeleteReq { options: Some(options) };
-        connection.unary(SERVICE, "Delete", asked).await.map_err(failed("deleting a group"))
+        let request = DeleteReq { options: Some(options) };
+        connection.unary(SERVICE, "Delete", request).await.map_err(failed("deleting a group"))
     }
 
-    /// Asks what it does.
-    pub(super) async fn info(&self, connection: &Connection) -> Done<SubscriptionInfo> {
+    /// Requests the state of the group.
+    pub(super) async fn info(&self, connection: &Connection) -> WorkResult<SubscriptionInfo> {
         let stream_option = Some(match &self.of {
-            Of::Stream(stream) => ListedStream::Stream(stream.as_str().into()),
-            Of::All(_) => ListedStream::All(()),
+            GroupSource::Stream(stream) => GetInfoStreamOption::Stream(stream.as_str().into()),
+            GroupSource::All(_) => GetInfoStreamOption::All(()),
         });
         let options = GetInfoOptions { stream_option, group_name: self.group.clone() };
-        let asked = GetInfoReq { options: Some(options) };
-        let answer: Result<GetInfoResp, Status> = connection.unary(SERVICE, "GetInfo", asked).await;
-        match answer.map_err(failed("asking for a group"))?.subscription_info {
+        let request = GetInfoReq { options: Some(options) };
+        let answer: Result<GetInfoResp, Status> =
+            connection.unary(SERVICE, "GetInfo", request).await;
+        match answer.map_err(failed("requesting the state of a group"))?.subscription_info {
             Some(info) if info.group_name == self.group => Ok(info),
-            other => odd("asking for a group", other),
+            other => unexpected_answer("requesting the state of a group", other),
         }
     }
 
-    /// Has everything sent again that is parked.
-    pub(super) async fn replay(&self, connection: &Connection) -> Done {
+    /// Replays all parked events.
+    pub(super) async fn replay(&self, connection: &Connection) -> WorkResult {
         let options = ReplayParkedOptions {
             group_name: self.group.clone(),
             stream_option: Some(match &self.of {
-                Of::Stream(stream) => ReplayedStream::Stream(stream.as_str().into()),
-                Of::All(_) => ReplayedStream::All(()),
+                GroupSource::Stream(stream) => ReplayStreamOption::Stream(stream.as_str().into()),
+                GroupSource::All(_) => ReplayStreamOption::All(()),
             }),
             stop_at_option: Some(StopAt::NoLimit(())),
         };
-        let asked = ReplayParkedReq { options: Some(options) };
-        connection.unary(SERVICE, "ReplayParked", asked).await.map_err(failed("replaying"))
+        let request = ReplayParkedReq { options: Some(options) };
+        connection.unary(SERVICE, "ReplayParked", request).await.map_err(failed("replaying"))
     }
 }
 
-/// The groups there are, by their names.
-pub(super) async fn groups(connection: &Connection) -> Done<Vec<String>> {
+/// Lists the names of all groups.
+pub(super) async fn groups(connection: &Connection) -> WorkResult<Vec<String>> {
     let options = ListOptions { list_option: Some(ListOption::AllSubscriptions(())) };
-    let asked = ListReq { options: Some(options) };
-    let answer: Result<ListResp, Status> = connection.unary(SERVICE, "List", asked).await;
+    let request = ListReq { options: Some(options) };
+    let answer: Result<ListResp, Status> = connection.unary(SERVICE, "List", request).await;
     let groups = answer.map_err(failed("listing groups"))?.subscriptions;
     let mut names: Vec<String> = groups.into_iter().map(|group| group.group_name).collect();
     names.sort_unstable();
@@ -138,68 +140,77 @@ fn begins_with(prefix: &str) -> FilterOptions {
     }
 }
 
-/// A consumer that has joined.
-pub(super) struct Consumer {
-    says: mpsc::UnboundedSender<ReadReq>,
+/// Consumer that has joined a group.
+pub(super) struct GroupConsumer {
+    sender: mpsc::UnboundedSender<ReadReq>,
     answers: Streaming<ReadResp>,
 }
 
-impl Consumer {
+impl GroupConsumer {
     /// Joins a group.
-    pub(super) async fn join(connection: &Connection, name: &Name) -> Done<Consumer> {
+    pub(super) async fn join(
+        connection: &Connection,
+        name: &GroupName,
+    ) -> WorkResult<GroupConsumer> {
         let options = ReadOptions {
             stream_option: Some(match &name.of {
-                Of::Stream(stream) => JoinedStream::Stream(stream.as_str().into()),
-                Of::All(_) => JoinedStream::All(()),
+                GroupSource::Stream(stream) => ReadStreamOption::Stream(stream.as_str().into()),
+                GroupSource::All(_) => ReadStreamOption::All(()),
             }),
             group_name: name.group.clone(),
-            buffer_size: ROOM,
+            buffer_size: IN_FLIGHT_MAX,
             uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(())) }),
         };
-        let (says, receiver) = mpsc::unbounded_channel();
-        let said = stream::unfold(receiver, |mut receiver| async {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let requests = stream::unfold(receiver, |mut receiver| async {
             Some((receiver.recv().await?, receiver))
         });
         let joining = failed("joining a group");
-        says.send(ReadReq { content: Some(Said::Options(options)) })
+        sender
+            .send(ReadReq { content: Some(ReadReqContent::Options(options)) })
             .map_err(failed("joining a group"))?;
         let mut answers: Streaming<ReadResp> = connection
-            .streaming(SERVICE, "Read", said)
+            .streaming(SERVICE, "Read", requests)
             .await
             .map_err(|status: Status| joining(status))?;
         let first = answers.message().await.map_err(joining)?;
         match first.and_then(|answer| answer.content) {
-            Some(Sent::Confirmation(_)) => Ok(Consumer { says, answers }),
-            other => odd("joining a group", other),
+            Some(ReadRespContent::Confirmation(_)) => Ok(GroupConsumer { sender, answers }),
+            other => unexpected_answer("joining a group", other),
         }
     }
 
-    /// The next event.
-    pub(super) async fn next(&mut self) -> Done<SentEvent> {
+    /// Receives the next event.
+    pub(super) async fn next(&mut self) -> WorkResult<ReadRespEvent> {
         let answer = self.answers.message().await.map_err(failed("a consumer"))?;
         match answer.and_then(|answer| answer.content) {
-            Some(Sent::Event(event)) => Ok(event),
-            other => odd("a consumer", other),
+            Some(ReadRespContent::Event(event)) => Ok(event),
+            other => unexpected_answer("a consumer", other),
         }
     }
 
-    /// Says that an event is done.
-    pub(super) fn done(&self, event: &SentEvent) -> Done {
+    /// Acknowledges an event.
+    pub(super) fn acknowledge(&self, event: &ReadRespEvent) -> WorkResult {
         let ack = Ack { id: Vec::new(), ids: vec![id_of(event)?] };
-        self.says.send(ReadReq { content: Some(Said::Ack(ack)) }).map_err(failed("a consumer"))
+        self.sender
+            .send(ReadReq { content: Some(ReadReqContent::Ack(ack)) })
+            .map_err(failed("a consumer"))
     }
 
-    /// Says what to do with an event that is not.
-    pub(super) fn not_done(&self, event: &SentEvent, action: NackAction) -> Done {
-        let reason = "the soak wants it so".to_string();
+    /// Refuses an event with an action.
+    pub(super) fn refuse(&self, event: &ReadRespEvent, action: NackAction) -> WorkResult {
+        let reason = "refused by the soak".to_string();
         let ids = vec![id_of(event)?];
         let nack = Nack { id: Vec::new(), ids, action: action.into(), reason };
-        self.says.send(ReadReq { content: Some(Said::Nack(nack)) }).map_err(failed("a consumer"))
+        self.sender
+            .send(ReadReq { content: Some(ReadReqContent::Nack(nack)) })
+            .map_err(failed("a consumer"))
     }
 }
 
-/// By what a consumer names an event: where it came through a link, the link.
-fn id_of(event: &SentEvent) -> Done<Uuid> {
+/// Returns the id by which a consumer acknowledges an event: that of the link, if it came through
+/// one.
+fn id_of(event: &ReadRespEvent) -> WorkResult<Uuid> {
     let through = event.link.as_ref().or(event.event.as_ref());
     through.and_then(|event| event.id.clone()).ok_or_else(|| "an event without an id".to_string())
 }

@@ -1,75 +1,77 @@
-//! Subscribers who stay from the first event to the last.
+//! Subscribers that stay from the first event to the last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbel_proto::reading::{of_all, of_stream, subscription};
+use umbel_proto::read_options::{of_all, of_stream, subscription};
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 
-use super::events::told;
-use super::ground::{Answers, Done, Ground, Phase};
-use super::ledger::stream_name;
-use super::order::Order;
-use super::plan::{Kind, WRITERS};
 use crate::serving::messages::now;
+use crate::serving::soak::soak_context::{AnswerStream, SoakContext, SoakPhase, WorkResult};
+use crate::serving::soak::soak_event::event_info;
+use crate::serving::soak::soak_oracle::stream_name;
+use crate::serving::soak::soak_plan::{SoakWork, WRITERS};
+use crate::serving::soak::writer_order::WriterOrder;
 
-/// Subscribers to all events.
+/// Number of subscribers to all events.
 const OF_ALL: usize = 2;
-/// Every so manieth event's place is remembered.
+/// Of this many events, the position of one is kept.
 const REMEMBERED: u64 = 512;
 
-/// How far one has come.
+/// Progress of a subscriber.
 #[derive(Debug)]
-enum Progress {
-    /// Of all: events of each writer.
+enum SubscriberProgress {
+    /// Subscriber to all: number of events of each writer.
     Writers(Vec<AtomicU64>),
-    /// Of a stream: events.
+    /// Subscriber to a stream: number of events.
     Stream(usize, AtomicU64),
 }
 
-/// Those who stay.
+/// Subscribers that stay from the first event to the last.
 #[derive(Debug)]
-pub(super) struct Followers(Vec<Arc<Progress>>);
+pub(super) struct LongSubscriptions(Vec<Arc<SubscriberProgress>>);
 
-impl Followers {
-    /// Subscribes them: [`OF_ALL`] to all, and one to every eighth stream that grows.
-    pub(super) async fn begin(ground: &Arc<Ground>) -> Done<Followers> {
+impl LongSubscriptions {
+    /// Starts [`OF_ALL`] subscriptions to all, and one to every eighth growing stream.
+    pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<LongSubscriptions> {
         let zeros = || (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
         let mut all = Vec::new();
-        all.extend((0..OF_ALL).map(|_| Arc::new(Progress::Writers(zeros()))));
-        let streams = (0..ground.ledger.streams()).step_by(8);
-        all.extend(streams.map(|stream| Arc::new(Progress::Stream(stream, AtomicU64::new(0)))));
-        let connection = ground.connect().await?;
+        all.extend((0..OF_ALL).map(|_| Arc::new(SubscriberProgress::Writers(zeros()))));
+        let streams = (0..context.oracle.streams()).step_by(8);
+        all.extend(
+            streams.map(|stream| Arc::new(SubscriberProgress::Stream(stream, AtomicU64::new(0)))),
+        );
+        let connection = context.connect().await?;
         for (at, progress) in all.iter().enumerate() {
             let options = match &**progress {
-                Progress::Writers(_) => of_all(AllOption::Start(())),
-                Progress::Stream(stream, _) => {
+                SubscriberProgress::Writers(_) => of_all(AllOption::Start(())),
+                SubscriberProgress::Stream(stream, _) => {
                     of_stream(&stream_name(*stream), RevisionOption::Start(()))
                 }
             };
-            let mut answers = Answers::open(&connection, subscription(options)).await?;
+            let mut answers = AnswerStream::open(&connection, subscription(options)).await?;
             answers.confirmed().await?;
-            let (ground, progress) = (Arc::clone(ground), Arc::clone(progress));
+            let (context, progress) = (Arc::clone(context), Arc::clone(progress));
             tokio::spawn(async move {
-                let ended = follow(&ground, &progress, at == 0, &mut answers).await;
-                if !ground.is_in(Phase::Ended) {
-                    ground.ledger.wrong(format!("a subscriber who stays: {ended}"));
+                let ended = follow(&context, &progress, at == 0, &mut answers).await;
+                if !context.has_reached(SoakPhase::Ended) {
+                    context.oracle.wrong(format!("a long subscription: {ended}"));
                 }
             });
         }
-        Ok(Followers(all))
+        Ok(LongSubscriptions(all))
     }
 
-    /// Waits until everybody has everything that was acknowledged until now.
-    pub(super) async fn catch_up(&self, ground: &Ground, patience: Duration) -> Done {
+    /// Waits until every subscriber has every event that is acknowledged by now.
+    pub(super) async fn catch_up(&self, context: &SoakContext, timeout: Duration) -> WorkResult {
         let acknowledged: Vec<u64> =
-            (0..WRITERS).map(|writer| ground.ledger.of(writer).0).collect();
-        let is_behind = |progress: &Progress| match progress {
-            Progress::Writers(seen) => (0..WRITERS)
+            (0..WRITERS).map(|writer| context.oracle.of(writer).0).collect();
+        let is_behind = |progress: &SubscriberProgress| match progress {
+            SubscriberProgress::Writers(seen) => (0..WRITERS)
                 .any(|writer| seen[writer].load(Ordering::SeqCst) < acknowledged[writer]),
-            Progress::Stream(stream, seen) => {
-                seen.load(Ordering::SeqCst) < ground.ledger.in_stream(*stream)
+            SubscriberProgress::Stream(stream, seen) => {
+                seen.load(Ordering::SeqCst) < context.oracle.in_stream(*stream)
             }
         };
         let all = async {
@@ -77,53 +79,56 @@ impl Followers {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(patience, all).await.map_err(|_| {
-            let behind: Vec<_> = self.0.iter().filter(|progress| is_behind(progress)).collect();
-            format!("subscribers did not get {acknowledged:?}: {behind:?}")
+        tokio::time::timeout(timeout, all).await.map_err(|_| {
+            let lagging: Vec<_> = self.0.iter().filter(|progress| is_behind(progress)).collect();
+            format!("subscribers did not receive {acknowledged:?}: {lagging:?}")
         })
     }
 }
 
-/// Takes what comes, until it ends or something is wrong: why it ended.
+/// Receives events until the end or an error. Returns the reason of the end.
 async fn follow(
-    ground: &Ground,
-    progress: &Progress,
+    context: &SoakContext,
+    progress: &SubscriberProgress,
     remembers: bool,
-    answers: &mut Answers,
+    answers: &mut AnswerStream,
 ) -> String {
-    let mut order = Order::from_start();
+    let mut order = WriterOrder::from_start();
     for count in 0u64.. {
         let event = match answers.event().await {
             Ok(Some(event)) => event,
             Ok(None) => return "the subscription ended".to_string(),
             Err(text) => return text,
         };
-        let (kind, said) = match progress {
-            Progress::Writers(seen) => match order.see(&event) {
-                Ok(said) => {
-                    if let Some(said) = said {
-                        seen[said.writer].store(said.number + 1, Ordering::SeqCst);
+        let (kind, info) = match progress {
+            SubscriberProgress::Writers(seen) => match order.note_event(&event) {
+                Ok(info) => {
+                    if let Some(info) = info {
+                        seen[info.writer].store(info.number + 1, Ordering::SeqCst);
                     }
-                    (Kind::DeliveryAll, said)
+                    (SoakWork::DeliveryAll, info)
                 }
                 Err(text) => return text,
             },
-            Progress::Stream(stream, seen) => {
+            SubscriberProgress::Stream(stream, seen) => {
                 if event.stream_revision != count {
                     let revision = event.stream_revision;
-                    return format!("{}: {revision} came for {count}", stream_name(*stream));
+                    return format!(
+                        "{}: revision {revision} came in place of {count}",
+                        stream_name(*stream)
+                    );
                 }
                 seen.store(count + 1, Ordering::SeqCst);
-                (Kind::DeliveryStream, told(&event.data))
+                (SoakWork::DeliveryStream, event_info(&event.data))
             }
         };
-        if let Some(said) = said {
-            let time = now().saturating_sub(said.made_at);
-            ground.times.add(kind, Duration::from_micros(time));
+        if let Some(info) = info {
+            let time = now().saturating_sub(info.made_at);
+            context.times.add(kind, Duration::from_micros(time));
         }
         if remembers && count.is_multiple_of(REMEMBERED) {
-            ground.ledger.remember(event.commit_position);
+            context.oracle.remember(event.commit_position);
         }
     }
-    "it had no more numbers".to_string()
+    "the count of events is exhausted".to_string()
 }

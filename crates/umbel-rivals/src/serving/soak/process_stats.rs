@@ -1,4 +1,4 @@
-//! What the kernel says of the server's process.
+//! Resources of the server's process, as the kernel reports them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,84 +7,84 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Vitals {
-    /// Bytes of memory of its own,
+pub struct ProcessStats {
+    /// Bytes of anonymous memory.
     pub anonymous: u64,
-    /// and those that are pages of files.
+    /// Bytes of resident pages of files.
     pub of_files: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Its open sockets,
+    /// Number of open sockets.
     pub sockets: u64,
-    /// files and folders,
+    /// Number of open files and folders.
     pub files: u64,
-    /// and descriptors of other kinds.
+    /// Number of other open descriptors.
     pub others: u64,
 }
 
-impl Vitals {
-    /// Those of the process with this number; `None` where the system does not tell.
-    pub fn of(process: u32) -> Option<Vitals> {
+impl ProcessStats {
+    /// Reads those of the process with this id; `None` if the system does not report them.
+    pub fn of(process: u32) -> Option<ProcessStats> {
         let folder = format!("/proc/{process}");
         let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
-        let mut vitals = Vitals::read(&status)?;
+        let mut stats = ProcessStats::read(&status)?;
         for entry in std::fs::read_dir(format!("{folder}/fd")).ok()? {
-            // One that is closed meanwhile counts no more.
+            // A descriptor that is closed meanwhile does not count.
             let Ok(target) = std::fs::read_link(entry.ok()?.path()) else { continue };
             match target.to_string_lossy() {
-                target if target.starts_with("socket:") => vitals.sockets += 1,
+                target if target.starts_with("socket:") => stats.sockets += 1,
                 target if target.starts_with('/') && !target.starts_with("/dev/") => {
-                    vitals.files += 1;
+                    stats.files += 1;
                 }
-                _ => vitals.others += 1,
+                _ => stats.others += 1,
             }
         }
-        Some(vitals)
+        Some(stats)
     }
 
-    fn read(status: &str) -> Option<Vitals> {
+    fn read(status: &str) -> Option<ProcessStats> {
         let field = |name: &str| -> Option<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.parse().ok()
         };
-        Some(Vitals {
+        Some(ProcessStats {
             anonymous: field("RssAnon:")? << 10,
             of_files: (field("RssFile:")? + field("RssShmem:")?) << 10,
             threads: field("Threads:")?,
-            ..Vitals::default()
+            ..ProcessStats::default()
         })
     }
 }
 
-/// How long the server may take to say what it holds.
+/// Timeout of the request for the server's statistics.
 const STATS_TIME: Duration = Duration::from_secs(5);
 
-/// Bytes that the server's index says it holds, which are within its budget; `None` where it does
-/// not say.
+/// Requests the bytes that the server's index holds, which are within its budget; `None` if the
+/// server does not report them.
 pub fn index_bytes(server: SocketAddr) -> Option<u64> {
     let mut stream = TcpStream::connect_timeout(&server, STATS_TIME).ok()?;
     stream.set_read_timeout(Some(STATS_TIME)).ok()?;
-    let asked = format!("GET /stats HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n");
-    stream.write_all(asked.as_bytes()).ok()?;
+    let request = format!("GET /stats HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
-    said_of_index(&answer)
+    index_bytes_of(&answer)
 }
 
-fn said_of_index(answer: &str) -> Option<u64> {
+fn index_bytes_of(answer: &str) -> Option<u64> {
     let object = answer.get(answer.find('{')?..=answer.rfind('}')?)?;
-    let said: Value = serde_json::from_str(object).ok()?;
-    said.get("index")?.get("memoryBytes")?.as_u64()
+    let stats: Value = serde_json::from_str(object).ok()?;
+    stats.get("index")?.get("memoryBytes")?.as_u64()
 }
 
-/// Bytes of all files in a folder and those in it.
+/// Sums the bytes of all files below a folder.
 pub fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let mut bytes = 0;
     for entry in entries.flatten() {
-        // What is removed meanwhile has no bytes.
+        // A file that is removed meanwhile has no bytes.
         let Ok(metadata) = entry.metadata() else { continue };
         bytes += if metadata.is_dir() { folder_bytes(&entry.path()) } else { metadata.len() };
     }
@@ -96,20 +96,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_says() {
+    fn process_stats_are_read_from_proc() {
         let status = "Name:\tumbel\nVmRSS:\t 300 kB\nRssAnon:\t 100 kB\nRssFile:\t 196 kB\n\
                       RssShmem:\t 4 kB\nThreads:\t7\n";
-        let vitals = Vitals::read(status).unwrap();
-        assert_eq!((vitals.anonymous, vitals.of_files), (100 << 10, 200 << 10));
-        assert_eq!(vitals.threads, 7);
-        assert_eq!(Vitals::read("Name:\tumbel\n"), None);
+        let stats = ProcessStats::read(status).unwrap();
+        assert_eq!((stats.anonymous, stats.of_files), (100 << 10, 200 << 10));
+        assert_eq!(stats.threads, 7);
+        assert_eq!(ProcessStats::read("Name:\tumbel\n"), None);
     }
 
     #[test]
-    fn reads_what_the_server_says_of_its_index() {
+    fn index_bytes_are_parsed_from_stats() {
         let answer = "HTTP/1.1 200 OK\r\n\r\n{\"index\":{\"memoryBytes\":95166565},\"x\":{}}";
-        assert_eq!(said_of_index(answer), Some(95_166_565));
-        assert_eq!(said_of_index("HTTP/1.1 503 Service Unavailable\r\n\r\n"), None);
+        assert_eq!(index_bytes_of(answer), Some(95_166_565));
+        assert_eq!(index_bytes_of("HTTP/1.1 503 Service Unavailable\r\n\r\n"), None);
     }
 
     #[test]
@@ -119,11 +119,11 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("umbel-watch-{process}"));
         std::fs::create_dir_all(folder.join("inner")).unwrap();
         std::fs::write(folder.join("inner/file"), [0; 1000]).unwrap();
-        let before = Vitals::of(process).unwrap();
+        let before = ProcessStats::of(process).unwrap();
         let file = std::fs::File::open(folder.join("inner/file")).unwrap();
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let after = Vitals::of(process).unwrap();
-        // Other tests of this process may open and close theirs meanwhile.
+        let after = ProcessStats::of(process).unwrap();
+        // Other tests of this process may open and close descriptors meanwhile.
         assert!(after.files > 0 && after.sockets > 0);
         assert!(
             after.files + after.sockets + after.others > 2

@@ -1,92 +1,96 @@
-//! Whether the server held no more at the end than when it had settled.
+//! Checks that the server uses no more resources at the end than after it settled.
 //!
-//! The first sixth of the soak is for filling caches and memtables, so the second one is what the
-//! last one is compared with. Medians, because memory comes and goes with compactions.
+//! The first sixth of the soak fills caches and memtables, so the last sixth is compared with the
+//! second. Medians are compared, because compactions use memory for a while.
 
-use super::watch::Vitals;
+use crate::serving::soak::process_stats::ProcessStats;
 
-/// Parts that the samples are divided into.
+/// Number of parts that the samples are divided into.
 pub const PARTS: usize = 6;
-/// The part that the last one is compared with.
+/// Part that the last one is compared with.
 const SETTLED: usize = 1;
-/// How much of it the last one may be,
+/// Upper bound on the last part, as a factor of the settled one.
 const FACTOR: f64 = 1.1;
-/// and how many bytes, descriptors and threads more.
+/// Bytes of memory that the last part may add to that.
 const MEMORY_MORE: f64 = (32 << 20) as f64;
 const DESCRIPTORS_MORE: f64 = 16.0;
-/// The event log keeps the files of so many chunks open, which takes hours to come to.
+/// Open files that it may add: the event log keeps the files of this many chunks open, which takes
+/// hours.
 const FILES_MORE: f64 = 128.0;
 const THREADS_MORE: f64 = 4.0;
-/// Threads that read the stores are made while others are late, up to 32, and stay while there is
-/// work: on a machine that does other things it may take half an hour until there are so many.
+/// Number of threads that is always within the limit. Threads that read the stores are started
+/// while others are busy, up to 32, and stay while there is work. On a machine with other load it
+/// may take half an hour until there are 32.
 const THREADS_BOUND: f64 = 44.0;
 
-/// What was seen at one moment.
+/// Resources of the server at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct ProcessSample {
     /// Seconds since the soak began.
     pub seconds: f64,
-    /// Events that were acknowledged until then.
+    /// Number of events that were acknowledged until then.
     pub events: u64,
     /// Bytes of the server's folder.
     pub disk: u64,
-    /// Bytes that its index said it held; 0 where it did not say.
+    /// Bytes that the index reports; 0 if it does not report them.
     pub index: u64,
-    /// What the server's process held.
-    pub vitals: Vitals,
+    /// Resources of the server's process.
+    pub stats: ProcessStats,
 }
 
-/// One thing that must hold.
+/// Check of one resource.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Check {
-    /// What was looked at.
+pub struct ResourceCheck {
+    /// Resource that is checked.
     pub what: &'static str,
-    /// Its median in the second sixth,
+    /// Median in the second sixth.
     pub settled: f64,
-    /// and in the last.
+    /// Median in the last sixth.
     pub last: f64,
-    /// The most that the last may be.
-    pub most: f64,
-    /// Whether it is.
+    /// Upper bound on the last median.
+    pub limit: f64,
+    /// Whether the last median is within the bound.
     pub holds: bool,
 }
 
-/// What is looked at, and in which figure of a sample it stands.
-type Figure = fn(&Vitals) -> u64;
+/// Selects the figure of a sample that is checked.
+type SampleFigure = fn(&ProcessStats) -> u64;
 
-/// The checks, in the order of the report. None holds with fewer samples than parts: nothing is
-/// known then.
-pub fn judge(samples: &[Sample]) -> Vec<Check> {
-    let checks: [(&'static str, Figure, f64, f64, f64); 5] = [
-        ("anonymous memory, bytes", |vitals| vitals.anonymous, FACTOR, MEMORY_MORE, 0.0),
-        ("sockets", |vitals| vitals.sockets, FACTOR, DESCRIPTORS_MORE, 0.0),
-        ("files", |vitals| vitals.files, FACTOR, FILES_MORE, 0.0),
-        ("other descriptors", |vitals| vitals.others, FACTOR, DESCRIPTORS_MORE, 0.0),
-        ("threads", |vitals| vitals.threads, 1.0, THREADS_MORE, THREADS_BOUND),
+/// Returns the checks, in the order of the report. None holds with fewer samples than parts, which
+/// prove nothing.
+pub fn check_resources(samples: &[ProcessSample]) -> Vec<ResourceCheck> {
+    let checks: [(&'static str, SampleFigure, f64, f64, f64); 5] = [
+        ("anonymous memory, bytes", |stats| stats.anonymous, FACTOR, MEMORY_MORE, 0.0),
+        ("sockets", |stats| stats.sockets, FACTOR, DESCRIPTORS_MORE, 0.0),
+        ("files", |stats| stats.files, FACTOR, FILES_MORE, 0.0),
+        ("other descriptors", |stats| stats.others, FACTOR, DESCRIPTORS_MORE, 0.0),
+        ("threads", |stats| stats.threads, 1.0, THREADS_MORE, THREADS_BOUND),
     ];
-    let check = |(what, figure, factor, more, bound): (&'static str, Figure, f64, f64, f64)| {
-        let of = |part| median(part_of(samples, part).iter().map(|sample| figure(&sample.vitals)));
-        let (settled, last) = (of(SETTLED), of(PARTS - 1));
-        let most = (settled.unwrap_or_default() * factor + more).max(bound);
-        let holds = settled.is_some() && last.is_some_and(|last| last <= most);
-        Check {
-            what,
-            settled: settled.unwrap_or_default(),
-            last: last.unwrap_or_default(),
-            most,
-            holds,
-        }
-    };
+    let check =
+        |(what, figure, factor, more, bound): (&'static str, SampleFigure, f64, f64, f64)| {
+            let of =
+                |part| median(part_of(samples, part).iter().map(|sample| figure(&sample.stats)));
+            let (settled, last) = (of(SETTLED), of(PARTS - 1));
+            let limit = (settled.unwrap_or_default() * factor + more).max(bound);
+            let holds = settled.is_some() && last.is_some_and(|last| last <= limit);
+            ResourceCheck {
+                what,
+                settled: settled.unwrap_or_default(),
+                last: last.unwrap_or_default(),
+                limit,
+                holds,
+            }
+        };
     checks.map(check).to_vec()
 }
 
-/// The samples of one of [`PARTS`] parts, which differ by one in length at most.
+/// Returns the samples of one of [`PARTS`] parts, whose lengths differ by at most one.
 pub fn part_of<T>(samples: &[T], part: usize) -> &[T] {
     let at = |part: usize| samples.len() * part / PARTS;
     &samples[at(part)..at(part + 1)]
 }
 
-/// The middle one; the lower of two.
+/// Returns the median; the lower of the two middle figures for an even number.
 pub fn median(figures: impl Iterator<Item = u64>) -> Option<f64> {
     let mut figures: Vec<u64> = figures.collect();
     figures.sort_unstable();
@@ -100,53 +104,53 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Samples with this memory and these sockets.
-    fn samples(of: impl Fn(u64) -> (u64, u64)) -> Vec<Sample> {
+    /// Makes samples with this memory and these sockets.
+    fn samples(of: impl Fn(u64) -> (u64, u64)) -> Vec<ProcessSample> {
         let sample = |at: u64| {
             let (anonymous, sockets) = of(at);
-            let vitals = Vitals { anonymous, sockets, threads: 9, ..Vitals::default() };
-            Sample {
+            let stats = ProcessStats { anonymous, sockets, threads: 9, ..ProcessStats::default() };
+            ProcessSample {
                 seconds: at as f64 * 10.0,
                 events: at * 30_000,
                 disk: at << 23,
                 index: 0,
-                vitals,
+                stats,
             }
         };
         (0..360).map(sample).collect()
     }
 
-    fn broken(samples: &[Sample]) -> Vec<&'static str> {
-        let checks = judge(samples).into_iter();
+    fn broken(samples: &[ProcessSample]) -> Vec<&'static str> {
+        let checks = check_resources(samples).into_iter();
         checks.filter(|check| !check.holds).map(|check| check.what).collect()
     }
 
     #[test]
-    fn what_is_flat_after_the_first_sixth_is_flat() {
-        // It fills up first, and then comes and goes.
+    fn growth_in_first_sixth_passes() {
+        // Memory fills up first, and then rises and falls.
         let filling = |at: u64| ((at.min(60) * 5 + at % 7 * 10) * MIB, 100 + at % 5);
         assert_eq!(broken(&samples(filling)), Vec::<&str>::new());
     }
 
     #[test]
-    fn a_leak_of_memory_is_noticed() {
-        // 0.5 MiB a sample: 150 MiB between the middles of the second and the last sixth.
+    fn memory_leak_fails() {
+        // 0.5 MiB a sample: 150 MiB between the medians of the second and the last sixth.
         assert_eq!(
             broken(&samples(|at| (200 * MIB + at * MIB / 2, 100))),
             ["anonymous memory, bytes"]
         );
-        // Within a tenth and 32 MiB nobody can tell.
+        // Within a tenth and 32 MiB the difference is noise.
         assert_eq!(broken(&samples(|at| (200 * MIB + at * MIB / 10, 100))), Vec::<&str>::new());
     }
 
-    /// Story: 35 threads became 41 beside builds and tests, of which 32 read the stores, and the
-    /// soak was said to have failed.
+    /// Story: 35 threads became 41, of which 32 read the stores, while builds and tests ran. The
+    /// soak was reported as failed.
     #[test]
-    fn threads_may_come_up_to_those_that_there_are_at_most() {
+    fn threads_may_grow_up_to_their_bound() {
         let with = |late: u64| {
             let mut samples = samples(|_| (200 * MIB, 100));
             for (at, sample) in samples.iter_mut().enumerate() {
-                sample.vitals.threads = if at < 110 { 35 } else { late };
+                sample.stats.threads = if at < 110 { 35 } else { late };
             }
             broken(&samples)
         };
@@ -155,39 +159,39 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_a_tenth_and_32_mib() {
+    fn memory_bound_is_a_tenth_and_32_mib() {
         let step = |last: u64| samples(move |at| (if at < 300 { 100 * MIB } else { last }, 100));
         assert!(broken(&step(142 * MIB)).is_empty());
         assert_eq!(broken(&step(142 * MIB + 4096)), ["anonymous memory, bytes"]);
     }
 
     #[test]
-    fn a_leak_of_sockets_is_noticed() {
+    fn socket_leak_fails() {
         assert_eq!(broken(&samples(|at| (MIB, 100 + at / 5))), ["sockets"]);
     }
 
     #[test]
-    fn open_files_may_become_as_many_as_the_log_keeps_and_no_more() {
+    fn open_files_may_grow_up_to_those_of_the_event_log() {
         let with_files = |each: u64| {
             let mut samples = samples(|_| (MIB, 100));
             samples.iter_mut().enumerate().for_each(|(at, sample)| {
-                sample.vitals.files = 20 + at as u64 / each;
+                sample.stats.files = 20 + at as u64 / each;
             });
             samples
         };
-        // In the first hour of a soak they went from 44 to 86 in the medians.
+        // In the first hour of a soak the median rose from 44 to 86.
         assert_eq!(broken(&with_files(5)), Vec::<&str>::new());
         assert_eq!(broken(&with_files(1)), ["files"]);
     }
 
     #[test]
-    fn a_moment_of_much_is_no_leak() {
+    fn short_peaks_pass() {
         let peak = |at: u64| (if at % 50 == 3 { 900 * MIB } else { 100 * MIB }, 100);
         assert_eq!(broken(&samples(peak)), Vec::<&str>::new());
     }
 
     #[test]
-    fn too_few_samples_prove_nothing() {
+    fn too_few_samples_fail() {
         assert_eq!(broken(&samples(|_| (MIB, 1))[..3]).len(), 5);
         assert!(broken(&samples(|_| (MIB, 1))[..6]).is_empty());
         assert_eq!(part_of(&[1, 2, 3, 4, 5, 6, 7], 5), [6, 7]);

@@ -1,4 +1,4 @@
-//! What all who work share, and the turns in which they work.
+//! State that all workers share, and the schedule of their calls.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -11,93 +11,93 @@ use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::read_resp::{Content, RecordedEvent};
 
-use super::ledger::Ledger;
-use super::plan::Kind;
-use super::times::Times;
 use crate::serving::connection::Connection;
+use crate::serving::soak::call_times::CallTimes;
+use crate::serving::soak::soak_oracle::SoakOracle;
+use crate::serving::soak::soak_plan::SoakWork;
 
-/// What somebody who works has done; a sentence where something was wrong.
-pub(super) type Done<T = ()> = Result<T, String>;
+/// Result of one call of a worker; the error is a sentence.
+pub(super) type WorkResult<T = ()> = Result<T, String>;
 
-/// Longer than any call takes: one that needs more hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// So much wrong ends the soak early.
+/// Timeout of a call: a call that takes longer hangs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Number of errors that ends the soak early.
 const WRONG_MAX: u64 = 50;
 
-/// How far the soak is.
+/// Progress of the soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Phase {
-    /// All work.
+pub(super) enum SoakPhase {
+    /// All workers run.
     Working,
-    /// Only single appends to new streams go on, so that the server is stopped under load.
+    /// Only single appends to new streams continue, so that the server stops under load.
     Stopping,
-    /// The server goes away: errors are what everybody gets.
+    /// The server stops: errors are expected.
     Ended,
-    /// It is gone.
-    Gone,
+    /// The server has stopped.
+    Stopped,
 }
 
-/// What all share.
+/// State that all workers share.
 #[derive(Debug)]
-pub(super) struct Ground {
-    /// Where the server listens.
+pub(super) struct SoakContext {
+    /// Address at which the server listens.
     pub(super) address: SocketAddr,
-    /// How many events a second are appended.
+    /// Number of events appended each second.
     pub(super) rate: u64,
-    /// What was acknowledged.
-    pub(super) ledger: Ledger,
-    /// How long calls took.
-    pub(super) times: Times,
+    /// Acknowledged events and errors.
+    pub(super) oracle: SoakOracle,
+    /// Time that calls took.
+    pub(super) times: CallTimes,
     phase: AtomicU8,
 }
 
-impl Ground {
-    /// The ground of a server that listens here.
-    pub(super) fn new(address: SocketAddr, rate: u64) -> Ground {
-        let (ledger, times) = (Ledger::new(), Times::default());
-        Ground { address, rate, ledger, times, phase: AtomicU8::new(Phase::Working as u8) }
+impl SoakContext {
+    /// Makes the state for a server that listens at `address`.
+    pub(super) fn new(address: SocketAddr, rate: u64) -> SoakContext {
+        let (oracle, times) = (SoakOracle::new(), CallTimes::default());
+        SoakContext { address, rate, oracle, times, phase: AtomicU8::new(SoakPhase::Working as u8) }
     }
 
-    /// The soak is so far now.
-    pub(super) fn enter(&self, phase: Phase) {
+    /// Enters a phase.
+    pub(super) fn set_phase(&self, phase: SoakPhase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
 
-    /// Whether it is so far, or farther.
-    pub(super) fn is_in(&self, phase: Phase) -> bool {
+    /// Whether the soak has reached this phase or a later one.
+    pub(super) fn has_reached(&self, phase: SoakPhase) -> bool {
         self.phase.load(Ordering::SeqCst) >= phase as u8
     }
 
-    /// Whether so much was wrong that it is not worth going on.
-    pub(super) fn is_hopeless(&self) -> bool {
-        self.ledger.all_wrong().0 >= WRONG_MAX
+    /// Whether there are too many errors to continue.
+    pub(super) fn has_too_many_errors(&self) -> bool {
+        self.oracle.all_wrong().0 >= WRONG_MAX
     }
 
-    /// A connection of its own.
-    pub(super) async fn connect(&self) -> Done<Connection> {
+    /// Opens a connection for one worker.
+    pub(super) async fn connect(&self) -> WorkResult<Connection> {
         Connection::to(self.address).await
     }
 
-    /// Begins a call of this kind so often, all workers together, until the soak ends.
-    pub(super) async fn pace<F>(
+    /// Calls `once` at the rate of this kind of work, until the phase `until`.
+    pub(super) async fn wait_for_turn<F>(
         &self,
-        kind: Kind,
+        kind: SoakWork,
         worker: usize,
-        until: Phase,
+        until: SoakPhase,
         mut once: impl FnMut(u64) -> F,
     ) where
-        F: Future<Output = Done<bool>>,
+        F: Future<Output = WorkResult<bool>>,
     {
         let every = Duration::from_secs_f64(kind.workers() as f64 / kind.per_second(self.rate));
         let mut due = tokio::time::Instant::now() + every.mul_f64(worker as f64 / 7.0 % 1.0);
         for call in 0.. {
             tokio::time::sleep_until(due).await;
-            if self.is_in(until) || self.is_hopeless() {
+            if self.has_reached(until) || self.has_too_many_errors() {
                 break;
             }
             let since = Instant::now();
-            let what = match tokio::time::timeout(PATIENCE, once(call)).await {
+            let what = match tokio::time::timeout(CALL_TIMEOUT, once(call)).await {
                 Ok(Ok(is_timed)) => {
                     if is_timed {
                         self.times.add(kind, since.elapsed());
@@ -105,66 +105,73 @@ impl Ground {
                     None
                 }
                 Ok(Err(what)) => Some(what),
-                Err(_) => Some(format!("no answer within {} s", PATIENCE.as_secs())),
+                Err(_) => Some(format!("no answer within {} s", CALL_TIMEOUT.as_secs())),
             };
             if let Some(what) = what {
-                if self.is_in(Phase::Ended) {
+                if self.has_reached(SoakPhase::Ended) {
                     break;
                 }
-                self.ledger.wrong(format!("{}: {what}", kind.name()));
+                self.oracle.wrong(format!("{}: {what}", kind.name()));
             }
-            // Who fell behind does not make up for it all at once.
+            // A worker that is late catches up on few calls, not on all at once.
             due = (due + every).max(tokio::time::Instant::now() - every * 10);
         }
     }
 }
 
-/// A sentence about a failure of a call.
+/// Makes a function that adds `what` failed to an error.
 pub(super) fn failed<E: Display>(what: &str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// A sentence about an answer that is not the right one.
-pub(super) fn odd<T>(what: &str, answer: impl Debug) -> Done<T> {
+/// Returns the error for an answer that is not the expected one.
+pub(super) fn unexpected_answer<T>(what: &str, answer: impl Debug) -> WorkResult<T> {
     Err(format!("{what} was answered with {answer:?}"))
 }
 
-/// What a read or a subscription is answered with.
-pub(super) struct Answers(Streaming<ReadResp>);
+/// Answers to a read or a subscription.
+pub(super) struct AnswerStream(Streaming<ReadResp>);
 
-impl Answers {
-    /// Asks.
-    pub(super) async fn open(connection: &Connection, options: Options) -> Done<Answers> {
-        connection.subscribe(options).await.map(Answers).map_err(failed("a read"))
+impl AnswerStream {
+    /// Opens a read or a subscription.
+    pub(super) async fn open(
+        connection: &Connection,
+        options: Options,
+    ) -> WorkResult<AnswerStream> {
+        connection.subscribe(options).await.map(AnswerStream).map_err(failed("a read"))
     }
 
-    /// The next answer; `None` at the end.
-    pub(super) async fn next(&mut self) -> Done<Option<Content>> {
+    /// Receives the next answer; `None` at the end.
+    pub(super) async fn next(&mut self) -> WorkResult<Option<Content>> {
         let answer = self.0.message().await.map_err(failed("a read"))?;
         Ok(answer.and_then(|answer| answer.content))
     }
 
-    /// The next event; `None` at the end.
-    pub(super) async fn event(&mut self) -> Done<Option<RecordedEvent>> {
+    /// Receives the next event; `None` at the end.
+    pub(super) async fn event(&mut self) -> WorkResult<Option<RecordedEvent>> {
         loop {
             match self.next().await? {
                 None => return Ok(None),
                 Some(Content::Event(event)) => match event.event {
                     Some(event) => return Ok(Some(event)),
-                    None => return odd("a read", "an event that is none"),
+                    None => {
+                        return unexpected_answer("a read", "an event message without an event");
+                    }
                 },
-                Some(Content::StreamNotFound(_)) => return odd("a read", "no such stream"),
-                // Ends of streams, and that all there was has been answered.
+                Some(Content::StreamNotFound(_)) => {
+                    return unexpected_answer("a read", "no such stream");
+                }
+                // Ends of streams, and notices that the subscription is live.
                 Some(_) => {}
             }
         }
     }
 
-    /// That the subscription stands, which is said first.
-    pub(super) async fn confirmed(&mut self) -> Done {
+    /// Receives the confirmation of the subscription, which comes first.
+    pub(super) async fn confirmed(&mut self) -> WorkResult {
         match self.next().await? {
             Some(Content::Confirmation(_)) => Ok(()),
-            other => odd("a subscription", other),
+            other => unexpected_answer("a subscription", other),
         }
     }
 }

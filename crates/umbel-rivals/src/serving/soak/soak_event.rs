@@ -1,4 +1,4 @@
-//! The events of the soak: each says who wrote it, as which of his, and when.
+//! Events of the soak: each names its writer, its number among the writer's events, and its time.
 
 use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
@@ -8,18 +8,18 @@ use crate::serving::messages::{made_at, mix, now};
 /// Bytes of an event's data.
 const DATA_BYTES: usize = 100;
 
-/// What an event says.
+/// Content of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
-    /// When it was made, in microseconds since 1970.
+pub(super) struct EventInfo {
+    /// Time at which the event was made, in microseconds since 1970.
     pub(super) made_at: u64,
-    /// Who wrote it,
+    /// Writer of the event.
     pub(super) writer: usize,
-    /// and as which of his, from 0.
+    /// Number among the events of its writer, from 0.
     pub(super) number: u64,
 }
 
-/// The event of this writer with this number.
+/// Makes the event of this writer with this number.
 pub(super) fn proposed(writer: usize, number: u64) -> ProposedMessage {
     let mut data = format!(
         "{{\"at\":{:020},\"writer\":{writer:04},\"number\":{number:012},\"note\":\"",
@@ -46,15 +46,15 @@ fn id(writer: usize, number: u64) -> Uuid {
     Uuid { value: Some(uuid::Value::Structured(halves)) }
 }
 
-/// What an event with this data says, if it is one of the soak's.
-pub(super) fn told(data: &[u8]) -> Option<Told> {
+/// Parses the data of an event; `None` if it is not an event of the soak.
+pub(super) fn event_info(data: &[u8]) -> Option<EventInfo> {
     let text = std::str::from_utf8(data).ok()?;
-    let behind = |head: &str, digits: usize| -> Option<u64> {
+    let number_after = |head: &str, digits: usize| -> Option<u64> {
         let from = text.find(head)? + head.len();
         text.get(from..from + digits)?.parse().ok()
     };
-    let writer = usize::try_from(behind("\"writer\":", 4)?).ok()?;
-    Some(Told { made_at: made_at(data)?, writer, number: behind("\"number\":", 12)? })
+    let writer = usize::try_from(number_after("\"writer\":", 4)?).ok()?;
+    Some(EventInfo { made_at: made_at(data)?, writer, number: number_after("\"number\":", 12)? })
 }
 
 #[cfg(test)]
@@ -62,18 +62,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_says_who_wrote_it_and_as_which() {
+    fn event_data_names_writer_and_number() {
         let event = proposed(13, 10_800_000);
         assert_eq!(event.data.len(), DATA_BYTES);
-        let told = told(&event.data).unwrap();
-        assert_eq!((told.writer, told.number), (13, 10_800_000));
-        assert!(told.made_at <= now());
+        let info = event_info(&event.data).unwrap();
+        assert_eq!((info.writer, info.number), (13, 10_800_000));
+        assert!(info.made_at <= now());
     }
 
     #[test]
-    fn what_is_not_of_the_soak_says_nothing() {
+    fn other_data_has_no_event_info() {
         for other in [&b"{}"[..], b"0@soak-old-04-00", b"\xff", b"{\"at\":1,\"writer\":0001"] {
-            assert_eq!(told(other), None);
+            assert_eq!(event_info(other), None);
         }
     }
 }

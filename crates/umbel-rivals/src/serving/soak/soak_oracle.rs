@@ -1,39 +1,40 @@
-//! What the server acknowledged, and what was wrong.
+//! Oracle of the soak: acknowledgments of the server, and errors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use super::plan::{APPENDERS, Kind, STREAMS, WRITERS, first_writer};
+use crate::serving::soak::soak_plan::{APPENDERS, STREAMS, SoakWork, WRITERS, first_writer};
 
-/// How many sentences about what was wrong are kept.
+/// Number of error sentences that are kept.
 const WRONG_KEPT: usize = 20;
-/// How many places among all events are remembered, from where reads begin.
-const PLACES: usize = 1 << 10;
-/// How many deleted streams are remembered, to be looked at after the end.
+/// Number of event positions that are kept, from which reads begin.
+const POSITIONS_KEPT: usize = 1 << 10;
+/// Number of deleted streams that are kept for the check after the end.
 const DELETED: usize = 200;
 
-/// What is left of a stream that was deleted.
+/// State of a stream after its deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// It is not there.
+pub(super) enum DeletedStreamState {
+    /// The stream does not exist.
     Nothing,
-    /// It was deleted for good.
+    /// The stream has a tombstone.
     Tombstone,
-    /// It came back with one event, of this revision.
+    /// The stream exists again with one event, of this revision.
     Back(u64),
 }
 
-/// What is known to be so.
+/// Acknowledged state of the server.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct SoakOracle {
     begun: Vec<AtomicU64>,
     done: Vec<AtomicU64>,
     streams: Vec<AtomicU64>,
-    deleted: Mutex<VecDeque<(String, Left)>>,
+    deleted: Mutex<VecDeque<(String, DeletedStreamState)>>,
     users: Mutex<BTreeMap<String, bool>>,
-    places: Mutex<VecDeque<u64>>,
+    positions: Mutex<VecDeque<u64>>,
     wrong: Mutex<Vec<String>>,
     wrong_count: AtomicU64,
 }
@@ -42,135 +43,131 @@ fn zeros(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Ledger {
-    /// Nothing was appended.
-    pub(super) fn new() -> Ledger {
-        Ledger {
+impl SoakOracle {
+    /// Makes the oracle of an empty store.
+    pub(super) fn new() -> SoakOracle {
+        SoakOracle {
             begun: zeros(WRITERS),
             done: zeros(WRITERS),
             streams: zeros(2 * APPENDERS * STREAMS),
             deleted: Mutex::default(),
             users: Mutex::default(),
-            places: Mutex::default(),
+            positions: Mutex::default(),
             wrong: Mutex::default(),
             wrong_count: AtomicU64::new(0),
         }
     }
 
-    /// The numbers of a writer's next events, which he is about to append.
+    /// Returns the numbers of a writer's next events, which the writer is about to append.
     pub(super) fn begin(&self, writer: usize, events: u64) -> Range<u64> {
         let first = self.begun[writer].fetch_add(events, Ordering::SeqCst);
         first..first + events
     }
 
-    /// All that a writer has begun was acknowledged.
+    /// Records that all events that a writer has begun are acknowledged.
     pub(super) fn acknowledged(&self, writer: usize) {
         let begun = self.begun[writer].load(Ordering::SeqCst);
         self.done[writer].store(begun, Ordering::SeqCst);
     }
 
-    /// How many events of a writer were acknowledged, and how many were begun.
+    /// Returns the number of a writer's acknowledged events, and that of those begun.
     pub(super) fn of(&self, writer: usize) -> (u64, u64) {
         let done = self.done[writer].load(Ordering::SeqCst);
         (done, self.begun[writer].load(Ordering::SeqCst))
     }
 
-    /// How many were acknowledged in all.
+    /// Returns the number of all acknowledged events.
     pub(super) fn events(&self) -> u64 {
         self.done.iter().map(|done| done.load(Ordering::SeqCst)).sum()
     }
 
-    /// How many events of one of the [streams](stream_name) were acknowledged.
+    /// Returns the number of acknowledged events of one of the [streams](stream_name).
     pub(super) fn in_stream(&self, stream: usize) -> u64 {
         self.streams[stream].load(Ordering::SeqCst)
     }
 
-    /// So many more were.
+    /// Adds acknowledged events of a stream.
     pub(super) fn add_to_stream(&self, stream: usize, events: u64) {
         self.streams[stream].fetch_add(events, Ordering::SeqCst);
     }
 
-    /// How many streams there are that grow all the time.
+    /// Returns the number of growing streams.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// A stream was deleted, and this is left of it.
-    pub(super) fn deleted(&self, name: String, left: Left) {
-        let mut deleted = locked(&self.deleted);
+    /// Records the state of a stream after its deletion.
+    pub(super) fn deleted(&self, name: String, left: DeletedStreamState) {
+        let mut deleted = self.deleted.lock().ignore_poison();
         if deleted.len() == DELETED {
             deleted.pop_front();
         }
         deleted.push_back((name, left));
     }
 
-    /// Those that were deleted last.
-    pub(super) fn all_deleted(&self) -> Vec<(String, Left)> {
-        locked(&self.deleted).iter().cloned().collect()
+    /// Returns the streams that were deleted last.
+    pub(super) fn all_deleted(&self) -> Vec<(String, DeletedStreamState)> {
+        self.deleted.lock().ignore_poison().iter().cloned().collect()
     }
 
-    /// A user is there, or not; `None`: nobody knows, because a call about him is under way.
+    /// Records whether a user exists; `None` is unknown, because a call about it is in flight.
     pub(super) fn user(&self, name: &str, is_there: Option<bool>) {
         match is_there {
-            Some(is_there) => locked(&self.users).insert(name.to_string(), is_there),
-            None => locked(&self.users).remove(name),
+            Some(is_there) => self.users.lock().ignore_poison().insert(name.to_string(), is_there),
+            None => self.users.lock().ignore_poison().remove(name),
         };
     }
 
-    /// The users of whom is known whether they are there.
+    /// Returns the users whose state is known.
     pub(super) fn users(&self) -> BTreeMap<String, bool> {
-        locked(&self.users).clone()
+        self.users.lock().ignore_poison().clone()
     }
 
-    /// There is an event at this place.
-    pub(super) fn remember(&self, place: u64) {
-        let mut places = locked(&self.places);
-        if places.len() == PLACES {
-            // Every other one goes, so that what stays covers all.
+    /// Records the position of an event.
+    pub(super) fn remember(&self, position: u64) {
+        let mut positions = self.positions.lock().ignore_poison();
+        if positions.len() == POSITIONS_KEPT {
+            // Every other position is dropped, so that the rest still covers the whole log.
             let mut keep = false;
-            places.retain(|_| {
+            positions.retain(|_| {
                 keep = !keep;
                 keep
             });
         }
-        places.push_back(place);
+        positions.push_back(position);
     }
 
-    /// A place of an event; which, `choice` says.
-    pub(super) fn place(&self, choice: u64) -> Option<u64> {
-        let places = locked(&self.places);
-        let count = places.len() as u64;
-        places.get(choice.checked_rem(count)? as usize).copied()
+    /// Returns one of the recorded positions, by `choice`.
+    pub(super) fn random_position(&self, choice: u64) -> Option<u64> {
+        let positions = self.positions.lock().ignore_poison();
+        let count = positions.len() as u64;
+        positions.get(choice.checked_rem(count)? as usize).copied()
     }
 
-    /// Something was wrong.
+    /// Records an error.
     pub(super) fn wrong(&self, what: String) {
         self.wrong_count.fetch_add(1, Ordering::SeqCst);
-        let mut wrong = locked(&self.wrong);
+        let mut wrong = self.wrong.lock().ignore_poison();
         if wrong.len() < WRONG_KEPT {
             eprintln!("wrong: {what}");
             wrong.push(what);
         }
     }
 
-    /// How often, and the first of it.
+    /// Returns the number of errors, and the first of them.
     pub(super) fn all_wrong(&self) -> (u64, Vec<String>) {
-        (self.wrong_count.load(Ordering::SeqCst), locked(&self.wrong).clone())
+        (self.wrong_count.load(Ordering::SeqCst), self.wrong.lock().ignore_poison().clone())
     }
 }
 
-/// The name of a stream that grows all the time.
+/// Returns the name of a growing stream.
 pub(super) fn stream_name(stream: usize) -> String {
     format!("soak-old-{:02}-{:02}", stream / STREAMS, stream % STREAMS)
 }
 
-/// The streams of a writer that grow all the time: his `choice`-th.
+/// Returns the growing stream of a writer with number `choice`.
 pub(super) fn stream_of(writer: usize, choice: u64) -> usize {
-    let first = first_writer(Kind::AppendOld).unwrap_or_default();
+    let first = first_writer(SoakWork::AppendOld).unwrap_or_default();
     (writer - first) * STREAMS + (choice % STREAMS as u64) as usize
 }
 
@@ -179,29 +176,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_begun_in_order_and_acknowledged_later() {
-        let ledger = Ledger::new();
-        assert_eq!(ledger.begin(3, 1), 0..1);
-        assert_eq!(ledger.begin(3, 20), 1..21);
-        assert_eq!(ledger.of(3), (0, 21));
-        ledger.acknowledged(3);
-        assert_eq!((ledger.of(3), ledger.events()), ((21, 21), 21));
+    fn begun_numbers_are_acknowledged_later() {
+        let oracle = SoakOracle::new();
+        assert_eq!(oracle.begin(3, 1), 0..1);
+        assert_eq!(oracle.begin(3, 20), 1..21);
+        assert_eq!(oracle.of(3), (0, 21));
+        oracle.acknowledged(3);
+        assert_eq!((oracle.of(3), oracle.events()), ((21, 21), 21));
     }
 
     #[test]
-    fn places_stay_few_and_reach_back_to_the_first() {
-        let ledger = Ledger::new();
-        assert_eq!(ledger.place(7), None);
-        (0..100_000).for_each(|place| ledger.remember(place));
-        assert_eq!(ledger.place(0), Some(0));
-        assert!(locked(&ledger.places).len() <= PLACES);
+    fn kept_positions_are_bounded_and_cover_the_log() {
+        let oracle = SoakOracle::new();
+        assert_eq!(oracle.random_position(7), None);
+        (0..100_000).for_each(|position| oracle.remember(position));
+        assert_eq!(oracle.random_position(0), Some(0));
+        assert!(oracle.positions.lock().ignore_poison().len() <= POSITIONS_KEPT);
     }
 
     #[test]
     fn every_stream_belongs_to_one_writer() {
         let writers = (1..3).flat_map(|kind| (0..APPENDERS).map(move |at| kind * APPENDERS + at));
         let all = writers.flat_map(|writer| (0..STREAMS as u64).map(move |k| stream_of(writer, k)));
-        let count = Ledger::new().streams();
+        let count = SoakOracle::new().streams();
         assert_eq!(all.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
     }
 }

@@ -1,60 +1,61 @@
-//! What the soak does, and how often.
+//! Plan of the soak: kinds of work, and their rates.
 
-/// A kind of work. Each has workers of its own, who begin a call each so often.
+/// Kind of work. Each has workers of its own, which make calls at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// `Append` of one event to a stream that is not there.
+pub enum SoakWork {
+    /// `Append` of one event to a new stream.
     AppendNew,
-    /// `Append` of one event to a stream of the worker's, whose revision it knows.
+    /// `Append` of one event to a stream of the worker, whose revision it knows.
     AppendOld,
-    /// `BatchAppend` of [`BATCH_EVENTS`], one under way; every fourth to a new stream.
+    /// `BatchAppend` of [`BATCH_EVENTS`], one in flight; every fourth to a new stream.
     Batch,
-    /// `Read` of a hundred events of a stream, from its end or from somewhere.
+    /// `Read` of a hundred events of a stream, from its end or from any revision.
     ReadStream,
-    /// `Read` of a thousand of all events, from somewhere.
+    /// `Read` of a thousand of all events, from any position.
     ReadAll,
-    /// `Read` of a stream that is not there.
+    /// `Read` of a stream that does not exist.
     ReadMissing,
-    /// A subscription to all that is dropped after 200 events, or after its confirmation.
+    /// Subscription to all that is dropped after 200 events, or after its confirmation.
     FollowAll,
-    /// A subscription to a stream that is dropped after 50 events.
+    /// Subscription to a stream that is dropped after 50 events.
     FollowStream,
-    /// A group that is made, joined, acknowledged to, asked and deleted.
+    /// Group that is created, joined, acknowledged to, described and deleted.
     Group,
-    /// A connection that is opened and closed, with a read or without.
+    /// Connection that is opened and closed, with a read or without.
     Connection,
-    /// One of: a user made, given a password, disabled, enabled, described, deleted.
+    /// One call of: create a user, set its password, disable, enable, describe, delete it.
     User,
-    /// Metadata of a stream, an append to it and a read that shows no more than it says.
+    /// Metadata of a stream, an append to it and a read that shows no more than the metadata
+    /// allows.
     Metadata,
-    /// A stream that is filled, deleted or deleted for good, read, and sometimes brought back.
+    /// Stream that is filled, deleted or tombstoned, read, and sometimes created again.
     Delete,
-    /// No call: an event's way from its making to a subscriber of all who stays.
+    /// No call: time from the making of an event to a long subscription to all.
     DeliveryAll,
-    /// No call: the same to a subscriber of a stream.
+    /// No call: time from the making of an event to a long subscription to a stream.
     DeliveryStream,
-    /// No call: the same to a consumer of a group, where it is sent for the first time.
+    /// No call: time from the making of an event to its first delivery to a consumer of a group.
     DeliveryGroup,
 }
 
-/// Every kind.
-pub const ALL: [Kind; 16] = [
-    Kind::AppendNew,
-    Kind::AppendOld,
-    Kind::Batch,
-    Kind::ReadStream,
-    Kind::ReadAll,
-    Kind::ReadMissing,
-    Kind::FollowAll,
-    Kind::FollowStream,
-    Kind::Group,
-    Kind::Connection,
-    Kind::User,
-    Kind::Metadata,
-    Kind::Delete,
-    Kind::DeliveryAll,
-    Kind::DeliveryStream,
-    Kind::DeliveryGroup,
+/// All kinds of work.
+pub const ALL: [SoakWork; 16] = [
+    SoakWork::AppendNew,
+    SoakWork::AppendOld,
+    SoakWork::Batch,
+    SoakWork::ReadStream,
+    SoakWork::ReadAll,
+    SoakWork::ReadMissing,
+    SoakWork::FollowAll,
+    SoakWork::FollowStream,
+    SoakWork::Group,
+    SoakWork::Connection,
+    SoakWork::User,
+    SoakWork::Metadata,
+    SoakWork::Delete,
+    SoakWork::DeliveryAll,
+    SoakWork::DeliveryStream,
+    SoakWork::DeliveryGroup,
 ];
 
 /// Events in a batch.
@@ -63,77 +64,79 @@ pub const BATCH_EVENTS: u64 = 20;
 pub const APPENDERS: usize = 4;
 /// Single appends a second of each kind.
 const APPENDS: f64 = 200.0;
-/// Streams that each worker of `AppendOld` and `Batch` has for itself.
+/// Growing streams of each worker of `AppendOld` and `Batch`.
 pub const STREAMS: usize = 16;
-/// The fewest events a second that a soak can be asked for: batches are what is left.
-pub const RATE_MIN: u64 = 500;
-/// Bytes on disk that an event is taken to cost in the estimate: its 100 bytes of data, names,
-/// identifiers, its part of the index, and what compaction holds twice for a while.
+/// Estimate of an event's bytes on disk: its 100 bytes of data, names, identifiers, its share of
+/// the index, and what compaction holds twice for a while.
 const DISK_BYTES: u64 = 350;
 
-/// The number of the first writer of this kind; the numbers of the others follow.
-pub fn first_writer(kind: Kind) -> Option<usize> {
+/// Returns the number of the first writer of this kind; the numbers of the others follow.
+pub fn first_writer(kind: SoakWork) -> Option<usize> {
     match kind {
-        Kind::AppendNew => Some(0),
-        Kind::AppendOld => Some(APPENDERS),
-        Kind::Batch => Some(2 * APPENDERS),
-        Kind::Metadata => Some(3 * APPENDERS),
-        Kind::Delete => Some(3 * APPENDERS + 1),
+        SoakWork::AppendNew => Some(0),
+        SoakWork::AppendOld => Some(APPENDERS),
+        SoakWork::Batch => Some(2 * APPENDERS),
+        SoakWork::Metadata => Some(3 * APPENDERS),
+        SoakWork::Delete => Some(3 * APPENDERS + 1),
         _ => None,
     }
 }
 
-/// How many writers there are.
+/// Number of writers.
 pub const WRITERS: usize = 3 * APPENDERS + 2;
 
-impl Kind {
-    /// Its name in the report.
+impl SoakWork {
+    /// Returns the name in the report.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::AppendNew => "append, new stream",
-            Kind::AppendOld => "append, existing stream",
-            Kind::Batch => "batch of 20",
-            Kind::ReadStream => "read 100 of a stream",
-            Kind::ReadAll => "read 1,000 of all",
-            Kind::ReadMissing => "read a missing stream",
-            Kind::FollowAll => "subscribe to all and leave",
-            Kind::FollowStream => "subscribe to a stream and leave",
-            Kind::Group => "make, join and delete a group",
-            Kind::Connection => "connect and leave",
-            Kind::User => "change a user",
-            Kind::Metadata => "change metadata, append, read",
-            Kind::Delete => "fill, delete and read a stream",
-            Kind::DeliveryAll => "way to a subscriber of all",
-            Kind::DeliveryStream => "way to a subscriber of a stream",
-            Kind::DeliveryGroup => "way to a consumer of a group",
+            SoakWork::AppendNew => "append, new stream",
+            SoakWork::AppendOld => "append, existing stream",
+            SoakWork::Batch => "batch of 20",
+            SoakWork::ReadStream => "read 100 of a stream",
+            SoakWork::ReadAll => "read 1,000 of all",
+            SoakWork::ReadMissing => "read a missing stream",
+            SoakWork::FollowAll => "subscribe to all and leave",
+            SoakWork::FollowStream => "subscribe to a stream and leave",
+            SoakWork::Group => "create, join and delete a group",
+            SoakWork::Connection => "connect and leave",
+            SoakWork::User => "change a user",
+            SoakWork::Metadata => "change metadata, append, read",
+            SoakWork::Delete => "fill, delete and read a stream",
+            SoakWork::DeliveryAll => "delivery to a subscriber of all",
+            SoakWork::DeliveryStream => "delivery to a subscriber of a stream",
+            SoakWork::DeliveryGroup => "delivery to a consumer of a group",
         }
     }
 
-    /// How many do it at once.
+    /// Returns the number of concurrent workers.
     pub fn workers(self) -> usize {
         match self {
-            Kind::AppendNew | Kind::AppendOld | Kind::Batch => APPENDERS,
-            Kind::DeliveryAll | Kind::DeliveryStream | Kind::DeliveryGroup => 0,
+            SoakWork::AppendNew | SoakWork::AppendOld | SoakWork::Batch => APPENDERS,
+            SoakWork::DeliveryAll | SoakWork::DeliveryStream | SoakWork::DeliveryGroup => 0,
             _ => 1,
         }
     }
 
-    /// Calls a second that all its workers begin together, with so many events a second in all.
+    /// Returns the calls a second of all its workers together, given the number of events a second
+    /// of the whole soak.
     pub fn per_second(self, rate: u64) -> f64 {
         match self {
-            Kind::AppendNew | Kind::AppendOld => APPENDS,
-            Kind::Batch => (rate as f64 - 2.0 * APPENDS).max(0.0) / BATCH_EVENTS as f64,
-            Kind::ReadStream => 20.0,
-            Kind::ReadAll | Kind::Connection | Kind::Metadata | Kind::FollowStream => 5.0,
-            Kind::ReadMissing => 50.0,
-            Kind::FollowAll | Kind::Delete => 2.0,
-            Kind::Group | Kind::User => 1.0,
-            Kind::DeliveryAll | Kind::DeliveryStream | Kind::DeliveryGroup => 0.0,
+            SoakWork::AppendNew | SoakWork::AppendOld => APPENDS,
+            SoakWork::Batch => (rate as f64 - 2.0 * APPENDS).max(0.0) / BATCH_EVENTS as f64,
+            SoakWork::ReadStream => 20.0,
+            SoakWork::ReadAll
+            | SoakWork::Connection
+            | SoakWork::Metadata
+            | SoakWork::FollowStream => 5.0,
+            SoakWork::ReadMissing => 50.0,
+            SoakWork::FollowAll | SoakWork::Delete => 2.0,
+            SoakWork::Group | SoakWork::User => 1.0,
+            SoakWork::DeliveryAll | SoakWork::DeliveryStream | SoakWork::DeliveryGroup => 0.0,
         }
     }
 }
 
-/// Events and bytes on disk that a soak of so many minutes comes to.
+/// Estimates the events and bytes on disk of a soak of the given minutes.
 pub fn estimate(rate: u64, minutes: u64) -> (u64, u64) {
     let events = rate * minutes * 60;
     (events, events * DISK_BYTES)
@@ -144,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_bring_what_single_appends_leave() {
-        let batches = Kind::Batch.per_second(3000) * BATCH_EVENTS as f64;
+    fn batches_fill_the_rate_up() {
+        let batches = SoakWork::Batch.per_second(3000) * BATCH_EVENTS as f64;
         assert_eq!(batches + 2.0 * APPENDS, 3000.0);
-        assert!(Kind::Batch.per_second(RATE_MIN) > 0.0);
+        assert!(SoakWork::Batch.per_second(crate::serving::serving_arguments::RATE_MIN) > 0.0);
     }
 
     #[test]
-    fn no_two_workers_have_the_same_writer() {
+    fn writers_of_workers_are_distinct() {
         let mut writers: Vec<usize> = ALL
             .into_iter()
             .filter_map(|kind| Some((first_writer(kind)?, kind.workers())))

@@ -1,52 +1,52 @@
-//! The soak's report as Markdown and as JSON.
+//! Report of the soak as Markdown and as JSON.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Outcome;
-use super::plan::ALL;
-use super::times::Window;
-use super::verdict::{Check, PARTS, Sample, median, part_of};
-use super::watch::Vitals;
-use crate::report::table::{NOTHING, Table, figure};
-use crate::serving::report::Heading;
+use super::SoakOutcome;
+use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, figure};
+use crate::serving::serving_report::ServingHeading;
+use crate::serving::soak::call_times::CallWindow;
+use crate::serving::soak::process_stats::ProcessStats;
+use crate::serving::soak::resource_check::{PARTS, ProcessSample, ResourceCheck, median, part_of};
+use crate::serving::soak::soak_plan::ALL;
 
 const MIB: f64 = (1 << 20) as f64;
 
 const WHAT_IS_DONE: &str = "\
-Clients of one program ask one `umbel serve --insecure`, each worker over a connection of its \
-own and as often as the second table says: appends to new streams and to such as exist, with \
-every kind of expectation; batches; reads of streams, of all, of what is not there; \
-subscriptions and groups that are opened and left; connections; users; metadata; deletions. Two \
-subscribers to all, one to every eighth stream, and two consumers of each of three groups stay \
-from the first event to the last; of the groups' events a hundredth is parked and sent again \
-half a minute later, a hundredth asked for again. Every answer is compared with what it must be. \
-Whoever reads in the order of all events checks that each writer's events come once and in \
-order. The server is stopped by SIGTERM while appends are under way, is started again on its \
-folder, and everything is read: what was acknowledged must be there, once, in order; streams as \
-long as they were; deleted ones deleted; users and groups as they were.
+Clients of one program call one `umbel serve --insecure`, each worker over a connection of its \
+own and at the rates in the second table: appends to new and to existing streams, with every kind \
+of expected revision; batches; reads of streams, of all, and of missing streams; subscriptions and \
+groups that are opened and left; connections; users; metadata; deletes. Two subscribers to all, \
+one to every eighth stream, and two consumers of each of three groups stay from the first event \
+to the last. Of the groups' events a hundredth is parked and replayed half a minute later, and a \
+hundredth is retried. Every answer is checked. Readers in the order of all events check that each \
+writer's events come once and in order. The server is stopped by SIGTERM while appends are in \
+flight, is started again on its folder, and everything is read: acknowledged events must exist, \
+once, in order; streams have their lengths; deleted ones are deleted; users and groups are as \
+before.
 
-Memory is the kernel's count of what is not pages of files. Flat means: the median of the last \
-sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and other descriptors \
-a tenth and 16, threads 4 or 44 in all, because there are 32 at most that read the stores, open \
-files a tenth and 128, because the event log keeps the files of 128 chunks open. The \
-first sixth is for filling what has a bound. Of the anonymous memory the part of the index is \
-what it says itself; it is within the budget.
+Memory is the kernel's count of anonymous pages. Flat means: the median of the last \
+sixth is at most a tenth and 32 MiB above that of the second sixth. For sockets and other \
+descriptors it is a tenth and 16. For threads it is 4, or 44 in all, because at most 32 threads \
+read the stores. For open files it is a tenth and 128, because the event log keeps the files of \
+128 chunks open. The first sixth fills everything that has a bound. The index reports its share \
+of the anonymous memory, which is within the budget.
 
-By design these grow with what is stored, all within the budget that `--memory` sets or with a \
-count of files: the cache of blocks until it is full, indexes and filters of tables, the filter \
-of streams that exist (some 10 bits a stream), open files of tables and chunks, numbers of a \
-view or a parked event in its stream. Nothing is to be kept for each connection, subscription, \
-read or user that is gone.
+By design these grow with the stored data, all within the budget that `--memory` sets or with a \
+number of files: the block cache until it is full, indexes and filters of tables, the filter of \
+existing streams (some 10 bits a stream), open files of tables and chunks, numbers of a view or a \
+parked event in its stream. No memory may be kept for a connection, subscription, read or user \
+that has ended.
 ";
 
-/// The report as a page.
-pub fn markdown(heading: &Heading<'_>, outcome: &Outcome) -> String {
+/// Returns the report as a page of Markdown.
+pub fn markdown(heading: &ServingHeading<'_>, outcome: &SoakOutcome) -> String {
     let machine = heading.machine;
     let mut page = format!("# Soak of the server, {}\n\n", machine.date);
     let load = |loads: Option<[f64; 3]>| {
-        loads.map_or(NOTHING.to_string(), |loads| format!("{:.2}", loads[0]))
+        loads.map_or(NO_VALUE.to_string(), |loads| format!("{:.2}", loads[0]))
     };
     let _ = writeln!(
         page,
@@ -65,18 +65,18 @@ pub fn markdown(heading: &Heading<'_>, outcome: &Outcome) -> String {
     );
     page.push_str("## Verdict\n\n");
     page.push_str(&verdict(outcome));
-    page.push_str("\n## What the server held, medians of each sixth\n\n");
+    page.push_str("\n## Resources of the server, medians of each sixth\n\n");
     page.push_str(&held(&outcome.samples));
-    page.push_str("\n## How long calls took, ms, p50 / p99 of each sixth\n\n");
+    page.push_str("\n## Times of calls, ms, p50 / p99 of each sixth\n\n");
     page.push_str(&times(outcome));
     page
 }
 
-fn verdict(outcome: &Outcome) -> String {
+fn verdict(outcome: &SoakOutcome) -> String {
     let mut table = Table::new("what", ["second sixth", "last sixth", "at most", "holds"]);
     for check in &outcome.checks {
-        let Check { what, settled, last, most, holds } = check;
-        let cells = [settled, last, most].map(|number| figure(*number));
+        let ResourceCheck { what, settled, last, limit, holds } = check;
+        let cells = [settled, last, limit].map(|number| figure(*number));
         let holds = if *holds { "yes" } else { "**no**" };
         table.row(what, cells.into_iter().chain([holds.to_string()]));
     }
@@ -84,7 +84,7 @@ fn verdict(outcome: &Outcome) -> String {
     let found = outcome.found;
     let _ = writeln!(
         text,
-        "\n{} events were acknowledged, {} are there after the restart, {} of them unacknowledged; \
+        "\n{} events were acknowledged, {} exist after the restart, {} of them unacknowledged; \
          {} others (users, metadata, links, checkpoints). Groups sent {} events, {} different \
          ones. The server took {:.1} s to stop ({}) and {:.1} s to start again; its log has {} \
          lines of errors and {} of warnings. Wrong answers: {}.",
@@ -109,7 +109,7 @@ fn verdict(outcome: &Outcome) -> String {
     text
 }
 
-fn held(samples: &[Sample]) -> String {
+fn held(samples: &[ProcessSample]) -> String {
     let heads = [
         "anonymous, MiB",
         "of it the index, MiB",
@@ -124,33 +124,33 @@ fn held(samples: &[Sample]) -> String {
     let mut table = Table::new("sixth", heads);
     for part in 0..PARTS {
         let samples = part_of(samples, part);
-        let of = |figure: &dyn Fn(&Sample) -> u64| median(samples.iter().map(figure));
-        let held = |figure: fn(&Vitals) -> u64| of(&|sample| figure(&sample.vitals));
+        let of = |figure: &dyn Fn(&ProcessSample) -> u64| median(samples.iter().map(figure));
+        let held = |figure: fn(&ProcessStats) -> u64| of(&|sample| figure(&sample.stats));
         let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / MIB);
         let rate = samples.first().zip(samples.last()).and_then(|(first, last)| {
             let seconds = last.seconds - first.seconds;
             (seconds > 0.0).then(|| (last.events - first.events) as f64 / seconds)
         });
         let cells = [
-            mib(held(|vitals| vitals.anonymous)),
+            mib(held(|stats| stats.anonymous)),
             mib(of(&|sample| sample.index)),
-            mib(held(|vitals| vitals.of_files)),
-            held(|vitals| vitals.sockets),
-            held(|vitals| vitals.files),
-            held(|vitals| vitals.others),
-            held(|vitals| vitals.threads),
+            mib(held(|stats| stats.of_files)),
+            held(|stats| stats.sockets),
+            held(|stats| stats.files),
+            held(|stats| stats.others),
+            held(|stats| stats.threads),
             mib(of(&|sample| sample.disk)),
             rate,
         ];
         let cell = |number: Option<f64>| {
-            number.map_or(NOTHING.to_string(), |number| format!("{number:.0}"))
+            number.map_or(NO_VALUE.to_string(), |number| format!("{number:.0}"))
         };
         table.row(&(part + 1).to_string(), cells.map(cell));
     }
     table.text()
 }
 
-fn times(outcome: &Outcome) -> String {
+fn times(outcome: &SoakOutcome) -> String {
     let parts: Vec<String> = (1..=outcome.windows.len()).map(|part| part.to_string()).collect();
     let heads = ["a second"].into_iter().chain(parts.iter().map(String::as_str));
     let mut table = Table::new("call", heads.chain(["longest"]));
@@ -159,19 +159,19 @@ fn times(outcome: &Outcome) -> String {
         let windows = || outcome.windows.iter().map(|windows| windows.get(&kind));
         let calls: u64 = windows().flatten().map(|window| window.calls).sum();
         let rate = calls as f64 / (outcome.minutes * 60) as f64;
-        let cell = |window: Option<&Window>| match window {
+        let cell = |window: Option<&CallWindow>| match window {
             Some(window) => format!("{} / {}", ms(window.p50_us), ms(window.p99_us)),
-            None => NOTHING.to_string(),
+            None => NO_VALUE.to_string(),
         };
-        let longest = windows().flatten().map(|window| window.most_us).max();
+        let longest = windows().flatten().map(|window| window.max_us).max();
         let cells = [figure(rate)].into_iter().chain(windows().map(cell));
-        table.row(kind.name(), cells.chain([longest.map_or(NOTHING.to_string(), ms)]));
+        table.row(kind.name(), cells.chain([longest.map_or(NO_VALUE.to_string(), ms)]));
     }
     table.text()
 }
 
-/// The report for programs.
-pub fn json(heading: &Heading<'_>, outcome: &Outcome) -> Value {
+/// Returns the report as JSON.
+pub fn json(heading: &ServingHeading<'_>, outcome: &SoakOutcome) -> Value {
     let machine = heading.machine;
     json!({
         "date": machine.date,
@@ -191,7 +191,7 @@ pub fn json(heading: &Heading<'_>, outcome: &Outcome) -> Value {
             "what": check.what,
             "second_sixth": check.settled,
             "last_sixth": check.last,
-            "at_most": check.most,
+            "at_most": check.limit,
             "holds": check.holds,
         })).collect::<Vec<_>>(),
         "acknowledged": outcome.acknowledged,
@@ -208,11 +208,11 @@ pub fn json(heading: &Heading<'_>, outcome: &Outcome) -> Value {
         "wrong": outcome.wrong.0,
         "first_wrong": outcome.wrong.1,
         "calls": outcome.windows.iter().map(|windows| {
-            let one = |window: &Window| json!({
+            let one = |window: &CallWindow| json!({
                 "calls": window.calls,
                 "p50_us": window.p50_us,
                 "p99_us": window.p99_us,
-                "longest_us": window.most_us,
+                "longest_us": window.max_us,
             });
             let all = windows.iter().map(|(kind, window)| (kind.name().to_string(), one(window)));
             Value::Object(all.collect())
@@ -222,12 +222,12 @@ pub fn json(heading: &Heading<'_>, outcome: &Outcome) -> Value {
             "events": sample.events,
             "disk": sample.disk,
             "index": sample.index,
-            "anonymous": sample.vitals.anonymous,
-            "of_files": sample.vitals.of_files,
-            "threads": sample.vitals.threads,
-            "sockets": sample.vitals.sockets,
-            "files": sample.vitals.files,
-            "others": sample.vitals.others,
+            "anonymous": sample.stats.anonymous,
+            "of_files": sample.stats.of_files,
+            "threads": sample.stats.threads,
+            "sockets": sample.stats.sockets,
+            "files": sample.stats.files,
+            "others": sample.stats.others,
         })).collect::<Vec<_>>(),
     })
 }

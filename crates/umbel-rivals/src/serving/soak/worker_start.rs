@@ -1,63 +1,67 @@
-//! Sets everybody to work.
+//! Starts all workers.
 
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::appends::{self, Batcher};
-use super::changes;
-use super::ground::{Done, Ground, Phase};
-use super::groups;
-use super::plan::{ALL, Kind, first_writer};
-use super::reads;
 use crate::serving::connection::Connection;
+use crate::serving::soak::admin_workers;
+use crate::serving::soak::append_workers::{self, BatchAppender};
+use crate::serving::soak::consumer_groups;
+use crate::serving::soak::read_workers;
+use crate::serving::soak::soak_context::{SoakContext, SoakPhase, WorkResult};
+use crate::serving::soak::soak_plan::{ALL, SoakWork, first_writer};
 
-/// Begins all workers, each with a connection of its own.
-pub(super) async fn begin(ground: &Arc<Ground>) -> Done<JoinSet<()>> {
+/// Starts all workers, each with a connection of its own.
+pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<JoinSet<()>> {
     let mut workers = JoinSet::new();
     for kind in ALL {
         for worker in 0..kind.workers() {
-            let connection = ground.connect().await?;
-            workers.spawn(work(Arc::clone(ground), connection, kind, worker));
+            let connection = context.connect().await?;
+            workers.spawn(work(Arc::clone(context), connection, kind, worker));
         }
     }
     Ok(workers)
 }
 
-async fn work(ground: Arc<Ground>, connection: Connection, kind: Kind, worker: usize) {
+async fn work(context: Arc<SoakContext>, connection: Connection, kind: SoakWork, worker: usize) {
     let writer = first_writer(kind).unwrap_or_default() + worker;
-    let (ground, connection) = (&*ground, &connection);
-    let until = if kind == Kind::AppendNew { Phase::Gone } else { Phase::Stopping };
+    let (context, connection) = (&*context, &connection);
+    let until = if kind == SoakWork::AppendNew { SoakPhase::Stopped } else { SoakPhase::Stopping };
     match kind {
-        Kind::Batch => {
-            let batcher = &Mutex::new(Batcher::new(connection.clone(), writer));
-            let once = |call| async move { batcher.lock().await.one(ground, call).await };
-            ground.pace(kind, worker, until, once).await;
+        SoakWork::Batch => {
+            let batcher = &Mutex::new(BatchAppender::new(connection.clone(), writer));
+            let once = |call| async move { batcher.lock().await.append_batch(context, call).await };
+            context.wait_for_turn(kind, worker, until, once).await;
         }
-        Kind::AppendNew | Kind::AppendOld => {
-            let is_new = kind == Kind::AppendNew;
-            let once = |call| appends::one(ground, connection, writer, call, is_new);
-            ground.pace(kind, worker, until, once).await;
+        SoakWork::AppendNew | SoakWork::AppendOld => {
+            let is_new = kind == SoakWork::AppendNew;
+            let once = |call| append_workers::append_one(context, connection, writer, call, is_new);
+            context.wait_for_turn(kind, worker, until, once).await;
         }
-        Kind::Metadata => {
-            let once = |call| changes::metadata(ground, connection, writer, call);
-            ground.pace(kind, worker, until, once).await;
+        SoakWork::Metadata => {
+            let once = |call| admin_workers::change_metadata(context, connection, writer, call);
+            context.wait_for_turn(kind, worker, until, once).await;
         }
-        Kind::Delete => {
-            let once = |call| changes::delete(ground, connection, writer, call);
-            ground.pace(kind, worker, until, once).await;
+        SoakWork::Delete => {
+            let once = |call| admin_workers::delete_stream(context, connection, writer, call);
+            context.wait_for_turn(kind, worker, until, once).await;
         }
-        Kind::User => {
-            ground.pace(kind, worker, until, |call| changes::user(ground, connection, call)).await;
+        SoakWork::User => {
+            context
+                .wait_for_turn(kind, worker, until, |call| {
+                    admin_workers::change_user(context, connection, call)
+                })
+                .await;
         }
-        Kind::Group => {
-            let once = |call| groups::come_and_go(ground, connection, call);
-            ground.pace(kind, worker, until, once).await;
+        SoakWork::Group => {
+            let once = |call| consumer_groups::use_short_group(context, connection, call);
+            context.wait_for_turn(kind, worker, until, once).await;
         }
         _ => {
-            let once = |call| reads::one(ground, connection, kind, call);
-            ground.pace(kind, worker, until, once).await;
+            let once = |call| read_workers::read_one(context, connection, kind, call);
+            context.wait_for_turn(kind, worker, until, once).await;
         }
     }
 }

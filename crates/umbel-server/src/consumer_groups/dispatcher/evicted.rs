@@ -1,113 +1,113 @@
-//! What a group holds and has let go of, so that others have room: it is missing, and read again.
+//! Eviction of event payloads that a group tracks, which frees memory for other groups. Evicted
+//! events are read again when needed.
 
-use super::{ConsumerId, Consumers, Key, State, has_room};
+use super::{ConsumerId, DeliveryState, Dispatcher, EventKey, has_capacity};
 
-impl Consumers {
-    /// Everything up to this place was looked at, from where reading went on.
-    pub fn pass(&mut self, place: u64) {
-        self.last = self.last.max(Some(place));
-        self.looked_at(place);
+impl Dispatcher {
+    /// Marks the source as examined from the read position through this position.
+    pub fn advance(&mut self, position: u64) {
+        self.last_offered = self.last_offered.max(Some(position));
+        self.mark_examined(position);
     }
 
-    /// What is missing on the way from where reading went on to this place is not there any more.
-    pub(super) fn looked_at(&mut self, place: u64) {
-        let first = self.read.map_or(0, |read| read.saturating_add(1));
-        if first <= place {
-            self.give_up(Key::Source(first), Key::Source(place));
-            self.read = Some(place);
+    /// Completes evicted events between the read position and this one: they no longer exist.
+    pub(super) fn mark_examined(&mut self, position: u64) {
+        let first = self.read_through.map_or(0, |read| read.saturating_add(1));
+        if first <= position {
+            self.complete_evicted(EventKey::Source(first), EventKey::Source(position));
+            self.read_through = Some(position);
         }
     }
 
-    /// Everything up to this revision of the stream of parked events was looked at.
-    pub fn pass_parked(&mut self, revision: u64) {
-        self.give_up(Key::Parked(0), Key::Parked(revision));
+    /// Marks the parked stream as examined through this revision.
+    pub fn advance_parked(&mut self, revision: u64) {
+        self.complete_evicted(EventKey::Parked(0), EventKey::Parked(revision));
     }
 
-    fn give_up(&mut self, first: Key, last: Key) {
-        while let Some(key) = self.missing.range(first..=last).next().copied() {
+    fn complete_evicted(&mut self, first: EventKey, last: EventKey) {
+        while let Some(key) = self.evicted.range(first..=last).next().copied() {
             self.finish(key);
         }
     }
 
-    /// Lets go of what events say that are on the way to these consumers, and of all that wait
-    /// where that is asked for. They stay what they are, and are read again when somebody needs
-    /// them.
-    pub fn let_go(&mut self, of_waiting: bool, of_consumer: impl Fn(ConsumerId) -> bool) {
+    /// Evicts payloads of events in flight to these consumers and, if requested, of all waiting
+    /// events. The events keep their state and are read again when they are needed.
+    pub fn evict(&mut self, of_waiting: bool, of_consumer: impl Fn(ConsumerId) -> bool) {
         let mut missing = Vec::new();
-        for (key, held) in &mut self.held {
+        for (key, held) in &mut self.events {
             let goes = match held.state {
-                State::InFlight(id) => of_consumer(id),
-                State::Waiting => of_waiting,
-                // It is written as soon as can be.
-                State::Parking(_) => false,
+                DeliveryState::InFlight(id) => of_consumer(id),
+                DeliveryState::Waiting => of_waiting,
+                // It is parked as soon as possible.
+                DeliveryState::Parking(_) => false,
             };
-            if goes && held.event.take().is_some() {
+            if goes && held.payload.take().is_some() {
                 self.bytes -= held.bytes;
                 missing.push(*key);
             }
         }
         for key in missing {
             self.waiting.remove(&key);
-            self.turn_up(key);
+            self.enqueue(key);
         }
     }
 
-    /// Puts an event to those like it: they wait, are to be parked, or miss what they say.
-    pub(super) fn turn_up(&mut self, key: Key) {
-        let Some(held) = self.held.get(&key) else { return };
+    /// Adds an event to the set of its state: waiting, parking or evicted.
+    pub(super) fn enqueue(&mut self, key: EventKey) {
+        let Some(held) = self.events.get(&key) else { return };
         match held.state {
-            State::InFlight(_) => false,
-            _ if held.event.is_none() => self.missing.insert(key),
-            State::Waiting => self.waiting.insert(key),
-            State::Parking(_) => self.parking.insert(key),
+            DeliveryState::InFlight(_) => false,
+            _ if held.payload.is_none() => self.evicted.insert(key),
+            DeliveryState::Waiting => self.waiting.insert(key),
+            DeliveryState::Parking(_) => self.parking.insert(key),
         };
     }
 
-    /// The first place of which something is missing.
-    pub fn first_missing(&self) -> Option<u64> {
-        match self.missing.range(Key::Source(0)..).next() {
-            Some(Key::Source(place)) => Some(*place),
+    /// The source position of the first evicted event.
+    pub fn first_evicted(&self) -> Option<u64> {
+        match self.evicted.range(EventKey::Source(0)..).next() {
+            Some(EventKey::Source(position)) => Some(*position),
             _ => None,
         }
     }
 
-    /// Which revisions of the stream of parked events are missing: from, to before.
-    pub fn missing_parked(&self) -> Option<(u64, u64)> {
-        let mut parked = self.missing.range(..Key::Source(0));
-        let revision = |key: &Key| match key {
-            Key::Parked(revision) | Key::Source(revision) => *revision,
+    /// The range of evicted revisions of the parked stream: from, to before.
+    pub fn evicted_parked_range(&self) -> Option<(u64, u64)> {
+        let mut parked = self.evicted.range(..EventKey::Source(0));
+        let revision = |key: &EventKey| match key {
+            EventKey::Parked(revision) | EventKey::Source(revision) => *revision,
         };
         let first = parked.next().map(revision)?;
         Some((first, parked.next_back().map_or(first, revision) + 1))
     }
 
-    /// Whether something that is missing is needed: somebody has room for it, or it is to be
-    /// parked.
-    pub fn needs_missing(&self) -> bool {
-        let is_parking = |key: &Key| {
-            let held = self.held.get(key);
-            held.is_some_and(|held| matches!(held.state, State::Parking(_)))
+    /// Whether an evicted event is needed: a consumer has capacity, or the event is to be parked.
+    pub fn needs_evicted(&self) -> bool {
+        let is_parking = |key: &EventKey| {
+            let held = self.events.get(key);
+            held.is_some_and(|held| matches!(held.state, DeliveryState::Parking(_)))
         };
-        let has_free = || self.consumers.values().any(has_room);
-        !self.missing.is_empty() && (has_free() || self.missing.iter().any(is_parking))
+        let has_free = || self.consumers.values().any(has_capacity);
+        !self.evicted.is_empty() && (has_free() || self.evicted.iter().any(is_parking))
     }
 
-    /// Whether something is missing that lies before where reading goes on.
-    pub fn is_beyond_missing(&self) -> bool {
-        self.first_missing().is_some_and(|first| self.read >= Some(first))
+    /// Whether an evicted event lies before the read position.
+    pub fn has_read_past_evicted(&self) -> bool {
+        self.first_evicted().is_some_and(|first| self.read_through >= Some(first))
     }
 
-    /// Reading is to go on before what is missing, where it is beyond that: whether it is so.
-    pub fn go_back(&mut self) -> bool {
-        let first = self.first_missing().filter(|_| self.is_beyond_missing());
+    /// Moves the read position back to before the first evicted event, where it is past it; whether
+    /// it is.
+    pub fn rewind_to_evicted(&mut self) -> bool {
+        let first = self.first_evicted().filter(|_| self.has_read_past_evicted());
         if let Some(first) = first {
-            self.read = first.checked_sub(1);
+            self.read_through = first.checked_sub(1);
         }
         first.is_some()
     }
 
-    /// The place behind which reading goes on.
-    pub fn read(&self) -> Option<u64> {
-        self.read
+    /// The read position: the source position after which reading continues.
+    pub fn read_through(&self) -> Option<u64> {
+        self.read_through
     }
 }

@@ -1,11 +1,11 @@
-//! [`Consumers`]: which consumer of a group gets which event, and what became of it. It reads
-//! nothing, writes nothing and has no clock of its own.
+//! [`Dispatcher`]: assigns a group's events to consumers and tracks their state. It reads nothing,
+//! writes nothing and has no clock of its own.
 //!
-//! INVARIANT: an event is held until it is done: acknowledged, left out, or written to the stream
-//! of parked events. The floor is never beyond an event that is held.
+//! INVARIANT: an event is tracked until it is complete: acknowledged, skipped, or written to the
+//! parked stream. The checkpoint never passes a tracked event.
 //!
-//! What an event says may be let go of while it is held. Once it waits or is to be parked it is
-//! missing, and is read again.
+//! The payload of a tracked event may be evicted. An evicted event that waits or is to be parked is
+//! read again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -14,394 +14,416 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
-use crate::group_config::{GroupConfig, Strategy};
-use crate::planted::{Bug, planted};
-use crate::reader::bytes_of;
+use crate::consumer_groups::group_config::{GroupConfig, Strategy};
+use crate::event_store::event_pager::resolved_bytes;
+use crate::failpoints::{Failpoint, is_enabled};
 
 /// The number of a consumer. Later ones have higher numbers.
 pub type ConsumerId = u64;
 
-/// Which event: what was parked and comes again goes first, then by places.
+/// The identity of an event. Replayed parked events sort first, then events by source position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// The event with this revision of the stream of parked events.
+pub enum EventKey {
+    /// The event with this revision of the parked stream.
     Parked(u64),
-    /// The event at this place of what the group is of.
+    /// The event at this source position: its revision in a stream, or its position among all.
     Source(u64),
 }
 
-/// What to do with events that are not done.
+/// The action for events that a consumer has not processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Put them aside, for this reason.
+pub enum NackDecision {
+    /// Park them, for this reason.
     Park(Arc<str>),
     /// Send them again.
     Retry,
-    /// Leave them out.
+    /// Skip them.
     Skip,
 }
 
-/// An event that is to be parked, and why.
-pub type Parking = (Key, Arc<ResolvedEvent>, Arc<str>);
+/// An event to be parked, with the reason.
+pub type ParkRequest = (EventKey, Arc<ResolvedEvent>, Arc<str>);
 
-/// An event on its way to a consumer.
+/// An event to send to a consumer.
 #[derive(Debug, Clone)]
-pub struct Sending {
-    /// Who gets it.
+pub struct Delivery {
+    /// The consumer.
     pub consumer: ConsumerId,
     /// The event.
     pub event: Arc<ResolvedEvent>,
-    /// How often it was sent before.
+    /// Number of times that it was sent before.
     pub retries: u32,
 }
 
-/// What a consumer does.
+/// State of a consumer.
 #[derive(Debug, Clone, Default)]
-pub struct Consumer {
-    /// How many events may be on the way to it.
-    pub room: usize,
-    /// How many were sent.
+pub struct ConsumerState {
+    /// Most events in flight.
+    pub capacity: usize,
+    /// Number of events sent.
     pub sent: u64,
-    in_flight: HashMap<EventId, BTreeSet<Key>>,
-    count: usize,
+    in_flight: HashMap<EventId, BTreeSet<EventKey>>,
+    in_flight_count: usize,
 }
 
-impl Consumer {
-    /// How many events are on the way.
+impl ConsumerState {
+    /// Number of events in flight.
     pub fn in_flight(&self) -> usize {
-        self.count
+        self.in_flight_count
     }
 }
 
 #[derive(Debug)]
-struct Held {
-    /// `None` where it was let go of.
-    event: Option<Arc<ResolvedEvent>>,
+struct TrackedEvent {
+    /// `None` where it was evicted.
+    payload: Option<Arc<ResolvedEvent>>,
     id: EventId,
     bytes: usize,
-    pin: u64,
+    pin_hash: u64,
     retries: u32,
-    state: State,
+    state: DeliveryState,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum DeliveryState {
     Waiting,
     InFlight(ConsumerId),
     Parking(Arc<str>),
 }
 
-/// Which consumer of a group gets which event, and what became of it.
+/// Assigns a group's events to consumers and tracks their state.
 #[derive(Debug)]
-pub struct Consumers {
+pub struct Dispatcher {
     strategy: Strategy,
     max_retries: u32,
     message_timeout: Option<std::time::Duration>,
-    consumers: BTreeMap<ConsumerId, Consumer>,
-    /// Who gets the next event where each does in turn.
-    turn: ConsumerId,
+    consumers: BTreeMap<ConsumerId, ConsumerState>,
+    /// The consumer of the last delivery, after which a round-robin turn starts.
+    next_consumer: ConsumerId,
     next_id: ConsumerId,
-    held: BTreeMap<Key, Held>,
-    waiting: BTreeSet<Key>,
-    parking: BTreeSet<Key>,
-    /// Those that wait or are to be parked, and were let go of.
-    missing: BTreeSet<Key>,
-    /// When those on the way are late, with how often each had been sent before.
-    due: VecDeque<(Instant, Key, ConsumerId, u32)>,
-    /// Where each pin has events on the way, and how many.
-    pinned: HashMap<u64, (ConsumerId, usize)>,
+    events: BTreeMap<EventKey, TrackedEvent>,
+    waiting: BTreeSet<EventKey>,
+    parking: BTreeSet<EventKey>,
+    /// Events that wait or are to be parked and whose payloads were evicted.
+    evicted: BTreeSet<EventKey>,
+    /// Timeouts of events in flight, with the number of earlier deliveries of each.
+    timeouts: VecDeque<(Instant, EventKey, ConsumerId, u32)>,
+    /// The consumer that has events of each pin in flight, and their number.
+    pinned_in_flight: HashMap<u64, (ConsumerId, usize)>,
     bytes: usize,
-    /// The last place that was taken in,
-    last: Option<u64>,
-    /// and that behind which reading goes on: before it, where something is missing.
-    read: Option<u64>,
-    /// The last revision of the stream of parked events that was taken in.
-    last_parked: Option<u64>,
-    /// How many were done since somebody asked.
-    pub done: u64,
-    /// How many were sent.
+    /// The last source position that was offered.
+    last_offered: Option<u64>,
+    /// The source position after which reading continues. It is before `last_offered` where events
+    /// were evicted.
+    read_through: Option<u64>,
+    /// The last revision of the parked stream that was offered.
+    last_parked_offered: Option<u64>,
+    /// Number of events completed.
+    pub completed: u64,
+    /// Number of events sent.
     pub sent: u64,
 }
 
-impl Consumers {
-    /// Nobody yet. All up to `after` is done.
-    pub fn new(config: &GroupConfig, after: Option<u64>) -> Consumers {
-        Consumers {
+impl Dispatcher {
+    /// A dispatcher without consumers. All events through `after` are complete.
+    pub fn new(config: &GroupConfig, after: Option<u64>) -> Dispatcher {
+        Dispatcher {
             strategy: config.strategy,
             max_retries: u32::try_from(config.settings.max_retry_count).unwrap_or(0),
             message_timeout: config.message_timeout,
             consumers: BTreeMap::new(),
-            turn: 0,
+            next_consumer: 0,
             next_id: 0,
-            held: BTreeMap::new(),
+            events: BTreeMap::new(),
             waiting: BTreeSet::new(),
             parking: BTreeSet::new(),
-            missing: BTreeSet::new(),
-            due: VecDeque::new(),
-            pinned: HashMap::new(),
+            evicted: BTreeSet::new(),
+            timeouts: VecDeque::new(),
+            pinned_in_flight: HashMap::new(),
             bytes: 0,
-            last: after,
-            read: after,
-            last_parked: None,
-            done: 0,
+            last_offered: after,
+            read_through: after,
+            last_parked_offered: None,
+            completed: 0,
             sent: 0,
         }
     }
 
-    /// A consumer joins with room for so many events on the way.
-    pub fn connect(&mut self, room: usize) -> ConsumerId {
+    /// Adds a consumer with this capacity of events in flight.
+    pub fn connect(&mut self, capacity: usize) -> ConsumerId {
         self.next_id += 1;
-        self.consumers.insert(self.next_id, Consumer { room, ..Consumer::default() });
+        self.consumers.insert(self.next_id, ConsumerState { capacity, ..ConsumerState::default() });
         self.next_id
     }
 
-    /// A consumer goes away: what was on the way to it is sent to others.
+    /// Removes a consumer: its events in flight are sent to others.
     pub fn disconnect(&mut self, id: ConsumerId) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
         for key in consumer.in_flight.into_values().flatten() {
-            self.land(key);
-            if planted(Bug::DisconnectForgets) {
+            self.release(key);
+            if is_enabled(Failpoint::DisconnectLosesEvents) {
                 self.finish(key);
             }
-            self.wait_again(key);
+            self.requeue(key);
         }
     }
 
-    /// Those who have joined.
-    pub fn consumers(&self) -> &BTreeMap<ConsumerId, Consumer> {
+    /// The connected consumers.
+    pub fn consumers(&self) -> &BTreeMap<ConsumerId, ConsumerState> {
         &self.consumers
     }
 
-    /// Takes in an event. One that is held and not missing, or was done before, is left out: it was
-    /// read again together with one that is missing.
-    pub fn offer(&mut self, key: Key, event: ResolvedEvent) {
+    /// Adds an event. A complete event, or a tracked one with its payload, is ignored: it was read
+    /// again together with an evicted one.
+    pub fn offer(&mut self, key: EventKey, event: ResolvedEvent) {
         let is_new = self.is_new(key);
         match key {
-            Key::Source(place) => {
-                self.last = self.last.max(Some(place));
-                if let Some(before) = place.checked_sub(1) {
-                    self.looked_at(before);
+            EventKey::Source(position) => {
+                self.last_offered = self.last_offered.max(Some(position));
+                if let Some(before) = position.checked_sub(1) {
+                    self.mark_examined(before);
                 }
-                self.read = self.read.max(Some(place));
+                self.read_through = self.read_through.max(Some(position));
             }
-            Key::Parked(revision) => self.last_parked = self.last_parked.max(Some(revision)),
+            EventKey::Parked(revision) => {
+                self.last_parked_offered = self.last_parked_offered.max(Some(revision))
+            }
         }
         if is_new {
-            let (pin, id, bytes) = (pin(self.strategy, &event), ack_id(&event), bytes_of(&event));
+            let (pin, id, bytes) =
+                (pin_hash(self.strategy, &event), ack_id(&event), resolved_bytes(&event));
             let event = Some(Arc::new(event));
-            self.held
-                .insert(key, Held { event, id, bytes, pin, retries: 0, state: State::Waiting });
+            self.events.insert(
+                key,
+                TrackedEvent {
+                    payload: event,
+                    id,
+                    bytes,
+                    pin_hash: pin,
+                    retries: 0,
+                    state: DeliveryState::Waiting,
+                },
+            );
             self.bytes += bytes;
             self.waiting.insert(key);
-        } else if self.missing.remove(&key)
-            && let Some(held) = self.held.get_mut(&key)
+        } else if self.evicted.remove(&key)
+            && let Some(held) = self.events.get_mut(&key)
         {
             self.bytes += held.bytes;
-            held.event = Some(Arc::new(event));
-            self.turn_up(key);
+            held.payload = Some(Arc::new(event));
+            self.enqueue(key);
         }
     }
 
-    /// Whether an event was never taken in.
-    pub fn is_new(&self, key: Key) -> bool {
+    /// Whether an event was never offered.
+    pub fn is_new(&self, key: EventKey) -> bool {
         match key {
-            Key::Source(place) => self.last.is_none_or(|last| place > last),
-            Key::Parked(revision) => self.last_parked.is_none_or(|last| revision > last),
+            EventKey::Source(position) => self.last_offered.is_none_or(|last| position > last),
+            EventKey::Parked(revision) => {
+                self.last_parked_offered.is_none_or(|last| revision > last)
+            }
         }
     }
 
-    /// The next event for somebody who has room.
-    pub fn next(&mut self, now: Instant) -> Option<Sending> {
+    /// The next event to send to a consumer with capacity.
+    pub fn next_delivery(&mut self, now: Instant) -> Option<Delivery> {
         let is_pinned = matches!(self.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
         let (key, id) = if is_pinned {
-            if !self.consumers.values().any(has_room) {
+            if !self.consumers.values().any(has_capacity) {
                 return None;
             }
             let mut waiting = self.waiting.iter();
-            waiting.find_map(|key| Some((*key, self.pinned_to(self.held.get(key)?.pin)?)))?
+            waiting.find_map(|key| {
+                Some((*key, self.pinned_consumer(self.events.get(key)?.pin_hash)?))
+            })?
         } else {
-            (*self.waiting.first()?, self.free()?)
+            (*self.waiting.first()?, self.free_consumer()?)
         };
         self.waiting.remove(&key);
-        let held = self.held.get_mut(&key)?;
-        let event = Arc::clone(held.event.as_ref()?);
+        let held = self.events.get_mut(&key)?;
+        let event = Arc::clone(held.payload.as_ref()?);
         let consumer = self.consumers.get_mut(&id)?;
-        held.state = State::InFlight(id);
+        held.state = DeliveryState::InFlight(id);
         let retries = held.retries;
         consumer.in_flight.entry(held.id).or_default().insert(key);
-        consumer.count += 1;
+        consumer.in_flight_count += 1;
         consumer.sent += 1;
         self.sent += 1;
-        self.turn = id;
-        self.pinned.entry(held.pin).or_insert((id, 0)).1 += 1;
+        self.next_consumer = id;
+        self.pinned_in_flight.entry(held.pin_hash).or_insert((id, 0)).1 += 1;
         let due = self.message_timeout.and_then(|timeout| now.checked_add(timeout));
         if let Some(due) = due {
-            self.due.push_back((due, key, id, retries));
+            self.timeouts.push_back((due, key, id, retries));
         }
-        Some(Sending { consumer: id, event, retries })
+        Some(Delivery { consumer: id, event, retries })
     }
 
-    /// Who gets the next event where streams do not matter.
-    fn free(&self) -> Option<ConsumerId> {
-        let mut free = self.consumers.iter().filter(|(_, consumer)| has_room(consumer));
+    /// The consumer of the next event under strategies without pins.
+    fn free_consumer(&self) -> Option<ConsumerId> {
+        let mut free = self.consumers.iter().filter(|(_, consumer)| has_capacity(consumer));
         match self.strategy {
-            Strategy::DispatchToSingle if planted(Bug::SingleIsLast) => {
+            Strategy::DispatchToSingle if is_enabled(Failpoint::SingleIsLast) => {
                 free.next_back().map(|(id, _)| *id)
             }
             Strategy::DispatchToSingle => free.next().map(|(id, _)| *id),
             _ => {
                 let first = free.next().map(|(id, _)| *id)?;
-                let mut behind = self.consumers.range(self.turn + 1..);
-                let behind = behind.find(|(_, consumer)| has_room(consumer));
-                Some(behind.map_or(first, |(id, _)| *id))
+                let mut following = self.consumers.range(self.next_consumer + 1..);
+                let following = following.find(|(_, consumer)| has_capacity(consumer));
+                Some(following.map_or(first, |(id, _)| *id))
             }
         }
     }
 
-    /// Who gets the events of a pin: who has some on the way, else by the highest hash of both, so
-    /// that few move when a consumer comes or goes. `None` where there is no room.
-    fn pinned_to(&self, pin: u64) -> Option<ConsumerId> {
-        if planted(Bug::PinIgnored) {
-            return self.free();
+    /// The consumer of a pin: the one with events of the pin in flight, else the one with the
+    /// highest hash of both. Few pins move when a consumer connects or disconnects. `None` where
+    /// that consumer has no capacity.
+    fn pinned_consumer(&self, pin: u64) -> Option<ConsumerId> {
+        if is_enabled(Failpoint::PinIgnored) {
+            return self.free_consumer();
         }
-        let id = match self.pinned.get(&pin) {
+        let id = match self.pinned_in_flight.get(&pin) {
             Some((id, _)) => *id,
             None => *self.consumers.keys().max_by_key(|id| hash((pin, **id)))?,
         };
-        self.consumers.get(&id).filter(|consumer| has_room(consumer)).map(|_| id)
+        self.consumers.get(&id).filter(|consumer| has_capacity(consumer)).map(|_| id)
     }
 
-    /// Events are done. Those that are not on the way to this consumer are left out.
+    /// Completes events. Events that are not in flight to this consumer are ignored.
     pub fn ack(&mut self, consumer: ConsumerId, ids: &[EventId]) {
         for id in ids {
-            if let Some(key) = self.take(consumer, id) {
+            if let Some(key) = self.take_back(consumer, id) {
                 self.finish(key);
             }
         }
     }
 
-    /// Events are not done. Those that are not on the way to this consumer are left out.
-    pub fn nack(&mut self, consumer: ConsumerId, ids: &[EventId], action: &Action) {
+    /// Applies a nack to events. Events that are not in flight to this consumer are ignored.
+    pub fn nack(&mut self, consumer: ConsumerId, ids: &[EventId], action: &NackDecision) {
         for id in ids {
-            let Some(key) = self.take(consumer, id) else { continue };
+            let Some(key) = self.take_back(consumer, id) else { continue };
             match action {
-                Action::Park(_) if planted(Bug::ParkSkips) => self.finish(key),
-                Action::Retry if planted(Bug::RetrySkips) => self.finish(key),
-                Action::Park(reason) => self.park(key, Arc::clone(reason)),
-                Action::Retry => self.retry(key),
-                Action::Skip => self.finish(key),
+                NackDecision::Park(_) if is_enabled(Failpoint::ParkSkips) => self.finish(key),
+                NackDecision::Retry if is_enabled(Failpoint::RetrySkips) => self.finish(key),
+                NackDecision::Park(reason) => self.mark_for_parking(key, Arc::clone(reason)),
+                NackDecision::Retry => self.retry(key),
+                NackDecision::Skip => self.finish(key),
             }
         }
     }
 
-    /// Sends again what was sent long ago. REQUIRES: times only grow.
-    pub fn tick(&mut self, now: Instant) {
-        if planted(Bug::TimeoutForgotten) {
+    /// Sends again events whose timeout has passed. REQUIRES: times only grow.
+    pub fn expire_timeouts(&mut self, now: Instant) {
+        if is_enabled(Failpoint::TimeoutIgnored) {
             return;
         }
-        while let Some((due, key, id, retries)) = self.due.front().copied() {
-            let is_on_the_way = self
-                .held
-                .get(&key)
-                .is_some_and(|held| held.state == State::InFlight(id) && held.retries == retries);
+        while let Some((due, key, id, retries)) = self.timeouts.front().copied() {
+            let is_on_the_way = self.events.get(&key).is_some_and(|held| {
+                held.state == DeliveryState::InFlight(id) && held.retries == retries
+            });
             if is_on_the_way && due > now {
                 return;
             }
-            // What came back is taken out at once: of a fast group there is a lot.
-            self.due.pop_front();
+            // Entries of acknowledged events are removed at once: a fast group has many.
+            self.timeouts.pop_front();
             if is_on_the_way {
-                self.land(key);
+                self.release(key);
                 self.retry(key);
             }
         }
     }
 
-    /// When the next event is late, at the earliest.
-    pub fn due(&self) -> Option<Instant> {
-        self.due.front().map(|due| due.0)
+    /// Time of the next timeout at the earliest.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timeouts.front().map(|due| due.0)
     }
 
-    /// Events that are to be parked, with the reasons.
-    pub fn to_park(&self, most: usize) -> Vec<Parking> {
-        let keys = self.parking.iter().take(most);
-        keys.filter_map(|key| match self.held.get(key)? {
-            Held { event: Some(event), state: State::Parking(reason), .. } => {
-                Some((*key, Arc::clone(event), Arc::clone(reason)))
-            }
+    /// The first events to be parked, with the reasons; at most this many.
+    pub fn events_to_park(&self, limit: usize) -> Vec<ParkRequest> {
+        let keys = self.parking.iter().take(limit);
+        keys.filter_map(|key| match self.events.get(key)? {
+            TrackedEvent {
+                payload: Some(event), state: DeliveryState::Parking(reason), ..
+            } => Some((*key, Arc::clone(event), Arc::clone(reason))),
             _ => None,
         })
         .collect()
     }
 
-    /// An event is done.
-    pub fn finish(&mut self, key: Key) {
+    /// Completes an event.
+    pub fn finish(&mut self, key: EventKey) {
         self.waiting.remove(&key);
         self.parking.remove(&key);
-        self.missing.remove(&key);
-        if let Some(held) = self.held.remove(&key) {
-            self.bytes -= held.event.map_or(0, |_| held.bytes);
-            self.done += 1;
+        self.evicted.remove(&key);
+        if let Some(held) = self.events.remove(&key) {
+            self.bytes -= held.payload.map_or(0, |_| held.bytes);
+            self.completed += 1;
         }
     }
 
-    /// The last place up to which all is done; `None` before the first.
-    pub fn floor(&self) -> Option<u64> {
-        let mut held = self.held.range(Key::Source(0)..);
+    /// The last source position through which all events are complete; `None` before the first.
+    pub fn completed_through(&self) -> Option<u64> {
+        let mut held = self.events.range(EventKey::Source(0)..);
         let first = held.find(|(_, held)| {
-            !(planted(Bug::FloorIgnoresParking) && matches!(held.state, State::Parking(_)))
+            !(is_enabled(Failpoint::CheckpointIgnoresParking)
+                && matches!(held.state, DeliveryState::Parking(_)))
         });
         match first {
-            _ if planted(Bug::FloorIsLast) => self.last,
-            Some((Key::Source(place), _)) if planted(Bug::FloorTooFar) => Some(*place),
-            Some((Key::Source(place), _)) => place.checked_sub(1),
-            _ => self.last,
+            _ if is_enabled(Failpoint::CheckpointIsLast) => self.last_offered,
+            Some((EventKey::Source(position), _)) if is_enabled(Failpoint::CheckpointTooFar) => {
+                Some(*position)
+            }
+            Some((EventKey::Source(position), _)) => position.checked_sub(1),
+            _ => self.last_offered,
         }
     }
 
-    /// The first parked event that comes again and is not done.
-    pub fn first_parked(&self) -> Option<u64> {
-        match self.held.first_key_value()?.0 {
-            Key::Parked(revision) => Some(*revision),
-            Key::Source(_) => None,
+    /// The first replayed event that is not complete.
+    pub fn first_replayed(&self) -> Option<u64> {
+        match self.events.first_key_value()?.0 {
+            EventKey::Parked(revision) => Some(*revision),
+            EventKey::Source(_) => None,
         }
     }
 
-    /// How many events are held, and the bytes of what they say.
-    pub fn held(&self) -> (usize, usize) {
-        (self.held.len(), self.bytes)
+    /// Number of tracked events, and the bytes of their payloads.
+    pub fn tracked(&self) -> (usize, usize) {
+        (self.events.len(), self.bytes)
     }
 
-    /// How many events wait for the first time, wait again, and are on the way.
-    pub fn counts(&self) -> (usize, usize, usize) {
-        let again = |key: &&Key| {
-            matches!(key, Key::Parked(_)) || self.held.get(key).is_some_and(|held| held.retries > 0)
+    /// Number of events that wait for a first delivery, that wait for another, and that are in
+    /// flight.
+    pub fn event_counts(&self) -> (usize, usize, usize) {
+        let again = |key: &&EventKey| {
+            matches!(key, EventKey::Parked(_))
+                || self.events.get(key).is_some_and(|held| held.retries > 0)
         };
-        let waiting = self.waiting.len() + self.missing.len();
-        let again = self.waiting.iter().chain(&self.missing).filter(again).count();
-        let on_the_way = self.consumers.values().map(Consumer::in_flight).sum();
+        let waiting = self.waiting.len() + self.evicted.len();
+        let again = self.waiting.iter().chain(&self.evicted).filter(again).count();
+        let on_the_way = self.consumers.values().map(ConsumerState::in_flight).sum();
         (waiting - again, again, on_the_way)
     }
 
     /// Takes an event back from a consumer.
-    fn take(&mut self, consumer: ConsumerId, id: &EventId) -> Option<Key> {
-        let mut others = self.consumers.iter().filter(|_| planted(Bug::AckOfOthers));
+    fn take_back(&mut self, consumer: ConsumerId, id: &EventId) -> Option<EventKey> {
+        let mut others = self.consumers.iter().filter(|_| is_enabled(Failpoint::AckOfOthers));
         let other = others.find(|(_, other)| other.in_flight.contains_key(id));
         let consumer = other.map_or(consumer, |(other, _)| *other);
         let keys = self.consumers.get(&consumer)?.in_flight.get(id)?;
         let key = *keys.first()?;
-        self.land(key);
+        self.release(key);
         Some(key)
     }
 
-    /// An event is no longer on the way.
-    fn land(&mut self, key: Key) {
-        let Some(held) = self.held.get_mut(&key) else { return };
-        let State::InFlight(id) = held.state else { return };
-        held.state = State::Waiting;
-        if let Some((_, count)) = self.pinned.get_mut(&held.pin) {
+    /// Removes an event from those in flight.
+    fn release(&mut self, key: EventKey) {
+        let Some(held) = self.events.get_mut(&key) else { return };
+        let DeliveryState::InFlight(id) = held.state else { return };
+        held.state = DeliveryState::Waiting;
+        if let Some((_, count)) = self.pinned_in_flight.get_mut(&held.pin_hash) {
             *count -= 1;
             if *count == 0 {
-                self.pinned.remove(&held.pin);
+                self.pinned_in_flight.remove(&held.pin_hash);
             }
         }
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
@@ -411,52 +433,58 @@ impl Consumers {
                 consumer.in_flight.remove(&held.id);
             }
         }
-        consumer.count -= 1;
+        consumer.in_flight_count -= 1;
     }
 
-    fn retry(&mut self, key: Key) {
-        match self.held.get(&key) {
+    fn retry(&mut self, key: EventKey) {
+        match self.events.get(&key) {
             Some(held)
-                if held.retries >= self.max_retries + u32::from(planted(Bug::RetryOnceMore)) =>
+                if held.retries
+                    >= self.max_retries + u32::from(is_enabled(Failpoint::RetryOnceMore)) =>
             {
-                self.park(key, format!("Reached retry count of {}", self.max_retries).into());
+                self.mark_for_parking(
+                    key,
+                    format!("Reached retry count of {}", self.max_retries).into(),
+                );
             }
-            _ => self.wait_again(key),
+            _ => self.requeue(key),
         }
     }
 
-    fn wait_again(&mut self, key: Key) {
-        if let Some(held) = self.held.get_mut(&key) {
-            held.retries = held.retries.saturating_add(u32::from(!planted(Bug::RetryNotCounted)));
-            held.state = State::Waiting;
-            self.turn_up(key);
+    fn requeue(&mut self, key: EventKey) {
+        if let Some(held) = self.events.get_mut(&key) {
+            held.retries =
+                held.retries.saturating_add(u32::from(!is_enabled(Failpoint::RetryNotCounted)));
+            held.state = DeliveryState::Waiting;
+            self.enqueue(key);
         }
     }
 
-    fn park(&mut self, key: Key, reason: Arc<str>) {
-        if let Some(held) = self.held.get_mut(&key) {
-            held.state = State::Parking(reason);
-            self.turn_up(key);
+    fn mark_for_parking(&mut self, key: EventKey, reason: Arc<str>) {
+        if let Some(held) = self.events.get_mut(&key) {
+            held.state = DeliveryState::Parking(reason);
+            self.enqueue(key);
         }
     }
 }
 
-fn has_room(consumer: &Consumer) -> bool {
-    consumer.count < consumer.room + usize::from(planted(Bug::RoomIgnored))
+fn has_capacity(consumer: &ConsumerState) -> bool {
+    consumer.in_flight_count
+        < consumer.capacity + usize::from(is_enabled(Failpoint::CapacityIgnored))
 }
 
-/// The event as its place names it: the link, where it came through one.
-pub fn original(event: &ResolvedEvent) -> Option<&RecordedEvent> {
+/// The event at the source position: the link, where the event came through one.
+pub fn link_or_event(event: &ResolvedEvent) -> Option<&RecordedEvent> {
     event.link.as_ref().or(event.event.as_ref())
 }
 
-/// The identifier by which clients say what became of an event.
+/// The identifier with which clients ack or nack an event.
 fn ack_id(event: &ResolvedEvent) -> EventId {
-    original(event).map_or(EventId([0; 16]), |event| event.id)
+    link_or_event(event).map_or(EventId([0; 16]), |event| event.id)
 }
 
-/// What keeps events with one consumer.
-fn pin(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
+/// The hash that pins events to one consumer.
+fn pin_hash(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
     let Some(event) = resolved.event.as_ref().or(resolved.link.as_ref()) else { return 0 };
     match strategy {
         Strategy::Pinned => hash(&event.stream),
@@ -469,13 +497,12 @@ fn pin(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
     }
 }
 
-/// The same for the same value in every process.
+/// The same hash for the same value in every process.
 fn hash(value: impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
-#[path = "consumers_missing.rs"]
-mod missing;
+mod evicted;
+
 #[cfg(test)]
-#[path = "consumers_tests.rs"]
 mod tests;

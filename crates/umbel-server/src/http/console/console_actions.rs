@@ -1,149 +1,160 @@
-//! What the console's pages change.
+//! Changes that the console's pages make.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tonic::{Request, Status};
-use umbel_events::{Expected, NewEvent};
+use umbel_events::{ExpectedVersion, NewEvent};
 use umbel_proto::users::{
     Login, LoginReq, ResetPasswordOptions, ResetPasswordReq, UserOptions, UserReq,
 };
 
-use crate::access::Caller;
-use crate::acl::Action;
-use crate::group_key::{ALL, GroupKey};
-use crate::scavenging::{Begun, ScavengeOptions};
-use crate::service::Service;
-use crate::{failure, persistent, user_calls};
+use crate::access_control::acl::StreamAction;
+use crate::auth::authorization::Caller;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+use crate::services::{persistent_subscriptions, user_service};
 
-/// What can be changed.
-pub const NAMES: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
+/// The actions.
+pub const ACTIONS: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
 
-/// Changes something. Who asks may make such a call; whether he may with this stream is asked here.
-pub async fn change(
-    service: &Arc<Service>,
+/// Runs an action. The caller's role was checked before; its permissions on the stream are checked
+/// here.
+pub async fn run_action(
+    service: &Arc<ServerContext>,
     caller: &Caller,
     name: &str,
-    asked: &Value,
+    fields: &Value,
 ) -> Result<Value, Status> {
     match name {
-        "append" => append(service, caller, asked).await,
-        "replay" => replay(service, asked).await,
+        "append" => append(service, caller, fields).await,
+        "replay" => replay(service, fields).await,
         "scavenge" => {
             let options = ScavengeOptions { threads: 1, first_chunk: 0 };
-            Ok(match service.scavenging.start(options)? {
-                Begun::Started(id) => json!({ "started": id }),
-                Begun::InProgress(id) => json!({ "inProgress": id }),
+            Ok(match service.scavenger.start(options)? {
+                ScavengeStart::Started(id) => json!({ "started": id }),
+                ScavengeStart::InProgress(id) => json!({ "inProgress": id }),
             })
         }
         "stop-scavenge" => {
-            service.scavenging.stop(text(asked, "id")?)?;
+            service.scavenger.stop(text(fields, "id")?)?;
             Ok(json!({}))
         }
         "backup" => service.backups.start().map(|()| json!({})),
-        _ => user(service, asked).await,
+        _ => user(service, fields).await,
     }
 }
 
-fn text<'a>(asked: &'a Value, name: &str) -> Result<&'a str, Status> {
-    let said = optional(asked, name, "a text", Value::as_str)?;
-    said.ok_or_else(|| Status::invalid_argument(format!("the request says no {name}")))
+fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, Status> {
+    let value = optional(fields, name, "a string", Value::as_str)?;
+    value.ok_or_else(|| Status::invalid_argument(format!("the request has no {name}")))
 }
 
-/// What is said under this name; nothing where that is missing, an error where it is of another
-/// kind: what is left out without a word is not what was asked for.
+/// The value under this name; `None` where it is missing. A value of another type is an error
+/// rather than ignored.
 fn optional<'a, T>(
-    asked: &'a Value,
+    fields: &'a Value,
     name: &str,
     kind: &str,
     read: impl FnOnce(&'a Value) -> Option<T>,
 ) -> Result<Option<T>, Status> {
-    let said = asked.get(name).filter(|said| !said.is_null());
+    let value = fields.get(name).filter(|value| !value.is_null());
     let wrong = || Status::invalid_argument(format!("{name} must be {kind}"));
-    said.map(|said| read(said).ok_or_else(wrong)).transpose()
+    value.map(|value| read(value).ok_or_else(wrong)).transpose()
 }
 
-fn expected(said: &Value) -> Option<Expected> {
-    match said {
+fn expected(value: &Value) -> Option<ExpectedVersion> {
+    match value {
         Value::String(text) => match &**text {
-            "any" => Some(Expected::Any),
-            "none" => Some(Expected::NoStream),
-            "exists" => Some(Expected::Exists),
-            revision => revision.parse().ok().map(Expected::Exact),
+            "any" => Some(ExpectedVersion::Any),
+            "none" => Some(ExpectedVersion::NoStream),
+            "exists" => Some(ExpectedVersion::Exists),
+            revision => revision.parse().ok().map(ExpectedVersion::Exact),
         },
-        said => said.as_u64().map(Expected::Exact),
+        value => value.as_u64().map(ExpectedVersion::Exact),
     }
 }
 
-fn texts(said: &Value) -> Option<Vec<String>> {
-    said.as_array()?.iter().map(|one| one.as_str().map(str::to_string)).collect()
+fn string_list(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|one| one.as_str().map(str::to_string)).collect()
 }
 
-async fn append(service: &Arc<Service>, caller: &Caller, asked: &Value) -> Result<Value, Status> {
-    let stream = text(asked, "stream")?.to_string();
-    service.access.check(&service.store, caller, Action::Write, &stream).await?;
-    let expected = optional(asked, "expected", "any, none, exists or a revision", expected)?;
-    let expected = expected.unwrap_or(Expected::Any);
-    let (kind, data) = (text(asked, "type")?.to_string(), text(asked, "data")?.to_string());
-    let metadata = optional(asked, "metadata", "a text", Value::as_str)?.unwrap_or_default();
+async fn append(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    fields: &Value,
+) -> Result<Value, Status> {
+    let stream = text(fields, "stream")?.to_string();
+    service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
+    let expected = optional(fields, "expected", "any, none, exists or a revision", expected)?;
+    let expected = expected.unwrap_or(ExpectedVersion::Any);
+    let (kind, data) = (text(fields, "type")?.to_string(), text(fields, "data")?.to_string());
+    let metadata = optional(fields, "metadata", "a string", Value::as_str)?.unwrap_or_default();
     let metadata = metadata.to_string();
-    let is_json = optional(asked, "isJson", "true or false", Value::as_bool)?.unwrap_or(true);
-    for (what, said) in [("data", &data), ("metadata", &metadata)] {
-        let is_checked = is_json && !(what == "metadata" && said.is_empty());
-        if is_checked && let Err(error) = serde_json::from_str::<Value>(said) {
-            return Err(Status::invalid_argument(format!("the {what} is no JSON: {error}")));
+    let is_json = optional(fields, "isJson", "true or false", Value::as_bool)?.unwrap_or(true);
+    for (what, value) in [("data", &data), ("metadata", &metadata)] {
+        let is_checked = is_json && !(what == "metadata" && value.is_empty());
+        if is_checked && let Err(error) = serde_json::from_str::<Value>(value) {
+            return Err(Status::invalid_argument(format!("the {what} is not valid JSON: {error}")));
         }
     }
     let id = service.event_id()?;
-    let rules = Arc::clone(service.access.rules());
+    let rules = Arc::clone(service.authorizer.acl_cache());
     let written = service.store.blocking(move |store| {
         let (data, metadata) = (data.as_bytes(), metadata.as_bytes());
         let event = NewEvent { id, kind: &kind, is_json, data, metadata };
         let done = store.append(&stream, expected, &[event]);
-        rules.forget(&stream);
+        rules.invalidate(&stream);
         done
     });
-    let done = written.await.map_err(|error| failure::status(&error))?;
+    let done = written.await.map_err(|error| grpc_status::status(&error))?;
     let number = |number: Option<u64>| number.map(|number| number.to_string());
     Ok(json!({ "revision": number(done.last), "position": number(done.position) }))
 }
 
-async fn replay(service: &Arc<Service>, asked: &Value) -> Result<Value, Status> {
-    let source = text(asked, "source")?;
-    let stream = (source != ALL).then(|| source.to_string());
-    let key = GroupKey { stream, group: text(asked, "group")?.to_string() };
-    persistent::replay_before(service, &key, u64::MAX).await?;
+async fn replay(service: &Arc<ServerContext>, fields: &Value) -> Result<Value, Status> {
+    let source = text(fields, "source")?;
+    let stream = (source != ALL_SOURCE).then(|| source.to_string());
+    let key = GroupKey { stream, group: text(fields, "group")?.to_string() };
+    persistent_subscriptions::replay_before(service, &key, u64::MAX).await?;
     Ok(json!({}))
 }
 
-/// Makes, changes, refuses or forgets a user.
-async fn user(service: &Arc<Service>, asked: &Value) -> Result<Value, Status> {
-    let (service, login) = (Arc::clone(service), text(asked, "login")?.to_string());
-    let options = |asked: &Value| -> Result<UserReq, Status> {
-        let said = |name| optional(asked, name, "a text", Value::as_str);
+/// Creates, updates, disables, enables or deletes a user, or resets its password.
+async fn user(service: &Arc<ServerContext>, fields: &Value) -> Result<Value, Status> {
+    let (service, login) = (Arc::clone(service), text(fields, "login")?.to_string());
+    let options = |fields: &Value| -> Result<UserReq, Status> {
+        let value = |name| optional(fields, name, "a string", Value::as_str);
         Ok(UserReq {
             options: Some(UserOptions {
                 login_name: login.clone(),
-                password: said("password")?.unwrap_or_default().to_string(),
-                full_name: said("fullName")?.unwrap_or_default().to_string(),
-                groups: optional(asked, "groups", "a list of texts", texts)?.unwrap_or_default(),
+                password: value("password")?.unwrap_or_default().to_string(),
+                full_name: value("fullName")?.unwrap_or_default().to_string(),
+                groups: optional(fields, "groups", "a list of strings", string_list)?
+                    .unwrap_or_default(),
             }),
         })
     };
     let named = || Request::new(LoginReq { options: Some(Login { login_name: login.clone() }) });
-    let done = match text(asked, "do")? {
-        "create" => user_calls::create(service, Request::new(options(asked)?)).await,
-        "update" => user_calls::update(service, Request::new(options(asked)?)).await,
+    let done = match text(fields, "do")? {
+        "create" => user_service::create(service, Request::new(options(fields)?)).await,
+        "update" => user_service::update(service, Request::new(options(fields)?)).await,
         "reset-password" => {
-            let new_password = text(asked, "password")?.to_string();
+            let new_password = text(fields, "password")?.to_string();
             let options = Some(ResetPasswordOptions { login_name: login.clone(), new_password });
-            user_calls::reset_password(service, Request::new(ResetPasswordReq { options })).await
+            user_service::reset_password(service, Request::new(ResetPasswordReq { options })).await
         }
-        "delete" => user_calls::change(service, user_calls::Change::Delete, named()).await,
-        "disable" => user_calls::change(service, user_calls::Change::Disable, named()).await,
-        "enable" => user_calls::change(service, user_calls::Change::Enable, named()).await,
+        "delete" => user_service::change_user(service, user_service::Change::Delete, named()).await,
+        "disable" => {
+            user_service::change_user(service, user_service::Change::Disable, named()).await
+        }
+        "enable" => user_service::change_user(service, user_service::Change::Enable, named()).await,
         other => {
-            return Err(Status::invalid_argument(format!("nobody can {other} a user")));
+            return Err(Status::invalid_argument(format!(
+                "{other} is no action on users; use create, enable, disable or delete"
+            )));
         }
     };
     done.map(|_| json!({}))

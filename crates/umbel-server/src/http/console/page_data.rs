@@ -1,4 +1,4 @@
-//! What the console's pages show, as JSON. Numbers that JavaScript would round are texts.
+//! The data of the console's pages, as JSON. Numbers that JavaScript would round are strings.
 
 use std::sync::Arc;
 
@@ -12,55 +12,56 @@ use umbel_events::{
 };
 use umbel_proto::persistent::SubscriptionInfo;
 
-use crate::access::Caller;
-use crate::console_query::Query;
-use crate::features::VERSION;
-use crate::group_key::GroupKey;
+use crate::access_control::acl_cache::CachedUser;
+use crate::access_control::read_scope::ReadScope;
+use crate::access_control::users::{self, User};
+use crate::auth::authorization::Caller;
+use crate::event_store::event_pager::{EventPager, EventSource};
+use crate::http::console::query_string::QueryString;
 use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
-use crate::peers::Peer;
-use crate::permit::{ALL_STREAM, Permit};
-use crate::reader::{Reader, Source};
-use crate::rules::KnownUser;
-use crate::service::Service;
-use crate::sight::Sight;
-use crate::unread::{Held, Room};
-use crate::users::{self, User};
-use crate::{failure, pages};
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+use crate::resources::outbound_quota::{OutboundShare, PageReservation};
+use crate::server_context::ServerContext;
+use crate::services::info_json;
+use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::server_features::VERSION;
 
-/// What can be asked for.
-pub const NAMES: [&str; 9] =
+/// The data endpoints.
+pub const DATA_PATHS: [&str; 9] =
     ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
 
-/// Names of streams that are looked at for one page, where some of them may not be seen.
-pub const NAMES_EXAMINED_MAX: usize = 10_000;
+/// Most stream names examined for one page, where some of them are hidden from the caller.
+pub const STREAMS_EXAMINED_MAX: usize = 10_000;
 
-/// What an answer is made of, and room for it, where that is counted.
-pub type Shown = (Value, Option<(Held, Room)>);
+/// The data of a page, with its quota reservation where the data is counted.
+pub type PageData = (Value, Option<(OutboundShare, PageReservation)>);
 
-/// Answers one of them, over this connection.
-pub async fn view(
-    service: &Arc<Service>,
-    (caller, peer): (&Caller, Option<Arc<Peer>>),
+/// Serves the data of an endpoint, over this connection.
+pub async fn page_data(
+    service: &Arc<ServerContext>,
+    (caller, peer): (&Caller, Option<Arc<Connection>>),
     name: &str,
-    query: &Query,
-) -> Result<Shown, Status> {
+    query: &QueryString,
+) -> Result<PageData, Status> {
     let stream = match name {
         "stream" => stream(query)?,
         "all" => ALL_STREAM,
-        _ => return Ok((small(service, caller, name, query).await?, None)),
+        _ => return Ok((summary_data(service, caller, name, query).await?, None)),
     };
-    let held = service.unread.held(peer);
-    let room = held.room().await?;
-    let (shown, room) = events(service, caller, stream, query, room).await?;
-    Ok((shown, Some((held, room))))
+    let held = service.outbound_quota.new_share(peer);
+    let reservation = held.reserve_page().await?;
+    let (shown, reservation) = events(service, caller, stream, query, reservation).await?;
+    Ok((shown, Some((held, reservation))))
 }
 
-/// Answers one that has no events.
-async fn small(
-    service: &Arc<Service>,
+/// Serves an endpoint without events.
+async fn summary_data(
+    service: &Arc<ServerContext>,
     caller: &Caller,
     name: &str,
-    query: &Query,
+    query: &QueryString,
 ) -> Result<Value, Status> {
     match name {
         "overview" => overview(service, caller).await,
@@ -69,29 +70,29 @@ async fn small(
         "groups" => groups(service).await,
         "levels" => levels(service).await,
         "advice" => advice(service).await,
-        _ => everybody(service, query).await,
+        _ => users_data(service, query).await,
     }
 }
 
-/// The stream whose events are asked for.
-fn stream(query: &Query) -> Result<&str, Status> {
+/// The stream whose events are requested.
+fn stream(query: &QueryString) -> Result<&str, Status> {
     match query.text("stream") {
-        "" => Err(Status::invalid_argument("the request names no stream: say stream=NAME")),
+        "" => Err(Status::invalid_argument("the request names no stream: add stream=NAME")),
         name => Ok(name),
     }
 }
 
-async fn stats(service: &Service) -> Result<Stats, Status> {
-    service.store.stats().await.map_err(|error| failure::status(&error))
+async fn stats(service: &ServerContext) -> Result<Stats, Status> {
+    service.store.stats().await.map_err(|error| grpc_status::status(&error))
 }
 
-async fn overview(service: &Service, caller: &Caller) -> Result<Value, Status> {
+async fn overview(service: &ServerContext, caller: &Caller) -> Result<Value, Status> {
     let stats = stats(service).await?;
     let (is_admin, is_operator) = match caller {
         Caller::Trusted => (true, true),
-        Caller::Nobody => (false, false),
+        Caller::Anonymous => (false, false),
         Caller::User(user) => {
-            let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(users::ADMINS));
+            let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(users::ADMINS_GROUP));
             (is_admin, is_operator(user))
         }
     };
@@ -99,32 +100,39 @@ async fn overview(service: &Service, caller: &Caller) -> Result<Value, Status> {
         "version": env!("CARGO_PKG_VERSION"),
         "esVersion": VERSION,
         "nowMicros": service.env.clock.wall_micros(),
-        "instance": service.instance.to_string(),
-        "user": caller.name(),
-        "hasUsers": service.access.has_users(),
+        "instance": service.instance_id.to_string(),
+        "user": caller.user_name(),
+        "hasUsers": service.authorizer.has_users(),
         "isAdmin": is_admin,
         "isOperator": is_operator,
-        "stats": pages::stats(&stats),
-        "connections": service.peers.count(),
-        "appendsBytes": service.budget.bytes(),
-        "unreadBytes": service.unread.bytes(),
-        "calls": service.calls.totals(),
-        "scavenge": service.scavenging.progress(),
+        "stats": info_json::stats(&stats),
+        "connections": service.connections.count(),
+        "appendsBytes": service.append_quota.used_bytes(),
+        "unreadBytes": service.outbound_quota.bytes(),
+        "calls": service.call_metrics.totals(),
+        "scavenge": service.scavenger.progress(),
         "backup": service.backups.progress(),
     }))
 }
 
-async fn streams(service: &Service, caller: &Caller, query: &Query) -> Result<Value, Status> {
-    let (prefix, after) = (query.text("prefix").to_string(), after(query));
-    let sight = match caller {
+async fn streams(
+    service: &ServerContext,
+    caller: &Caller,
+    query: &QueryString,
+) -> Result<Value, Status> {
+    let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
+    let scope = match caller {
         Caller::Trusted => None,
-        Caller::Nobody => return Err(failure::access_denied()),
+        Caller::Anonymous => return Err(grpc_status::access_denied()),
         Caller::User(user) if is_operator(user) => None,
-        Caller::User(user) => Sight::of(service.access.rules(), user),
+        Caller::User(user) => ReadScope::for_user(service.authorizer.acl_cache(), user),
     };
-    let listed =
-        service.store.blocking(move |store| list(store, sight.as_ref(), &prefix, after)).await;
-    let Listed { names, is_whole, is_cut } = listed.map_err(|error| failure::status(&error))?;
+    let listed = service
+        .store
+        .blocking(move |store| list_streams(store, scope.as_ref(), &prefix, after))
+        .await;
+    let StreamNames { names, is_complete: is_whole, is_truncated: is_cut } =
+        listed.map_err(|error| grpc_status::status(&error))?;
     let streams: Vec<Value> = names
         .into_iter()
         .map(|(name, state)| {
@@ -140,26 +148,26 @@ async fn streams(service: &Service, caller: &Caller, query: &Query) -> Result<Va
     Ok(json!({ "streams": streams, "isWhole": is_whole, "isCut": is_cut }))
 }
 
-fn is_operator(user: &KnownUser) -> bool {
+fn is_operator(user: &CachedUser) -> bool {
     user.value.as_ref().is_some_and(User::is_operator)
 }
 
-/// A page of the names of streams.
-struct Listed {
+/// A page of stream names.
+struct StreamNames {
     names: Vec<(String, StreamState)>,
-    /// Whether there are none behind it,
-    is_whole: bool,
-    /// or too many were looked at to find one more that may be seen.
-    is_cut: bool,
+    /// Whether no more names follow.
+    is_complete: bool,
+    /// Whether the page ended early, after [`STREAMS_EXAMINED_MAX`] names.
+    is_truncated: bool,
 }
 
-/// The streams whose names begin so and stand behind another one, as far as somebody may read them.
-fn list(
+/// A page of streams with this name prefix, after another name, which the caller may read.
+fn list_streams(
     store: &Store,
-    sight: Option<&Sight>,
+    scope: Option<&ReadScope>,
     prefix: &str,
     mut after: Option<String>,
-) -> Result<Listed, Error> {
+) -> Result<StreamNames, Error> {
     let mut names = Vec::new();
     let mut examined = 0;
     loop {
@@ -168,31 +176,31 @@ fn list(
         examined += page.len();
         after = page.last().map(|(name, _)| name.clone());
         for (name, state) in page {
-            if sight.map_or(Ok(true), |sight| sight.shows(store, &name))? {
+            if scope.map_or(Ok(true), |scope| scope.allows(store, &name))? {
                 names.push((name, state));
             }
             if names.len() == CONSOLE_NAMES_MAX {
-                return Ok(Listed { names, is_whole: false, is_cut: false });
+                return Ok(StreamNames { names, is_complete: false, is_truncated: false });
             }
         }
-        if is_last || examined >= NAMES_EXAMINED_MAX {
-            return Ok(Listed { names, is_whole: is_last, is_cut: !is_last });
+        if is_last || examined >= STREAMS_EXAMINED_MAX {
+            return Ok(StreamNames { names, is_complete: is_last, is_truncated: !is_last });
         }
     }
 }
 
-fn after(query: &Query) -> Option<String> {
+fn after_name(query: &QueryString) -> Option<String> {
     Some(query.text("after").to_string()).filter(|after| !after.is_empty())
 }
 
-async fn views(service: &Service, query: &Query) -> Result<Value, Status> {
+async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
     let kinds = [("category", ViewKind::Category), ("type", ViewKind::Type)];
-    let kind = query.one_of("kind", kinds)?.unwrap_or(ViewKind::Category);
-    let (prefix, after) = (query.text("prefix").to_string(), after(query));
+    let kind = query.choice("kind", kinds)?.unwrap_or(ViewKind::Category);
+    let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
     let listed = service
         .store
         .blocking(move |store| store.views(kind, &prefix, after.as_deref(), CONSOLE_NAMES_MAX));
-    let names = listed.await.map_err(|error| failure::status(&error))?;
+    let names = listed.await.map_err(|error| grpc_status::status(&error))?;
     let is_whole = names.len() < CONSOLE_NAMES_MAX;
     let views: Vec<Value> = names
         .into_iter()
@@ -201,33 +209,34 @@ async fn views(service: &Service, query: &Query) -> Result<Value, Status> {
     Ok(json!({ "views": views, "isWhole": is_whole }))
 }
 
-/// Some events of a stream, a view, or all, which fit in this room.
+/// A page of events of a stream, a view, or all, which fits into this reservation.
 async fn events(
-    service: &Arc<Service>,
+    service: &Arc<ServerContext>,
     caller: &Caller,
     stream: &str,
-    query: &Query,
-    room: Room,
-) -> Result<(Value, Room), Status> {
+    query: &QueryString,
+    reservation: PageReservation,
+) -> Result<(Value, PageReservation), Status> {
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
-    let direction = query.one_of("direction", directions)?.unwrap_or(Direction::Backwards);
-    let mut permit = Permit::new(service, caller.clone(), stream).await?;
+    let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
+    let mut permit = ReadGrant::new(service, caller.clone(), stream).await?;
     let from = query.number("from")?.unwrap_or(match direction {
         Direction::Forwards => 0,
         Direction::Backwards => u64::MAX,
     });
     let source = if stream == ALL_STREAM {
-        Source::All
+        EventSource::All
     } else if is_view(stream) {
-        Source::View(stream.into(), service.gates.through(stream))
+        EventSource::View(stream.into(), service.system_projections.visible_through(stream))
     } else {
-        Source::Stream(stream.into())
+        EventSource::Stream(stream.into())
     };
-    let most = query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
-    let mut reader = Reader::new(source, direction, from, true);
-    reader.show(permit.renewed(service).await?);
-    let read = service.store.page(reader, most, room).await;
-    let (page, room) = read.map_err(|error| failure::status(&error))?;
+    let max_events =
+        query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
+    let mut reader = EventPager::new(source, direction, from, true);
+    reader.set_read_scope(permit.revalidate(service).await?);
+    let read = service.store.read_page(reader, max_events, reservation).await;
+    let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
     let state = page.state.map(|state| match state {
         StreamState::Missing => json!({ "is": "missing" }),
         StreamState::Live { first, last } => {
@@ -236,9 +245,9 @@ async fn events(
         StreamState::Deleted { .. } => json!({ "is": "deleted" }),
         StreamState::Tombstoned => json!({ "is": "tombstoned" }),
     });
-    let is_whole = page.reader.is_none();
+    let is_whole = page.pager.is_none();
     let events: Vec<Value> = page.events.iter().map(event).collect();
-    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), room))
+    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation))
 }
 
 fn event(resolved: &ResolvedEvent) -> Value {
@@ -260,14 +269,14 @@ fn recorded(event: &RecordedEvent) -> Value {
     })
 }
 
-/// Bytes as text where they are one, else coded, of much only the beginning.
+/// Bytes as text where they are UTF-8, else in base64; long data is cut.
 fn bytes(bytes: &[u8]) -> Value {
-    let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
+    let shown = &bytes[..bytes.len().min(PREVIEW_BYTES)];
     let length = bytes.len();
     match std::str::from_utf8(bytes) {
         Ok(text) if shown.len() == length => json!({ "text": text, "bytes": length }),
         Ok(text) => {
-            let end = (0..=SHOWN_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            let end = (0..=PREVIEW_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             json!({ "text": &text[..end], "bytes": length, "isCut": true })
         }
         Err(_) => json!({
@@ -278,11 +287,11 @@ fn bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// Bytes of data or metadata that are shown.
-const SHOWN_BYTES: usize = 64 << 10;
+/// Most bytes of data or metadata that are shown.
+const PREVIEW_BYTES: usize = 64 << 10;
 
-async fn groups(service: &Arc<Service>) -> Result<Value, Status> {
-    let groups = service.groups.list(service, None).await?;
+async fn groups(service: &Arc<ServerContext>) -> Result<Value, Status> {
+    let groups = service.group_registry.list(service, None).await?;
     Ok(json!({ "groups": groups.iter().map(group).collect::<Vec<_>>() }))
 }
 
@@ -312,7 +321,7 @@ fn group(info: &SubscriptionInfo) -> Value {
     })
 }
 
-async fn levels(service: &Service) -> Result<Value, Status> {
+async fn levels(service: &ServerContext) -> Result<Value, Status> {
     let stats = stats(service).await?;
     let keyspaces: Vec<Value> = stats
         .index
@@ -343,13 +352,13 @@ fn level(level: &LevelStats) -> Value {
     })
 }
 
-async fn advice(service: &Service) -> Result<Value, Status> {
-    let advice = service.store.blocking(|store| store.advice());
-    let advice = advice.await.map_err(|error| failure::status(&error))?;
-    Ok(json!({ "keyspaces": advice.iter().map(advised).collect::<Vec<_>>() }))
+async fn advice(service: &ServerContext) -> Result<Value, Status> {
+    let advice = service.store.blocking(|store| store.filter_advice());
+    let advice = advice.await.map_err(|error| grpc_status::status(&error))?;
+    Ok(json!({ "keyspaces": advice.iter().map(filter_advice).collect::<Vec<_>>() }))
 }
 
-fn advised(advice: &FilterAdvice) -> Value {
+fn filter_advice(advice: &FilterAdvice) -> Value {
     let [half, same, twice] = advice.best_false_reads;
     json!({
         "keyspace": advice.keyspace,
@@ -370,10 +379,10 @@ fn level_advice(level: &LevelAdvice) -> Value {
     json!({ "level": level.level, "kept": level.kept, "why": level.why })
 }
 
-async fn everybody(service: &Service, query: &Query) -> Result<Value, Status> {
-    let after = after(query);
+async fn users_data(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
+    let after = after_name(query);
     let listed = service.store.blocking(move |store| users::list(store, after.as_deref()));
-    let (users, next) = listed.await.map_err(|error| failure::status(&error))?;
+    let (users, next) = listed.await.map_err(|error| grpc_status::status(&error))?;
     let users: Vec<Value> = users
         .into_iter()
         .map(|user| {

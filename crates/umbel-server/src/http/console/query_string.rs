@@ -1,29 +1,30 @@
-//! [`Query`]: what a page of the console asks for, behind the question mark.
+//! [`QueryString`]: the query parameters of a console request.
 
 use tonic::Status;
 
-/// What stands behind the question mark.
+/// The query parameters of a request.
 #[derive(Debug)]
-pub struct Query(Vec<(String, String)>);
+pub struct QueryString(Vec<(String, String)>);
 
-impl Query {
-    /// Reads it; an error where it is no UTF-8: what it names would be something else.
-    pub fn parse(text: &str) -> Result<Query, Status> {
+impl QueryString {
+    /// Parses a query; an error where it is not UTF-8, since a replacement would name something
+    /// else.
+    pub fn parse(text: &str) -> Result<QueryString, Status> {
         let parts = text.split('&').filter_map(|part| part.split_once('='));
-        let read = parts.map(|(name, value)| Some((decoded(name)?, decoded(value)?)));
+        let read = parts.map(|(name, value)| Some((percent_decode(name)?, percent_decode(value)?)));
         let read: Option<Vec<_>> = read.collect();
-        let wrong = || Status::invalid_argument("what is behind the question mark is no UTF-8");
-        read.map(Query).ok_or_else(wrong)
+        let wrong = || Status::invalid_argument("the query string is not UTF-8");
+        read.map(QueryString).ok_or_else(wrong)
     }
 
-    /// What it says of this; empty where nothing.
+    /// The value of a parameter; empty where it is missing.
     pub fn text(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// Which of these it says, by their names; `None` where none.
-    pub fn one_of<T: Copy, const N: usize>(
+    /// The choice that a parameter names; `None` where it is missing.
+    pub fn choice<T: Copy, const N: usize>(
         &self,
         name: &str,
         known: [(&str, T); N],
@@ -38,7 +39,7 @@ impl Query {
         found.map(|(_, value)| Some(*value)).ok_or_else(wrong)
     }
 
-    /// The same as a number.
+    /// A parameter as a number; `None` where it is missing.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Status> {
         let text = self.text(name);
         if text.is_empty() {
@@ -49,8 +50,8 @@ impl Query {
     }
 }
 
-/// A text whose bytes may be written as `%` and two digits; `None` where it is no UTF-8.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoded text; `None` where it is not UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -75,18 +76,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_the_question_mark_is_read() {
+    fn query_string_is_parsed() {
         let query =
-            Query::parse("stream=%24ce-caf%C3%A9&from=7&empty=&plus=a+b&bad=%zz%4").unwrap();
+            QueryString::parse("stream=%24ce-caf%C3%A9&from=7&empty=&plus=a+b&bad=%zz%4").unwrap();
         assert_eq!(query.text("stream"), "$ce-café");
         assert_eq!((query.text("plus"), query.text("bad")), ("a b", "%zz%4"));
         assert_eq!(query.number("from").unwrap(), Some(7));
         assert_eq!(query.number("empty").unwrap(), None);
         assert!(query.number("plus").is_err());
-        assert!(Query::parse("stream=caf%E9").is_err() && Query::parse("%ff=a").is_err());
+        assert!(
+            QueryString::parse("stream=caf%E9").is_err() && QueryString::parse("%ff=a").is_err()
+        );
         let known = [("yes", true), ("no", false)];
-        let said = |text: &str| Query::parse(text).unwrap().one_of("is", known);
-        assert_eq!((said("is=no").unwrap(), said("is=").unwrap()), (Some(false), None));
-        assert_eq!(said("is=maybe").unwrap_err().message(), "is is maybe, but must be yes or no");
+        let choice = |text: &str| QueryString::parse(text).unwrap().choice("is", known);
+        assert_eq!((choice("is=no").unwrap(), choice("is=").unwrap()), (Some(false), None));
+        assert_eq!(choice("is=maybe").unwrap_err().message(), "is is maybe, but must be yes or no");
     }
 }

@@ -1,122 +1,88 @@
-//! [`Writer`]: the thread that writes.
+//! [`KvWriter`]: the thread that does all writes.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
-use umbel::{Db, Durability, Keyspace, Result, Snapshot};
+use umbel::{Db, Durability, Result, Snapshot};
 use umbel_proto::kv::OperationKind;
 
-use super::feed::{Counts, Feed, Watched, Watcher};
-use crate::budget::Share;
-use crate::limits::WRITES_TOGETHER_MAX;
+use crate::kv_store::watch_hub::{WatchCounts, WatchFilter, WatchHub, Watcher};
+use crate::kv_store::write_request::{WriteCondition, WriteOperation, WriteRequest};
+use crate::limits::GROUP_SYNC_WRITES_MAX;
 
-/// What is to be written, all of it or nothing.
+/// A job for the writer thread, with the sender of its reply.
 #[derive(Debug)]
-pub struct Write {
-    /// In their order.
-    pub operations: Vec<Operation>,
-    /// What has to be so before them.
-    pub conditions: Vec<Condition>,
-    /// Whether it is answered once it survives power loss, whatever the server does else.
-    pub sync: bool,
-    /// What it holds of what all writes together may.
-    #[expect(dead_code, reason = "it is held for as long as the operations are")]
-    pub share: Share,
+pub enum WriterJob {
+    /// Commit a write.
+    Write(Box<WriteRequest>, oneshot::Sender<Result<u64>>),
+    /// Begin a watch.
+    Watch(WatchFilter, oneshot::Sender<std::result::Result<(Watcher, Snapshot), Status>>),
 }
 
-/// One operation.
+/// Commits writes and publishes them to the watches.
 #[derive(Debug)]
-pub struct Operation {
-    /// On what.
-    pub keyspace: Keyspace,
-    /// What is done.
-    pub kind: OperationKind,
-}
-
-/// What has to be so.
-#[derive(Debug)]
-pub struct Condition {
-    /// Where.
-    pub keyspace: Keyspace,
-    /// Of which key.
-    pub key: Vec<u8>,
-    /// Its value; `None` where it must have none.
-    pub value: Option<Vec<u8>>,
-}
-
-/// What the thread is asked for, and who wants to know what it comes to.
-#[derive(Debug)]
-pub enum Job {
-    /// To write.
-    Write(Box<Write>, oneshot::Sender<Result<u64>>),
-    /// To begin a watch.
-    Watch(Watched, oneshot::Sender<std::result::Result<(Watcher, Snapshot), Status>>),
-}
-
-/// Writes, and tells those who watch.
-#[derive(Debug)]
-pub struct Writer {
+pub struct KvWriter {
     db: Db,
     sync: bool,
-    feed: Feed,
-    /// Writes that are visible and not told yet, with their numbers.
-    untold: Vec<(u64, Box<Write>)>,
-    /// Whose writes wait for a sync.
-    waiting: Vec<(u64, oneshot::Sender<Result<u64>>)>,
+    watch_hub: WatchHub,
+    /// Visible writes that are not published yet, with their sequence numbers.
+    unpublished: Vec<(u64, Box<WriteRequest>)>,
+    /// Replies of writes that wait for a sync.
+    unsynced: Vec<(u64, oneshot::Sender<Result<u64>>)>,
 }
 
-impl Writer {
-    /// One for this store, which syncs every write where it is told to.
-    pub fn new(db: Db, sync: bool, counts: Arc<Counts>) -> Writer {
-        let feed = Feed::new(counts);
-        Writer { db, sync, feed, untold: Vec::new(), waiting: Vec::new() }
+impl KvWriter {
+    /// Creates a writer of this store, which syncs every write if `sync` is set.
+    pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>) -> KvWriter {
+        let feed = WatchHub::new(counts);
+        KvWriter { db, sync, watch_hub: feed, unpublished: Vec::new(), unsynced: Vec::new() }
     }
 
-    /// Does what comes until nobody can ask any more.
-    pub fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    /// Does jobs until all senders are gone.
+    pub fn run(mut self, mut jobs: mpsc::UnboundedReceiver<WriterJob>) {
         while let Some(first) = jobs.blocking_recv() {
-            self.take(first);
-            while self.untold.len() < WRITES_TOGETHER_MAX
+            self.handle(first);
+            while self.unpublished.len() < GROUP_SYNC_WRITES_MAX
                 && let Ok(next) = jobs.try_recv()
             {
-                self.take(next);
+                self.handle(next);
             }
-            self.end_group();
+            self.sync_group();
         }
     }
 
-    fn take(&mut self, job: Job) {
+    fn handle(&mut self, job: WriterJob) {
         match job {
-            Job::Write(write, sender) => match self.commit(&write) {
+            WriterJob::Write(write, sender) => match self.commit(&write) {
                 Ok(sequence) => {
                     if self.sync || write.sync {
-                        self.waiting.push((sequence, sender));
+                        self.unsynced.push((sequence, sender));
                     } else {
-                        // Whoever asked may have gone away; it is written all the same.
+                        // The caller may have left; the write stays committed.
                         let _ = sender.send(Ok(sequence));
                     }
-                    self.untold.push((sequence, write));
+                    self.unpublished.push((sequence, write));
                 }
                 Err(error) => {
                     let _ = sender.send(Err(error));
                 }
             },
-            Job::Watch(watched, sender) => {
-                // What was written before it is told to others, and is in its snapshot.
-                self.end_group();
+            WriterJob::Watch(watched, sender) => {
+                // Publishes earlier writes, which the snapshot contains, to the other watches.
+                self.sync_group();
                 let snapshot = self.db.snapshot();
-                let begun = self.feed.begin(watched).map(|watcher| (watcher, snapshot));
+                let begun = self.watch_hub.subscribe(watched).map(|watcher| (watcher, snapshot));
                 let _ = sender.send(begun);
             }
         }
     }
 
-    /// Writes, without waiting for the disk. The number that the store is at then is that of the
-    /// write, because only this thread writes.
-    fn commit(&self, write: &Write) -> Result<u64> {
+    /// Commits without waiting for the disk. Returns the store's sequence number after it, which is
+    /// the write's, because only this thread writes.
+    fn commit(&self, write: &WriteRequest) -> Result<u64> {
         let mut batch = self.db.batch();
-        for Operation { keyspace, kind } in &write.operations {
+        for WriteOperation { keyspace, kind } in &write.operations {
             match kind {
                 OperationKind::Put(entry) => batch.put(keyspace, &entry.key, &entry.value),
                 OperationKind::Delete(key) => batch.delete(keyspace, key),
@@ -125,7 +91,7 @@ impl Writer {
                 }
             }
         }
-        for Condition { keyspace, key, value } in &write.conditions {
+        for WriteCondition { keyspace, key, value } in &write.conditions {
             match value {
                 Some(value) => batch.expect_value(keyspace, key, value),
                 None => batch.expect_absent(keyspace, key),
@@ -135,22 +101,21 @@ impl Writer {
         Ok(self.db.snapshot().sequence())
     }
 
-    /// Makes durable what is to be, answers, and tells who watches: nobody is told what a power cut
-    /// could take although it was to survive one.
-    fn end_group(&mut self) {
-        let synced = if self.waiting.is_empty() { Ok(()) } else { self.db.sync() };
-        for (sequence, sender) in self.waiting.drain(..) {
+    /// Syncs if a write requires it, replies, and publishes. Watches never see a write that a power
+    /// cut could lose although it was to be synced.
+    fn sync_group(&mut self) {
+        let synced = if self.unsynced.is_empty() { Ok(()) } else { self.db.sync() };
+        for (sequence, sender) in self.unsynced.drain(..) {
             let _ = sender.send(synced.clone().map(|()| sequence));
         }
         if let Err(error) = synced {
-            self.feed.fail(&error);
+            self.watch_hub.fail(&error);
         }
-        for (sequence, write) in self.untold.drain(..) {
-            self.feed.tell(sequence, &write.operations);
+        for (sequence, write) in self.unpublished.drain(..) {
+            self.watch_hub.publish(sequence, &write.operations);
         }
     }
 }
 
 #[cfg(test)]
-#[path = "writer_tests.rs"]
 mod tests;

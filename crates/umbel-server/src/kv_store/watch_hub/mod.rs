@@ -1,170 +1,175 @@
-//! [`Feed`]: who watches what, and what he was told and has not taken.
+//! [`WatchHub`]: the watches, and the queue of changes that each has not taken yet.
 //!
-//! Nobody waits for a watcher. What he has not taken stays in a queue of his own; where that holds
-//! too much it is thrown away, and he is told to read anew. So it is where all queues together
-//! hold too much: the one that holds the most goes.
+//! The writer never waits for a watcher. Changes that a watcher has not taken stay in its queue. A
+//! queue that grows too large is dropped, and its client must read the state again. The same
+//! happens if all queues together grow too large: the largest one is dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 use umbel_proto::kv::{Change, ChangeKind, Changes, Entry, KeyRange, OperationKind};
 
-use super::writer::Operation;
+use crate::kv_store::write_request::WriteOperation;
 use crate::limits::{
-    EVENT_BYTES_BESIDE, WATCH_BYTES_MAX, WATCH_WRITES_MAX, WATCHES_BYTES_MAX, WATCHES_MAX,
+    EVENT_OVERHEAD_BYTES, WATCH_BYTES_MAX, WATCH_WRITES_MAX, WATCHES_BYTES_MAX, WATCHES_MAX,
 };
 
-/// What somebody watches.
+/// Keys that a watch observes.
 #[derive(Debug, Clone)]
-pub struct Watched {
-    /// The keyspace's name.
+pub struct WatchFilter {
+    /// Name of the keyspace.
     pub keyspace: String,
-    /// How its keys begin.
+    /// Prefix of the keys.
     pub prefix: Vec<u8>,
     /// Whether values are left out.
     pub keys_only: bool,
 }
 
-/// How many watch, and how many were let go.
+/// Numbers of active and evicted watches.
 #[derive(Debug, Default)]
-pub struct Counts {
-    /// Who watch, as far as it was noticed that others have left.
+pub struct WatchCounts {
+    /// Active watches, including those whose end is not noticed yet.
     pub watches: AtomicUsize,
-    /// Who did not keep up, since the start.
-    pub let_go: AtomicU64,
+    /// Watches evicted since the start because they did not keep up.
+    pub evicted: AtomicU64,
 }
 
-/// Everybody who watches.
+/// All watches.
 #[derive(Debug)]
-pub struct Feed {
-    queues: Vec<Arc<Queue>>,
-    counts: Arc<Counts>,
+pub struct WatchHub {
+    queues: Vec<Arc<WatchQueue>>,
+    counts: Arc<WatchCounts>,
     watches_max: usize,
     bytes_max: usize,
 }
 
-/// What one is told.
+/// Queue of one watch.
 #[derive(Debug)]
-struct Queue {
-    watched: Watched,
-    state: Mutex<State>,
-    bell: Notify,
+struct WatchQueue {
+    filter: WatchFilter,
+    state: Mutex<QueueState>,
+    notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    told: VecDeque<(Changes, usize)>,
-    /// Bytes of that, and of what was taken last.
+struct QueueState {
+    pending: VecDeque<(Changes, usize)>,
+    /// Bytes of the queue, and of the write taken last.
     bytes: usize,
-    taken: usize,
-    /// Why nothing comes any more.
+    delivered_bytes: usize,
+    /// Reason why nothing follows.
     end: Option<Status>,
-    /// Whether nobody takes anything any more.
-    is_left: bool,
+    /// Whether the watcher is dropped.
+    is_abandoned: bool,
 }
 
-/// Takes what is told. Dropping it ends the watch.
+/// Receives changes. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watcher {
-    queue: Arc<Queue>,
+    queue: Arc<WatchQueue>,
 }
 
-impl Feed {
-    /// Nobody, to begin with.
-    pub fn new(counts: Arc<Counts>) -> Feed {
+impl WatchHub {
+    /// Creates a hub without watches.
+    pub fn new(counts: Arc<WatchCounts>) -> WatchHub {
         let queues = Vec::new();
-        Feed { queues, counts, watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
+        WatchHub { queues, counts, watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
     }
 
     /// Begins a watch.
-    pub fn begin(&mut self, watched: Watched) -> Result<Watcher, Status> {
-        self.forget();
+    pub fn subscribe(&mut self, watched: WatchFilter) -> Result<Watcher, Status> {
+        self.remove_abandoned();
         if self.queues.len() >= self.watches_max {
             return Err(Status::resource_exhausted(format!(
-                "{} watches go on, which is the most there may be; end one, or watch a prefix \
-                 that covers several",
+                "{} watches are open, which is the limit; end one, or watch a prefix that covers \
+                 several",
                 self.watches_max
             )));
         }
-        let queue = Arc::new(Queue { watched, state: Mutex::default(), bell: Notify::new() });
+        let queue = Arc::new(WatchQueue {
+            filter: watched,
+            state: Mutex::default(),
+            notify: Notify::new(),
+        });
         self.queues.push(Arc::clone(&queue));
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
         Ok(Watcher { queue })
     }
 
-    /// Tells everybody whom it concerns of a write.
-    pub fn tell(&mut self, sequence: u64, operations: &[Operation]) {
+    /// Queues a write for every matching watch.
+    pub fn publish(&mut self, sequence: u64, operations: &[WriteOperation]) {
         if self.queues.is_empty() {
             return;
         }
-        // Copied once for all, and only what is told to anybody: the message in which it came may
-        // be large.
+        // Copied once for all watches, and only operations that match one: the message in which
+        // they came may be large.
         let mut copies: Vec<Option<ChangeKind>> = vec![None; operations.len()];
-        let mut held = self.held();
+        let mut held = self.queued_bytes();
         for queue in &self.queues {
             let mut changes = Vec::new();
             for (operation, copy) in operations.iter().zip(&mut copies) {
-                if queue.watched.concerns(operation) {
-                    let kind = copy.get_or_insert_with(|| change(&operation.kind));
-                    changes.push(queue.watched.shown(kind));
+                if queue.filter.matches(operation) {
+                    let kind = copy.get_or_insert_with(|| to_change(&operation.kind));
+                    changes.push(queue.filter.project(kind));
                 }
             }
             if !changes.is_empty() {
                 held += queue.push(Changes { sequence, changes });
             }
             if held > self.bytes_max {
-                self.make_room();
-                held = self.held();
+                self.evict_largest();
+                held = self.queued_bytes();
             }
         }
-        self.forget();
+        self.remove_abandoned();
     }
 
-    /// Ends every watch: what was written may not last.
+    /// Ends every watch, because published writes may be lost.
     pub fn fail(&mut self, error: &umbel::Error) {
         for queue in self.queues.drain(..) {
-            queue.end(crate::failure::of_engine(error));
+            queue.end(crate::protocol::grpc_status::engine_status(error));
         }
         self.counts.watches.store(0, Ordering::Relaxed);
     }
 
-    /// Lets go of those who take nothing any more.
-    fn forget(&mut self) {
+    /// Removes watches whose watcher is dropped.
+    fn remove_abandoned(&mut self) {
         let mut let_go = 0;
         self.queues.retain(|queue| {
             let state = queue.locked();
-            let_go += u64::from(!state.is_left && state.end.is_some());
-            !state.is_left && state.end.is_none()
+            let_go += u64::from(!state.is_abandoned && state.end.is_some());
+            !state.is_abandoned && state.end.is_none()
         });
-        self.counts.let_go.fetch_add(let_go, Ordering::Relaxed);
+        self.counts.evicted.fetch_add(let_go, Ordering::Relaxed);
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
     }
 
-    /// The bytes that wait for all watches.
-    fn held(&self) -> usize {
+    /// Bytes in all queues.
+    fn queued_bytes(&self) -> usize {
         self.queues.iter().map(|queue| queue.locked().bytes).sum()
     }
 
-    fn make_room(&self) {
-        let mut held: Vec<(usize, &Arc<Queue>)> =
+    fn evict_largest(&self) {
+        let mut held: Vec<(usize, &Arc<WatchQueue>)> =
             self.queues.iter().map(|queue| (queue.locked().bytes, queue)).collect();
         let mut sum: usize = held.iter().map(|(bytes, _)| bytes).sum();
         held.sort_unstable_by_key(|(bytes, _)| *bytes);
         while sum > self.bytes_max
             && let Some((bytes, queue)) = held.pop()
         {
-            queue.end(too_slow());
+            queue.end(lagged_status());
             sum -= bytes;
         }
     }
 }
 
-impl Watched {
-    fn concerns(&self, operation: &Operation) -> bool {
+impl WatchFilter {
+    fn matches(&self, operation: &WriteOperation) -> bool {
         if operation.keyspace.name() != self.keyspace {
             return false;
         }
@@ -172,7 +177,7 @@ impl Watched {
             OperationKind::Put(entry) => entry.key.starts_with(&self.prefix),
             OperationKind::Delete(key) => key.starts_with(&self.prefix),
             OperationKind::DeleteRange(range) => {
-                // Some key that begins so lies behind the start and before the end.
+                // Some key with this prefix is at or after the start and before the end.
                 let begins_before =
                     range.start.starts_with(&self.prefix) || range.start[..] <= self.prefix[..];
                 begins_before && range.end[..] > self.prefix[..]
@@ -180,7 +185,7 @@ impl Watched {
         }
     }
 
-    fn shown(&self, kind: &ChangeKind) -> Change {
+    fn project(&self, kind: &ChangeKind) -> Change {
         let kind = match kind {
             ChangeKind::Put(entry) if self.keys_only => {
                 ChangeKind::Put(Entry { key: entry.key.clone(), value: Bytes::new() })
@@ -191,8 +196,8 @@ impl Watched {
     }
 }
 
-/// A copy of what an operation does.
-fn change(kind: &OperationKind) -> ChangeKind {
+/// Copies the change that an operation makes.
+fn to_change(kind: &OperationKind) -> ChangeKind {
     let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
     match kind {
         OperationKind::Put(entry) => {
@@ -205,81 +210,81 @@ fn change(kind: &OperationKind) -> ChangeKind {
     }
 }
 
-fn bytes_of(changes: &Changes) -> usize {
+fn changes_bytes(changes: &Changes) -> usize {
     let one = |change: &Change| match &change.kind {
         Some(ChangeKind::Put(entry)) => entry.key.len() + entry.value.len(),
         Some(ChangeKind::Delete(key)) => key.len(),
         Some(ChangeKind::DeleteRange(range)) => range.start.len() + range.end.len(),
         None => 0,
     };
-    changes.changes.iter().map(|change| one(change) + EVENT_BYTES_BESIDE).sum()
+    changes.changes.iter().map(|change| one(change) + EVENT_OVERHEAD_BYTES).sum()
 }
 
-fn too_slow() -> Status {
+fn lagged_status() -> Status {
     Status::aborted(
-        "changes come faster than this watch takes them, and those that waited were let go: scan \
-         again and watch from there, or watch with entries",
+        "the client is too slow for this watch, and its queued changes were dropped: scan again \
+         and watch from there, or watch with entries",
     )
 }
 
-impl Queue {
-    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing here can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl WatchQueue {
+    fn locked(&self) -> std::sync::MutexGuard<'_, QueueState> {
+        // No panic here can leave the state inconsistent.
+        self.state.lock().ignore_poison()
     }
 
-    /// Tells of a write: how many bytes wait for it.
+    /// Queues a write; returns the bytes in the queue.
     fn push(&self, changes: Changes) -> usize {
-        let bytes = bytes_of(&changes);
+        let bytes = changes_bytes(&changes);
         let mut state = self.locked();
-        if state.end.is_some() || state.is_left {
+        if state.end.is_some() || state.is_abandoned {
             return 0;
         }
-        // One write alone is always taken, however large it is.
+        // A single write always fits, however large it is.
         let is_over = state.bytes > 0 && state.bytes + bytes > WATCH_BYTES_MAX;
-        if is_over || state.told.len() >= WATCH_WRITES_MAX {
+        if is_over || state.pending.len() >= WATCH_WRITES_MAX {
             drop(state);
-            self.end(too_slow());
+            self.end(lagged_status());
             return 0;
         }
         state.bytes += bytes;
-        state.told.push_back((changes, bytes));
+        state.pending.push_back((changes, bytes));
         drop(state);
-        self.bell.notify_one();
+        self.notify.notify_one();
         bytes
     }
 
     fn end(&self, status: Status) {
         let mut state = self.locked();
-        state.told = VecDeque::new();
-        state.bytes = state.taken;
+        state.pending = VecDeque::new();
+        state.bytes = state.delivered_bytes;
         state.end.get_or_insert(status);
         drop(state);
-        self.bell.notify_one();
+        self.notify.notify_one();
     }
 }
 
 impl Watcher {
-    /// What is told next; waits for it.
+    /// Waits for the next write.
     ///
     /// # Errors
-    /// The watch is over, with what its client is told.
+    /// The watch has ended; the status for its client.
     pub async fn next(&self) -> Result<Changes, Status> {
         loop {
-            if let Some(next) = self.take() {
+            if let Some(next) = self.try_next() {
                 return next;
             }
-            self.queue.bell.notified().await;
+            self.queue.notify.notified().await;
         }
     }
 
-    /// What was told, where anything was. What was taken before is not held any more.
-    fn take(&self) -> Option<Result<Changes, Status>> {
+    /// Takes the next queued write, if any. Releases the one taken before.
+    fn try_next(&self) -> Option<Result<Changes, Status>> {
         let mut state = self.queue.locked();
-        state.bytes -= std::mem::take(&mut state.taken);
-        match state.told.pop_front() {
+        state.bytes -= std::mem::take(&mut state.delivered_bytes);
+        match state.pending.pop_front() {
             Some((changes, bytes)) => {
-                state.taken = bytes;
+                state.delivered_bytes = bytes;
                 Some(Ok(changes))
             }
             None => state.end.clone().map(Err),
@@ -290,10 +295,9 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let mut state = self.queue.locked();
-        *state = State { is_left: true, ..State::default() };
+        *state = QueueState { is_abandoned: true, ..QueueState::default() };
     }
 }
 
 #[cfg(test)]
-#[path = "feed_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Who is told what, and who is let go.
+//! Tests which watches receive which changes, and which are evicted.
 
 use tempfile::TempDir;
 use tonic::Code;
@@ -6,19 +6,19 @@ use umbel::{Db, Keyspace, Options};
 
 use super::*;
 
-struct Stage {
-    feed: Feed,
+struct HubFixture {
+    feed: WatchHub,
     keyspace: Keyspace,
     other: Keyspace,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
-impl Stage {
-    fn new() -> Stage {
-        let folder = tempfile::tempdir().unwrap();
-        let db = Db::open(folder.path().join("kv"), Options::default()).unwrap();
+impl HubFixture {
+    fn new() -> HubFixture {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(directory.path().join("kv"), Options::default()).unwrap();
         let [keyspace, other] = ["default", "other"].map(|name| db.keyspace(name, None).unwrap());
-        Stage { feed: Feed::new(Arc::default()), keyspace, other, _folder: folder }
+        HubFixture { feed: WatchHub::new(Arc::default()), keyspace, other, _directory: directory }
     }
 
     fn watch(&mut self, prefix: &str) -> Watcher {
@@ -27,27 +27,31 @@ impl Stage {
 
     fn try_watch(&mut self, prefix: &str) -> Result<Watcher, Status> {
         let prefix = prefix.as_bytes().to_vec();
-        self.feed.begin(Watched { keyspace: "default".to_string(), prefix, keys_only: false })
+        self.feed.subscribe(WatchFilter {
+            keyspace: "default".to_string(),
+            prefix,
+            keys_only: false,
+        })
     }
 
     fn put(&mut self, sequence: u64, key: &str, bytes: usize) {
         let entry = Entry { key: key.to_string().into(), value: vec![7; bytes].into() };
-        self.tell(sequence, vec![OperationKind::Put(entry)]);
+        self.publish(sequence, vec![OperationKind::Put(entry)]);
     }
 
-    fn tell(&mut self, sequence: u64, kinds: Vec<OperationKind>) {
+    fn publish(&mut self, sequence: u64, kinds: Vec<OperationKind>) {
         let keyspace = &self.keyspace;
-        let operation = |kind| Operation { keyspace: keyspace.clone(), kind };
-        let operations: Vec<Operation> = kinds.into_iter().map(operation).collect();
-        self.feed.tell(sequence, &operations);
+        let operation = |kind| WriteOperation { keyspace: keyspace.clone(), kind };
+        let operations: Vec<WriteOperation> = kinds.into_iter().map(operation).collect();
+        self.feed.publish(sequence, &operations);
     }
 }
 
-/// The numbers of the writes that were told, and how it ended where it did.
-fn told(watcher: &Watcher) -> (Vec<u64>, Option<Code>) {
+/// Returns the sequence numbers of the queued writes, and the status code if the watch ended.
+fn drain_updates(watcher: &Watcher) -> (Vec<u64>, Option<Code>) {
     let mut sequences = Vec::new();
     loop {
-        match watcher.take() {
+        match watcher.try_next() {
             Some(Ok(changes)) => sequences.push(changes.sequence),
             Some(Err(status)) => return (sequences, Some(status.code())),
             None => return (sequences, None),
@@ -61,27 +65,27 @@ fn delete_range(start: &str, end: &str) -> OperationKind {
 }
 
 #[test]
-fn each_is_told_of_his_keys_and_of_no_others() {
-    let mut stage = Stage::new();
-    let (all, some) = (stage.watch(""), stage.watch("cart-"));
-    stage.put(1, "cart-1", 3);
-    stage.put(2, "user-1", 3);
-    stage.tell(3, vec![OperationKind::Delete(Bytes::from_static(b"cart-1"))]);
-    stage.feed.tell(
+fn watch_receives_only_its_keys() {
+    let mut fixture = HubFixture::new();
+    let (all, some) = (fixture.watch(""), fixture.watch("cart-"));
+    fixture.put(1, "cart-1", 3);
+    fixture.put(2, "user-1", 3);
+    fixture.publish(3, vec![OperationKind::Delete(Bytes::from_static(b"cart-1"))]);
+    fixture.feed.publish(
         4,
-        &[Operation {
-            keyspace: stage.other.clone(),
+        &[WriteOperation {
+            keyspace: fixture.other.clone(),
             kind: OperationKind::Delete(Bytes::from_static(b"cart-1")),
         }],
     );
-    assert_eq!(told(&all), (vec![1, 2, 3], None));
-    assert_eq!(told(&some), (vec![1, 3], None));
+    assert_eq!(drain_updates(&all), (vec![1, 2, 3], None));
+    assert_eq!(drain_updates(&some), (vec![1, 3], None));
 }
 
 #[test]
-fn a_range_concerns_whoever_watches_a_key_in_it() {
-    let mut stage = Stage::new();
-    let some = stage.watch("b");
+fn range_delete_reaches_watches_of_keys_in_it() {
+    let mut fixture = HubFixture::new();
+    let some = fixture.watch("b");
     let cases = [
         (1, "a", "b", false),
         (2, "a", "b\0", true),
@@ -92,16 +96,16 @@ fn a_range_concerns_whoever_watches_a_key_in_it() {
         (7, "", "a", false),
     ];
     for (sequence, start, end, _) in cases {
-        stage.tell(sequence, vec![delete_range(start, end)]);
+        fixture.publish(sequence, vec![delete_range(start, end)]);
     }
     let concerned = cases.iter().filter(|case| case.3).map(|case| case.0).collect();
-    assert_eq!(told(&some), (concerned, None));
+    assert_eq!(drain_updates(&some), (concerned, None));
 }
 
 #[test]
-fn a_write_is_told_as_one_with_what_concerns_him() {
-    let mut stage = Stage::new();
-    let some = stage.watch("a");
+fn write_is_one_update_with_the_matching_changes() {
+    let mut fixture = HubFixture::new();
+    let some = fixture.watch("a");
     let entry = |key: &'static str| Entry { key: key.into(), value: Bytes::new() };
     let kinds = vec![
         OperationKind::Put(entry("a1")),
@@ -109,79 +113,83 @@ fn a_write_is_told_as_one_with_what_concerns_him() {
         OperationKind::Delete(Bytes::from_static(b"a1")),
         delete_range("a", "b"),
     ];
-    stage.tell(9, kinds);
-    let changes = some.take().unwrap().unwrap();
+    fixture.publish(9, kinds);
+    let changes = some.try_next().unwrap().unwrap();
     assert_eq!((changes.sequence, changes.changes.len()), (9, 3));
     assert!(matches!(&changes.changes[0].kind, Some(ChangeKind::Put(put)) if put.key == "a1"));
     assert!(matches!(&changes.changes[2].kind, Some(ChangeKind::DeleteRange(_))));
-    assert!(some.take().is_none());
+    assert!(some.try_next().is_none());
 }
 
 #[test]
-fn who_takes_nothing_is_let_go_and_nothing_of_it_is_kept() {
-    let mut stage = Stage::new();
-    let (slow, quick) = (stage.watch(""), stage.watch(""));
+fn slow_watch_is_evicted_and_its_queue_freed() {
+    let mut fixture = HubFixture::new();
+    let (slow, quick) = (fixture.watch(""), fixture.watch(""));
     let mut seen = Vec::new();
     for sequence in 1..=9 {
-        stage.put(sequence, "key", WATCH_BYTES_MAX / 8);
-        seen.extend(told(&quick).0);
+        fixture.put(sequence, "key", WATCH_BYTES_MAX / 8);
+        seen.extend(drain_updates(&quick).0);
     }
     assert_eq!(seen, (1..=9).collect::<Vec<u64>>());
-    assert_eq!(slow.queue.locked().bytes, 0, "what waited was thrown away");
-    assert_eq!(told(&slow), (vec![], Some(Code::Aborted)));
-    assert_eq!(stage.feed.queues.len(), 1, "nobody tells him any more");
-    let counts = &stage.feed.counts;
-    let counted = (counts.watches.load(Ordering::Relaxed), counts.let_go.load(Ordering::Relaxed));
+    assert_eq!(slow.queue.locked().bytes, 0, "the queue was dropped");
+    assert_eq!(drain_updates(&slow), (vec![], Some(Code::Aborted)));
+    assert_eq!(fixture.feed.queues.len(), 1, "the hub sends nothing to it");
+    let counts = &fixture.feed.counts;
+    let counted = (counts.watches.load(Ordering::Relaxed), counts.evicted.load(Ordering::Relaxed));
     assert_eq!(counted, (1, 1));
     for sequence in 10..10 + WATCH_WRITES_MAX as u64 + 1 {
-        stage.put(sequence, "key", 1);
+        fixture.put(sequence, "key", 1);
     }
-    assert_eq!(told(&quick), (vec![], Some(Code::Aborted)), "many small ones are too many, too");
+    assert_eq!(
+        drain_updates(&quick),
+        (vec![], Some(Code::Aborted)),
+        "many small updates exceed the limit, too"
+    );
 }
 
 #[test]
-fn one_write_is_told_however_large_it_is() {
-    let mut stage = Stage::new();
-    let watcher = stage.watch("");
-    stage.put(1, "key", 3 * WATCH_BYTES_MAX);
-    assert_eq!(told(&watcher), (vec![1], None));
-    stage.put(2, "key", 3 * WATCH_BYTES_MAX);
-    assert!(watcher.take().unwrap().is_ok());
-    // It is on its way to the client, and counts until he asks for what is next.
-    stage.put(3, "key", 1);
-    assert_eq!(told(&watcher), (vec![], Some(Code::Aborted)));
+fn oversized_single_write_is_delivered() {
+    let mut fixture = HubFixture::new();
+    let watcher = fixture.watch("");
+    fixture.put(1, "key", 3 * WATCH_BYTES_MAX);
+    assert_eq!(drain_updates(&watcher), (vec![1], None));
+    fixture.put(2, "key", 3 * WATCH_BYTES_MAX);
+    assert!(watcher.try_next().unwrap().is_ok());
+    // It is being sent to the client, and counts until the watcher takes the next.
+    fixture.put(3, "key", 1);
+    assert_eq!(drain_updates(&watcher), (vec![], Some(Code::Aborted)));
 }
 
 #[test]
-fn all_together_hold_no_more_than_they_may_and_who_holds_the_most_goes() {
-    let mut stage = Stage::new();
-    stage.feed.bytes_max = 10_000;
-    let (most, some) = (stage.watch(""), stage.watch("b"));
-    stage.put(1, "a", 4000);
-    stage.put(2, "b", 2000);
-    stage.put(3, "b", 2000);
-    assert_eq!(told(&most), (vec![], Some(Code::Aborted)));
-    assert_eq!(told(&some), (vec![2, 3], None));
+fn total_queue_limit_evicts_the_largest_watch() {
+    let mut fixture = HubFixture::new();
+    fixture.feed.bytes_max = 10_000;
+    let (all, some) = (fixture.watch(""), fixture.watch("b"));
+    fixture.put(1, "a", 4000);
+    fixture.put(2, "b", 2000);
+    fixture.put(3, "b", 2000);
+    assert_eq!(drain_updates(&all), (vec![], Some(Code::Aborted)));
+    assert_eq!(drain_updates(&some), (vec![2, 3], None));
 }
 
 #[test]
-fn who_left_gives_his_place_to_another() {
-    let mut stage = Stage::new();
-    stage.feed.watches_max = 2;
-    let (one, two) = (stage.watch(""), stage.watch(""));
-    let refused = stage.try_watch("").expect_err("two are the most");
+fn closed_watch_frees_its_slot() {
+    let mut fixture = HubFixture::new();
+    fixture.feed.watches_max = 2;
+    let (one, two) = (fixture.watch(""), fixture.watch(""));
+    let refused = fixture.try_watch("").expect_err("two watches are the limit");
     assert_eq!(refused.code(), Code::ResourceExhausted);
     drop(one);
-    let three = stage.watch("");
-    stage.put(1, "key", 1);
-    assert_eq!((told(&two), told(&three)), ((vec![1], None), (vec![1], None)));
+    let three = fixture.watch("");
+    fixture.put(1, "key", 1);
+    assert_eq!((drain_updates(&two), drain_updates(&three)), ((vec![1], None), (vec![1], None)));
 }
 
 #[test]
-fn a_store_that_fails_ends_every_watch_behind_what_was_told() {
-    let mut stage = Stage::new();
-    let watcher = stage.watch("");
-    stage.feed.fail(&umbel::Error::ReadOnly("a sync failed".to_string()));
-    stage.put(1, "key", 1);
-    assert_eq!(told(&watcher), (vec![], Some(Code::Unavailable)));
+fn store_failure_ends_watches_after_queued_updates() {
+    let mut fixture = HubFixture::new();
+    let watcher = fixture.watch("");
+    fixture.feed.fail(&umbel::Error::ReadOnly("a sync failed".to_string()));
+    fixture.put(1, "key", 1);
+    assert_eq!(drain_updates(&watcher), (vec![], Some(Code::Unavailable)));
 }

@@ -1,24 +1,37 @@
-//! [`Unread`]: what was read from the store for clients that have not taken it yet.
+//! [`OutboundQuota`]: memory quota for data that was read from the store but not yet taken by
+//! clients.
 //!
-//! A client can open many calls, let each begin, and take nothing. What was read for it is held
-//! until more is asked for, and then by the frames that were made of it: the connection takes one
-//! after the other, and keeps each until its client has room. All pages together stay within a
-//! budget. Room for the largest page there can be is taken before the store is read, and what the
-//! page does not need is given back at once, the rest when the last frame was written. Who finds no
-//! room waits, first come, first served but one call of a connection at a time, and while he waits
-//! connections end that hold pages nobody took anything of for some seconds, the one with the most
-//! first. Who takes a little from time to time keeps his pages only as long as others find room:
-//! once somebody waited as long in vain, whoever holds the most of pages that old is ended.
+//! A client can open many calls, let each begin, and read nothing. The data read for it is held
+//! until its call is polled for more, and then by the frames made of it. The connection takes one
+//! frame after the other, and keeps each until its client has window for it.
 //!
-//! Frames of other answers take no room before they are made. They are counted beside the budget,
-//! and where they come to as much again, connections end in the same way.
+//! Reservations:
+//!
+//! - All pages together stay within a budget.
+//! - A reservation for the largest possible page precedes each read of the store.
+//! - The reservation shrinks at once to the size of the page. The rest returns after the last frame
+//!   is written.
+//! - Calls that find no quota wait, first come, first served, but only one call of each connection
+//!   at a time.
+//!
+//! Connections that end while a call waits:
+//!
+//! - First those with pages of which the client has taken nothing for some seconds, the one with
+//!   the most bytes first.
+//! - A slow client that takes a little from time to time keeps its pages only as long as the quota
+//!   suffices. Once a call has waited as long without success, the connection with the most bytes
+//!   in pages that old ends.
+//!
+//! Frames of other responses reserve nothing before they are made. They are counted beside the
+//! budget. If they exceed as much again, connections end in the same way.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,158 +39,166 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Extensions, Status};
 
-use crate::failure;
-use crate::limits::{LOOK_TIME, ROOM_TIME, UNREAD_PAGE_BYTES, UNREAD_TIME};
-use crate::peers::Peer;
+use crate::limits::{PAGE_BYTES_MAX, QUOTA_SCAN_TIME_MIN, QUOTA_WAIT_TIME, UNREAD_TIME};
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
 
-/// What a permit stands for. Frames of fewer bytes are not counted unless they are of a page.
+/// Bytes of one permit. Smaller frames are not counted unless they belong to a page.
 const UNIT_BYTES: usize = 1 << 10;
-/// Room for the largest page.
-const PAGE_UNITS: usize = UNREAD_PAGE_BYTES / UNIT_BYTES;
+/// Permits for the largest page.
+const PAGE_UNITS: usize = PAGE_BYTES_MAX / UNIT_BYTES;
 
-/// What all pages together may hold, and who holds which.
+/// Quota of all pages together, and the pages that each connection holds.
 #[derive(Debug)]
-pub struct Unread {
+pub struct OutboundQuota {
     units: usize,
-    room: Arc<Semaphore>,
-    held: Mutex<Pages>,
+    semaphore: Arc<Semaphore>,
+    table: Mutex<PageTable>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct PageTable {
     next: u64,
-    /// By their numbers.
-    pages: HashMap<u64, PageHeld>,
-    /// What frames have that took no room.
-    beside: usize,
-    /// When it was last looked which connection has to end,
-    looked: Option<Instant>,
-    /// and when one was ended of which something was taken.
-    ended_slow: Option<Instant>,
+    /// Pages by their numbers.
+    pages: HashMap<u64, PageEntry>,
+    /// Permits' worth of frames without a reservation.
+    uncovered_units: usize,
+    /// Time of the last scan for a connection to end.
+    last_scan: Option<Instant>,
+    /// Time at which a connection was last ended although its client took something.
+    last_slow_close: Option<Instant>,
 }
 
-/// What connections hold.
-type Sums = HashMap<*const Peer, (usize, Arc<Peer>)>;
+/// Units that each connection holds.
+type ConnectionTotals = HashMap<*const Connection, (usize, Arc<Connection>)>;
 
 #[derive(Debug)]
-struct PageHeld {
-    /// When it came,
-    came: Instant,
-    /// or when a frame of it was written last; `None` while it is made, which its client cannot
-    /// delay.
-    since: Option<Instant>,
+struct PageEntry {
+    /// Time at which the page was charged.
+    charged_at: Instant,
+    /// Time at which its last frame was written; `None` while the page is produced, which its
+    /// client cannot delay.
+    last_write: Option<Instant>,
     units: usize,
-    /// Whose it is; `None` where nobody can end it.
-    peer: Option<Arc<Peer>>,
+    /// The page's connection; `None` if it cannot be ended.
+    connection: Option<Arc<Connection>>,
 }
 
-/// What was read last for one call.
+/// Quota that one call holds for its last page.
 #[derive(Debug)]
-pub struct Held {
-    unread: Arc<Unread>,
-    peer: Option<Arc<Peer>>,
-    unsent: Unsent,
+pub struct OutboundShare {
+    quota: Arc<OutboundQuota>,
+    connection: Option<Arc<Connection>>,
+    pending_page: PendingPage,
 }
 
-/// The same, for whoever makes frames of it.
+/// Handle of the pending page for code that makes frames of it.
 #[derive(Debug, Clone, Default)]
-pub struct Unsent(Arc<Mutex<Making>>);
+pub struct PendingPage(Arc<Mutex<PendingPageState>>);
 
-/// What frames are made of.
+/// Pages that the next frames are made of.
 #[derive(Debug, Default)]
-struct Making {
-    page: Option<Arc<Page>>,
-    /// Whether there is a frame of it.
-    is_begun: bool,
-    /// Pages that were given back before there was a frame of them: their bytes are in the next.
-    given_back: Vec<Arc<Page>>,
+struct PendingPageState {
+    page: Option<Arc<PageCharge>>,
+    /// Whether a frame of the page exists.
+    has_frame: bool,
+    /// Pages released before they had a frame; the next frame contains their bytes.
+    released: Vec<Arc<PageCharge>>,
 }
 
-/// A page, as long as its call or a frame of it is there.
+/// Charge of a page, as long as its call or a frame of it exists.
 #[derive(Debug)]
-struct Page {
-    unread: Arc<Unread>,
+struct PageCharge {
+    quota: Arc<OutboundQuota>,
     number: u64,
-    /// `None` where it took no room.
+    /// `None` if it has no reservation.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The pages that a frame is made of.
+/// Charges of the pages that a frame is made of.
 #[derive(Debug, Clone)]
-pub struct Carrier {
-    last: Arc<Page>,
-    before: Vec<Arc<Page>>,
+pub struct FrameCharge {
+    last: Arc<PageCharge>,
+    before: Vec<Arc<PageCharge>>,
 }
 
-/// Bytes of pages on their way.
+/// Bytes of pages that are being sent.
 #[derive(Debug)]
 struct Carried {
     bytes: Bytes,
-    pages: Carrier,
+    charge: FrameCharge,
 }
 
-/// Room for a page that is being read. It is held as the page will be: the call that reads it goes
-/// on only as long as its client takes what came before. Whoever reads takes it along, so that it
-/// is there as long as what was read.
+/// Reservation for a page that is being read. It is tracked like a page, because the reading call
+/// proceeds only while its client takes what came before. The reading task owns it, so that it
+/// lives as long as the data.
 #[derive(Debug)]
-pub struct Room(Page);
+pub struct PageReservation(PageCharge);
 
-impl Unread {
-    /// So many bytes, but no fewer than a page may have.
-    pub fn new(bytes_max: usize) -> Unread {
+impl OutboundQuota {
+    /// Creates a quota of `bytes_max` bytes, at least one page.
+    pub fn new(bytes_max: usize) -> OutboundQuota {
         let units = (bytes_max / UNIT_BYTES).clamp(PAGE_UNITS, Semaphore::MAX_PERMITS);
-        let room = Arc::new(Semaphore::new(units));
-        Unread { units, room, held: Mutex::default() }
+        let semaphore = Arc::new(Semaphore::new(units));
+        OutboundQuota { units, semaphore, table: Mutex::default() }
     }
 
-    /// The bytes that pages hold, and frames of other answers.
+    /// Bytes held by pages and by frames of other responses.
     pub fn bytes(&self) -> usize {
-        let units = self.units - self.room.available_permits();
-        (units + self.locked(|held| held.beside)) * UNIT_BYTES
+        let units = self.units - self.semaphore.available_permits();
+        (units + self.locked(|held| held.uncovered_units)) * UNIT_BYTES
     }
 
-    /// Nobody finds room any more, and who waits is told so.
+    /// Closes the quota: every present and later wait fails.
     pub fn close(&self) {
-        self.room.close();
+        self.semaphore.close();
     }
 
-    /// What a call over this connection holds: nothing yet.
-    pub fn held(self: &Arc<Unread>, peer: Option<Arc<Peer>>) -> Held {
-        Held { unread: Arc::clone(self), peer, unsent: Unsent::default() }
+    /// Creates an empty share for a call on this connection.
+    pub fn new_share(self: &Arc<OutboundQuota>, peer: Option<Arc<Connection>>) -> OutboundShare {
+        OutboundShare {
+            quota: Arc::clone(self),
+            connection: peer,
+            pending_page: PendingPage::default(),
+        }
     }
 
-    /// What a call with these extensions holds: nothing yet.
-    pub fn held_for(self: &Arc<Unread>, asked: &Extensions) -> Held {
-        self.held(asked.get::<Arc<Peer>>().cloned())
+    /// Creates an empty share for a call with these extensions.
+    pub fn held_for(self: &Arc<OutboundQuota>, extensions: &Extensions) -> OutboundShare {
+        self.new_share(extensions.get::<Arc<Connection>>().cloned())
     }
 
-    /// Waits for room for something that is read over this connection. `None` where there will be
-    /// none any more.
-    async fn room(self: &Arc<Unread>, peer: Option<Arc<Peer>>, units: usize) -> Option<Room> {
+    /// Waits for quota for a read on this connection. Returns `None` once the quota is closed.
+    async fn reserve(
+        self: &Arc<OutboundQuota>,
+        peer: Option<Arc<Connection>>,
+        units: usize,
+    ) -> Option<PageReservation> {
         let units = units.clamp(1, self.units);
         let wanted = u32::try_from(units).unwrap_or(u32::MAX);
-        // Who waits is not passed by: what is free is his first.
-        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(wanted) {
-            return Some(self.taken(permit, peer));
+        // Queued waiters are not overtaken: free permits are theirs first.
+        if let Ok(permit) = Arc::clone(&self.semaphore).try_acquire_many_owned(wanted) {
+            return Some(self.track_reserved(permit, peer));
         }
-        // A call whose client takes nothing may never be asked again how it gets on. So a task
-        // waits for it: what that finds is known to be held, and stands in nobody's way.
+        // A call whose client takes nothing may never be polled again. So a task waits for it: the
+        // quota that the task gets is tracked and blocks no other call.
         let (unread, mut waiting) = (Arc::clone(self), JoinSet::new());
         waiting.spawn(async move {
-            // However many calls a connection has, the others wait behind one of them.
+            // All calls of a connection together occupy one place in the queue.
             let _turn = match &peer {
-                Some(peer) => Some(peer.turn().await),
+                Some(peer) => Some(peer.wait_quota_turn().await),
                 None => None,
             };
             let began = Instant::now();
-            let mut taken = pin!(Arc::clone(&unread.room).acquire_many_owned(wanted));
+            let mut taken = pin!(Arc::clone(&unread.semaphore).acquire_many_owned(wanted));
             loop {
                 tokio::select! {
                     permit = &mut taken => {
-                        return permit.ok().map(|permit| unread.taken(permit, peer.clone()));
+                        let peer = peer.clone();
+                        return permit.ok().map(|permit| unread.track_reserved(permit, peer));
                     }
-                    () = tokio::time::sleep(ROOM_TIME) => {
-                        unread.end_one(units, began.elapsed() >= UNREAD_TIME);
+                    () = tokio::time::sleep(QUOTA_WAIT_TIME) => {
+                        unread.close_one_connection(units, began.elapsed() >= UNREAD_TIME);
                     }
                 }
             }
@@ -185,53 +206,65 @@ impl Unread {
         waiting.join_next().await?.ok()?
     }
 
-    fn taken(self: &Arc<Unread>, permit: OwnedSemaphorePermit, peer: Option<Arc<Peer>>) -> Room {
+    fn track_reserved(
+        self: &Arc<OutboundQuota>,
+        permit: OwnedSemaphorePermit,
+        peer: Option<Arc<Connection>>,
+    ) -> PageReservation {
         let units = permit.num_permits();
         let number = self.locked(|held| held.add(units, peer));
-        Room(Page { unread: Arc::clone(self), number, permit: Some(permit) })
+        PageReservation(PageCharge { quota: Arc::clone(self), number, permit: Some(permit) })
     }
 
-    /// What holds the bytes of a frame that took no room; nothing where they are few.
-    pub fn beside(self: &Arc<Unread>, bytes: &Bytes, peer: &Arc<Peer>) -> Option<Carrier> {
+    /// Charges the bytes of a frame without a reservation; `None` if they are few.
+    pub fn charge_frame(
+        self: &Arc<OutboundQuota>,
+        bytes: &Bytes,
+        peer: &Arc<Connection>,
+    ) -> Option<FrameCharge> {
         let units = bytes.len() / UNIT_BYTES;
         if units == 0 {
             return None;
         }
-        let last = Arc::new(self.without_room(units, Some(Arc::clone(peer))));
-        let over = self.locked(|held| held.beside.saturating_sub(self.units));
+        let last = Arc::new(self.track_uncovered(units, Some(Arc::clone(peer))));
+        let over = self.locked(|held| held.uncovered_units.saturating_sub(self.units));
         if over > 0 {
-            self.end_one(self.room.available_permits() + over, false);
+            self.close_one_connection(self.semaphore.available_permits() + over, false);
         }
-        Some(Carrier { last, before: Vec::new() })
+        Some(FrameCharge { last, before: Vec::new() })
     }
 
-    /// Something that took no room.
-    fn without_room(self: &Arc<Unread>, units: usize, peer: Option<Arc<Peer>>) -> Page {
+    /// Tracks units without a reservation.
+    fn track_uncovered(
+        self: &Arc<OutboundQuota>,
+        units: usize,
+        peer: Option<Arc<Connection>>,
+    ) -> PageCharge {
         let number = self.locked(|held| {
-            held.beside += units;
+            held.uncovered_units += units;
             held.add(units, peer)
         });
-        Page { unread: Arc::clone(self), number, permit: None }
+        PageCharge { quota: Arc::clone(self), number, permit: None }
     }
 
-    /// Ends the connection that holds the most of what was not taken for some time, unless somebody
-    /// just looked or so much room is on its way back. Where there is none and somebody waited for
-    /// long already, what was taken of in part counts as well, but from time to time only.
-    fn end_one(&self, wanted: usize, has_waited: bool) {
-        let most = self.locked(|held| {
-            if !held.may_look() {
+    /// Ends the connection that holds the most stalled bytes, unless a scan has just run or closing
+    /// connections free enough. Without one, slow pages count as well if the caller has waited
+    /// long, but only from time to time.
+    fn close_one_connection(&self, wanted: usize, has_waited: bool) {
+        let largest = self.locked(|held| {
+            if !held.may_scan() {
                 return None;
             }
-            let mut coming = self.room.available_permits();
-            let [mut untaken, mut slow] = [(); 2].map(|()| Sums::new());
+            let mut coming = self.semaphore.available_permits();
+            let [mut untaken, mut slow] = [(); 2].map(|()| ConnectionTotals::new());
             for page in held.pages.values() {
-                let Some(peer) = &page.peer else { continue };
+                let Some(peer) = &page.connection else { continue };
                 let sums = match page {
-                    _ if peer.is_ending() => {
+                    _ if peer.is_closing() => {
                         coming += page.units;
                         continue;
                     }
-                    _ if page.is_untaken() => &mut untaken,
+                    _ if page.is_stalled() => &mut untaken,
                     _ if has_waited && page.is_slow() => &mut slow,
                     _ => continue,
                 };
@@ -240,42 +273,45 @@ impl Unread {
             if coming >= wanted {
                 return None;
             }
-            if untaken.is_empty() && !slow.is_empty() && held.may_end_slow() {
+            if untaken.is_empty() && !slow.is_empty() && held.may_close_slow() {
                 untaken = slow;
             }
             untaken.into_values().max_by_key(|(units, _)| *units)
         });
-        if let Some((_, peer)) = most {
-            peer.end();
+        if let Some((_, peer)) = largest {
+            peer.close();
         }
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut Pages) -> T) -> T {
-        // Nothing here can leave the pages half changed.
-        work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    fn locked<T>(&self, work: impl FnOnce(&mut PageTable) -> T) -> T {
+        // No panic here can leave the pages inconsistent.
+        work(&mut self.table.lock().ignore_poison())
     }
 }
 
-impl Pages {
-    fn add(&mut self, units: usize, peer: Option<Arc<Peer>>) -> u64 {
+impl PageTable {
+    fn add(&mut self, units: usize, peer: Option<Arc<Connection>>) -> u64 {
         self.next += 1;
-        let came = Instant::now();
-        self.pages.insert(self.next, PageHeld { came, since: Some(came), units, peer });
+        let now = Instant::now();
+        self.pages.insert(
+            self.next,
+            PageEntry { charged_at: now, last_write: Some(now), units, connection: peer },
+        );
         self.next
     }
 
-    /// Whether some time has passed since somebody looked, who looks at all pages.
-    fn may_look(&mut self) -> bool {
-        has_passed(&mut self.looked, LOOK_TIME)
+    /// Whether enough time has passed since the last scan, because a scan visits all pages.
+    fn may_scan(&mut self) -> bool {
+        has_passed(&mut self.last_scan, QUOTA_SCAN_TIME_MIN)
     }
 
-    /// Whether some time has passed since somebody was ended who had taken something.
-    fn may_end_slow(&mut self) -> bool {
-        has_passed(&mut self.ended_slow, ROOM_TIME)
+    /// Whether enough time has passed since a slow connection was ended.
+    fn may_close_slow(&mut self) -> bool {
+        has_passed(&mut self.last_slow_close, QUOTA_WAIT_TIME)
     }
 }
 
-/// Whether so much time has passed since this was asked and said so.
+/// Whether `time` has passed since this last returned `true`.
 fn has_passed(last: &mut Option<Instant>, time: Duration) -> bool {
     let has = last.is_none_or(|last| last.elapsed() >= time);
     if has {
@@ -284,50 +320,50 @@ fn has_passed(last: &mut Option<Instant>, time: Duration) -> bool {
     has
 }
 
-impl PageHeld {
-    /// Whether nothing of it was taken for some time.
-    fn is_untaken(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
+impl PageEntry {
+    /// Whether its client has taken nothing of it for some time.
+    fn is_stalled(&self) -> bool {
+        self.last_write.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
     }
 
-    /// Whether not all of it was taken in that time.
+    /// Whether its client has not taken all of it within that time.
     fn is_slow(&self) -> bool {
-        self.since.is_some() && self.came.elapsed() >= UNREAD_TIME
+        self.last_write.is_some() && self.charged_at.elapsed() >= UNREAD_TIME
     }
 }
 
-impl Room {
-    /// What is to be held is made without the client: however long that takes, it is not his doing.
-    pub fn is_made(&self) {
+impl PageReservation {
+    /// Stops the clock while the page is produced: the client does not cause that delay.
+    pub fn pause_clock(&self) {
         self.set(None);
     }
 
-    /// Does the work that makes it; from then on he can take it.
-    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, Room) {
-        self.is_made();
+    /// Runs the work that produces the page; from its end on the client can take it.
+    pub fn fill<T>(self, work: impl FnOnce() -> T) -> (T, PageReservation) {
+        self.pause_clock();
         let done = work();
         self.set(Some(Instant::now()));
         (done, self)
     }
 
     fn set(&self, since: Option<Instant>) {
-        let Room(Page { unread, number, .. }) = self;
+        let PageReservation(PageCharge { quota: unread, number, .. }) = self;
         unread.locked(|held| {
             if let Some(held) = held.pages.get_mut(number) {
-                held.since = since;
-                held.came = since.unwrap_or(held.came);
+                held.last_write = since;
+                held.charged_at = since.unwrap_or(held.charged_at);
             }
         });
     }
 }
 
-impl Held {
-    /// Gives back what the last page held, but for the frames of it that were not written. What is
-    /// not in a frame yet goes into one first.
-    pub async fn give_back(&self) {
-        if self.unsent.locked(|making| making.page.is_some()) {
+impl OutboundShare {
+    /// Releases the last page, except for frames that are not yet written. Bytes that are not in a
+    /// frame yet go into one first.
+    pub async fn release(&self) {
+        if self.pending_page.locked(|making| making.page.is_some()) {
             let mut has_paused = false;
-            // Whoever makes frames makes one of what is there where nothing more is.
+            // The encoder makes a frame of the available bytes once nothing more is pending.
             poll_fn(|context| {
                 if std::mem::replace(&mut has_paused, true) {
                     return Poll::Ready(());
@@ -337,120 +373,124 @@ impl Held {
             })
             .await;
         }
-        self.unsent.locked(Making::give_back);
+        self.pending_page.locked(PendingPageState::release);
     }
 
-    /// Gives back what the last page held, and waits for room for the next one.
+    /// Releases the last page and waits for quota for the next one.
     ///
     /// # Errors
-    /// Where there will be none any more, because the server is about to stop.
-    pub async fn room(&self) -> Result<Room, Status> {
-        self.room_for(UNREAD_PAGE_BYTES).await
+    /// The quota is closed, because the server stops.
+    pub async fn reserve_page(&self) -> Result<PageReservation, Status> {
+        self.reserve(PAGE_BYTES_MAX).await
     }
 
-    /// The same for so many bytes.
+    /// Does the same for `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Held::room`].
-    pub async fn room_for(&self, bytes: usize) -> Result<Room, Status> {
-        self.give_back().await;
-        let room = self.unread.room(self.peer.clone(), bytes.div_ceil(UNIT_BYTES));
-        room.await.ok_or_else(failure::stopping)
+    /// As [`OutboundShare::reserve_page`].
+    pub async fn reserve(&self, bytes: usize) -> Result<PageReservation, Status> {
+        self.release().await;
+        let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));
+        reservation.await.ok_or_else(grpc_status::shutting_down)
     }
 
-    /// Waits for room for so many bytes, and holds something that `work` makes and `measure` says
-    /// the bytes of. Its client cannot delay that.
+    /// Waits for quota for `bytes` bytes, and charges the result of `work`, whose size `measure`
+    /// returns. The client cannot delay that work.
     ///
     /// # Errors
-    /// As [`Held::room`], and those of `work`.
-    pub async fn made<A: Send + 'static>(
+    /// As [`OutboundShare::reserve_page`], and those of `work`.
+    pub async fn produce<A: Send + 'static>(
         self,
         bytes: usize,
         work: impl Future<Output = Result<A, Status>> + Send + 'static,
         measure: impl FnOnce(&A) -> usize + Send + 'static,
-    ) -> Result<(A, Unsent), Status> {
+    ) -> Result<(A, PendingPage), Status> {
         let mut making = JoinSet::new();
         making.spawn(async move {
-            let room = self.room_for(bytes).await?;
-            room.is_made();
+            let reservation = self.reserve(bytes).await?;
+            reservation.pause_clock();
             let made = work.await?;
-            self.hold(room, measure(&made));
-            Ok((made, self.unsent()))
+            self.charge(reservation, measure(&made));
+            Ok((made, self.pending_page()))
         });
-        // A panic in there was reported; the call ends as if the server did.
-        making.join_next().await.and_then(Result::ok).unwrap_or_else(|| Err(failure::stopping()))
+        // A panic of the task was reported; the call ends as at a shutdown.
+        making
+            .join_next()
+            .await
+            .and_then(Result::ok)
+            .unwrap_or_else(|| Err(grpc_status::shutting_down()))
     }
 
-    /// Holds a page of so many bytes. What is more than there was room for counts as what took
-    /// none.
-    pub fn hold(&self, room: Room, bytes: usize) {
-        let Room(mut page) = room;
+    /// Charges a page of `bytes` bytes. Bytes beyond the reservation count as without one.
+    pub fn charge(&self, reserved: PageReservation, bytes: usize) {
+        let PageReservation(mut page) = reserved;
         let Some(permit) = &mut page.permit else { return };
-        let room = permit.num_permits();
+        let reserved = permit.num_permits();
         let all = bytes.div_ceil(UNIT_BYTES);
-        let units = all.min(room);
-        drop(permit.split(room - units));
-        let more = (all > room).then(|| self.unread.without_room(all - room, self.peer.clone()));
+        let units = all.min(reserved);
+        drop(permit.split(reserved - units));
+        let more = (all > reserved)
+            .then(|| self.quota.track_uncovered(all - reserved, self.connection.clone()));
         if units == 0 {
             return;
         }
-        self.unread.locked(|held| {
+        self.quota.locked(|held| {
             if let Some(held) = held.pages.get_mut(&page.number) {
-                held.came = Instant::now();
-                (held.since, held.units) = (Some(held.came), units);
+                held.charged_at = Instant::now();
+                (held.last_write, held.units) = (Some(held.charged_at), units);
             }
         });
-        self.unsent.locked(|making| {
-            making.give_back();
-            (making.page, making.is_begun) = (Some(Arc::new(page)), false);
-            making.given_back.extend(more.map(Arc::new));
+        self.pending_page.locked(|making| {
+            making.release();
+            (making.page, making.has_frame) = (Some(Arc::new(page)), false);
+            making.released.extend(more.map(Arc::new));
         });
     }
 
-    /// What is held, for whoever makes frames of it. It outlives this: the last page is made into
-    /// frames when there is nothing more to read.
-    pub fn unsent(&self) -> Unsent {
-        self.unsent.clone()
+    /// Handle of the pending page for the encoder. It outlives the share, because the last page
+    /// becomes frames after the last read.
+    pub fn pending_page(&self) -> PendingPage {
+        self.pending_page.clone()
     }
 }
 
-impl Making {
-    fn give_back(&mut self) {
-        let page = self.page.take().filter(|_| !self.is_begun);
-        self.given_back.extend(page);
+impl PendingPageState {
+    fn release(&mut self) {
+        let page = self.page.take().filter(|_| !self.has_frame);
+        self.released.extend(page);
     }
 }
 
-impl Unsent {
-    /// The pages that the next frame is made of; nothing where there are none.
-    pub fn carrier(&self) -> Option<Carrier> {
+impl PendingPage {
+    /// Takes the charges of the pages that the next frame is made of; `None` without any.
+    pub fn take_frame_charge(&self) -> Option<FrameCharge> {
         self.locked(|making| {
-            let mut before = std::mem::take(&mut making.given_back);
-            making.is_begun = making.page.is_some();
+            let mut before = std::mem::take(&mut making.released);
+            making.has_frame = making.page.is_some();
             let last = making.page.clone().or_else(|| before.pop())?;
-            Some(Carrier { last, before })
+            Some(FrameCharge { last, before })
         })
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut Making) -> T) -> T {
-        // Nothing here can leave it half changed.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn locked<T>(&self, work: impl FnOnce(&mut PendingPageState) -> T) -> T {
+        // No panic here can leave the state inconsistent.
+        work(&mut self.0.lock().ignore_poison())
     }
 }
 
-impl Carrier {
-    /// Bytes that hold the pages until they were written.
-    pub fn carry(&self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Carried { bytes, pages: self.clone() })
+impl FrameCharge {
+    /// Bytes that hold the charges until they are written.
+    pub fn attach(&self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Carried { bytes, charge: self.clone() })
     }
 }
 
-impl Drop for Page {
+impl Drop for PageCharge {
     fn drop(&mut self) {
-        self.unread.locked(|held| {
-            let gone = held.pages.remove(&self.number);
+        self.quota.locked(|held| {
+            let removed = held.pages.remove(&self.number);
             if self.permit.is_none() {
-                held.beside -= gone.map_or(0, |gone| gone.units);
+                held.uncovered_units -= removed.map_or(0, |removed| removed.units);
             }
         });
     }
@@ -464,13 +504,13 @@ impl AsRef<[u8]> for Carried {
 
 impl Drop for Carried {
     fn drop(&mut self) {
-        // Something of it was taken.
+        // Its client took a part of it.
         let now = Instant::now();
-        let Carrier { last, before } = &self.pages;
-        last.unread.locked(|held| {
+        let FrameCharge { last, before } = &self.charge;
+        last.quota.locked(|held| {
             for page in before.iter().chain([last]) {
                 if let Some(page) = held.pages.get_mut(&page.number) {
-                    page.since = Some(now);
+                    page.last_write = Some(now);
                 }
             }
         });
@@ -478,5 +518,4 @@ impl Drop for Carried {
 }
 
 #[cfg(test)]
-#[path = "unread_tests.rs"]
 mod tests;

@@ -1,41 +1,42 @@
-//! Scan: a range of keys in one state.
+//! Scan: streams a range of keys from one snapshot.
 
 use tonic::{Request, Response, Status};
 use umbel_proto::kv::{ScanRequest, ScanResponse};
 
-use super::lease::Lease;
-use super::permit::Permit;
-use super::{Call, request};
-use crate::access::Caller;
-use crate::answers::{Answers, counted, in_steps};
-use crate::deadline::{Deadline, too_late};
-use crate::failure;
+use crate::auth::authorization::Caller;
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_page};
 use crate::kv_store::{ScanPage, Scanner};
-use crate::planted::{Bug, planted};
-use crate::unread::Held;
+use crate::protocol::deadline::{Deadline, deadline_exceeded};
+use crate::protocol::grpc_status;
+use crate::resources::outbound_quota::OutboundShare;
+use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::operator_grant::OperatorGrant;
+use crate::services::kv::request_checks;
+use crate::services::kv::snapshot_lease::SnapshotLease;
 
-type Answer = Result<ScanResponse, Status>;
+type ScanResult = Result<ScanResponse, Status>;
 
-/// Answers with the keys of a range.
+/// Responds with the keys of a range.
 pub async fn scan(
-    call: Call,
-    asked: Request<ScanRequest>,
-) -> Result<Response<Answers<ScanResponse>>, Status> {
-    let held = call.service.unread.held_for(asked.extensions());
-    let permit = Permit::new(Caller::of(asked.extensions()));
-    let mut asked = asked.into_inner();
-    let range = request::range(&mut asked)?;
-    let keyspace = request::keyspace(&call.kv, &asked.keyspace)?;
-    let scanner = Scanner::new(keyspace, range, asked.limit)
-        .reversed(asked.reverse && !planted(Bug::ReverseForgotten))
-        .without_values(asked.keys_only);
+    call: KvCall,
+    request: Request<ScanRequest>,
+) -> Result<Response<ResponseStream<ScanResponse>>, Status> {
+    let held = call.service.outbound_quota.held_for(request.extensions());
+    let permit = OperatorGrant::new(Caller::from_extensions(request.extensions()));
+    let mut request = request.into_inner();
+    let range = request_checks::scan_range(&mut request)?;
+    let keyspace = request_checks::find_keyspace(&call.kv, &request.keyspace)?;
+    let scanner = Scanner::new(keyspace, range, request.limit)
+        .reversed(request.reverse && !is_enabled(Failpoint::ReverseIgnored))
+        .without_values(request.keys_only);
     let snapshot = call.kv.snapshot();
-    let unsent = held.unsent();
-    let pages = Pages::new(call, (held, permit), scanner, snapshot);
-    Ok(counted(in_steps(pages, step), unsent))
+    let unsent = held.pending_page();
+    let pages = ScanPages::new(call, (held, permit), scanner, snapshot);
+    Ok(with_pending_page(stream_steps(pages, step), unsent))
 }
 
-async fn step(mut pages: Pages) -> (Vec<Answer>, Option<Pages>) {
+async fn step(mut pages: ScanPages) -> (Vec<ScanResult>, Option<ScanPages>) {
     let sequence = pages.sequence();
     match pages.next().await {
         Ok(Some(page)) => (vec![Ok(ScanResponse { entries: page.entries, sequence })], Some(pages)),
@@ -44,66 +45,77 @@ async fn step(mut pages: Pages) -> (Vec<Answer>, Option<Pages>) {
     }
 }
 
-/// The pages of a scan on its way.
+/// Pages of a scan in progress.
 #[derive(Debug)]
-pub struct Pages {
-    call: Call,
-    held: Held,
-    permit: Permit,
-    lease: Lease,
-    /// When the state is no longer kept.
-    until: Deadline,
-    /// Taken away while it reads, and at the end.
+pub struct ScanPages {
+    call: KvCall,
+    quota_share: OutboundShare,
+    grant: OperatorGrant,
+    lease: SnapshotLease,
+    /// Time at which the snapshot is released.
+    deadline: Deadline,
+    /// `None` while a page is read, and at the end.
     scanner: Option<Scanner>,
 }
 
-impl Pages {
-    /// Those of `scanner` in the state of `snapshot`.
+impl ScanPages {
+    /// Creates the pages of `scanner` in `snapshot`.
     pub fn new(
-        call: Call,
-        (held, permit): (Held, Permit),
+        call: KvCall,
+        (held, permit): (OutboundShare, OperatorGrant),
         scanner: Scanner,
         snapshot: umbel::Snapshot,
-    ) -> Pages {
+    ) -> ScanPages {
         let until = call.deadline.earlier(Deadline::after(call.kv.scan_time()));
-        let lease = Lease::new(snapshot, until);
-        Pages { call, held, permit, lease, until, scanner: Some(scanner) }
+        let lease = SnapshotLease::new(snapshot, until);
+        ScanPages {
+            call,
+            quota_share: held,
+            grant: permit,
+            lease,
+            deadline: until,
+            scanner: Some(scanner),
+        }
     }
 
-    /// The newest write that they show.
+    /// Sequence number of the newest write in the snapshot.
     pub fn sequence(&self) -> u64 {
         self.lease.sequence()
     }
 
-    /// The next page; nothing behind the last one.
+    /// Reads the next page; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<ScanPage>, Status> {
         let Some(scanner) = self.scanner.take() else { return Ok(None) };
         if self.call.service.is_stopping() {
-            return Err(failure::stopping());
+            return Err(grpc_status::shutting_down());
         }
-        let room = self.until.limit(self.held.room()).await.map_err(|_| self.late())??;
-        self.permit.renewed(&self.call.service).await?;
-        let snapshot = self.lease.snapshot().ok_or_else(|| self.late())?;
-        let page = self.until.limit(self.call.kv.page(scanner, snapshot, room)).await;
-        let ((page, scanner), room) = page.map_err(|_| self.late())??;
-        self.held.hold(room, page.bytes);
+        let reservation = self
+            .deadline
+            .limit(self.quota_share.reserve_page())
+            .await
+            .map_err(|_| self.expired_status())??;
+        self.grant.revalidate(&self.call.service).await?;
+        let snapshot = self.lease.snapshot().ok_or_else(|| self.expired_status())?;
+        let page = self.deadline.limit(self.call.kv.page(scanner, snapshot, reservation)).await;
+        let ((page, scanner), reservation) = page.map_err(|_| self.expired_status())??;
+        self.quota_share.charge(reservation, page.bytes);
         self.scanner = (!page.is_last).then_some(scanner);
         Ok(Some(page))
     }
 
-    /// Lets go of the state, and gives back what is held and who may go on.
-    pub fn into_rest(self) -> (Held, Permit) {
-        (self.held, self.permit)
+    /// Releases the snapshot, and returns the quota share and the grant.
+    pub fn into_grant(self) -> (OutboundShare, OperatorGrant) {
+        (self.quota_share, self.grant)
     }
 
-    fn late(&self) -> Status {
+    fn expired_status(&self) -> Status {
         if self.call.deadline.has_passed() {
-            return too_late();
+            return deadline_exceeded();
         }
         let seconds = self.call.kv.scan_time().as_secs();
         Status::aborted(format!(
-            "what the scan shows is kept for {seconds} seconds, and those are over; scan on from \
-             behind the last key that came"
+            "the scan took longer than {seconds} seconds, for which its snapshot is kept; scan \
+             again from after the last key received"
         ))
     }
 }

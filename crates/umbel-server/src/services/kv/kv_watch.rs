@@ -1,105 +1,106 @@
-//! Watch: what changes, behind what there was where that is wanted.
+//! Watch: streams changes, after the present entries if requested.
 
 use prost::Message;
 use tonic::{Request, Response, Status};
 use umbel_proto::kv::{Entries, Started, WatchEvent, WatchRequest, WatchResponse};
 
-use super::permit::Permit;
-use super::scan::Pages;
-use super::{Call, request};
-use crate::access::Caller;
-use crate::answers::{Answers, counted, in_steps};
-use crate::deadline::too_late;
-use crate::failure;
-use crate::kv_store::{Range, Scanner, Watched, Watcher};
-use crate::unread::Held;
+use crate::auth::authorization::Caller;
+use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_page};
+use crate::kv_store::{ScanRange, Scanner, WatchFilter, Watcher};
+use crate::protocol::deadline::deadline_exceeded;
+use crate::protocol::grpc_status;
+use crate::resources::outbound_quota::OutboundShare;
+use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::kv_scan::ScanPages;
+use crate::services::kv::operator_grant::OperatorGrant;
+use crate::services::kv::request_checks;
 
-type Answer = Result<WatchResponse, Status>;
+type WatchResult = Result<WatchResponse, Status>;
 
-/// A watch on its way.
+/// A watch in progress.
 #[derive(Debug)]
-struct Watch {
-    call: Call,
+struct WatchCall {
+    call: KvCall,
     watcher: Watcher,
-    /// Everything up to this write is not told.
+    /// Writes up to this sequence number are not sent.
     sequence: u64,
-    stage: Stage,
+    stage: WatchStage,
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// Tells what there was.
-    Entries(Box<Pages>),
-    /// Has told that, if it was to.
-    Starting(Held, Permit),
-    /// Tells what changes.
-    Changes(Held, Permit),
+enum WatchStage {
+    /// Sends the present entries.
+    Entries(Box<ScanPages>),
+    /// Has sent the entries, if requested.
+    Starting(OutboundShare, OperatorGrant),
+    /// Sends changes.
+    Changes(OutboundShare, OperatorGrant),
 }
 
-/// Answers with what changes.
+/// Responds with changes.
 pub async fn watch(
-    call: Call,
-    asked: Request<WatchRequest>,
-) -> Result<Response<Answers<WatchResponse>>, Status> {
-    let held = call.service.unread.held_for(asked.extensions());
-    let unsent = held.unsent();
-    let permit = Permit::new(Caller::of(asked.extensions()));
-    let WatchRequest { keyspace, prefix, with_entries, keys_only } = asked.into_inner();
-    request::check_bound("prefix", &prefix)?;
-    let found = request::keyspace(&call.kv, &keyspace)?;
-    let name = request::name(&keyspace).to_string();
-    let watched = Watched { keyspace: name, prefix: prefix.clone(), keys_only };
-    let begun = call.kv.watch(watched).await.map_err(|_| failure::stopping())?;
+    call: KvCall,
+    request: Request<WatchRequest>,
+) -> Result<Response<ResponseStream<WatchResponse>>, Status> {
+    let held = call.service.outbound_quota.held_for(request.extensions());
+    let unsent = held.pending_page();
+    let permit = OperatorGrant::new(Caller::from_extensions(request.extensions()));
+    let WatchRequest { keyspace, prefix, with_entries, keys_only } = request.into_inner();
+    request_checks::check_bound("prefix", &prefix)?;
+    let found = request_checks::find_keyspace(&call.kv, &keyspace)?;
+    let name = request_checks::keyspace_name(&keyspace).to_string();
+    let watched = WatchFilter { keyspace: name, prefix: prefix.clone(), keys_only };
+    let begun = call.kv.watch(watched).await.map_err(|_| grpc_status::shutting_down())?;
     let (watcher, snapshot) = begun?;
     let sequence = snapshot.sequence();
     let stage = match with_entries {
         true => {
-            let range = Range::new(&prefix, Vec::new(), Vec::new());
+            let range = ScanRange::new(&prefix, Vec::new(), Vec::new());
             let scanner = Scanner::new(found, range, 0).without_values(keys_only);
-            let pages = Pages::new(call.clone(), (held, permit), scanner, snapshot);
-            Stage::Entries(Box::new(pages))
+            let pages = ScanPages::new(call.clone(), (held, permit), scanner, snapshot);
+            WatchStage::Entries(Box::new(pages))
         }
-        false => Stage::Starting(held, permit),
+        false => WatchStage::Starting(held, permit),
     };
-    let watch = Watch { call, watcher, sequence, stage };
-    Ok(counted(in_steps(watch, step), unsent))
+    let watch = WatchCall { call, watcher, sequence, stage };
+    Ok(with_pending_page(stream_steps(watch, step), unsent))
 }
 
-async fn step(watch: Watch) -> (Vec<Answer>, Option<Watch>) {
+async fn step(watch: WatchCall) -> (Vec<WatchResult>, Option<WatchCall>) {
     match next(watch).await {
         Ok((event, watch)) => (vec![Ok(WatchResponse { event: Some(event) })], Some(watch)),
         Err(status) => (vec![Err(status)], None),
     }
 }
 
-async fn next(mut watch: Watch) -> Result<(WatchEvent, Watch), Status> {
+async fn next(mut watch: WatchCall) -> Result<(WatchEvent, WatchCall), Status> {
     let (held, permit) = match watch.stage {
-        Stage::Entries(mut pages) => match pages.next().await? {
+        WatchStage::Entries(mut pages) => match pages.next().await? {
             Some(page) if !page.entries.is_empty() => {
-                watch.stage = Stage::Entries(pages);
+                watch.stage = WatchStage::Entries(pages);
                 let entries = Entries { entries: page.entries };
                 return Ok((WatchEvent::Entries(entries), watch));
             }
-            _ => pages.into_rest(),
+            _ => pages.into_grant(),
         },
-        Stage::Starting(held, permit) => (held, permit),
-        Stage::Changes(held, mut permit) => {
-            held.give_back().await;
-            let Call { service, deadline, .. } = &watch.call;
-            let told = tokio::select! {
-                told = watch.watcher.next() => told?,
-                () = service.stopping() => return Err(failure::stopping()),
-                () = deadline.passed() => return Err(too_late()),
+        WatchStage::Starting(held, permit) => (held, permit),
+        WatchStage::Changes(held, mut permit) => {
+            held.release().await;
+            let KvCall { service, deadline, .. } = &watch.call;
+            let update = tokio::select! {
+                update = watch.watcher.next() => update?,
+                () = service.wait_stopping() => return Err(grpc_status::shutting_down()),
+                () = deadline.wait() => return Err(deadline_exceeded()),
             };
-            let bytes = told.encoded_len();
-            let room = deadline.limit(held.room_for(bytes)).await??;
-            permit.renewed(service).await?;
-            held.hold(room, bytes);
-            watch.stage = Stage::Changes(held, permit);
-            return Ok((WatchEvent::Changes(told), watch));
+            let bytes = update.encoded_len();
+            let reservation = deadline.limit(held.reserve(bytes)).await??;
+            permit.revalidate(service).await?;
+            held.charge(reservation, bytes);
+            watch.stage = WatchStage::Changes(held, permit);
+            return Ok((WatchEvent::Changes(update), watch));
         }
     };
-    watch.stage = Stage::Changes(held, permit);
+    watch.stage = WatchStage::Changes(held, permit);
     let started = Started { sequence: watch.sequence };
     Ok((WatchEvent::Started(started), watch))
 }

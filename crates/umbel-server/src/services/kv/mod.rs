@@ -1,12 +1,13 @@
-//! `umbel.kv.v1.KeyValue`: keys and values over the network. `docs/key-value.md` says what each
-//! call promises.
+//! `umbel.kv.v1.KeyValue`: the key-value service. `docs/reference/key-value.md` documents
+//! each call.
 
-mod calls;
-mod lease;
-mod permit;
-mod request;
-mod scan;
-mod watch;
+mod kv_call;
+mod kv_scan;
+mod kv_watch;
+mod operator_grant;
+mod request_checks;
+mod snapshot_lease;
+mod unary_calls;
 
 use std::sync::Arc;
 
@@ -14,25 +15,18 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use umbel_proto::kv::SERVICE;
 
-use crate::asked::Asked;
-use crate::deadline::Deadline;
-use crate::failure;
-use crate::handler::{Handler, grpc};
-use crate::kv_store::KvStore;
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
 use crate::limits::{KV_BATCH_BYTES_MAX, KV_VALUE_BYTES_MAX};
-use crate::service::Service;
+use crate::protocol::deadline::Deadline;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
 
-pub use request::check;
+use kv_call::KvCall;
 
-/// What every call needs.
-#[derive(Debug, Clone)]
-struct Call {
-    service: Arc<Service>,
-    kv: Arc<KvStore>,
-    deadline: Deadline,
-}
+pub use request_checks::check_decoding;
 
-/// The names of the calls.
+/// Names of the calls.
 #[cfg(test)]
 pub const CALLS: [&str; 9] = [
     "Get",
@@ -48,70 +42,74 @@ pub const CALLS: [&str; 9] = [
 
 /// Serves a call.
 pub async fn call(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     deadline: Deadline,
-    request: hyper::Request<Asked>,
+    request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
     let Some(kv) = service.kv.clone() else { return not_enabled().into_http() };
-    let call = Call { service, kv, deadline };
-    let response = served(call, request).await;
+    let call = KvCall { service, kv, deadline };
+    let response = route(call, request).await;
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() == Code::OutOfRange => too_large(&status).into_http(),
         _ => response,
     }
 }
 
-async fn served(call: Call, request: hyper::Request<Asked>) -> hyper::Response<Body> {
+async fn route(call: KvCall, request: hyper::Request<RequestBody>) -> hyper::Response<Body> {
     let path = request.uri().path();
     let name = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE));
     match name.unwrap_or_default() {
-        // An answer of one message that may be large is taken as a stream of one is.
+        // A single response that may be large is sent as a stream of one message.
         "/Get" => {
-            let get = Handler::new(move |asked| calls::get(call, asked));
-            grpc().server_streaming(get, request).await
+            let get = Handler::new(move |request| unary_calls::get(call, request));
+            grpc_dispatch().server_streaming(get, request).await
         }
         "/MultiGet" => {
-            let get = Handler::new(move |asked| calls::multi_get(call, asked));
-            grpc().server_streaming(get, request).await
+            let get = Handler::new(move |request| unary_calls::multi_get(call, request));
+            grpc_dispatch().server_streaming(get, request).await
         }
-        "/Put" => grpc().unary(Handler::new(move |put| calls::put(call, put)), request).await,
+        "/Put" => {
+            grpc_dispatch()
+                .unary(Handler::new(move |put| unary_calls::put(call, put)), request)
+                .await
+        }
         "/Delete" => {
-            let delete = Handler::new(move |asked| calls::delete(call, asked));
-            grpc().unary(delete, request).await
+            let delete = Handler::new(move |request| unary_calls::delete(call, request));
+            grpc_dispatch().unary(delete, request).await
         }
         "/Batch" => {
-            let batch = Handler::new(move |asked| calls::batch(call, asked));
-            grpc().unary(batch, request).await
+            let batch = Handler::new(move |request| unary_calls::batch(call, request));
+            grpc_dispatch().unary(batch, request).await
         }
         "/Scan" => {
-            let scan = Handler::new(move |asked| scan::scan(call, asked));
-            grpc().server_streaming(scan, request).await
+            let scan = Handler::new(move |request| kv_scan::scan(call, request));
+            grpc_dispatch().server_streaming(scan, request).await
         }
         "/Watch" => {
-            let watch = Handler::new(move |asked| watch::watch(call, asked));
-            grpc().server_streaming(watch, request).await
+            let watch = Handler::new(move |request| kv_watch::watch(call, request));
+            grpc_dispatch().server_streaming(watch, request).await
         }
         "/ListKeyspaces" => {
-            let list = Handler::new(move |asked| calls::keyspaces(call, asked));
-            grpc().unary(list, request).await
+            let list = Handler::new(move |request| unary_calls::keyspaces(call, request));
+            grpc_dispatch().unary(list, request).await
         }
         "/CreateKeyspace" => {
-            let create = Handler::new(move |asked| calls::create_keyspace(call, asked));
-            grpc().unary(create, request).await
+            let create = Handler::new(move |request| unary_calls::create_keyspace(call, request));
+            grpc_dispatch().unary(create, request).await
         }
-        _ => failure::not_served(request.uri().path()).into_http(),
+        _ => grpc_status::unknown_method(request.uri().path()).into_http(),
     }
 }
 
-/// The server was not told to serve keys and values.
+/// Status: the key-value service is not enabled.
 fn not_enabled() -> Status {
     Status::unimplemented(
-        "keys and values are not served here: start the server with --kv, or with kv = true in \
-         its file, or with UMBEL_KV=1",
+        "the key-value store is off: start the server with --kv, with kv = true in its \
+         configuration file, or with UMBEL_KV=1",
     )
 }
 
-/// A message is over the limit of all messages.
+/// Status of a message over the size limit.
 fn too_large(status: &Status) -> Status {
     Status::invalid_argument(format!(
         "{}; a value may have {KV_VALUE_BYTES_MAX} bytes, a batch {KV_BATCH_BYTES_MAX}",

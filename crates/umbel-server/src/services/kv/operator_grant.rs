@@ -1,30 +1,32 @@
-//! [`Permit`]: keys and values are for those who look after the server. What goes on for long asks
-//! again whether its caller still is one.
+//! [`OperatorGrant`]: permission for key-value calls, which only operators have. Long calls check
+//! it again.
 
 use tonic::Status;
 
-use crate::access::{Caller, active};
-use crate::failure;
-use crate::service::Service;
+use crate::auth::authorization::{Caller, active_user};
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
 
 /// A call that was permitted when it began.
 #[derive(Debug)]
-pub struct Permit(Caller);
+pub struct OperatorGrant(Caller);
 
-impl Permit {
-    /// That of who made the call.
-    pub fn new(caller: Caller) -> Permit {
-        Permit(caller)
+impl OperatorGrant {
+    /// Grant of the caller.
+    pub fn new(caller: Caller) -> OperatorGrant {
+        OperatorGrant(caller)
     }
 
-    /// Asks again.
+    /// Checks the permission again.
     ///
     /// # Errors
-    /// The caller is no longer who he was, or looks after the server no longer.
-    pub async fn renewed(&mut self, service: &Service) -> Result<(), Status> {
-        self.0 = service.access.renewed(&service.store, &self.0).await?;
+    /// The caller's credentials are no longer valid, or it is no operator any more.
+    pub async fn revalidate(&mut self, service: &ServerContext) -> Result<(), Status> {
+        self.0 = service.authorizer.revalidate(&service.store, &self.0).await?;
         match &self.0 {
-            Caller::User(user) if !active(user)?.is_operator() => Err(failure::access_denied()),
+            Caller::User(user) if !active_user(user)?.is_operator() => {
+                Err(grpc_status::access_denied())
+            }
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What clients ask for: checked before anything is done.
+//! Validates requests before anything is executed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,56 +12,56 @@ use umbel_proto::kv::{
     BatchRequest, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, OperationKind, ScanRequest,
 };
 
-use crate::budget::{Budget, Share};
-use crate::failure;
-use crate::kv_store::{Condition, KvStore, Operation, Range, Write};
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::kv_store::{KvStore, ScanRange, WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::{
-    APPENDS_BYTES_MAX, EVENT_BYTES_BESIDE, KV_BATCH_BYTES_MAX, KV_CONDITIONS_MAX, KV_KEYS_MAX,
+    APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, KV_BATCH_BYTES_MAX, KV_CONDITIONS_MAX, KV_KEYS_MAX,
     KV_OPERATIONS_MAX, KV_VALUE_BYTES_MAX,
 };
-use crate::planted::{Bug, planted};
+use crate::protocol::grpc_status;
+use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 
-/// The keyspace that is meant by a name.
-pub fn name(given: &str) -> &str {
+/// Name of the keyspace that a request means.
+pub fn keyspace_name(given: &str) -> &str {
     if given.is_empty() { DEFAULT_KEYSPACE } else { given }
 }
 
-/// The keyspace of this name.
-pub fn keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
-    let name = name(given);
-    let found = kv.keyspace(name).map_err(|error| failure::of_engine(&error))?;
-    if planted(Bug::KeyspaceIsDefault) && found.is_none() && name != DEFAULT_KEYSPACE {
-        return keyspace(kv, DEFAULT_KEYSPACE);
+/// Finds the keyspace of this name.
+pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
+    let name = keyspace_name(given);
+    let found = kv.keyspace(name).map_err(|error| grpc_status::engine_status(&error))?;
+    if is_enabled(Failpoint::KeyspaceIsDefault) && found.is_none() && name != DEFAULT_KEYSPACE {
+        return find_keyspace(kv, DEFAULT_KEYSPACE);
     }
     found.ok_or_else(|| {
-        let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
+        let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
         Status::not_found(format!(
-            "there is no keyspace '{shown}'; CreateKeyspace makes it, ListKeyspaces names those \
-             there are"
+            "there is no keyspace '{shown}'; CreateKeyspace creates it, ListKeyspaces lists the \
+             existing ones"
         ))
     })
 }
 
-/// An error where this can be no key.
+/// Fails if this cannot be a key.
 pub fn check_key(key: &[u8]) -> Result<(), Status> {
     if key.is_empty() {
-        return Err(Status::invalid_argument("the key is empty, but must have a byte at least"));
+        return Err(Status::invalid_argument("the key is empty; it must have at least one byte"));
     }
     check_bound("key", key)
 }
 
-/// An error where this can be no beginning or end of keys.
+/// Fails if this cannot be a bound of a range.
 pub fn check_bound(what: &str, key: &[u8]) -> Result<(), Status> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the {what} has {} bytes, but may have {KEY_BYTES_MAX} at most",
+            "the {what} has {} bytes; the limit is {KEY_BYTES_MAX}",
             key.len()
         )));
     }
     Ok(())
 }
 
-/// An error where this key cannot have this value.
+/// Fails if this key cannot have this value.
 pub fn check_put(key: &[u8], value: &[u8]) -> Result<(), Status> {
     check_key(key)?;
     check_value(value)
@@ -70,7 +70,7 @@ pub fn check_put(key: &[u8], value: &[u8]) -> Result<(), Status> {
 fn check_value(value: &[u8]) -> Result<(), Status> {
     if value.len() > KV_VALUE_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the value has {} bytes, but may have {KV_VALUE_BYTES_MAX} at most",
+            "the value has {} bytes; the limit is {KV_VALUE_BYTES_MAX}",
             value.len()
         )));
     }
@@ -82,43 +82,43 @@ fn check_range(range: &KeyRange) -> Result<(), Status> {
     check_bound("end of the range", &range.end)?;
     if range.end.is_empty() {
         return Err(Status::invalid_argument(
-            "a range to delete has no end, which stands for no last key here as it does in a scan: \
-             name a key behind the last one that is to go, as the byte FF is behind all texts",
+            "a range to delete has no end, unlike a scan's range it needs one: name a key after \
+             the last one to delete, such as the byte FF, which follows all UTF-8 text",
         ));
     }
     if range.start >= range.end {
         return Err(Status::invalid_argument(
-            "a range to delete ends before its first key: its end must be behind its start",
+            "a range to delete is empty: its end must be greater than its start",
         ));
     }
     Ok(())
 }
 
-fn check_count(what: &str, count: usize, most: usize) -> Result<(), Status> {
-    if count > most {
+fn check_count(what: &str, count: usize, limit: usize) -> Result<(), Status> {
+    if count > limit {
         return Err(Status::invalid_argument(format!(
-            "there are {count} {what}, but may be {most} at most; split them"
+            "there are {count} {what}; the limit is {limit}; split the request"
         )));
     }
     Ok(())
 }
 
-/// An error where these cannot be asked for together.
-pub fn check_keys(asked: &MultiGetRequest) -> Result<(), Status> {
-    check_count("keys", asked.keys.len(), KV_KEYS_MAX)?;
-    asked.keys.iter().try_for_each(|key| check_key(key))
+/// Fails if these keys exceed the limits of one request.
+pub fn check_keys(request: &MultiGetRequest) -> Result<(), Status> {
+    check_count("keys", request.keys.len(), KV_KEYS_MAX)?;
+    request.keys.iter().try_for_each(|key| check_key(key))
 }
 
-/// The keys that a scan is of.
-pub fn range(asked: &mut ScanRequest) -> Result<Range, Status> {
-    check_bound("prefix", &asked.prefix)?;
-    check_bound("start", &asked.start)?;
-    check_bound("end", &asked.end)?;
-    if planted(Bug::PrefixForgotten) {
-        asked.prefix.clear();
+/// Range of keys of a scan.
+pub fn scan_range(request: &mut ScanRequest) -> Result<ScanRange, Status> {
+    check_bound("prefix", &request.prefix)?;
+    check_bound("start", &request.start)?;
+    check_bound("end", &request.end)?;
+    if is_enabled(Failpoint::PrefixIgnored) {
+        request.prefix.clear();
     }
-    let (start, end) = (std::mem::take(&mut asked.start), std::mem::take(&mut asked.end));
-    Ok(Range::new(&asked.prefix, start, end))
+    let (start, end) = (std::mem::take(&mut request.start), std::mem::take(&mut request.end));
+    Ok(ScanRange::new(&request.prefix, start, end))
 }
 
 fn kind_bytes(kind: &OperationKind) -> usize {
@@ -137,8 +137,8 @@ fn check_kind(kind: &OperationKind) -> Result<(), Status> {
     }
 }
 
-/// An error where a batch cannot be done, whatever the store holds; else the bytes of its keys and
-/// values.
+/// Returns the bytes of a batch's keys and values. Fails if the batch is invalid, whatever the
+/// store contains.
 fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
     check_count("operations", batch.operations.len(), KV_OPERATIONS_MAX)?;
     check_count("conditions", batch.conditions.len(), KV_CONDITIONS_MAX)?;
@@ -147,44 +147,48 @@ fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
     }
     let mut bytes = 0;
     for (number, operation) in (0..).zip(&batch.operations) {
-        let placed = |status| at("operation", number, &status);
-        if operation.kind.is_none() && planted(Bug::KindUnsaid) {
+        let placed = |status| at_index("operation", number, &status);
+        if operation.kind.is_none() && is_enabled(Failpoint::KindMissing) {
             continue;
         }
-        let nothing = || Status::invalid_argument("it says neither put, delete nor delete_range");
+        let nothing = || Status::invalid_argument("it has neither put, delete nor delete_range");
         let kind = operation.kind.as_ref().ok_or_else(nothing).map_err(placed)?;
         check_kind(kind).map_err(placed)?;
         bytes += kind_bytes(kind);
     }
     for (number, condition) in (0..).zip(&batch.conditions) {
-        let placed = |status| at("condition", number, &status);
+        let placed = |status| at_index("condition", number, &status);
         let value = condition.value.as_deref().unwrap_or_default();
         check_key(&condition.key).and_then(|()| check_value(value)).map_err(placed)?;
         bytes += condition.key.len() + value.len();
     }
     if bytes > KV_BATCH_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the batch has {bytes} bytes of keys and values, but may have {KV_BATCH_BYTES_MAX} at \
-             most; split it"
+            "the batch has {bytes} bytes of keys and values; the limit is {KV_BATCH_BYTES_MAX}; \
+             split it"
         )));
     }
     Ok(bytes)
 }
 
-fn at(what: &str, number: usize, status: &Status) -> Status {
+fn at_index(what: &str, number: usize, status: &Status) -> Status {
     Status::new(status.code(), format!("{what} {number}: {}", status.message()))
 }
 
-/// What a batch writes.
-pub fn write(kv: &KvStore, budget: &Arc<Budget>, batch: BatchRequest) -> Result<Write, Status> {
+/// Builds the write of a batch.
+pub fn parse_write(
+    kv: &KvStore,
+    budget: &Arc<InboundQuota>,
+    batch: BatchRequest,
+) -> Result<WriteRequest, Status> {
     let bytes = check_batch(&batch)?;
     let count = batch.operations.len() + batch.conditions.len();
-    let share = share(budget, bytes + count * EVENT_BYTES_BESIDE)?;
+    let share = reserve_share(budget, bytes + count * EVENT_OVERHEAD_BYTES)?;
     let mut known: HashMap<String, Keyspace> = HashMap::new();
     let mut find = |name: String| match known.get(&name) {
         Some(keyspace) => Ok(keyspace.clone()),
         None => {
-            let keyspace = keyspace(kv, &name)?;
+            let keyspace = find_keyspace(kv, &name)?;
             known.insert(name, keyspace.clone());
             Ok::<_, Status>(keyspace)
         }
@@ -193,20 +197,20 @@ pub fn write(kv: &KvStore, budget: &Arc<Budget>, batch: BatchRequest) -> Result<
     let mut copies = BytesMut::with_capacity(bytes);
     for operation in batch.operations {
         let keyspace = find(operation.keyspace)?;
-        let kind = operation.kind.map(|kind| copied(kind, &mut copies));
-        operations.extend(kind.map(|kind| Operation { keyspace, kind }));
+        let kind = operation.kind.map(|kind| copy_operation(kind, &mut copies));
+        operations.extend(kind.map(|kind| WriteOperation { keyspace, kind }));
     }
     let mut conditions = Vec::with_capacity(batch.conditions.len());
-    let skipped = usize::from(planted(Bug::ConditionSkipped));
+    let skipped = usize::from(is_enabled(Failpoint::ConditionSkipped));
     for condition in batch.conditions.into_iter().skip(skipped) {
         let keyspace = find(condition.keyspace)?;
-        conditions.push(Condition { keyspace, key: condition.key, value: condition.value });
+        conditions.push(WriteCondition { keyspace, key: condition.key, value: condition.value });
     }
-    Ok(Write { operations, conditions, sync: batch.sync, share })
+    Ok(WriteRequest { operations, conditions, sync: batch.sync, share })
 }
 
-/// The same in the memory that is counted: the message it came in may have been far longer.
-fn copied(kind: OperationKind, copies: &mut BytesMut) -> OperationKind {
+/// Copies an operation into counted memory: its message may have been far longer.
+fn copy_operation(kind: OperationKind, copies: &mut BytesMut) -> OperationKind {
     let mut copy = |bytes: Bytes| {
         copies.extend_from_slice(&bytes);
         copies.split().freeze()
@@ -222,28 +226,28 @@ fn copied(kind: OperationKind, copies: &mut BytesMut) -> OperationKind {
     }
 }
 
-fn share(budget: &Arc<Budget>, bytes: usize) -> Result<Share, Status> {
-    let mut share = budget.share();
+fn reserve_share(budget: &Arc<InboundQuota>, bytes: usize) -> Result<QuotaShare, Status> {
+    let mut share = budget.new_share();
     if share.grow(bytes) {
         return Ok(share);
     }
     Err(Status::resource_exhausted(format!(
-        "writes that have come hold {APPENDS_BYTES_MAX} bytes, which is what they may; try again"
+        "pending writes hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
     )))
 }
 
-/// Any bytes, read as a batch and as a scan: what is let through must be within the limits. For
+/// Decodes any bytes as a batch and as a scan; accepted requests must be within the limits. For
 /// fuzzing only.
-pub fn check(input: &[u8]) {
+pub fn check_decoding(input: &[u8]) {
     if let Ok(batch) = BatchRequest::decode(input)
         && let Ok(bytes) = check_batch(&batch)
     {
         assert!(bytes <= input.len() && batch.operations.iter().all(|o| o.kind.is_some()));
     }
-    if let Ok(mut asked) = ScanRequest::decode(input) {
-        let prefix = asked.prefix.clone();
-        if let Ok(range) = range(&mut asked) {
-            assert!(range.start >= prefix, "it begins where its prefix does, or behind");
+    if let Ok(mut request) = ScanRequest::decode(input) {
+        let prefix = request.prefix.clone();
+        if let Ok(range) = scan_range(&mut request) {
+            assert!(range.start >= prefix, "it starts at its prefix or after it");
         }
     }
 }
@@ -271,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn what_no_batch_can_be_is_told_with_its_place() {
+    fn invalid_batch_is_rejected_with_the_operation_number() {
         let fine = || put(vec![1], vec![2; 3]);
         assert_eq!(check_batch(&of(vec![fine(), fine()])).unwrap(), 8);
         assert!(refused(&of(vec![])).contains("no operations"));
-        let said = refused(&of(vec![fine(), put(vec![], vec![])]));
-        assert!(said.contains("operation 1: the key is empty"), "{said}");
-        assert!(refused(&of(vec![kv::Operation::default()])).contains("operation 0: it says"));
+        let message = refused(&of(vec![fine(), put(vec![], vec![])]));
+        assert!(message.contains("operation 1: the key is empty"), "{message}");
+        assert!(refused(&of(vec![kv::Operation::default()])).contains("operation 0: it has"));
         let long = put(vec![0; KEY_BYTES_MAX + 1], vec![]);
-        assert!(refused(&of(vec![long])).contains("65537 bytes, but may have 65536"));
+        assert!(refused(&of(vec![long])).contains("65537 bytes; the limit is 65536"));
         let large = put(vec![1], vec![0; KV_VALUE_BYTES_MAX + 1]);
         assert!(refused(&of(vec![large])).contains("value has"));
         let together = vec![put(vec![1], vec![0; KV_VALUE_BYTES_MAX]); 3];
@@ -291,7 +295,7 @@ mod tests {
             let kind = Some(OperationKind::DeleteRange(range));
             refused(&of(vec![kv::Operation { keyspace: String::new(), kind }]))
         };
-        assert!(range(vec![2]).contains("behind its start"));
+        assert!(range(vec![2]).contains("greater than its start"));
         // Story: an empty end, which a scan takes for the last key, was "before its first key".
         assert!(range(vec![]).contains("has no end"));
         let condition = kv::Condition::default();

@@ -1,49 +1,50 @@
-//! [`Lease`]: a state of the store that is kept for a while and no longer.
+//! [`SnapshotLease`]: a snapshot that is released after a time limit.
 //!
-//! What a snapshot shows stays in the store, and a client that takes nothing of a scan would keep
-//! it there for ever. So the state is let go of after a time, whether or not anybody asks for it.
+//! A snapshot keeps old versions in the store, and a client that reads nothing of a scan would keep
+//! them for ever. So the snapshot is released on time, even if the scan is not polled.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::task::JoinHandle;
 use umbel::Snapshot;
 
-use crate::deadline::Deadline;
+use crate::protocol::deadline::Deadline;
 
-/// A state that is kept until a moment.
+/// A snapshot with a deadline.
 #[derive(Debug)]
-pub struct Lease {
-    kept: Arc<Mutex<Option<Snapshot>>>,
+pub struct SnapshotLease {
+    leased: Arc<Mutex<Option<Snapshot>>>,
     sequence: u64,
-    ends: JoinHandle<()>,
+    expiry: JoinHandle<()>,
 }
 
-impl Lease {
-    /// Keeps this state until then.
-    pub fn new(snapshot: Snapshot, until: Deadline) -> Lease {
+impl SnapshotLease {
+    /// Keeps this snapshot until `until`.
+    pub fn new(snapshot: Snapshot, until: Deadline) -> SnapshotLease {
         let sequence = snapshot.sequence();
         let kept = Arc::new(Mutex::new(Some(snapshot)));
         let ending = Arc::clone(&kept);
         let ends = tokio::spawn(async move {
-            until.passed().await;
-            ending.lock().unwrap_or_else(PoisonError::into_inner).take();
+            until.wait().await;
+            ending.lock().ignore_poison().take();
         });
-        Lease { kept, sequence, ends }
+        SnapshotLease { leased: kept, sequence, expiry: ends }
     }
 
-    /// The state, while it is kept.
+    /// The snapshot, until it is released.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.leased.lock().ignore_poison().clone()
     }
 
-    /// The newest write that it shows.
+    /// Sequence number of the newest write in the snapshot.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 }
 
-impl Drop for Lease {
+impl Drop for SnapshotLease {
     fn drop(&mut self) {
-        self.ends.abort();
+        self.expiry.abort();
     }
 }

@@ -1,5 +1,4 @@
-//! The calls about groups of consumers: making and changing them, joining them, and asking what
-//! they do.
+//! Calls about persistent subscriptions: create, change, read and inspect them.
 
 use std::sync::Arc;
 
@@ -8,128 +7,135 @@ use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_events::EventId;
 use umbel_proto::persistent::{
-    CreateReq, DeleteReq, DeletedStream, GetInfoReq, GetInfoResp, JoinedStream, ListOption,
-    ListReq, ListResp, ListedStream, NackAction, ReadOptions, ReadReq, ReadResp, ReplayParkedReq,
-    ReplayedStream, Said, Sent, SentEvent, StopAt, SubscriptionConfirmation,
+    CreateReq, DeleteReq, DeleteStreamOption, GetInfoReq, GetInfoResp, GetInfoStreamOption,
+    ListOption, ListReq, ListResp, NackAction, ReadOptions, ReadReq, ReadReqContent, ReadResp,
+    ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq, ReplayStreamOption, StopAt,
+    SubscriptionConfirmation,
 };
 use umbel_proto::shared::{StreamIdentifier, Uuid};
 
-use crate::access::Caller;
-use crate::answers::{Answers, in_steps, one_counted};
-use crate::asked::Asked;
-use crate::consumers::{Action, ConsumerId};
-use crate::deadline::{self, Deadline};
-use crate::group_config::{GroupConfig, group_name};
-use crate::group_key::{ALL, GroupKey};
-use crate::group_message::{Answer, Joining, Message, reason};
-use crate::groups::Change;
-use crate::handler::{Handler, grpc};
+use crate::auth::authorization::Caller;
+use crate::consumer_groups::dispatcher::{ConsumerId, NackDecision};
+use crate::consumer_groups::group_command::{
+    ConsumerRequest, ConsumerResponse, GroupCommand, park_reason,
+};
+use crate::consumer_groups::group_config::{GroupConfig, group_name};
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::grpc::response_stream::{ResponseStream, respond_within_quota, stream_steps};
 use crate::limits::GROUP_EVENTS_MAX;
-use crate::messages::Messages;
-use crate::peers::Peer;
-use crate::permit::{ALL_STREAM, Permit};
-use crate::service::Service;
-use crate::{convert, failure};
+use crate::protocol::deadline::{self, Deadline};
+use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::connection_registry::Connection;
+use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions::group_manager::GroupChange;
+use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+
+pub mod group_manager;
+pub mod group_task;
 
 /// Serves a call.
 pub async fn call(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     deadline: Deadline,
-    request: hyper::Request<Asked>,
+    request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
     let path = request.uri().path();
     let method =
         path.strip_prefix("/event_store.client.persistent_subscriptions.PersistentSubscriptions/");
     match method {
         Some("Create") => {
-            let create = Handler::new(move |asked: Request<CreateReq>| async move {
-                let (key, config) = GroupConfig::read(asked.into_inner().options)?;
-                change(service, key, Change::Create(config)).await
+            let create = Handler::new(move |request: Request<CreateReq>| async move {
+                let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
+                change_group(service, key, GroupChange::Create(config)).await
             });
-            grpc().unary(create, request).await
+            grpc_dispatch().unary(create, request).await
         }
         Some("Update") => {
-            let update = Handler::new(move |asked: Request<CreateReq>| async move {
-                let (key, config) = GroupConfig::read(asked.into_inner().options)?;
-                change(service, key, Change::Update(config)).await
+            let update = Handler::new(move |request: Request<CreateReq>| async move {
+                let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
+                change_group(service, key, GroupChange::Update(config)).await
             });
-            grpc().unary(update, request).await
+            grpc_dispatch().unary(update, request).await
         }
         Some("Delete") => {
-            let delete = Handler::new(move |asked| delete(service, asked));
-            grpc().unary(delete, request).await
+            let delete = Handler::new(move |request| delete(service, request));
+            grpc_dispatch().unary(delete, request).await
         }
         Some("Read") => {
-            let read = Handler::new(move |said| read(service, deadline, said));
-            grpc().streaming(read, request).await
+            let read = Handler::new(move |messages| read(service, deadline, messages));
+            grpc_dispatch().streaming(read, request).await
         }
         Some("GetInfo") => {
-            let info = Handler::new(move |asked| info(service, asked));
-            grpc().unary(info, request).await
+            let info = Handler::new(move |request| info(service, request));
+            grpc_dispatch().unary(info, request).await
         }
         Some("ReplayParked") => {
-            let replay = Handler::new(move |asked| replay(service, asked));
-            grpc().unary(replay, request).await
+            let replay = Handler::new(move |request| replay(service, request));
+            grpc_dispatch().unary(replay, request).await
         }
         Some("List") => {
-            let list = Handler::new(move |asked| list(service, asked));
-            grpc().unary(list, request).await
+            let list = Handler::new(move |request| list(service, request));
+            grpc_dispatch().unary(list, request).await
         }
         Some("RestartSubsystem") => {
             let restart = Handler::new(move |_: Request<()>| restart(service));
-            grpc().unary(restart, request).await
+            grpc_dispatch().unary(restart, request).await
         }
-        _ => failure::not_served(path).into_http(),
+        _ => grpc_status::unknown_method(path).into_http(),
     }
 }
 
-async fn change(
-    service: Arc<Service>,
+async fn change_group(
+    service: Arc<ServerContext>,
     key: GroupKey,
-    change: Change,
+    change: GroupChange,
 ) -> Result<Response<()>, Status> {
-    // Whoever asked may go away; the change is done to its end all the same.
-    let changing = tokio::spawn(async move { service.groups.change(&service, &key, change).await });
-    changing.await.map_err(|_| failure::stopping())?.map(Response::new)
+    // The change completes even if its client leaves.
+    let changing =
+        tokio::spawn(async move { service.group_registry.change(&service, &key, change).await });
+    changing.await.map_err(|_| grpc_status::shutting_down())?.map(Response::new)
 }
 
 async fn delete(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<DeleteReq>,
 ) -> Result<Response<()>, Status> {
-    let options = request.into_inner().options.ok_or_else(no_options)?;
-    let stream = match options.stream_option.ok_or_else(no_stream)? {
-        DeletedStream::Stream(stream) => Some(stream),
-        DeletedStream::All(()) => None,
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = match options.stream_option.ok_or_else(missing_stream)? {
+        DeleteStreamOption::Stream(stream) => Some(stream),
+        DeleteStreamOption::All(()) => None,
     };
-    change(service, key(stream, options.group_name)?, Change::Delete).await
+    change_group(service, parse_key(stream, options.group_name)?, GroupChange::Delete).await
 }
 
 async fn info(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<GetInfoReq>,
 ) -> Result<Response<GetInfoResp>, Status> {
-    let held = service.unread.held_for(request.extensions());
-    let options = request.into_inner().options.ok_or_else(no_options)?;
-    let stream = listed(options.stream_option)?;
-    let key = key(stream, options.group_name)?;
+    let held = service.outbound_quota.held_for(request.extensions());
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = listed_stream(options.stream_option)?;
+    let key = parse_key(stream, options.group_name)?;
     let info = async move {
-        let subscription_info = Some(service.groups.info(&service, &key).await?);
+        let subscription_info = Some(service.group_registry.info(&service, &key).await?);
         Ok(GetInfoResp { subscription_info })
     };
-    one_counted(held, info).await
+    respond_within_quota(held, info).await
 }
 
 async fn replay(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<ReplayParkedReq>,
 ) -> Result<Response<()>, Status> {
-    let options = request.into_inner().options.ok_or_else(no_options)?;
-    let stream = match options.stream_option.ok_or_else(no_stream)? {
-        ReplayedStream::Stream(stream) => Some(stream),
-        ReplayedStream::All(()) => None,
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = match options.stream_option.ok_or_else(missing_stream)? {
+        ReplayStreamOption::Stream(stream) => Some(stream),
+        ReplayStreamOption::All(()) => None,
     };
-    let key = key(stream, options.group_name)?;
+    let key = parse_key(stream, options.group_name)?;
     let before = match options.stop_at_option {
         Some(StopAt::Revision(revision)) => u64::try_from(revision).map_err(|_| {
             Status::invalid_argument("the revision to stop at is negative; say 0 or more")
@@ -139,198 +145,205 @@ async fn replay(
     replay_before(&service, &key, before).await.map(Response::new)
 }
 
-/// Sends again what is parked before this revision of the stream of parked events.
+/// Replays the parked events before this revision of the parked stream.
 pub async fn replay_before(
-    service: &Arc<Service>,
+    service: &Arc<ServerContext>,
     key: &GroupKey,
     before: u64,
 ) -> Result<(), Status> {
-    let group = service.groups.serve(service, key).await?;
+    let group = service.group_registry.command_sender(service, key).await?;
     let (answer, done) = oneshot::channel();
-    // Where the group ended meanwhile, nobody answers.
-    let _ = group.send(Message::Replay(before, answer)).await;
-    done.await.map_err(|_| failure::group_missing(key))?
+    // If the group ended meanwhile, the reply sender is dropped.
+    let _ = group.send(GroupCommand::Replay(before, answer)).await;
+    done.await.map_err(|_| grpc_status::group_missing(key))?
 }
 
 async fn list(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     request: Request<ListReq>,
 ) -> Result<Response<ListResp>, Status> {
-    let held = service.unread.held_for(request.extensions());
-    let options = request.into_inner().options.ok_or_else(no_options)?;
-    let of = match options.list_option.ok_or_else(no_options)? {
+    let held = service.outbound_quota.held_for(request.extensions());
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let of = match options.list_option.ok_or_else(missing_options)? {
         ListOption::AllSubscriptions(()) => None,
-        ListOption::ForStream(of) => Some(match listed(of.stream_option)? {
-            Some(stream) => Some(convert::stream_name(Some(stream))?).filter(|name| name != ALL),
+        ListOption::ForStream(of) => Some(match listed_stream(of.stream_option)? {
+            Some(stream) => {
+                Some(proto_convert::stream_name(Some(stream))?).filter(|name| name != ALL_SOURCE)
+            }
             None => None,
         }),
     };
     let list = async move {
-        let subscriptions = service.groups.list(&service, of.as_ref()).await?;
+        let subscriptions = service.group_registry.list(&service, of.as_ref()).await?;
         if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
-            return Err(failure::group_missing(&GroupKey { stream, group: String::new() }));
+            return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
         }
         Ok(ListResp { subscriptions })
     };
-    one_counted(held, list).await
+    respond_within_quota(held, list).await
 }
 
-/// Ends what groups do; they go on from what they keep when somebody asks for them.
-pub async fn restart(service: Arc<Service>) -> Result<Response<()>, Status> {
-    let restarting = tokio::spawn(async move { service.groups.restart().await });
-    restarting.await.map(Response::new).map_err(|_| failure::stopping())
+/// Ends all groups; they resume from their checkpoints when next needed.
+pub async fn restart(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+    let restarting = tokio::spawn(async move { service.group_registry.restart().await });
+    restarting.await.map(Response::new).map_err(|_| grpc_status::shutting_down())
 }
 
-/// Joins a group: answers with events as long as the consumer stays.
+/// Joins a group: responds with events as long as the consumer stays.
 async fn read(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     deadline: Deadline,
-    request: Request<Messages<ReadReq>>,
-) -> Result<Response<Answers<ReadResp>>, Status> {
-    let caller = Caller::of(request.extensions());
-    let username = caller.name().unwrap_or_default().to_string();
-    let peer = request.extensions().get::<Arc<Peer>>().cloned();
-    let mut said = request.into_inner();
-    let options = match deadline.limit(said.message()).await?? {
-        Some(ReadReq { content: Some(Said::Options(options)) }) => options,
+    request: Request<MessageStream<ReadReq>>,
+) -> Result<Response<ResponseStream<ReadResp>>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
+    let username = caller.user_name().unwrap_or_default().to_string();
+    let peer = request.extensions().get::<Arc<Connection>>().cloned();
+    let mut messages = request.into_inner();
+    let options = match deadline.limit(messages.message()).await?? {
+        Some(ReadReq { content: Some(ReadReqContent::Options(options)) }) => options,
         _ => return Err(Status::invalid_argument("the first message names the group to join")),
     };
     let ReadOptions { stream_option, group_name, buffer_size, uuid_option } = options;
-    let stream = match stream_option.ok_or_else(no_stream)? {
-        JoinedStream::Stream(stream) => Some(stream),
-        JoinedStream::All(()) => None,
+    let stream = match stream_option.ok_or_else(missing_stream)? {
+        ReadStreamOption::Stream(stream) => Some(stream),
+        ReadStreamOption::All(()) => None,
     };
-    let key = key(stream, group_name)?;
-    let room =
-        usize::try_from(buffer_size).ok().filter(|room| (1..=GROUP_EVENTS_MAX).contains(room));
-    let room = room.ok_or_else(|| {
+    let key = parse_key(stream, group_name)?;
+    let capacity = usize::try_from(buffer_size)
+        .ok()
+        .filter(|capacity| (1..=GROUP_EVENTS_MAX).contains(capacity));
+    let capacity = capacity.ok_or_else(|| {
         Status::invalid_argument(format!(
             "the buffer size is {buffer_size}; it must be 1 to {GROUP_EVENTS_MAX}"
         ))
     })?;
-    let form = uuid_option.and_then(|option| option.content).ok_or_else(|| {
-        Status::invalid_argument("a read says in which form identifiers are answered")
-    })?;
+    let form = uuid_option
+        .and_then(|option| option.content)
+        .ok_or_else(|| Status::invalid_argument("the options have no uuid_option"))?;
     let stream = key.stream.as_deref().unwrap_or(ALL_STREAM);
-    let mut permit = Permit::new(&service, caller, stream).await?;
+    let mut permit = ReadGrant::new(&service, caller, stream).await?;
     let is_of_all = key.stream.is_none();
-    renewed(&mut permit, &service, is_of_all).await?;
-    let group = service.groups.serve(&service, &key).await?;
-    let (answers, events) = mpsc::channel(room + 2);
-    let joining = Joining { room, form, username, answers: answers.clone(), peer };
+    revalidate(&mut permit, &service, is_of_all).await?;
+    let group = service.group_registry.command_sender(&service, &key).await?;
+    let (answers, events) = mpsc::channel(capacity + 2);
+    let joining =
+        ConsumerRequest { capacity, form, username, responses: answers.clone(), connection: peer };
     let (answer, joined) = oneshot::channel();
-    // Where the group ended meanwhile, nobody answers.
-    let _ = group.send(Message::Connect(joining, answer)).await;
-    let id = joined.await.map_err(|_| failure::group_dropped(&key))??;
-    let (stays, gone) = oneshot::channel();
-    tokio::spawn(listen(said, group, id, answers, gone));
-    let reading = Reading {
+    // If the group ended meanwhile, the reply sender is dropped.
+    let _ = group.send(GroupCommand::Connect(joining, answer)).await;
+    let id = joined.await.map_err(|_| grpc_status::group_dropped(&key))??;
+    let (stays, closed) = oneshot::channel();
+    tokio::spawn(forward_commands(messages, group, id, answers, closed));
+    let reading = ConsumerStream {
         service,
-        permit,
-        is_of_all,
+        grant: permit,
+        reads_all_streams: is_of_all,
         deadline,
-        // Clients compare it with what they asked for.
+        // Clients compare it with their request.
         confirmation: Some(format!("{}::{}", key.source(), key.group)),
         events,
-        _stays: stays,
+        _guard: stays,
     };
-    Ok(Response::new(in_steps(reading, Reading::step)))
+    Ok(Response::new(stream_steps(reading, ConsumerStream::step)))
 }
 
-/// Passes on what a consumer says, until it goes away.
-async fn listen(
-    mut said: Messages<ReadReq>,
-    group: mpsc::Sender<Message>,
+/// Forwards a consumer's messages to the group, until the consumer leaves.
+async fn forward_commands(
+    mut messages: MessageStream<ReadReq>,
+    group: mpsc::Sender<GroupCommand>,
     id: ConsumerId,
-    answers: mpsc::Sender<Answer>,
-    mut gone: oneshot::Receiver<()>,
+    answers: mpsc::Sender<ConsumerResponse>,
+    mut closed: oneshot::Receiver<()>,
 ) {
     let why = loop {
         let message = tokio::select! {
-            message = said.message() => message,
-            _ = &mut gone => break None,
+            message = messages.message() => message,
+            _ = &mut closed => break None,
         };
-        let heard = match message {
-            Ok(Some(ReadReq { content: Some(content) })) => heard(id, content),
-            Ok(Some(ReadReq { content: None })) => Err(says_nothing()),
+        let command = match message {
+            Ok(Some(ReadReq { content: Some(content) })) => parse_command(id, content),
+            Ok(Some(ReadReq { content: None })) => Err(empty_message()),
             Ok(None) => break None,
             Err(status) => Err(status),
         };
-        match heard {
+        match command {
             Ok(Some(message)) => {
                 if group.send(message).await.is_err() {
                     return;
                 }
             }
-            Ok(None) => break Some(Status::cancelled("the consumer stops, as it said")),
+            Ok(None) => break Some(Status::cancelled("the consumer stopped itself with a nack")),
             Err(status) => break Some(status),
         }
     };
-    // Where the group ended, the consumer knows.
-    let _ = group.send(Message::Disconnect(id)).await;
+    // If the group has ended, the consumer was notified.
+    let _ = group.send(GroupCommand::Disconnect(id)).await;
     if let Some(status) = why {
         let _ = answers.try_send(Err(status));
     }
 }
 
-/// What a consumer said; `None` where it stops.
-fn heard(id: ConsumerId, content: Said) -> Result<Option<Message>, Status> {
+/// Parses a consumer's message; `None` if the consumer stops.
+fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<GroupCommand>, Status> {
     let ids = |ids: Vec<Uuid>| -> Result<Vec<EventId>, Status> {
         if ids.len() > GROUP_EVENTS_MAX {
             return Err(Status::invalid_argument(format!(
-                "the message names {} events; name {GROUP_EVENTS_MAX} at most in one",
+                "the message names {} events; the limit is {GROUP_EVENTS_MAX}",
                 ids.len()
             )));
         }
-        ids.iter().map(|id| convert::event_id(Some(id))).collect()
+        ids.iter().map(|id| proto_convert::event_id(Some(id))).collect()
     };
     Ok(Some(match content {
-        Said::Ack(ack) => Message::Ack(id, ids(ack.ids)?),
-        Said::Nack(nack) => {
+        ReadReqContent::Ack(ack) => GroupCommand::Ack(id, ids(ack.ids)?),
+        ReadReqContent::Nack(nack) => {
             let action = match NackAction::try_from(nack.action) {
-                Ok(NackAction::Park) => Action::Park(reason(&nack.reason)),
-                Ok(NackAction::Skip) => Action::Skip,
-                Ok(NackAction::Retry | NackAction::Unknown) => Action::Retry,
+                Ok(NackAction::Park) => NackDecision::Park(park_reason(&nack.reason)),
+                Ok(NackAction::Skip) => NackDecision::Skip,
+                Ok(NackAction::Retry | NackAction::Unknown) => NackDecision::Retry,
                 Ok(NackAction::Stop) => return Ok(None),
                 Err(_) => {
-                    return Err(Status::invalid_argument("the action is none of those known"));
+                    return Err(Status::invalid_argument("the nack's action is unknown"));
                 }
             };
-            Message::Nack(id, ids(nack.ids)?, action)
+            GroupCommand::Nack(id, ids(nack.ids)?, action)
         }
-        Said::Options(_) => {
-            return Err(Status::invalid_argument("the group was named before; one call joins one"));
+        ReadReqContent::Options(_) => {
+            return Err(Status::invalid_argument(
+                "the group was already named; one call joins one group",
+            ));
         }
     }))
 }
 
-/// What a consumer is sent.
-struct Reading {
-    service: Arc<Service>,
-    permit: Permit,
-    /// Whether the group shares the events of all streams.
-    is_of_all: bool,
+/// Response stream of a consumer.
+struct ConsumerStream {
+    service: Arc<ServerContext>,
+    grant: ReadGrant,
+    /// Whether the group's source is all streams.
+    reads_all_streams: bool,
     deadline: Deadline,
     confirmation: Option<String>,
-    events: mpsc::Receiver<Answer>,
-    /// Dropped when the consumer goes away.
-    _stays: oneshot::Sender<()>,
+    events: mpsc::Receiver<ConsumerResponse>,
+    /// Dropped when the consumer leaves.
+    _guard: oneshot::Sender<()>,
 }
 
-impl Reading {
-    async fn step(mut self) -> (Vec<Answer>, Option<Reading>) {
+impl ConsumerStream {
+    async fn step(mut self) -> (Vec<ConsumerResponse>, Option<ConsumerStream>) {
         if let Some(subscription_id) = self.confirmation.take() {
-            let confirmation = Sent::Confirmation(SubscriptionConfirmation { subscription_id });
+            let confirmation =
+                ReadRespContent::Confirmation(SubscriptionConfirmation { subscription_id });
             return (vec![Ok(ReadResp { content: Some(confirmation) })], Some(self));
         }
         let service = Arc::clone(&self.service);
         let answer = tokio::select! {
             answer = self.events.recv() => answer,
-            () = service.stopping() => Some(Err(failure::stopping())),
-            () = self.deadline.passed() => Some(Err(deadline::too_late())),
+            () = service.wait_stopping() => Some(Err(grpc_status::shutting_down())),
+            () = self.deadline.wait() => Some(Err(deadline::deadline_exceeded())),
         };
         match answer {
-            Some(Ok(answer)) => match self.shown(answer).await {
+            Some(Ok(answer)) => match self.redact(answer).await {
                 Ok(answer) => (vec![Ok(answer)], Some(self)),
                 Err(status) => (vec![Err(status)], None),
             },
@@ -339,13 +352,15 @@ impl Reading {
         }
     }
 
-    /// What the consumer may see of an answer: links to streams that he may not read stay links.
-    async fn shown(&mut self, mut answer: ReadResp) -> Answer {
-        let sees_all = renewed(&mut self.permit, &self.service, self.is_of_all).await?;
+    /// Restricts a response to what the consumer may see: links to streams without read permission
+    /// stay unresolved.
+    async fn redact(&mut self, mut answer: ReadResp) -> ConsumerResponse {
+        let sees_all = revalidate(&mut self.grant, &self.service, self.reads_all_streams).await?;
         if !sees_all
-            && let Some(Sent::Event(SentEvent { event, link: Some(_), .. })) = &mut answer.content
+            && let Some(ReadRespContent::Event(ReadRespEvent { event, link: Some(_), .. })) =
+                &mut answer.content
             && let Some(target) = event.as_ref().and_then(|event| event.stream_identifier.clone())
-            && !self.permit.shows(&self.service, &convert::stream_name(Some(target))?).await?
+            && !self.grant.allows(&self.service, &proto_convert::stream_name(Some(target))?).await?
         {
             *event = None;
         }
@@ -353,36 +368,42 @@ impl Reading {
     }
 }
 
-/// Whether the consumer sees every stream; an error where he may not consume any more. A group of
-/// all events gives each of them to one consumer, who has to see them all.
-async fn renewed(permit: &mut Permit, service: &Service, is_of_all: bool) -> Result<bool, Status> {
-    let sees_all = permit.renewed(service).await?.is_none();
-    if is_of_all && !sees_all { Err(failure::access_denied()) } else { Ok(sees_all) }
+/// Whether the consumer may read every stream; an error if it may not consume any more. A group of
+/// all events sends each event to one consumer, so each consumer must be able to see all of them.
+async fn revalidate(
+    permit: &mut ReadGrant,
+    service: &ServerContext,
+    is_of_all: bool,
+) -> Result<bool, Status> {
+    let sees_all = permit.revalidate(service).await?.is_none();
+    if is_of_all && !sees_all { Err(grpc_status::access_denied()) } else { Ok(sees_all) }
 }
 
-fn key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey, Status> {
+fn parse_key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey, Status> {
     let stream = match stream {
-        Some(stream) => Some(convert::stream_name(Some(stream))?).filter(|name| name != ALL),
+        Some(stream) => {
+            Some(proto_convert::stream_name(Some(stream))?).filter(|name| name != ALL_SOURCE)
+        }
         None => None,
     };
     Ok(GroupKey { stream, group: group_name(group)? })
 }
 
-fn listed(option: Option<ListedStream>) -> Result<Option<StreamIdentifier>, Status> {
-    match option.ok_or_else(no_stream)? {
-        ListedStream::Stream(stream) => Ok(Some(stream)),
-        ListedStream::All(()) => Ok(None),
+fn listed_stream(option: Option<GetInfoStreamOption>) -> Result<Option<StreamIdentifier>, Status> {
+    match option.ok_or_else(missing_stream)? {
+        GetInfoStreamOption::Stream(stream) => Ok(Some(stream)),
+        GetInfoStreamOption::All(()) => Ok(None),
     }
 }
 
-fn no_options() -> Status {
+fn missing_options() -> Status {
     Status::invalid_argument("the request has no options, so it names no group")
 }
 
-fn no_stream() -> Status {
+fn missing_stream() -> Status {
     Status::invalid_argument("the request names neither a stream nor all events")
 }
 
-fn says_nothing() -> Status {
-    Status::invalid_argument("a message acknowledges events or does not; this one says nothing")
+fn empty_message() -> Status {
+    Status::invalid_argument("the message has neither an ack nor a nack")
 }

@@ -1,42 +1,45 @@
-//! AppendRecords: records of several streams in one message, appended together or not at all, if
-//! streams are as the checks say. The records of a stream keep their order.
+//! AppendRecords: appends records of several streams in one message, all or none, if the checks of
+//! stream states hold. The records of a stream keep their order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use umbel_events::{Error, Expected, Part, Violation};
+use umbel_events::{Error, ExpectedVersion, RequestItem, VersionConflict};
 use umbel_proto::v2::errors::{ConsistencyViolation, StreamStateViolation, ViolationType};
 use umbel_proto::v2::streams::{
     AppendRecordsRequest, AppendRecordsResponse, CheckType, ConsistencyCheck, StreamRevision,
     StreamStateCheck,
 };
 
-use crate::access::Caller;
-use crate::append_session::conflict;
-use crate::messages::Messages;
-use crate::record::Record;
-use crate::rich_failure::{self, invalid};
-use crate::service::Service;
-use crate::transaction::{self, Transaction};
+use crate::auth::authorization::Caller;
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::protocol::rich_status::{self, invalid};
+use crate::server_context::ServerContext;
+use crate::services::streams::append_record::NewRecord;
+use crate::services::streams::append_session::revision_conflict_status;
+use crate::services::streams::transaction::{self, Transaction};
 
-/// Appends the records, if the checks hold.
+/// Appends the records if the checks hold.
 pub async fn append_records(
-    service: Arc<Service>,
-    request: Request<Messages<AppendRecordsRequest>>,
+    service: Arc<ServerContext>,
+    request: Request<MessageStream<AppendRecordsRequest>>,
 ) -> Result<Response<AppendRecordsResponse>, Status> {
-    let caller = Caller::of(request.extensions());
+    let caller = Caller::from_extensions(request.extensions());
     let mut messages = request.into_inner();
-    let come = tokio::time::timeout(service.parts_time, messages.message()).await;
-    let message = come.map_err(|_| rich_failure::parts_too_late())?;
-    let message = message.map_err(rich_failure::unreadable)?;
+    let come = tokio::time::timeout(service.partial_append_time, messages.message()).await;
+    let message = come.map_err(|_| rich_status::session_timed_out())?;
+    let message = message.map_err(rich_status::decode_error)?;
     let message = message.ok_or_else(|| invalid("the call has no message; send one"))?;
-    let (transaction, origins) = gather(&service, message)?;
+    let (transaction, origins) = build_transaction(&service, message)?;
     for (action, stream) in transaction.streams() {
-        let checked = service.access.check(&service.store, &caller, action, stream).await;
-        checked.map_err(|status| rich_failure::refused(status, "AppendRecords", caller.name()))?;
+        let checked = service.authorizer.authorize(&service.store, &caller, action, stream).await;
+        checked.map_err(|status| {
+            rich_status::access_denied(status, "AppendRecords", caller.user_name())
+        })?;
     }
-    let done = transaction.submit(&service.store).await.map_err(|error| origins.refused(error))?;
+    let done =
+        transaction.submit(&service.store).await.map_err(|error| origins.conflict_status(error))?;
     let position = done.position();
     let revisions = done.streams.iter().map(|(stream, appended)| StreamRevision {
         stream: stream.clone(),
@@ -45,55 +48,55 @@ pub async fn append_records(
     Ok(Response::new(AppendRecordsResponse { revisions: revisions.collect(), position }))
 }
 
-/// Which check of the client what a transaction expects comes from.
+/// Maps each expectation of a transaction to the client's check that it comes from.
 #[derive(Debug, Default)]
-struct Origins {
-    /// Those of appends, where they come from a check.
+struct CheckOrigins {
+    /// For each append with one, the index of the client's check.
     appends: HashMap<usize, usize>,
-    /// Those of the checks.
+    /// For each check of the transaction, the index of the client's check.
     checks: Vec<usize>,
 }
 
-fn gather(
-    service: &Service,
+fn build_transaction(
+    service: &ServerContext,
     request: AppendRecordsRequest,
-) -> Result<(Transaction, Origins), Status> {
-    let mut transaction = Transaction::new(&service.budget);
-    let mut places: HashMap<String, usize> = HashMap::new();
+) -> Result<(Transaction, CheckOrigins), Status> {
+    let mut transaction = Transaction::new(&service.append_quota);
+    let mut stream_indexes: HashMap<String, usize> = HashMap::new();
     if request.records.is_empty() {
         return Err(invalid("there are no records; send at least one"));
     }
     for mut record in request.records {
         let stream = std::mem::take(&mut record.stream);
-        let place = match places.get(&stream) {
-            Some(place) => *place,
+        let stream_index = match stream_indexes.get(&stream) {
+            Some(stream_index) => *stream_index,
             None => {
-                let place = transaction.add_stream(stream.clone(), Expected::Any)?;
-                places.insert(stream, place);
-                place
+                let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
+                stream_indexes.insert(stream, stream_index);
+                stream_index
             }
         };
-        transaction.add(place, Record::read(record, || service.event_id())?)?;
+        transaction.add(stream_index, NewRecord::from_message(record, || service.event_id())?)?;
     }
-    let mut origins = Origins::default();
+    let mut origins = CheckOrigins::default();
     for (index, ConsistencyCheck { check }) in request.checks.into_iter().enumerate() {
         let Some(CheckType::StreamState(StreamStateCheck { stream, expected_state })) = check
         else {
             return Err(invalid(format!(
-                "check {index} is of no known kind; stream_state is the one that is served"
+                "check {index} is of an unknown kind; only stream_state is supported"
             )));
         };
-        let Some(expected) = transaction::expected(expected_state) else {
+        let Some(expected) = transaction::expected_from_number(expected_state) else {
             return Err(invalid(format!(
                 "check {index} expects {expected_state}, but a state is a revision, -1 (no \
                  stream), -2 (any), -4 (exists), -5 (deleted) or -6 (tombstoned)"
             )));
         };
-        // What an append expects itself also says whether it is a retry.
-        let is_taken = expected != Expected::Tombstoned
-            && places.get(&stream).is_some_and(|place| {
-                let is_taken = transaction.expect(*place, expected);
-                is_taken && origins.appends.insert(*place, index).is_none()
+        // The append's own expectation also identifies a retry.
+        let is_taken = expected != ExpectedVersion::Tombstoned
+            && stream_indexes.get(&stream).is_some_and(|stream_index| {
+                let is_taken = transaction.set_expected(*stream_index, expected);
+                is_taken && origins.appends.insert(*stream_index, index).is_none()
             });
         if !is_taken {
             transaction.add_check(stream, expected)?;
@@ -103,30 +106,30 @@ fn gather(
     Ok((transaction, origins))
 }
 
-impl Origins {
-    fn refused(&self, error: Error) -> Status {
+impl CheckOrigins {
+    fn conflict_status(&self, error: Error) -> Status {
         let violations = match error {
-            Error::NotAsExpected(violations) => violations,
-            error => return rich_failure::of(&error),
+            Error::VersionConflicts(violations) => violations,
+            error => return rich_status::store_error(&error),
         };
-        let mut told = Vec::with_capacity(violations.len());
+        let mut reported = Vec::with_capacity(violations.len());
         for violation in violations {
-            let index = match violation.part {
-                Part::Append(place) => self.appends.get(&place),
-                Part::Check(place) => self.checks.get(place),
+            let index = match violation.item {
+                RequestItem::Append(item) => self.appends.get(&item),
+                RequestItem::Check(item) => self.checks.get(item),
             };
             match index {
-                Some(index) => told.push(of_check(*index, violation)),
-                // Nobody checked it: the append itself cannot be.
-                None => return conflict(&violation),
+                Some(index) => reported.push(check_violation(*index, violation)),
+                // Without a check of the client, the append itself conflicts.
+                None => return revision_conflict_status(&violation),
             }
         }
-        told.sort_by_key(|violation| violation.check_index);
-        rich_failure::violations(told)
+        reported.sort_by_key(|violation| violation.check_index);
+        rich_status::consistency_violations(reported)
     }
 }
 
-fn of_check(index: usize, violation: Violation) -> ConsistencyViolation {
+fn check_violation(index: usize, violation: VersionConflict) -> ConsistencyViolation {
     let state = StreamStateViolation {
         expected_state: transaction::expected_number(violation.expected),
         actual_state: transaction::actual_number(violation.state),
@@ -144,12 +147,12 @@ mod tests {
     use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
 
     use super::*;
-    use crate::append_session::append_session;
-    use crate::stage::{Stage, sent_bytes};
+    use crate::services::streams::append_session::append_session;
+    use crate::test_support::test_service::{TestService, message_from_bytes};
 
     const MESSAGES: u64 = 3000;
 
-    /// A number that follows from the one before.
+    /// Returns the next pseudo-random number.
     fn next(seed: &mut u64) -> u64 {
         *seed =
             seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -167,15 +170,14 @@ mod tests {
         }
     }
 
-    /// A message as a client would send it, in which some bytes are others, or some are cut off or
-    /// put in.
+    /// Mutates an encoded message: some bytes are changed, cut off or inserted.
     fn hostile(mut bytes: Vec<u8>, seed: &mut u64) -> Vec<u8> {
         for _ in 0..next(seed) % 6 {
-            let place = next(seed) as usize % (bytes.len() + 1);
+            let index = next(seed) as usize % (bytes.len() + 1);
             match next(seed) % 4 {
-                0 => bytes.truncate(place),
-                1 => bytes.insert(place, next(seed) as u8),
-                _ if place < bytes.len() => bytes[place] ^= 1 << (next(seed) % 8),
+                0 => bytes.truncate(index),
+                1 => bytes.insert(index, next(seed) as u8),
+                _ if index < bytes.len() => bytes[index] ^= 1 << (next(seed) % 8),
                 _ => bytes.push(next(seed) as u8),
             }
         }
@@ -183,26 +185,30 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_is_answered_and_gives_its_memory_back() {
-        let stage = Stage::new();
+    fn any_request_gets_a_response_and_releases_its_quota() {
+        let fixture = TestService::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (mut seed, mut done, mut refused) = (7, 0, 0);
         runtime.block_on(async {
             for number in 0..MESSAGES {
-                let (service, name) = (Arc::clone(&stage.service), format!("s{}", number % 5));
+                let (service, name) = (Arc::clone(&fixture.service), format!("s{}", number % 5));
                 let outcome = if number % 2 == 0 {
                     let state = StreamStateCheck { stream: name.clone(), expected_state: -4 };
                     let check = ConsistencyCheck { check: Some(CheckType::StreamState(state)) };
                     let records = vec![record(2 * number, &name), record(2 * number + 1, "other")];
                     let message = AppendRecordsRequest { records, checks: vec![check] };
                     let bytes = hostile(message.encode_to_vec(), &mut seed);
-                    append_records(service, Request::new(sent_bytes(&bytes))).await.map(drop)
+                    append_records(service, Request::new(message_from_bytes(&bytes)))
+                        .await
+                        .map(drop)
                 } else {
                     let records = vec![record(2 * number, "")];
                     let message =
                         AppendRequest { stream: name, records, expected_revision: Some(-2) };
                     let bytes = hostile(message.encode_to_vec(), &mut seed);
-                    append_session(service, Request::new(sent_bytes(&bytes))).await.map(drop)
+                    append_session(service, Request::new(message_from_bytes(&bytes)))
+                        .await
+                        .map(drop)
                 };
                 match outcome {
                     Ok(()) => done += 1,
@@ -214,8 +220,8 @@ mod tests {
             }
         });
         assert!(done > MESSAGES / 10 && refused > MESSAGES / 10, "{done} {refused}");
-        assert_eq!(stage.bytes(), 0);
-        let report = stage.store.verify().unwrap();
+        assert_eq!(fixture.bytes(), 0);
+        let report = fixture.store.verify().unwrap();
         assert!(report.damage.is_empty(), "{report:?}");
     }
 }

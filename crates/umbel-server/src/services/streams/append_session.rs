@@ -1,33 +1,33 @@
-//! AppendSession: records for several streams, a stream a message, appended together or not at all.
+//! AppendSession: appends records of several streams, one stream per message, all or none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use umbel_events::{Error, Expected, StreamState, Violation};
+use umbel_events::{Error, ExpectedVersion, StreamState, VersionConflict};
 use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionResponse};
 
-use crate::access::Caller;
-use crate::acl::Action;
-use crate::failure;
-use crate::messages::Messages;
-use crate::question;
-use crate::record::Record;
-use crate::rich_failure::{self, invalid};
-use crate::service::Service;
-use crate::transaction::{self, Transaction};
+use crate::access_control::acl::StreamAction;
+use crate::auth::authorization::Caller;
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_limits;
+use crate::protocol::grpc_status;
+use crate::protocol::rich_status::{self, invalid};
+use crate::server_context::ServerContext;
+use crate::services::streams::append_record::NewRecord;
+use crate::services::streams::transaction::{self, Transaction};
 
-/// Appends what the client sends once it has sent all of it.
+/// Appends the client's records once all are received.
 pub async fn append_session(
-    service: Arc<Service>,
-    request: Request<Messages<AppendRequest>>,
+    service: Arc<ServerContext>,
+    request: Request<MessageStream<AppendRequest>>,
 ) -> Result<Response<AppendSessionResponse>, Status> {
-    // What has come is held in memory, of which the others need their share.
-    let caller = Caller::of(request.extensions());
-    let gather = gather(&service, &caller, request.into_inner());
-    let gathered = tokio::time::timeout(service.parts_time, gather);
-    let transaction = gathered.await.unwrap_or_else(|_| Err(rich_failure::parts_too_late()))?;
-    let done = transaction.submit(&service.store).await.map_err(refused)?;
+    // Received records occupy memory that all appends share.
+    let caller = Caller::from_extensions(request.extensions());
+    let gather = read_session(&service, &caller, request.into_inner());
+    let gathered = tokio::time::timeout(service.partial_append_time, gather);
+    let transaction = gathered.await.unwrap_or_else(|_| Err(rich_status::session_timed_out()))?;
+    let done = transaction.submit(&service.store).await.map_err(append_status)?;
     let position = done.position();
     let output = done.streams.iter().map(|(stream, appended)| AppendResponse {
         stream: stream.clone(),
@@ -37,92 +37,98 @@ pub async fn append_session(
     Ok(Response::new(AppendSessionResponse { output: output.collect(), position }))
 }
 
-/// All parts of a session.
-async fn gather(
-    service: &Service,
+/// Reads all parts of a session.
+async fn read_session(
+    service: &ServerContext,
     caller: &Caller,
-    mut parts: Messages<AppendRequest>,
+    mut parts: MessageStream<AppendRequest>,
 ) -> Result<Transaction, Status> {
-    let mut transaction = Transaction::new(&service.budget);
+    let mut transaction = Transaction::new(&service.append_quota);
     let mut named = HashSet::new();
-    while let Some(part) = parts.message().await.map_err(rich_failure::unreadable)? {
+    while let Some(part) = parts.message().await.map_err(rich_status::decode_error)? {
         let AppendRequest { stream, records, expected_revision } = part;
-        let expected = match expected_revision.map(transaction::expected) {
-            None => Expected::Any,
+        let expected = match expected_revision.map(transaction::expected_from_number) {
+            None => ExpectedVersion::Any,
             Some(Some(
-                expected @ (Expected::Any
-                | Expected::NoStream
-                | Expected::Exists
-                | Expected::Exact(_)),
+                expected @ (ExpectedVersion::Any
+                | ExpectedVersion::NoStream
+                | ExpectedVersion::Exists
+                | ExpectedVersion::Exact(_)),
             )) => expected,
             Some(_) => {
                 return Err(invalid(
-                    "expected_revision is a revision, -1 (no stream), -2 (any) or -4 (exists)",
+                    "expected_revision must be 0 or more, -1 (no stream), -2 (any) or -4 \
+                     (exists)",
                 ));
             }
         };
-        // They are counted while the store is asked.
-        let mut share = service.budget.share();
-        if !share.grow(question::of_records(records.len())) {
-            return Err(failure::no_room());
+        // They stay counted during the store's append.
+        let mut share = service.append_quota.new_share();
+        if !share.grow(message_limits::records_bytes(records.len())) {
+            return Err(grpc_status::append_quota_exhausted());
         }
-        let checked = service.access.check(&service.store, caller, Action::Write, &stream).await;
+        let checked = service
+            .authorizer
+            .authorize(&service.store, caller, StreamAction::Write, &stream)
+            .await;
         drop(share);
-        checked.map_err(|status| rich_failure::refused(status, "AppendSession", caller.name()))?;
+        checked.map_err(|status| {
+            rich_status::access_denied(status, "AppendSession", caller.user_name())
+        })?;
         let shown = stream.clone();
-        let place = transaction.add_stream(stream, expected)?;
+        let index = transaction.add_stream(stream, expected)?;
         if !named.insert(shown.to_lowercase()) {
-            return Err(rich_failure::stream_twice(&shown));
+            return Err(rich_status::duplicate_stream(&shown));
         }
         for record in records {
             if !record.stream.is_empty() && record.stream != shown {
                 return Err(invalid(
-                    "a record of a session names another stream than its message; leave it out",
+                    "a record of a session names another stream than its request; leave it out",
                 ));
             }
-            transaction.add(place, Record::read(record, || service.event_id())?)?;
+            transaction.add(index, NewRecord::from_message(record, || service.event_id())?)?;
         }
-        if transaction.has_no_records(place) {
+        if transaction.has_no_records(index) {
             return Err(invalid(format!(
-                "the message for stream '{}' has no records; send at least one",
+                "the request for stream '{}' has no records; send at least one",
                 shown.escape_debug()
             )));
         }
     }
     if named.is_empty() {
-        return Err(rich_failure::no_requests());
+        return Err(rich_status::empty_session());
     }
     Ok(transaction)
 }
 
-/// Of several streams that are not as expected the first is told.
-fn refused(error: Error) -> Status {
+/// Status of a failed append; of several version conflicts it reports the first.
+fn append_status(error: Error) -> Status {
     match error {
         #[cfg(feature = "canary")]
-        Error::NotAsExpected(mut violations)
-            if umbel_base::canary::Switch::ServerSessionTellsLast.is_on()
+        Error::VersionConflicts(mut violations)
+            if umbel_base::failpoint::Failpoint::ServerSessionTellsLast.is_enabled()
                 && violations.len() > 1 =>
         {
-            refused(Error::NotAsExpected(violations.split_off(violations.len() - 1)))
+            append_status(Error::VersionConflicts(violations.split_off(violations.len() - 1)))
         }
-        Error::NotAsExpected(violations) => match violations.first() {
-            Some(first) => conflict(first),
-            None => rich_failure::of(&Error::NotAsExpected(violations)),
+        Error::VersionConflicts(violations) => match violations.first() {
+            Some(first) => revision_conflict_status(first),
+            None => rich_status::store_error(&Error::VersionConflicts(violations)),
         },
-        error => rich_failure::of(&error),
+        error => rich_status::store_error(&error),
     }
 }
 
-/// An append met its stream in another state than its writer expected.
-pub fn conflict(violation: &Violation) -> Status {
-    let Violation { stream, expected, .. } = violation;
+/// Status of a version conflict.
+pub fn revision_conflict_status(violation: &VersionConflict) -> Status {
+    let VersionConflict { stream, expected, .. } = violation;
     let actual = match violation.state {
-        StreamState::Tombstoned => return rich_failure::tombstoned(stream),
-        // Its revisions go on, so whoever comes next wants to know the last.
+        StreamState::Tombstoned => return rich_status::tombstoned(stream),
+        // Its revisions continue, so the next writer needs the last one.
         StreamState::Deleted { last } => last as i64,
         state => transaction::actual_number(state),
     };
-    rich_failure::revision_conflict(stream, transaction::expected_number(*expected), actual)
+    rich_status::revision_conflict(stream, transaction::expected_number(*expected), actual)
 }
 
 #[cfg(test)]
@@ -131,8 +137,8 @@ mod tests {
     use umbel_proto::v2::streams::{AppendRecord, SchemaInfo};
 
     use super::*;
-    use crate::limits::PARTS_TIME;
-    use crate::stage::{Stage, run, sent};
+    use crate::limits::PARTIAL_APPEND_TIME;
+    use crate::test_support::test_service::{TestService, message_channel, run_paused};
 
     fn part(stream: &str) -> AppendRequest {
         let schema = SchemaInfo { format: 1, name: "Counted".to_string(), id: None };
@@ -142,42 +148,42 @@ mod tests {
     }
 
     #[test]
-    fn a_session_whose_end_does_not_come_is_given_up() {
-        run(async {
-            let stage = Stage::new();
-            let (parts, streaming) = sent();
+    fn session_without_an_end_times_out() {
+        run_paused(async {
+            let fixture = TestService::new();
+            let (parts, streaming) = message_channel();
             for stream in ["cart", "till"] {
                 parts.send(part(stream)).unwrap();
             }
-            let call = append_session(Arc::clone(&stage.service), Request::new(streaming));
+            let call = append_session(Arc::clone(&fixture.service), Request::new(streaming));
             let held = async {
-                tokio::time::sleep(PARTS_TIME / 2).await;
-                stage.bytes()
+                tokio::time::sleep(PARTIAL_APPEND_TIME / 2).await;
+                fixture.bytes()
             };
-            let call = tokio::time::timeout(PARTS_TIME * 2, call);
+            let call = tokio::time::timeout(PARTIAL_APPEND_TIME * 2, call);
             let (answer, held) = tokio::join!(call, held);
-            let status = answer.expect("it is given up").unwrap_err();
+            let status = answer.expect("the append times out").unwrap_err();
             assert_eq!(status.code(), Code::DeadlineExceeded);
-            assert!(held > 0 && stage.bytes() == 0, "{held}");
-            assert_eq!(stage.store.stream("cart").unwrap(), StreamState::Missing);
+            assert!(held > 0 && fixture.bytes() == 0, "{held}");
+            assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
         });
     }
 
     #[test]
-    fn a_session_gives_its_memory_back_when_it_is_done() {
-        let stage = Stage::new();
+    fn finished_session_releases_its_quota() {
+        let fixture = TestService::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let (parts, streaming) = sent();
+            let (parts, streaming) = message_channel();
             for stream in ["cart", "till"] {
                 parts.send(part(stream)).unwrap();
             }
             drop(parts);
-            let call = append_session(Arc::clone(&stage.service), Request::new(streaming));
+            let call = append_session(Arc::clone(&fixture.service), Request::new(streaming));
             let answer = call.await.unwrap().into_inner();
             assert_eq!(answer.output.len(), 2);
             assert_eq!(Some(answer.position), answer.output[1].position);
-            assert_eq!(stage.bytes(), 0);
+            assert_eq!(fixture.bytes(), 0);
         });
     }
 }

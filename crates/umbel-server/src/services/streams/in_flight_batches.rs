@@ -1,4 +1,4 @@
-//! [`Writing`]: the batches of one call that are being written, and their answers.
+//! [`InFlightBatches`]: the batches of one call that are being written, and their responses.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,47 +6,46 @@ use std::task::{Context, Poll};
 
 use umbel_proto::streams::BatchAppendResp;
 
-use crate::batch_outcome::Echo;
-use crate::deadline::Deadline;
-use crate::outcomes::{AppendResult, Outcomes, Teller};
-use crate::store::{Append, EventStore};
+use crate::event_store::append_results::{AppendResult, AppendResults, ResultSender};
+use crate::event_store::{AppendCommand, EventStore};
+use crate::protocol::deadline::Deadline;
+use crate::services::streams::batch_response::BatchResponseBuilder;
 
-/// How many appends are handed to the store together.
-const HANDED_TOGETHER: usize = 64;
+/// Maximum number of appends submitted to the store together.
+const SUBMIT_BATCH_MAX: usize = 64;
 
-/// A batch that the store has, or will have.
-struct Waiting {
-    echo: Echo,
+/// A batch that is, or will be, submitted to the store.
+struct PendingBatch {
+    response: BatchResponseBuilder,
     bytes: usize,
     deadline: Deadline,
 }
 
-/// An answer, and the bytes that its batch held.
-type Answered = (BatchAppendResp, usize);
+/// A response, and the bytes that its batch held.
+type CompletedBatch = (BatchAppendResp, usize);
 
-/// The batches of one call that are being written.
+/// Batches of one call that are being written.
 #[derive(Default)]
-pub struct Writing {
-    /// Answers that are known.
-    known: VecDeque<Answered>,
-    /// What is to be handed to the store.
-    outgoing: Vec<(Append, Teller)>,
-    outcomes: Arc<Outcomes>,
-    /// Outcomes that were taken and whose answers were not.
-    taken: Vec<(u64, AppendResult)>,
-    /// Batches whose outcomes are to come, from the one numbered `first` on; `None` for those that
-    /// have theirs.
-    waiting: VecDeque<Option<Waiting>>,
-    first: u64,
-    /// How many are waiting, and how many of them not for ever.
+pub struct InFlightBatches {
+    /// Responses that are ready.
+    completed: VecDeque<CompletedBatch>,
+    /// Appends to be submitted to the store.
+    outgoing: Vec<(AppendCommand, ResultSender)>,
+    results: Arc<AppendResults>,
+    /// Received results without a response yet.
+    received: Vec<(u64, AppendResult)>,
+    /// Batches without a result, from the one numbered `first` on; `None` for those that have one.
+    pending: VecDeque<Option<PendingBatch>>,
+    first_number: u64,
+    /// Number of pending batches, and how many of them have a deadline.
     count: usize,
-    limited: usize,
+    with_deadline: usize,
 }
 
-impl Writing {
-    /// How many batches have no answer yet that was taken.
+impl InFlightBatches {
+    /// Number of batches whose response is not taken yet.
     pub fn len(&self) -> usize {
-        self.count + self.known.len()
+        self.count + self.completed.len()
     }
 
     /// Whether there are none.
@@ -54,91 +53,98 @@ impl Writing {
         self.len() == 0
     }
 
-    /// Takes a batch that has its answer.
-    pub fn answer(&mut self, answer: BatchAppendResp, bytes: usize) {
-        self.known.push_back((answer, bytes));
+    /// Adds a batch whose response is ready.
+    pub fn complete(&mut self, answer: BatchAppendResp, bytes: usize) {
+        self.completed.push_back((answer, bytes));
     }
 
-    /// Takes a batch that is to be written; it is handed to the store with others.
-    pub fn write(&mut self, append: Append, echo: Echo, bytes: usize, deadline: Deadline) {
-        let number = self.first + self.waiting.len() as u64;
-        self.waiting.push_back(Some(Waiting { echo, bytes, deadline }));
+    /// Adds a batch to be written; it is submitted to the store with others.
+    pub fn enqueue(
+        &mut self,
+        append: AppendCommand,
+        echo: BatchResponseBuilder,
+        bytes: usize,
+        deadline: Deadline,
+    ) {
+        let number = self.first_number + self.pending.len() as u64;
+        self.pending.push_back(Some(PendingBatch { response: echo, bytes, deadline }));
         self.count += 1;
-        self.limited += usize::from(deadline != Deadline::NEVER);
-        self.outgoing.push((append, Teller::new(number, &self.outcomes)));
+        self.with_deadline += usize::from(deadline != Deadline::NEVER);
+        self.outgoing.push((append, ResultSender::new(number, &self.results)));
     }
 
-    /// Hands what is to be written to the store; where it `may_wait`, only if it is much.
-    pub fn hand_on(&mut self, store: &EventStore, may_wait: bool) {
-        if self.outgoing.len() >= if may_wait { HANDED_TOGETHER } else { 1 } {
+    /// Submits the queued appends to the store; if `may_wait`, only when they are many.
+    pub fn submit(&mut self, store: &EventStore, may_wait: bool) {
+        if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
             store.submit_all(std::mem::take(&mut self.outgoing));
         }
     }
 
-    /// The next answer; `None` where all batches have theirs.
-    pub async fn next(&mut self) -> Option<Answered> {
+    /// Returns the next response; `None` if all batches have theirs.
+    pub async fn next(&mut self) -> Option<CompletedBatch> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Answered>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<CompletedBatch>> {
         loop {
-            if let Some(answered) = self.pop() {
+            if let Some(answered) = self.pop_completed() {
                 return Poll::Ready(Some(answered));
             }
             if self.count == 0 {
                 return Poll::Ready(None);
             }
-            if self.outcomes.poll_take(&mut self.taken, context).is_pending() {
+            if self.results.poll_take(&mut self.received, context).is_pending() {
                 return Poll::Pending;
             }
-            // They are taken from the end.
-            self.taken.reverse();
+            // They are popped from the end.
+            self.received.reverse();
         }
     }
 
-    /// An answer that is known or whose outcome was taken.
-    fn pop(&mut self) -> Option<Answered> {
-        if let Some(answered) = self.known.pop_front() {
+    /// Returns a response that is ready or whose result is received.
+    fn pop_completed(&mut self) -> Option<CompletedBatch> {
+        if let Some(answered) = self.completed.pop_front() {
             return Some(answered);
         }
-        while let Some((number, result)) = self.taken.pop() {
-            // Without a batch it was answered when its time was up.
-            if let Some(Waiting { echo, bytes, .. }) = self.remove(number) {
-                return Some((echo.outcome(result), bytes));
+        while let Some((number, result)) = self.received.pop() {
+            // A batch missing here was answered at its deadline.
+            if let Some(PendingBatch { response: echo, bytes, .. }) = self.remove(number) {
+                return Some((echo.complete(result), bytes));
             }
         }
         None
     }
 
-    fn remove(&mut self, number: u64) -> Option<Waiting> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let waiting = self.waiting.get_mut(index)?.take()?;
+    fn remove(&mut self, number: u64) -> Option<PendingBatch> {
+        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
+        let waiting = self.pending.get_mut(index)?.take()?;
         self.count -= 1;
-        self.limited -= usize::from(waiting.deadline != Deadline::NEVER);
-        while self.waiting.front().is_some_and(Option::is_none) {
-            self.waiting.pop_front();
-            self.first += 1;
+        self.with_deadline -= usize::from(waiting.deadline != Deadline::NEVER);
+        while self.pending.front().is_some_and(Option::is_none) {
+            self.pending.pop_front();
+            self.first_number += 1;
         }
         Some(waiting)
     }
 
-    /// Until when nobody has to be told that his time is up.
-    pub fn due(&self) -> Deadline {
-        if self.limited == 0 {
+    /// Earliest deadline of the pending batches.
+    pub fn next_deadline(&self) -> Deadline {
+        if self.with_deadline == 0 {
             return Deadline::NEVER;
         }
-        let waiting = self.waiting.iter().flatten();
+        let waiting = self.pending.iter().flatten();
         waiting.fold(Deadline::NEVER, |due, waiting| due.earlier(waiting.deadline))
     }
 
-    /// The answer to a batch whose time is up, and whose outcome is not known.
-    pub fn time_out(&mut self) -> Option<Answered> {
-        let is_late = |waiting: &Option<Waiting>| {
+    /// Builds the response to a batch whose deadline has passed without a result.
+    pub fn expire_next(&mut self) -> Option<CompletedBatch> {
+        let is_late = |waiting: &Option<PendingBatch>| {
             waiting.as_ref().is_some_and(|waiting| waiting.deadline.has_passed())
         };
-        let index = self.waiting.iter().position(is_late)?;
-        let Waiting { echo, bytes, .. } = self.remove(self.first + index as u64)?;
-        Some((echo.timed_out(), bytes))
+        let index = self.pending.iter().position(is_late)?;
+        let PendingBatch { response: echo, bytes, .. } =
+            self.remove(self.first_number + index as u64)?;
+        Some((echo.time_out(), bytes))
     }
 }
 
@@ -152,94 +158,100 @@ mod tests {
     use umbel_proto::streams::{BatchAppendReq, ExpectedRevision};
 
     use super::*;
-    use crate::batch::Batch;
-    use crate::convert;
-    use crate::stage::{Stage, event, id, run};
+    use crate::protocol::proto_convert;
+    use crate::services::streams::partial_batch::PartialBatch;
+    use crate::test_support::test_service::{TestService, event, id, run_paused};
 
-    /// Has a batch with one event written, to a stream named like its number.
-    fn write(stage: &Stage, writing: &mut Writing, number: i64, deadline: Deadline) {
-        let stream_identifier = Some(convert::identifier(&format!("cart-{number}")));
+    /// Enqueues a batch with one event, to a stream named after its number.
+    fn write(
+        fixture: &TestService,
+        writing: &mut InFlightBatches,
+        number: i64,
+        deadline: Deadline,
+    ) {
+        let stream_identifier = Some(proto_convert::stream_identifier(&format!("cart-{number}")));
         let expected_stream_position = Some(ExpectedRevision::Any(()));
         let options =
             Options { stream_identifier, expected_stream_position, deadline_option: None };
-        let mut batch = Batch::new(options, deadline, &stage.service.budget);
+        let mut batch = PartialBatch::new(options, deadline, &fixture.service.append_quota);
         let proposed_messages = vec![event(number)];
         let part = BatchAppendReq { proposed_messages, ..BatchAppendReq::default() };
-        batch.add(part, &stage.service.budget);
-        let (bytes, echo) = (batch.bytes(), Echo::new(id(number), &batch.options));
-        writing.write(batch.append().unwrap(), echo, bytes, deadline);
+        batch.add(part, &fixture.service.append_quota);
+        let (bytes, echo) = (batch.bytes(), BatchResponseBuilder::new(id(number), &batch.options));
+        writing.enqueue(batch.into_append().unwrap(), echo, bytes, deadline);
     }
 
-    /// Which batch was answered, and the code of its failure; 0 where it was written.
-    fn said((answer, bytes): Answered) -> (i64, i32) {
-        assert!(bytes > 0, "what the batch held is given back with its answer");
+    /// Returns the number of the answered batch, and the code of its failure; 0 for a success.
+    fn outcome((answer, bytes): CompletedBatch) -> (i64, i32) {
+        assert!(bytes > 0, "the batch's quota is released with its response");
         let number = (0..1000).find(|number| answer.correlation_id == Some(id(*number)));
         let code = match answer.result {
             Some(Outcome::Error(status)) => status.code,
             Some(Outcome::Success(_)) => 0,
             None => panic!("{answer:?}"),
         };
-        (number.expect("a batch of the test"), code)
+        (number.expect("a known correlation id"), code)
     }
 
-    /// Story: the thread that appends let go of what appends held only after it had told what they
-    /// came to.
+    /// Story: the appender thread released the quota of appends only after it had sent their
+    /// results.
     #[test]
-    fn every_batch_has_one_answer_however_many_are_handed_on_together() {
-        run(async {
-            let (stage, mut writing) = (Stage::new(), Writing::default());
+    fn each_batch_of_a_group_gets_one_response() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
             assert!(writing.next().await.is_none());
             for number in 0..200 {
-                write(&stage, &mut writing, number, Deadline::NEVER);
+                write(&fixture, &mut writing, number, Deadline::NEVER);
                 let waits = number % 7 != 0;
-                writing.hand_on(&stage.service.store, waits);
+                writing.submit(&fixture.service.store, waits);
             }
-            writing.hand_on(&stage.service.store, false);
-            assert_eq!((writing.len(), writing.due()), (200, Deadline::NEVER));
+            writing.submit(&fixture.service.store, false);
+            assert_eq!((writing.len(), writing.next_deadline()), (200, Deadline::NEVER));
             for number in 0..200 {
-                assert_eq!(said(writing.next().await.unwrap()), (number, 0));
+                assert_eq!(outcome(writing.next().await.unwrap()), (number, 0));
             }
             assert!(writing.next().await.is_none() && writing.is_empty());
-            assert_eq!(stage.bytes(), 0);
+            assert_eq!(fixture.bytes(), 0);
             let is_missing = |number| {
-                stage.store.stream(&format!("cart-{number}")).unwrap() == StreamState::Missing
+                fixture.store.stream_state(&format!("cart-{number}")).unwrap()
+                    == StreamState::Missing
             };
             assert!(!(0..200).any(is_missing));
         });
     }
 
     #[test]
-    fn who_is_answered_that_his_time_is_up_is_not_answered_again() {
-        run(async {
-            let (stage, mut writing) = (Stage::new(), Writing::default());
-            write(&stage, &mut writing, 1, Deadline::NEVER);
-            write(&stage, &mut writing, 2, Deadline::after(Duration::from_secs(2)));
-            write(&stage, &mut writing, 3, Deadline::after(Duration::from_secs(1)));
-            let soon = writing.due();
-            assert!(writing.time_out().is_none());
-            soon.passed().await;
-            assert_eq!(said(writing.time_out().unwrap()), (3, 4));
-            assert!(writing.time_out().is_none() && writing.due() != soon);
+    fn timed_out_batch_gets_no_second_response() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
+            write(&fixture, &mut writing, 1, Deadline::NEVER);
+            write(&fixture, &mut writing, 2, Deadline::after(Duration::from_secs(2)));
+            write(&fixture, &mut writing, 3, Deadline::after(Duration::from_secs(1)));
+            let soon = writing.next_deadline();
+            assert!(writing.expire_next().is_none());
+            soon.wait().await;
+            assert_eq!(outcome(writing.expire_next().unwrap()), (3, 4));
+            assert!(writing.expire_next().is_none() && writing.next_deadline() != soon);
             assert_eq!(writing.len(), 2);
-            writing.hand_on(&stage.service.store, false);
-            // Its outcome comes all the same, and is nobody's any more.
-            assert_eq!(said(writing.next().await.unwrap()), (1, 0));
-            assert_eq!(said(writing.next().await.unwrap()), (2, 0));
+            writing.submit(&fixture.service.store, false);
+            // The result of the timed-out batch still arrives, and is ignored.
+            assert_eq!(outcome(writing.next().await.unwrap()), (1, 0));
+            assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));
             assert!(writing.next().await.is_none());
-            assert_eq!(writing.due(), Deadline::NEVER);
+            assert_eq!(writing.next_deadline(), Deadline::NEVER);
         });
     }
 
     #[test]
-    fn what_is_dropped_before_the_store_has_it_is_answered_as_closed() {
-        run(async {
-            let (stage, mut writing) = (Stage::new(), Writing::default());
+    fn dropped_batch_is_reported_as_closed() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
             for number in 0..3 {
-                write(&stage, &mut writing, number, Deadline::NEVER);
+                write(&fixture, &mut writing, number, Deadline::NEVER);
             }
             drop(std::mem::take(&mut writing.outgoing));
             for number in 0..3 {
-                assert_eq!(said(writing.next().await.unwrap()), (number, 14));
+                assert_eq!(outcome(writing.next().await.unwrap()), (number, 14));
             }
             assert!(writing.next().await.is_none());
         });

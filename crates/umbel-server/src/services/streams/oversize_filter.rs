@@ -1,33 +1,34 @@
-//! [`Sieve`]: the body of a call of batches, without the events of messages over the limit.
+//! [`OversizeFilter`]: the body of a batch call without the events of oversized messages.
 //!
-//! Who reads messages gives up a call at the first that is too long, and one call has the batches
-//! of many. So such a message is read here as it goes by, nothing of it is held but what says which
-//! batch it belongs to, and that goes on in its place. [`Oversized`] knows which messages these
-//! are. A message that cannot be understood goes on as it is, and ends its call.
+//! The decoder fails a call at the first oversized message, but one call contains many batches. So
+//! this filter parses such a message as a stream. It keeps only the fields that identify the batch,
+//! and passes them on in its place. [`OversizedMessages`] says which messages these are. A message
+//! that cannot be parsed passes unchanged, and fails its call.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use hyper::body::{Body, Bytes, Frame};
 
-use crate::messages::PREFIX_BYTES;
-use crate::skim::Skim;
+use crate::grpc::grpc_decoder::PREFIX_BYTES;
+use crate::services::streams::batch_header_parser::BatchHeaderParser;
 
-/// Which messages of a call come without their events, because they were over the limit.
+/// Numbers of the messages that arrive without their events, because they exceeded the limit.
 #[derive(Debug, Clone, Default)]
-pub struct Oversized(Arc<Mutex<VecDeque<u64>>>);
+pub struct OversizedMessages(Arc<Mutex<VecDeque<u64>>>);
 
-impl Oversized {
+impl OversizedMessages {
     fn add(&self, number: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(number);
+        self.0.lock().ignore_poison().push_back(number);
     }
 
-    /// Whether the message with this number, counted from 0, is one of them; asked once for each,
-    /// in order.
+    /// Whether the message with this number, counted from 0, is oversized; called once for each, in
+    /// order.
     pub fn take(&self, number: u64) -> bool {
-        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.0.lock().ignore_poison();
         let is_one = numbers.front() == Some(&number);
         if is_one {
             numbers.pop_front();
@@ -36,106 +37,115 @@ impl Oversized {
     }
 }
 
-/// The body of a call, without the events of messages over the limit.
+/// Body of a call without the events of oversized messages.
 #[derive(Debug)]
-pub struct Sieve<B> {
+pub struct OversizeFilter<B> {
     body: B,
     message_bytes_max: usize,
-    oversized: Oversized,
-    /// How many messages have gone on, the last one perhaps in part.
-    messages: u64,
-    at: At,
+    oversized: OversizedMessages,
+    /// Number of messages passed on, the last one perhaps in part.
+    messages_passed: u64,
+    position: ParsePosition,
 }
 
-/// What the next byte belongs to.
+/// Parser state: the part of the stream that the next byte belongs to.
 #[derive(Debug)]
-enum At {
-    /// A message of which so many bytes are to come; or, where none are, the next prefix.
+enum ParsePosition {
+    /// A message of which this many bytes remain; 0 means the next prefix.
     Message(usize),
-    /// A prefix of which these bytes came.
+    /// A prefix of which these bytes have arrived.
     Prefix(Vec<u8>),
-    /// A message over the limit with this prefix, of which so many bytes are to come.
-    Oversized([u8; PREFIX_BYTES], usize, Skim),
-    /// Something that is not understood here: it goes on as it is.
+    /// An oversized message with this prefix, of which this many bytes remain.
+    Oversized([u8; PREFIX_BYTES], usize, BatchHeaderParser),
+    /// Unparsable bytes, which pass unchanged.
     Unknown,
 }
 
-impl<B> Sieve<B> {
-    /// The body, and which of its messages are over the limit once they were met.
-    pub fn new(body: B, message_bytes_max: usize) -> (Sieve<B>, Oversized) {
-        let oversized = Oversized::default();
+impl<B> OversizeFilter<B> {
+    /// Wraps a body; returns it and the numbers of its oversized messages as they occur.
+    pub fn new(body: B, message_bytes_max: usize) -> (OversizeFilter<B>, OversizedMessages) {
+        let oversized = OversizedMessages::default();
         let known = oversized.clone();
-        (Sieve { body, message_bytes_max, oversized, messages: 0, at: At::Message(0) }, known)
+        (
+            OversizeFilter {
+                body,
+                message_bytes_max,
+                oversized,
+                messages_passed: 0,
+                position: ParsePosition::Message(0),
+            },
+            known,
+        )
     }
 
-    /// Whether all of these bytes go on as they are. Then they are counted as having gone.
-    fn passes(&mut self, bytes: &[u8]) -> bool {
-        let mut left = match &self.at {
-            At::Message(left) => *left,
-            At::Prefix(came) if came.is_empty() => 0,
-            At::Unknown => return true,
+    /// Whether all of these bytes pass unchanged. If so, they are counted as passed.
+    fn try_pass(&mut self, bytes: &[u8]) -> bool {
+        let mut left = match &self.position {
+            ParsePosition::Message(left) => *left,
+            ParsePosition::Prefix(prefix_bytes) if prefix_bytes.is_empty() => 0,
+            ParsePosition::Unknown => return true,
             _ => return false,
         };
-        let (mut messages, mut rest) = (self.messages, bytes);
+        let (mut messages, mut rest) = (self.messages_passed, bytes);
         loop {
-            let gone = left.min(rest.len());
-            (left, rest) = (left - gone, &rest[gone..]);
+            let taken = left.min(rest.len());
+            (left, rest) = (left - taken, &rest[taken..]);
             if rest.is_empty() {
                 break;
             }
-            let Some((prefix, behind)) = rest.split_first_chunk() else { return false };
+            let Some((prefix, after_prefix)) = rest.split_first_chunk() else { return false };
             left = match length(prefix) {
                 Some(bytes) if bytes <= self.message_bytes_max => bytes,
                 _ => return false,
             };
-            (messages, rest) = (messages + 1, behind);
+            (messages, rest) = (messages + 1, after_prefix);
         }
-        (self.at, self.messages) = (At::Message(left), messages);
+        (self.position, self.messages_passed) = (ParsePosition::Message(left), messages);
         true
     }
 
-    /// What of these bytes goes on.
-    fn sift(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+    /// Returns the bytes that pass on.
+    fn filter(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
-        let mut some = |most: usize| {
-            let (some, rest) = bytes.split_at(most.min(bytes.len()));
+        let mut some = |max_bytes: usize| {
+            let (some, rest) = bytes.split_at(max_bytes.min(bytes.len()));
             bytes = rest;
             some
         };
         loop {
-            let is_done = match &mut self.at {
-                At::Unknown => {
+            let is_done = match &mut self.position {
+                ParsePosition::Unknown => {
                     out.extend_from_slice(some(usize::MAX));
                     true
                 }
-                At::Message(0) => {
-                    self.at = At::Prefix(Vec::with_capacity(PREFIX_BYTES));
+                ParsePosition::Message(0) => {
+                    self.position = ParsePosition::Prefix(Vec::with_capacity(PREFIX_BYTES));
                     false
                 }
-                At::Message(left) => {
-                    let gone = some(*left);
-                    out.extend_from_slice(gone);
-                    *left -= gone.len();
-                    gone.is_empty()
+                ParsePosition::Message(left) => {
+                    let taken = some(*left);
+                    out.extend_from_slice(taken);
+                    *left -= taken.len();
+                    taken.is_empty()
                 }
-                At::Prefix(came) => {
-                    let gone = some(PREFIX_BYTES - came.len());
-                    came.extend_from_slice(gone);
-                    let prefix = came.first_chunk().copied();
+                ParsePosition::Prefix(prefix_bytes) => {
+                    let taken = some(PREFIX_BYTES - prefix_bytes.len());
+                    prefix_bytes.extend_from_slice(taken);
+                    let prefix = prefix_bytes.first_chunk().copied();
                     if let Some(prefix) = prefix {
-                        self.begin(prefix, &mut out);
+                        self.begin_message(prefix, &mut out);
                     }
                     prefix.is_none()
                 }
-                At::Oversized(prefix, left, skim) => {
-                    let gone = some(*left);
-                    skim.read(gone);
-                    *left -= gone.len();
+                ParsePosition::Oversized(prefix, left, parser) => {
+                    let taken = some(*left);
+                    parser.feed(taken);
+                    *left -= taken.len();
                     if *left == 0 {
-                        let (prefix, kept) = (*prefix, skim.kept().map(<[u8]>::to_vec));
-                        self.replace(prefix, kept, &mut out);
+                        let (prefix, kept) = (*prefix, parser.header().map(<[u8]>::to_vec));
+                        self.replace_message(prefix, kept, &mut out);
                     }
-                    gone.is_empty()
+                    taken.is_empty()
                 }
             };
             if is_done {
@@ -144,54 +154,61 @@ impl<B> Sieve<B> {
         }
     }
 
-    fn begin(&mut self, prefix: [u8; PREFIX_BYTES], out: &mut Vec<u8>) {
-        self.at = match length(&prefix) {
+    fn begin_message(&mut self, prefix: [u8; PREFIX_BYTES], out: &mut Vec<u8>) {
+        self.position = match length(&prefix) {
             Some(bytes) if bytes > self.message_bytes_max => {
-                At::Oversized(prefix, bytes, Skim::default())
+                ParsePosition::Oversized(prefix, bytes, BatchHeaderParser::default())
             }
             Some(bytes) => {
-                self.messages += 1;
+                self.messages_passed += 1;
                 out.extend_from_slice(&prefix);
-                At::Message(bytes)
+                ParsePosition::Message(bytes)
             }
             None => {
                 out.extend_from_slice(&prefix);
-                At::Unknown
+                ParsePosition::Unknown
             }
         };
     }
 
-    /// Puts what was kept of a message in its place, or what says that it was too long.
-    fn replace(&mut self, prefix: [u8; PREFIX_BYTES], kept: Option<Vec<u8>>, out: &mut Vec<u8>) {
+    /// Emits the kept fields of an oversized message, or a message that fails as too long.
+    fn replace_message(
+        &mut self,
+        prefix: [u8; PREFIX_BYTES],
+        kept: Option<Vec<u8>>,
+        out: &mut Vec<u8>,
+    ) {
         let Some(kept) = kept else {
             out.extend_from_slice(&prefix);
-            self.at = At::Unknown;
+            self.position = ParsePosition::Unknown;
             return;
         };
         out.push(0);
         out.extend_from_slice(&(kept.len() as u32).to_be_bytes());
         out.extend_from_slice(&kept);
-        self.oversized.add(self.messages);
-        self.messages += 1;
-        self.at = At::Message(0);
+        self.oversized.add(self.messages_passed);
+        self.messages_passed += 1;
+        self.position = ParsePosition::Message(0);
     }
 
-    /// What was held back where the body ends in the middle, so that its reader meets that too.
-    fn rest(&mut self) -> Option<Bytes> {
-        match std::mem::replace(&mut self.at, At::Unknown) {
-            At::Prefix(came) if !came.is_empty() => Some(came.into()),
-            At::Oversized(prefix, ..) => Some(Bytes::copy_from_slice(&prefix)),
+    /// Returns withheld bytes of a body that ends early, so that the decoder notices that too.
+    fn finish(&mut self) -> Option<Bytes> {
+        match std::mem::replace(&mut self.position, ParsePosition::Unknown) {
+            ParsePosition::Prefix(prefix_bytes) if !prefix_bytes.is_empty() => {
+                Some(prefix_bytes.into())
+            }
+            ParsePosition::Oversized(prefix, ..) => Some(Bytes::copy_from_slice(&prefix)),
             _ => None,
         }
     }
 }
 
-/// The length of the message behind a prefix; `None` where it is compressed or none of ours.
+/// Length of the message after a prefix; `None` if it is compressed or malformed.
 fn length(&[is_compressed, ref bytes @ ..]: &[u8; PREFIX_BYTES]) -> Option<usize> {
     (is_compressed == 0).then_some(u32::from_be_bytes(*bytes) as usize)
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Sieve<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for OversizeFilter<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -203,11 +220,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sieve<B> {
             let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(self.rest().map(|rest| Ok(Frame::data(rest)))),
+                None => return Poll::Ready(self.finish().map(|rest| Ok(Frame::data(rest)))),
             };
             let data = match frame.into_data() {
-                Ok(data) if self.passes(&data) => data,
-                Ok(data) => Bytes::from(self.sift(&data)),
+                Ok(data) if self.try_pass(&data) => data,
+                Ok(data) => Bytes::from(self.filter(&data)),
                 Err(other) => return Poll::Ready(Some(Ok(other))),
             };
             if !data.is_empty() {
@@ -217,22 +234,26 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sieve<B> {
     }
 }
 
-/// What goes on of bytes that come in pieces; they may end in the middle. For fuzzing only.
-pub fn sifted(bytes: &[u8], piece: usize, message_bytes_max: usize) -> Vec<u8> {
-    sift_all(bytes, piece, message_bytes_max).0
+/// Filters bytes that arrive in pieces; they may end early. For fuzzing only.
+pub fn filter_bytes(bytes: &[u8], piece: usize, message_bytes_max: usize) -> Vec<u8> {
+    filter_all(bytes, piece, message_bytes_max).0
 }
 
-fn sift_all(bytes: &[u8], piece: usize, message_bytes_max: usize) -> (Vec<u8>, Oversized) {
-    let (mut sieve, oversized) = Sieve::new((), message_bytes_max);
+fn filter_all(
+    bytes: &[u8],
+    piece: usize,
+    message_bytes_max: usize,
+) -> (Vec<u8>, OversizedMessages) {
+    let (mut oversize_filter, oversized) = OversizeFilter::new((), message_bytes_max);
     let mut out = Vec::new();
     for piece in bytes.chunks(piece) {
-        if sieve.passes(piece) {
+        if oversize_filter.try_pass(piece) {
             out.extend_from_slice(piece);
         } else {
-            out.extend(sieve.sift(piece));
+            out.extend(oversize_filter.filter(piece));
         }
     }
-    out.extend(sieve.rest().unwrap_or_default());
+    out.extend(oversize_filter.finish().unwrap_or_default());
     (out, oversized)
 }
 
@@ -262,12 +283,12 @@ mod tests {
         [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat()
     }
 
-    fn sifted(bytes: &[u8], piece: usize) -> (Vec<u8>, Oversized) {
-        sift_all(bytes, piece, MOST)
+    fn filtered(bytes: &[u8], piece: usize) -> (Vec<u8>, OversizedMessages) {
+        filter_all(bytes, piece, MOST)
     }
 
     #[test]
-    fn only_messages_over_the_limit_lose_their_events_however_they_are_cut() {
+    fn only_oversized_messages_lose_their_events() {
         let sizes = [0, 10, 100, 80, 3000, 90, 101, 5];
         let parts: Vec<_> = (0..).zip(sizes).map(|(number, size)| part(number, size)).collect();
         let is_over = |part: &&BatchAppendReq| part.encoded_len() > MOST;
@@ -279,7 +300,7 @@ mod tests {
         };
         let wanted: Vec<u8> = parts.iter().map(kept).flat_map(|part| framed(&part)).collect();
         for piece in (1..40).chain([199, 200, 201, 700, sent.len()]) {
-            let (out, oversized) = sifted(&sent, piece);
+            let (out, oversized) = filtered(&sent, piece);
             assert_eq!(out, wanted, "pieces of {piece}");
             for (number, part) in (0..).zip(&parts) {
                 assert_eq!(oversized.take(number), is_over(&part), "{number}");
@@ -288,18 +309,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_not_understood_ends_the_call_as_it_would_have() {
+    fn truncated_and_malformed_messages_pass_through() {
         let large = framed(&part(1, 400));
-        let (cut, oversized) = sifted(&large[..large.len() - 1], 50);
-        assert_eq!(cut, large[..PREFIX_BYTES], "its reader sees that it is too long");
+        let (cut, oversized) = filtered(&large[..large.len() - 1], 50);
+        assert_eq!(cut, large[..PREFIX_BYTES], "the decoder sees that it is too long");
         assert!(!oversized.take(0));
-        let (cut, _) = sifted(&large[..3], 2);
+        let (cut, _) = filtered(&large[..3], 2);
         assert_eq!(cut, large[..3]);
         let mut compressed = large.clone();
         compressed[0] = 1;
-        assert_eq!(sifted(&compressed, 7).0, compressed);
+        assert_eq!(filtered(&compressed, 7).0, compressed);
         let mut nonsense = large.clone();
         nonsense[PREFIX_BYTES..].fill(0xff);
-        assert_eq!(sifted(&nonsense, 60).0[..PREFIX_BYTES], nonsense[..PREFIX_BYTES]);
+        assert_eq!(filtered(&nonsense, 60).0[..PREFIX_BYTES], nonsense[..PREFIX_BYTES]);
     }
 }

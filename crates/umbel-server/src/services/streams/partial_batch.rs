@@ -1,9 +1,11 @@
-//! [`Batch`]: a batch as far as it has come, and [`Begun`]: one whose last part is waited for.
+//! [`PartialBatch`]: the received part of a batch, and [`OpenBatch`]: a batch whose last part is
+//! missing.
 //!
-//! A call does nothing while its client takes no answers. So what a begun batch holds is given back
-//! by a task of its own once its time is up; the answer follows when the call goes on.
+//! A call is not polled while its client takes no responses. So a separate task releases an open
+//! batch at its deadline; the response follows when the call is polled again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use prost::bytes::Bytes;
 use tokio::task::AbortHandle;
@@ -13,163 +15,173 @@ use umbel_proto::shared::{StreamIdentifier, Uuid};
 use umbel_proto::streams::batch_append_req::{Options, ProposedMessage};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
-use crate::append::Gathered;
-use crate::batch_outcome::Echo;
-use crate::budget::Budget;
-use crate::convert;
-use crate::deadline::Deadline;
-use crate::store::Append;
+use crate::event_store::AppendCommand;
+use crate::protocol::deadline::Deadline;
+use crate::protocol::proto_convert;
+use crate::resources::inbound_quota::InboundQuota;
+use crate::services::streams::append::EventBuffer;
+use crate::services::streams::batch_response::BatchResponseBuilder;
 
-/// A batch as far as it has come.
-pub struct Batch {
-    /// Where its events go.
+/// The received part of a batch.
+pub struct PartialBatch {
+    /// Target of its events.
     pub options: Options,
-    /// Until when it is worth writing.
+    /// Deadline of the write.
     pub deadline: Deadline,
-    events: Gathered,
-    /// Why it will be refused.
-    refusal: Option<Status>,
+    events: EventBuffer,
+    /// Reason why the batch will be refused.
+    rejection: Option<Status>,
 }
 
-impl Batch {
-    /// One without events.
-    pub fn new(mut options: Options, deadline: Deadline, budget: &Arc<Budget>) -> Batch {
+impl PartialBatch {
+    /// Creates a batch without events.
+    pub fn new(
+        mut options: Options,
+        deadline: Deadline,
+        budget: &Arc<InboundQuota>,
+    ) -> PartialBatch {
         let name = options.stream_identifier.take().map(|identifier| identifier.stream_name);
-        let is_long = name.as_ref().is_some_and(|name| convert::is_too_long(name));
+        let is_long = name.as_ref().is_some_and(|name| proto_convert::is_name_too_long(name));
         let refusal = is_long.then(|| {
-            let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
+            let why = format!("the stream's name is longer than {STREAM_NAME_BYTES_MAX} bytes");
             Status::invalid_argument(why)
         });
         if let Some(name) = name.filter(|_| !is_long) {
-            // As it came it keeps the whole message in memory, until the answer is taken.
+            // Without the copy it would keep the whole message in memory until the response is
+            // taken.
             let stream_name = Bytes::copy_from_slice(&name);
             options.stream_identifier = Some(StreamIdentifier { stream_name });
         }
-        Batch { options, deadline, events: Gathered::new(budget), refusal }
+        PartialBatch { options, deadline, events: EventBuffer::new(budget), rejection: refusal }
     }
 
-    /// The bytes that its events hold.
+    /// Bytes that its events hold.
     pub fn bytes(&self) -> usize {
         self.events.bytes
     }
 
-    /// Takes a part.
-    pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<Budget>) {
+    /// Adds a part.
+    pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<InboundQuota>) {
         #[cfg(feature = "canary")]
         let part = BatchAppendReq {
             options: part
                 .options
-                .filter(|_| !umbel_base::canary::Switch::ServerBatchChangesMind.is_on()),
+                .filter(|_| !umbel_base::failpoint::Failpoint::ServerBatchChangesMind.is_enabled()),
             ..part
         };
         if part.options.is_some_and(|options| options != self.options) {
-            let why = "the options of a batch come with its first part and do not change";
-            self.refuse(Status::invalid_argument(why), budget);
+            let why = "the options of a batch belong in its first part and cannot change";
+            self.reject(Status::invalid_argument(why), budget);
         }
         self.add_events(part.proposed_messages, budget);
     }
 
-    fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<Budget>) {
-        if self.refusal.is_none() {
-            self.events.expect(messages.len());
+    fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<InboundQuota>) {
+        if self.rejection.is_none() {
+            self.events.reserve(messages.len());
         }
         for message in messages {
-            if self.refusal.is_some() {
+            if self.rejection.is_some() {
                 return;
             }
             if let Err(refusal) = self.events.add(message) {
-                self.refuse(refusal, budget);
+                self.reject(refusal, budget);
             }
         }
     }
 
-    /// Notes why it will be refused, unless that is known. It holds nothing from then on.
-    pub fn refuse(&mut self, why: Status, budget: &Arc<Budget>) {
-        self.refusal.get_or_insert(why);
-        self.events = Gathered::new(budget);
+    /// Notes the first reason to refuse the batch, and drops its events.
+    pub fn reject(&mut self, why: Status, budget: &Arc<InboundQuota>) {
+        self.rejection.get_or_insert(why);
+        self.events = EventBuffer::new(budget);
     }
 
-    /// What the store is to do.
-    pub fn append(self) -> Result<Append, Status> {
-        if let Some(refusal) = self.refusal {
+    /// Converts the batch into a command for the store.
+    pub fn into_append(self) -> Result<AppendCommand, Status> {
+        if let Some(refusal) = self.rejection {
             return Err(refusal);
         }
-        let stream = convert::stream_name(self.options.stream_identifier)?;
-        let expected = convert::expected(self.options.expected_stream_position)?;
-        let Gathered { events, share, .. } = self.events;
-        Ok(Append { stream, expected, events, share })
+        let stream = proto_convert::stream_name(self.options.stream_identifier)?;
+        let expected = proto_convert::expected_revision(self.options.expected_stream_position)?;
+        let EventBuffer { events, quota_share: share, .. } = self.events;
+        Ok(AppendCommand { stream, expected, events, share })
     }
 }
 
-/// A batch whose last part is waited for.
-pub struct Begun {
-    /// `None` once its time is up.
-    batch: Arc<Mutex<Option<Batch>>>,
-    /// How the batch is answered once its time is up; `None` once it was.
-    echo: Option<Echo>,
-    /// Bytes of it that its call counts.
+/// A batch whose last part is missing.
+pub struct OpenBatch {
+    /// `None` after the deadline.
+    batch: Arc<Mutex<Option<PartialBatch>>>,
+    /// Builder of the response at the deadline; `None` once it was used.
+    response: Option<BatchResponseBuilder>,
+    /// Bytes of the batch that its call counts.
     pub bytes: usize,
-    until: Deadline,
+    deadline: Deadline,
     timer: AbortHandle,
 }
 
-impl Begun {
-    /// One with its first part, whose last one must have come by `until`.
-    pub fn new(id: Uuid, batch: Batch, until: Deadline) -> Begun {
-        let echo = Some(Echo::new(id, &batch.options));
+impl OpenBatch {
+    /// Creates a batch from its first part; the last one must arrive by `until`.
+    pub fn new(id: Uuid, batch: PartialBatch, until: Deadline) -> OpenBatch {
+        let echo = Some(BatchResponseBuilder::new(id, &batch.options));
         let bytes = batch.bytes();
         let batch = Arc::new(Mutex::new(Some(batch)));
         let held = Arc::clone(&batch);
         let timer = tokio::spawn(async move {
-            until.passed().await;
+            until.wait().await;
             drop(locked(&held).take());
         });
-        Begun { batch, echo, bytes, until, timer: timer.abort_handle() }
+        OpenBatch { batch, response: echo, bytes, deadline: until, timer: timer.abort_handle() }
     }
 
-    /// Takes a part, unless it comes too late.
-    pub fn add(&mut self, part: BatchAppendReq, refusal: Option<Status>, budget: &Arc<Budget>) {
+    /// Adds a part, unless the deadline has passed.
+    pub fn add(
+        &mut self,
+        part: BatchAppendReq,
+        refusal: Option<Status>,
+        budget: &Arc<InboundQuota>,
+    ) {
         let mut batch = locked(&self.batch);
         if let Some(batch) = &mut *batch {
             batch.add(part, budget);
             if let Some(refusal) = refusal {
-                batch.refuse(refusal, budget);
+                batch.reject(refusal, budget);
             }
         }
-        self.bytes = batch.as_ref().map_or(0, Batch::bytes);
+        self.bytes = batch.as_ref().map_or(0, PartialBatch::bytes);
     }
 
-    /// The batch, whose last part has come. Where that came too late: what its answer repeats, if
-    /// it has none yet.
-    pub fn finish(mut self) -> Result<Batch, Option<Echo>> {
+    /// Returns the complete batch. After the deadline: the builder of its response, unless it was
+    /// used.
+    pub fn finish(mut self) -> Result<PartialBatch, Option<BatchResponseBuilder>> {
         let batch = locked(&self.batch).take();
-        batch.ok_or_else(|| self.echo.take())
+        batch.ok_or_else(|| self.response.take())
     }
 
-    /// Until when its last part is waited for; for ever once it was answered.
-    pub fn due(&self) -> Deadline {
-        if self.echo.is_some() { self.until } else { Deadline::NEVER }
+    /// Deadline of the last part; never once the batch was answered.
+    pub fn response_deadline(&self) -> Deadline {
+        if self.response.is_some() { self.deadline } else { Deadline::NEVER }
     }
 
-    /// The answer that its time is up, where it is and that was not said yet.
-    pub fn give_up(&mut self) -> Option<BatchAppendResp> {
-        if !self.due().has_passed() {
+    /// Returns the timeout response after the deadline, once.
+    pub fn expire(&mut self) -> Option<BatchAppendResp> {
+        if !self.response_deadline().has_passed() {
             return None;
         }
         drop(locked(&self.batch).take());
         self.bytes = 0;
-        self.echo.take().map(Echo::gave_up)
+        self.response.take().map(BatchResponseBuilder::expire)
     }
 }
 
-impl Drop for Begun {
+impl Drop for OpenBatch {
     fn drop(&mut self) {
         self.timer.abort();
-        // The task goes when somebody has time for it.
+        // The aborted task may be destroyed late; its bytes are released now.
         drop(locked(&self.batch).take());
     }
 }
 
-fn locked(batch: &Mutex<Option<Batch>>) -> MutexGuard<'_, Option<Batch>> {
-    batch.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(batch: &Mutex<Option<PartialBatch>>) -> MutexGuard<'_, Option<PartialBatch>> {
+    batch.lock().ignore_poison()
 }

@@ -1,4 +1,4 @@
-//! Read: some events of a stream or of all, one page of the store after the other.
+//! Read: streams events of a stream or of all, a page at a time.
 
 use std::sync::Arc;
 
@@ -8,160 +8,177 @@ use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Content, StreamNotFound};
 use umbel_proto::streams::{ReadReq, ReadResp};
 
-use crate::access::Caller;
-use crate::answers::{Answers, in_steps};
-use crate::deadline::Deadline;
-use crate::permit::{ALL_STREAM, Permit};
-use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
-use crate::reader::{Reader, Source, bytes_of};
-use crate::service::Service;
-use crate::subscription::Subscription;
-use crate::unread::Held;
-use crate::{answers, convert, failure};
+use crate::auth::authorization::Caller;
+use crate::event_store::event_pager::{EventPager, EventSource, resolved_bytes};
+use crate::grpc::response_stream;
+use crate::grpc::response_stream::{ResponseStream, stream_steps};
+use crate::protocol::deadline::Deadline;
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::outbound_quota::OutboundShare;
+use crate::server_context::ServerContext;
+use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::streams::read_request::{
+    self, ReadExtent, ReadOrigin, ReadRequest, ReadStart,
+};
+use crate::services::streams::subscription::CatchUpSubscription;
 
-type Answer = Result<ReadResp, Status>;
+type ReadResult = Result<ReadResp, Status>;
 
-/// Answers with events, or with a subscription to them.
+/// Responds with events, or with a subscription to them.
 pub async fn read(
-    service: Arc<Service>,
+    service: Arc<ServerContext>,
     deadline: Deadline,
     request: Request<ReadReq>,
-) -> Result<Response<Answers<ReadResp>>, Status> {
-    let held = service.unread.held_for(request.extensions());
-    let caller = Caller::of(request.extensions());
-    let asked = ReadRequest::read(request.into_inner().options)?;
-    let stream = match &asked.origin {
-        Origin::Stream(name, _) => Arc::clone(name),
-        Origin::All(_) => ALL_STREAM.into(),
+) -> Result<Response<ResponseStream<ReadResp>>, Status> {
+    let held = service.outbound_quota.held_for(request.extensions());
+    let caller = Caller::from_extensions(request.extensions());
+    let parsed = ReadRequest::from_options(request.into_inner().options)?;
+    let stream = match &parsed.origin {
+        ReadOrigin::Stream(name, _) => Arc::clone(name),
+        ReadOrigin::All(_) => ALL_STREAM.into(),
     };
-    let permit = Permit::new(&service, caller, &stream).await?;
-    if let Origin::All(Start::At(position)) = asked.origin
-        && position > service.store.visible()
+    let permit = ReadGrant::new(&service, caller, &stream).await?;
+    if let ReadOrigin::All(ReadStart::At(position)) = parsed.origin
+        && position > service.store.visible_position()
     {
         return Err(read_request::invalid_position());
     }
-    let filter = match &asked.filter {
-        Some(filter) => Some(service.store.filter(filter.clone()).await?),
+    let filter = match &parsed.filter {
+        Some(filter) => Some(service.store.compile_filter(filter.clone()).await?),
         None => None,
     };
-    let unsent = held.unsent();
-    let answers = match asked.extent {
-        Extent::Count(count, direction) => {
-            let (source, from) = begin(&service, &asked.origin, filter);
+    let unsent = held.pending_page();
+    let answers = match parsed.extent {
+        ReadExtent::Count(count, direction) => {
+            let (source, from) = source_and_start(&service, &parsed.origin, filter);
             let stream = match &source {
-                Source::Stream(name) | Source::View(name, _) => Some(Arc::clone(name)),
-                Source::All | Source::Filtered(_) => None,
+                EventSource::Stream(name) | EventSource::View(name, _) => Some(Arc::clone(name)),
+                EventSource::All | EventSource::Filtered(_) => None,
             };
-            let reading = Reading {
+            let reading = ReadCall {
                 service,
-                held,
-                permit,
+                quota_share: held,
+                grant: permit,
                 deadline,
-                form: asked.form,
-                tells_ends: asked.tells_ends,
+                form: parsed.form,
+                reports_stream_ends: parsed.reports_stream_ends,
                 stream,
                 from,
                 direction,
-                reader: Some(Reader::new(source, direction, from, asked.resolves)),
+                pager: Some(EventPager::new(source, direction, from, parsed.resolve_links)),
                 left: count,
-                has_answered: false,
+                has_responded: false,
             };
-            in_steps(reading, Reading::step)
+            stream_steps(reading, ReadCall::step)
         }
-        Extent::Subscription => {
-            let subscription = Subscription::new((service, held), permit, deadline, asked, filter);
-            in_steps(subscription, Subscription::step)
+        ReadExtent::Subscription => {
+            let subscription =
+                CatchUpSubscription::new((service, held), permit, deadline, parsed, filter);
+            stream_steps(subscription, CatchUpSubscription::step)
         }
     };
-    Ok(answers::counted(answers, unsent))
+    Ok(response_stream::with_pending_page(answers, unsent))
 }
 
-/// What a read is of, and where it begins.
-fn begin(service: &Service, origin: &Origin, filter: Option<Arc<EventFilter>>) -> (Source, u64) {
+/// Source and start of a read.
+fn source_and_start(
+    service: &ServerContext,
+    origin: &ReadOrigin,
+    filter: Option<Arc<EventFilter>>,
+) -> (EventSource, u64) {
     let (source, start) = match (origin, filter) {
-        (Origin::Stream(name, start), _) if is_view(name) => {
-            (Source::View(Arc::clone(name), service.gates.through(name)), start)
-        }
-        (Origin::Stream(name, start), _) => (Source::Stream(Arc::clone(name)), start),
-        (Origin::All(start), None) => (Source::All, start),
-        (Origin::All(start), Some(filter)) => (Source::Filtered(filter), start),
+        (ReadOrigin::Stream(name, start), _) if is_view(name) => (
+            EventSource::View(Arc::clone(name), service.system_projections.visible_through(name)),
+            start,
+        ),
+        (ReadOrigin::Stream(name, start), _) => (EventSource::Stream(Arc::clone(name)), start),
+        (ReadOrigin::All(start), None) => (EventSource::All, start),
+        (ReadOrigin::All(start), Some(filter)) => (EventSource::Filtered(filter), start),
     };
     let from = match start {
-        Start::First => 0,
-        Start::Last => u64::MAX,
-        Start::At(number) => *number,
+        ReadStart::First => 0,
+        ReadStart::Last => u64::MAX,
+        ReadStart::At(number) => *number,
     };
     (source, from)
 }
 
-/// A read on its way.
-struct Reading {
-    service: Arc<Service>,
-    held: Held,
-    permit: Permit,
+/// A read in progress.
+struct ReadCall {
+    service: Arc<ServerContext>,
+    quota_share: OutboundShare,
+    grant: ReadGrant,
     deadline: Deadline,
     form: UuidForm,
-    tells_ends: bool,
+    reports_stream_ends: bool,
     stream: Option<Arc<str>>,
     from: u64,
     direction: Direction,
-    /// Taken away while it reads, and at the end.
-    reader: Option<Reader>,
+    /// `None` while a page is read, and at the end.
+    pager: Option<EventPager>,
     left: u64,
-    has_answered: bool,
+    has_responded: bool,
 }
 
-impl Reading {
-    async fn step(mut self) -> (Vec<Answer>, Option<Reading>) {
-        match self.page().await {
+impl ReadCall {
+    async fn step(mut self) -> (Vec<ReadResult>, Option<ReadCall>) {
+        match self.next_page().await {
             Ok((answers, true)) => (answers, Some(self)),
             Ok((answers, false)) => (answers, None),
             Err(status) => (vec![Err(status)], None),
         }
     }
 
-    /// The next answers, and whether more may come.
-    async fn page(&mut self) -> Result<(Vec<Answer>, bool), Status> {
+    /// Reads the next responses; `true` if more may follow.
+    async fn next_page(&mut self) -> Result<(Vec<ReadResult>, bool), Status> {
         if self.service.is_stopping() {
-            return Err(failure::stopping());
+            return Err(grpc_status::shutting_down());
         }
-        let Some(mut reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
-        let room = self.deadline.limit(self.held.room()).await??;
-        reader.show(self.permit.renewed(&self.service).await?);
-        let page = self.service.store.page(reader, self.left, room);
+        let Some(mut reader) = self.pager.take() else { return Ok((Vec::new(), false)) };
+        let reservation = self.deadline.limit(self.quota_share.reserve_page()).await??;
+        reader.set_read_scope(self.grant.revalidate(&self.service).await?);
+        let page = self.service.store.read_page(reader, self.left, reservation);
         let page = self.deadline.limit(page).await?;
-        let (page, room) = page.map_err(|error| failure::status(&error))?;
-        self.held.hold(room, page.events.iter().map(bytes_of).sum());
+        let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
+        self.quota_share.charge(reservation, page.events.iter().map(resolved_bytes).sum());
         self.left -= page.events.len() as u64;
-        self.has_answered |= !page.events.is_empty();
+        self.has_responded |= !page.events.is_empty();
         let form = self.form;
         let events = page.events.into_iter();
-        let mut answers = events.map(|event| Ok(convert::read_event(event, form))).collect();
-        if let Some(reader) = page.reader.filter(|_| self.left > 0) {
-            self.reader = Some(reader);
+        let mut answers =
+            events.map(|event| Ok(proto_convert::event_response(event, form))).collect();
+        if let Some(reader) = page.pager.filter(|_| self.left > 0) {
+            self.pager = Some(reader);
             return Ok((answers, true));
         }
         if let (Some(name), Some(state)) = (&self.stream, page.state) {
-            self.end(&mut answers, name, state)?;
+            self.push_end(&mut answers, name, state)?;
         }
         Ok((answers, false))
     }
 
-    /// What is said of the stream itself, after its events.
-    fn end(&self, answers: &mut Vec<Answer>, name: &str, state: StreamState) -> Result<(), Status> {
+    /// Appends the responses about the stream itself, which follow its events.
+    fn push_end(
+        &self,
+        answers: &mut Vec<ReadResult>,
+        name: &str,
+        state: StreamState,
+    ) -> Result<(), Status> {
         match state {
-            StreamState::Tombstoned => return Err(failure::stream_deleted(name)),
-            StreamState::Missing | StreamState::Deleted { .. } if !self.has_answered => {
-                let stream_identifier = Some(convert::identifier(name));
+            StreamState::Tombstoned => return Err(grpc_status::stream_deleted(name)),
+            StreamState::Missing | StreamState::Deleted { .. } if !self.has_responded => {
+                let stream_identifier = Some(proto_convert::stream_identifier(name));
                 let missing = Content::StreamNotFound(StreamNotFound { stream_identifier });
-                answers.push(Ok(convert::answer(missing)));
+                answers.push(Ok(proto_convert::read_response(missing)));
             }
-            StreamState::Live { first, last } if self.tells_ends => {
+            StreamState::Live { first, last } if self.reports_stream_ends => {
                 let is_before = self.from < first;
-                if !self.has_answered && is_before && self.direction == Direction::Forwards {
-                    answers.push(Ok(convert::answer(Content::FirstStreamPosition(first))));
+                if !self.has_responded && is_before && self.direction == Direction::Forwards {
+                    answers.push(Ok(proto_convert::read_response(Content::FirstStreamPosition(
+                        first,
+                    ))));
                 }
-                answers.push(Ok(convert::answer(Content::LastStreamPosition(last))));
+                answers.push(Ok(proto_convert::read_response(Content::LastStreamPosition(last))));
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What a read asks for, with every combination that makes no sense refused.
+//! [`ReadRequest`]: the options of a read, without invalid combinations.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use umbel_proto::streams::read_req::{
     UuidForm,
 };
 
-use crate::convert;
-use crate::filter_request::FilterRequest;
-use crate::planted::{Bug, planted};
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::protocol::filter_request::FilterRequest;
+use crate::protocol::proto_convert;
 
-/// What a read asks for.
+/// Options of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Which events, from where.
-    pub origin: Origin,
-    /// How many, or all from now on.
-    pub extent: Extent,
-    /// In which form identifiers are answered.
+    /// Source and start.
+    pub origin: ReadOrigin,
+    /// Number of events, or a subscription.
+    pub extent: ReadExtent,
+    /// Form of identifiers in responses.
     pub form: UuidForm,
-    /// Whether the client wants to know the revisions of a stream's ends.
-    pub tells_ends: bool,
-    /// Whether links are answered with what they point to.
-    pub resolves: bool,
-    /// Which of all events pass, where not all do.
+    /// Whether the client wants the first and last revision of a stream.
+    pub reports_stream_ends: bool,
+    /// Whether links are resolved to their targets.
+    pub resolve_links: bool,
+    /// Filter of all events, if any.
     pub filter: Option<FilterRequest>,
 }
 
-/// Which events, from where.
+/// Source and start of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Those of a stream.
-    Stream(Arc<str>, Start),
-    /// All.
-    All(Start),
+pub enum ReadOrigin {
+    /// Events of a stream.
+    Stream(Arc<str>, ReadStart),
+    /// All events.
+    All(ReadStart),
 }
 
-/// From where on.
+/// Start of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum ReadStart {
     /// From the first event on.
     First,
     /// From the last event on.
@@ -50,82 +50,89 @@ pub enum Start {
     At(u64),
 }
 
-/// How many events.
+/// Number of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// At most so many, in this direction.
+pub enum ReadExtent {
+    /// At most this many, in this direction.
     Count(u64, Direction),
-    /// All from now on.
+    /// A subscription.
     Subscription,
 }
 
 impl ReadRequest {
-    /// Reads the options; an error that says what is wrong with them.
-    pub fn read(options: Option<Options>) -> Result<ReadRequest, Status> {
-        let options = options.ok_or_else(|| invalid("a read has options"))?;
+    /// Reads the options; fails if they are invalid.
+    pub fn from_options(options: Option<Options>) -> Result<ReadRequest, Status> {
+        let options = options.ok_or_else(|| invalid("the read has no options"))?;
         let is_backwards = match ReadDirection::try_from(options.read_direction) {
             Ok(direction) => direction == ReadDirection::Backwards,
-            Err(_) if planted(Bug::DirectionUnknown) => false,
+            Err(_) if is_enabled(Failpoint::DirectionUnknown) => false,
             Err(_) => return Err(invalid("the direction is neither forwards nor backwards")),
         };
         let extent = match options.count_option {
             Some(CountOption::Count(count)) if is_backwards => {
-                Extent::Count(count, Direction::Backwards)
+                ReadExtent::Count(count, Direction::Backwards)
             }
-            Some(CountOption::Count(count)) => Extent::Count(count, Direction::Forwards),
+            Some(CountOption::Count(count)) => ReadExtent::Count(count, Direction::Forwards),
             Some(CountOption::Subscription(())) if is_backwards => {
-                return Err(invalid("a subscription goes forwards"));
+                return Err(invalid("a subscription cannot read backwards"));
             }
-            Some(CountOption::Subscription(())) => Extent::Subscription,
-            None => return Err(invalid("a read has a count or is a subscription")),
+            Some(CountOption::Subscription(())) => ReadExtent::Subscription,
+            None => return Err(invalid("the read has neither a count nor a subscription")),
         };
         let form = options
             .uuid_option
             .and_then(|option| option.content)
-            .ok_or_else(|| invalid("a read says in which form identifiers are answered"))?;
+            .ok_or_else(|| invalid("the read has no uuid_option"))?;
         let filter = match options.filter_option {
-            Some(FilterOption::Filter(filter)) => Some(FilterRequest::read(filter)?),
+            Some(FilterOption::Filter(filter)) => Some(FilterRequest::from_options(filter)?),
             Some(FilterOption::NoFilter(())) => None,
-            None => return Err(invalid("a read has a filter or says that it has none")),
+            None => return Err(invalid("the read has neither a filter nor no_filter")),
         };
         let origin = origin(options.stream_option)?;
-        if filter.is_some() && matches!(origin, Origin::Stream(..)) {
-            return Err(invalid("only reads of all events have filters"));
+        if filter.is_some() && matches!(origin, ReadOrigin::Stream(..)) {
+            return Err(invalid("a read of one stream cannot have a filter"));
         }
-        let tells_ends = options.control_option.unwrap_or_default().compatibility >= 1;
+        let reports_ends = options.control_option.unwrap_or_default().compatibility >= 1;
         let resolves = options.resolve_links;
-        Ok(ReadRequest { origin, extent, form, tells_ends, resolves, filter })
+        Ok(ReadRequest {
+            origin,
+            extent,
+            form,
+            reports_stream_ends: reports_ends,
+            resolve_links: resolves,
+            filter,
+        })
     }
 }
 
-fn origin(option: Option<StreamOption>) -> Result<Origin, Status> {
+fn origin(option: Option<StreamOption>) -> Result<ReadOrigin, Status> {
     match option {
         Some(StreamOption::Stream(stream)) => {
-            let name = convert::stream_name(stream.stream_identifier)?;
+            let name = proto_convert::stream_name(stream.stream_identifier)?;
             let start = match stream.revision_option {
-                Some(RevisionOption::Revision(revision)) => Start::At(revision),
-                Some(RevisionOption::Start(())) => Start::First,
-                Some(RevisionOption::End(())) => Start::Last,
-                None => return Err(invalid("a read says where in the stream it begins")),
+                Some(RevisionOption::Revision(revision)) => ReadStart::At(revision),
+                Some(RevisionOption::Start(())) => ReadStart::First,
+                Some(RevisionOption::End(())) => ReadStart::Last,
+                None => return Err(invalid("the read has no revision to start from")),
             };
-            Ok(Origin::Stream(name.into(), start))
+            Ok(ReadOrigin::Stream(name.into(), start))
         }
         Some(StreamOption::All(all)) => match all.all_option {
             Some(AllOption::Position(position)) => {
                 if position.commit_position < position.prepare_position {
                     return Err(invalid_position());
                 }
-                Ok(Origin::All(Start::At(position.commit_position)))
+                Ok(ReadOrigin::All(ReadStart::At(position.commit_position)))
             }
-            Some(AllOption::Start(())) => Ok(Origin::All(Start::First)),
-            Some(AllOption::End(())) => Ok(Origin::All(Start::Last)),
-            None => Err(invalid("a read says where among all events it begins")),
+            Some(AllOption::Start(())) => Ok(ReadOrigin::All(ReadStart::First)),
+            Some(AllOption::End(())) => Ok(ReadOrigin::All(ReadStart::Last)),
+            None => Err(invalid("the read has no position to start from")),
         },
-        None => Err(invalid("a read is of one stream or of all")),
+        None => Err(invalid("the read names neither a stream nor all events")),
     }
 }
 
-/// A read begins where no event can be.
+/// Status of a read that begins at an impossible position.
 pub fn invalid_position() -> Status {
     invalid("Trying to read from an invalid position.")
 }
@@ -147,7 +154,7 @@ mod tests {
     fn options() -> Options {
         Options {
             stream_option: Some(StreamOption::Stream(StreamOptions {
-                stream_identifier: Some(convert::identifier("a")),
+                stream_identifier: Some(proto_convert::stream_identifier("a")),
                 revision_option: Some(RevisionOption::Start(())),
             })),
             read_direction: 0,
@@ -164,26 +171,26 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_request_is_understood() {
-        let read = ReadRequest::read(Some(options())).unwrap();
-        assert_eq!(read.origin, Origin::Stream("a".into(), Start::First));
-        assert_eq!(read.extent, Extent::Count(5, Direction::Forwards));
-        assert!(read.tells_ends);
-        let place = Position { commit_position: 9, prepare_position: 9 };
+    fn complete_request_is_parsed() {
+        let read = ReadRequest::from_options(Some(options())).unwrap();
+        assert_eq!(read.origin, ReadOrigin::Stream("a".into(), ReadStart::First));
+        assert_eq!(read.extent, ReadExtent::Count(5, Direction::Forwards));
+        assert!(read.reports_stream_ends);
+        let position = Position { commit_position: 9, prepare_position: 9 };
         let backwards = Options {
             read_direction: 1,
-            stream_option: all(Some(AllOption::Position(place))),
+            stream_option: all(Some(AllOption::Position(position))),
             control_option: None,
             ..options()
         };
-        let read = ReadRequest::read(Some(backwards)).unwrap();
-        assert_eq!(read.origin, Origin::All(Start::At(9)));
-        assert_eq!(read.extent, Extent::Count(5, Direction::Backwards));
-        assert!(!read.tells_ends);
+        let read = ReadRequest::from_options(Some(backwards)).unwrap();
+        assert_eq!(read.origin, ReadOrigin::All(ReadStart::At(9)));
+        assert_eq!(read.extent, ReadExtent::Count(5, Direction::Backwards));
+        assert!(!read.reports_stream_ends);
     }
 
     #[test]
-    fn what_is_missing_or_makes_no_sense_is_refused() {
+    fn missing_or_invalid_options_are_rejected() {
         let unreachable = Position { commit_position: 1, prepare_position: 2 };
         let by_type = Filter::EventType(Expression { regex: "a".to_string(), prefix: vec![] });
         let filter = Some(FilterOption::Filter(FilterOptions {
@@ -195,7 +202,7 @@ mod tests {
         let of_all = all(Some(AllOption::Start(())));
         let subscription = Some(CountOption::Subscription(()));
         let from_nowhere = StreamOptions {
-            stream_identifier: Some(convert::identifier("a")),
+            stream_identifier: Some(proto_convert::stream_identifier("a")),
             revision_option: None,
         };
         let cases = [
@@ -217,12 +224,12 @@ mod tests {
             Options { uuid_option: Some(UuidOption { content: None }), ..options() },
         ];
         for options in cases {
-            let status = ReadRequest::read(Some(options.clone())).expect_err("refused");
+            let status = ReadRequest::from_options(Some(options.clone())).expect_err("refused");
             assert_eq!(status.code(), Code::InvalidArgument, "{options:?}");
         }
-        assert_eq!(ReadRequest::read(None).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(ReadRequest::from_options(None).unwrap_err().code(), Code::InvalidArgument);
         let filtered = Options { stream_option: of_all, filter_option: filter, ..options() };
-        let read = ReadRequest::read(Some(filtered)).unwrap();
-        assert!(read.filter.is_some() && read.resolves);
+        let read = ReadRequest::from_options(Some(filtered)).unwrap();
+        assert!(read.filter.is_some() && read.resolve_links);
     }
 }

@@ -1,231 +1,249 @@
-//! A subscription: every event after a place, those there are first, then those that come.
+//! A subscription: all events after a position, existing ones first, then new ones.
 //!
-//! There is no queue between the store and a subscriber: each page is read from the store when the
-//! one before it was taken, so that a slow subscriber costs nothing but the time until it has
-//! caught up. The order below keeps gaps out: a bell is hung up before the store is read, so that
-//! whatever becomes visible later rings it; and it waits only behind a page that says that nothing
-//! more could be seen when it was asked for. The bell of a subscription to a stream rings for that
-//! stream's events and for no others.
+//! There is no queue between the store and a subscriber. Each page is read from the store once the
+//! one before it was taken. So a slow subscriber costs only the time until it has caught up.
 //!
-//! One with a filter is told how far it has looked: after so many events as it asked for, when it
-//! has caught up, and soon after other events came that do not pass.
+//! The order of steps excludes gaps. A new-event signal is registered before the store is read, so
+//! that any event that becomes visible later triggers it. The subscription waits only after a page
+//! that found nothing more at its read. The signal of a stream subscription is triggered by events
+//! of that stream only.
+//!
+//! A filtered subscription sends checkpoints: after the requested number of examined events, when
+//! it has caught up, and soon after events that do not pass.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
-use umbel_events::{EventFilter, Since, Subscribed, is_view};
+use umbel_events::{EventFilter, SubscriptionSource, SubscriptionStart, is_view};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
 
-use crate::deadline::{self, Deadline};
-use crate::follower::{Bell, Follower, Found};
+use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
 use crate::limits::CHECKPOINT_TIME;
-use crate::permit::Permit;
-use crate::read_request::{Origin, ReadRequest, Start};
-use crate::service::Service;
-use crate::unread::Held;
-use crate::{convert, failure};
+use crate::protocol::deadline::{self, Deadline};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::outbound_quota::OutboundShare;
+use crate::server_context::ServerContext;
+use crate::services::read_grant::ReadGrant;
+use crate::services::streams::read_request::{ReadOrigin, ReadRequest, ReadStart};
 
-type Answer = Result<ReadResp, Status>;
+type SubscriptionResult = Result<ReadResp, Status>;
 
-/// The revision of a stream without events, as the protocol's other numbers say it. Without a
-/// place some clients take the message for a null pointer.
-const NOWHERE: i64 = -1;
+/// Revision of a stream without events, as in the protocol's other fields. Without a position some
+/// clients read the message as a null pointer.
+const EMPTY_STREAM_REVISION: i64 = -1;
 
-/// A subscription on its way.
-pub struct Subscription {
-    service: Arc<Service>,
-    held: Held,
-    permit: Permit,
+/// A subscription in progress.
+pub struct CatchUpSubscription {
+    service: Arc<ServerContext>,
+    held: OutboundShare,
+    grant: ReadGrant,
     deadline: Deadline,
-    asked: ReadRequest,
+    request: ReadRequest,
     filter: Option<Arc<EventFilter>>,
-    /// After how many events that were looked at a filtered subscription is told how far it is.
-    interval: Option<u64>,
-    /// Hung up before the store was last read; `None` where it has rung.
-    bell: Option<Bell>,
+    /// Number of examined events after which a filtered subscription sends a checkpoint.
+    checkpoint_interval: Option<u64>,
+    /// Registered before the last read of the store; `None` once it was triggered.
+    new_event_signal: Option<NewEventSignal>,
     /// `None` before the subscription is confirmed.
-    follower: Option<Follower>,
-    /// Whether nothing more could be seen when the last page was asked for.
-    is_at_the_end: bool,
-    has_told_so: bool,
-    /// How far the client knows that a filtered subscription has come,
-    told: Option<u64>,
-    /// and when it is to be told that it is further.
-    due: Option<Instant>,
+    pager: Option<SubscriptionPager>,
+    /// Whether the last page found nothing more at its read.
+    is_caught_up: bool,
+    has_sent_caught_up: bool,
+    /// Last checkpoint sent to the client of a filtered subscription.
+    last_checkpoint: Option<u64>,
+    /// Time of the next checkpoint.
+    checkpoint_due: Option<Instant>,
 }
 
-impl Subscription {
-    /// One that begins where the request says.
+impl CatchUpSubscription {
+    /// Creates a subscription that begins where the request says.
     pub fn new(
-        (service, held): (Arc<Service>, Held),
-        permit: Permit,
+        (service, held): (Arc<ServerContext>, OutboundShare),
+        permit: ReadGrant,
         deadline: Deadline,
-        mut asked: ReadRequest,
+        mut request: ReadRequest,
         filter: Option<Arc<EventFilter>>,
-    ) -> Subscription {
-        // What was asked for may be long, and is in the filter.
-        let interval = asked.filter.take().map(|filter| filter.interval);
-        Subscription {
+    ) -> CatchUpSubscription {
+        // The filter may be long, and is compiled already.
+        let interval = request.filter.take().map(|filter| filter.checkpoint_interval);
+        CatchUpSubscription {
             service,
             held,
-            permit,
+            grant: permit,
             deadline,
-            asked,
+            request,
             filter,
-            interval,
-            bell: None,
-            follower: None,
-            is_at_the_end: false,
-            has_told_so: false,
-            told: None,
-            due: None,
+            checkpoint_interval: interval,
+            new_event_signal: None,
+            pager: None,
+            is_caught_up: false,
+            has_sent_caught_up: false,
+            last_checkpoint: None,
+            checkpoint_due: None,
         }
     }
 
-    /// The next answers.
-    pub async fn step(mut self) -> (Vec<Answer>, Option<Subscription>) {
-        match self.answers().await {
+    /// Returns the next responses, and the subscription if it continues.
+    pub async fn step(mut self) -> (Vec<SubscriptionResult>, Option<CatchUpSubscription>) {
+        match self.next_responses().await {
             Ok(answers) => (answers.into_iter().map(Ok).collect(), Some(self)),
             Err(status) => (vec![Err(status)], None),
         }
     }
 
-    async fn answers(&mut self) -> Result<Vec<ReadResp>, Status> {
-        let Some(mut follower) = self.follower.take() else {
-            self.follower = Some(self.begin().await?);
+    async fn next_responses(&mut self) -> Result<Vec<ReadResp>, Status> {
+        let Some(mut follower) = self.pager.take() else {
+            self.pager = Some(self.open_pager().await?);
             return Ok(vec![self.confirmation()?]);
         };
         loop {
-            self.held.give_back().await;
-            if self.is_at_the_end {
-                self.wait().await?;
+            self.held.release().await;
+            if self.is_caught_up {
+                self.wait_for_events().await?;
             }
             if self.service.is_stopping() {
-                return Err(failure::stopping());
+                return Err(grpc_status::shutting_down());
             }
-            if self.bell.is_none() {
-                self.bell = Some(follower.bell());
+            if self.new_event_signal.is_none() {
+                self.new_event_signal = Some(follower.new_event_signal());
             }
-            follower.show(self.permit.renewed(&self.service).await?);
-            if let Origin::Stream(name, _) = &self.asked.origin {
-                follower.show_through(self.service.gates.through(name));
+            follower.set_read_scope(self.grant.revalidate(&self.service).await?);
+            if let ReadOrigin::Stream(name, _) = &self.request.origin {
+                follower.limit_to(self.service.system_projections.visible_through(name));
             }
-            let room = self.deadline.limit(self.held.room()).await??;
-            let page = self.service.store.follow(follower, room);
+            let reservation = self.deadline.limit(self.held.reserve_page()).await??;
+            let page = self.service.store.next_subscription_page(follower, reservation);
             let page = self.deadline.limit(page).await?;
-            let (page, room) = page.map_err(|error| failure::status(&error))?;
-            self.held.hold(room, page.bytes());
-            self.is_at_the_end = page.is_caught_up;
+            let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
+            self.held.charge(reservation, page.bytes());
+            self.is_caught_up = page.is_caught_up;
             let mut answers: Vec<ReadResp> =
-                page.found.into_iter().map(|found| self.found(found)).collect();
-            follower = page.follower;
+                page.items.into_iter().map(|found| self.item_response(found)).collect();
+            follower = page.pager;
             #[cfg(feature = "canary")]
-            if umbel_base::canary::Switch::ServerSubscriptionSkips.is_on()
-                && self.is_at_the_end
-                && matches!(self.asked.origin, Origin::All(_))
+            if umbel_base::failpoint::Failpoint::ServerSubscriptionSkips.is_enabled()
+                && self.is_caught_up
+                && matches!(self.request.origin, ReadOrigin::All(_))
             {
-                follower = self.follow(Subscribed::All, Since::End).await?;
+                follower = self.subscribe(SubscriptionSource::All, SubscriptionStart::End).await?;
             }
-            let is_news = page.is_caught_up && !self.has_told_so;
-            answers.extend(self.checkpoint(follower.place(), is_news));
+            let is_news = page.is_caught_up && !self.has_sent_caught_up;
+            answers.extend(self.due_checkpoint(follower.position(), is_news));
             if is_news {
-                self.has_told_so = true;
-                answers.push(self.caught_up(follower.place()));
+                self.has_sent_caught_up = true;
+                answers.push(self.caught_up_response(follower.position()));
             }
             if !answers.is_empty() {
-                self.follower = Some(follower);
+                self.pager = Some(follower);
                 return Ok(answers);
             }
         }
     }
 
-    /// Begins after the event that the request names.
-    async fn begin(&self) -> Result<Follower, Status> {
-        let (what, start) = match (&self.asked.origin, &self.filter) {
-            (Origin::Stream(name, start), _) if is_view(name) => {
-                (Subscribed::View(name.to_string()), start)
+    /// Opens the source after the event that the request names.
+    async fn open_pager(&self) -> Result<SubscriptionPager, Status> {
+        let (what, start) = match (&self.request.origin, &self.filter) {
+            (ReadOrigin::Stream(name, start), _) if is_view(name) => {
+                (SubscriptionSource::View(name.to_string()), start)
             }
-            (Origin::Stream(name, start), _) => (Subscribed::Stream(name.to_string()), start),
-            (Origin::All(start), None) => (Subscribed::All, start),
-            (Origin::All(start), Some(filter)) => (Subscribed::Filtered(Arc::clone(filter)), start),
+            (ReadOrigin::Stream(name, start), _) => {
+                (SubscriptionSource::Stream(name.to_string()), start)
+            }
+            (ReadOrigin::All(start), None) => (SubscriptionSource::All, start),
+            (ReadOrigin::All(start), Some(filter)) => {
+                (SubscriptionSource::Filtered(Arc::clone(filter)), start)
+            }
         };
         let since = match start {
-            Start::First => Since::Start,
-            Start::At(place) => Since::After(*place),
-            Start::Last => Since::End,
+            ReadStart::First => SubscriptionStart::Start,
+            ReadStart::At(position) => SubscriptionStart::After(*position),
+            ReadStart::Last => SubscriptionStart::End,
         };
         #[cfg(feature = "canary")]
         let since = match since {
-            Since::After(place)
-                if umbel_base::canary::Switch::ServerSubscriptionRepeats.is_on() =>
+            SubscriptionStart::After(position)
+                if umbel_base::failpoint::Failpoint::ServerSubscriptionRepeats.is_enabled() =>
             {
-                place.checked_sub(1).map_or(Since::Start, Since::After)
+                position.checked_sub(1).map_or(SubscriptionStart::Start, SubscriptionStart::After)
             }
             since => since,
         };
-        self.follow(what, since).await
+        self.subscribe(what, since).await
     }
 
-    async fn follow(&self, what: Subscribed, since: Since) -> Result<Follower, Status> {
+    async fn subscribe(
+        &self,
+        what: SubscriptionSource,
+        since: SubscriptionStart,
+    ) -> Result<SubscriptionPager, Status> {
         let subscription = self.service.store.subscribe(what, since);
-        let subscription =
-            self.deadline.limit(subscription).await?.map_err(|error| failure::status(&error))?;
-        let interval = self.interval;
+        let subscription = self
+            .deadline
+            .limit(subscription)
+            .await?
+            .map_err(|error| grpc_status::status(&error))?;
+        let interval = self.checkpoint_interval;
         let clock = &self.service.env.clock;
-        let is_of_all = matches!(self.asked.origin, Origin::All(_));
-        Ok(Follower::new(subscription, clock, interval, self.asked.resolves, is_of_all))
+        let is_of_all = matches!(self.request.origin, ReadOrigin::All(_));
+        Ok(SubscriptionPager::new(
+            subscription,
+            clock,
+            interval,
+            self.request.resolve_links,
+            is_of_all,
+        ))
     }
 
-    /// Waits until more can be read than when the bell was hung up, or the client is to be told
-    /// how far it is.
-    async fn wait(&mut self) -> Result<(), Status> {
-        if let Some(bell) = &mut self.bell {
+    /// Waits until the signal is triggered or a checkpoint is due.
+    async fn wait_for_events(&mut self) -> Result<(), Status> {
+        if let Some(signal) = &mut self.new_event_signal {
             tokio::select! {
-                () = bell.rung() => {}
-                () = Deadline::at(self.due).passed() => {}
-                () = self.service.stopping() => return Err(failure::stopping()),
-                () = self.deadline.passed() => return Err(deadline::too_late()),
+                () = signal.notified() => {}
+                () = Deadline::at(self.checkpoint_due).wait() => {}
+                () = self.service.wait_stopping() => return Err(grpc_status::shutting_down()),
+                () = self.deadline.wait() => return Err(deadline::deadline_exceeded()),
             }
         }
-        self.bell = None;
+        self.new_event_signal = None;
         Ok(())
     }
 
-    fn found(&mut self, found: Found) -> ReadResp {
+    fn item_response(&mut self, found: SubscriptionItem) -> ReadResp {
         match found {
-            Found::Event(event) => {
+            SubscriptionItem::Event(event) => {
                 let original = event.link.as_ref().or(event.event.as_ref());
-                self.told = original.map(|event| event.position).or(self.told);
-                convert::read_event(event, self.asked.form)
+                self.last_checkpoint =
+                    original.map(|event| event.position).or(self.last_checkpoint);
+                proto_convert::event_response(event, self.request.form)
             }
-            Found::Checkpoint(position) => {
-                (self.told, self.due) = (Some(position), None);
-                self.checkpoint_at(position)
+            SubscriptionItem::Checkpoint(position) => {
+                (self.last_checkpoint, self.checkpoint_due) = (Some(position), None);
+                self.checkpoint_response(position)
             }
         }
     }
 
-    /// How far a filtered subscription has come, where the client is to be told.
-    fn checkpoint(&mut self, place: Option<u64>, is_news: bool) -> Option<ReadResp> {
+    /// Returns the checkpoint of a filtered subscription, if one is due.
+    fn due_checkpoint(&mut self, position: Option<u64>, is_news: bool) -> Option<ReadResp> {
         self.filter.as_ref()?;
-        if place <= self.told {
-            self.due = None;
-        } else if self.due.is_none() {
-            self.due = Instant::now().checked_add(CHECKPOINT_TIME);
+        if position <= self.last_checkpoint {
+            self.checkpoint_due = None;
+        } else if self.checkpoint_due.is_none() {
+            self.checkpoint_due = Instant::now().checked_add(CHECKPOINT_TIME);
         }
-        if !is_news && !Deadline::at(self.due).has_passed() {
+        if !is_news && !Deadline::at(self.checkpoint_due).has_passed() {
             return None;
         }
-        (self.told, self.due) = (place, None);
-        Some(self.checkpoint_at(place.unwrap_or(0)))
+        (self.last_checkpoint, self.checkpoint_due) = (position, None);
+        Some(self.checkpoint_response(position.unwrap_or(0)))
     }
 
-    fn checkpoint_at(&self, position: u64) -> ReadResp {
-        let timestamp = Some(convert::timestamp(self.service.env.clock.wall_micros()));
+    fn checkpoint_response(&self, position: u64) -> ReadResp {
+        let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
         let (commit_position, prepare_position) = (position, position);
-        convert::answer(Content::Checkpoint(Checkpoint {
+        proto_convert::read_response(Content::Checkpoint(Checkpoint {
             commit_position,
             prepare_position,
             timestamp,
@@ -233,18 +251,26 @@ impl Subscription {
     }
 
     fn confirmation(&self) -> Result<ReadResp, Status> {
-        let id = self.service.new_id().map_err(|error| failure::status(&error.into()))?;
+        let id = self.service.new_id().map_err(|error| grpc_status::status(&error.into()))?;
         let subscription_id = id.to_string();
-        Ok(convert::answer(Content::Confirmation(SubscriptionConfirmation { subscription_id })))
+        Ok(proto_convert::read_response(Content::Confirmation(SubscriptionConfirmation {
+            subscription_id,
+        })))
     }
 
-    fn caught_up(&self, place: Option<u64>) -> ReadResp {
-        let timestamp = Some(convert::timestamp(self.service.env.clock.wall_micros()));
-        let (stream_revision, position) = match self.asked.origin {
-            Origin::Stream(..) => (Some(place.map_or(NOWHERE, |revision| revision as i64)), None),
-            Origin::All(_) => (None, Some(convert::position(place.unwrap_or(0)))),
+    fn caught_up_response(&self, reached: Option<u64>) -> ReadResp {
+        let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
+        let (stream_revision, position) = match self.request.origin {
+            ReadOrigin::Stream(..) => {
+                (Some(reached.map_or(EMPTY_STREAM_REVISION, |revision| revision as i64)), None)
+            }
+            ReadOrigin::All(_) => (None, Some(proto_convert::all_position(reached.unwrap_or(0)))),
         };
-        convert::answer(Content::CaughtUp(Progress { timestamp, stream_revision, position }))
+        proto_convert::read_response(Content::CaughtUp(Progress {
+            timestamp,
+            stream_revision,
+            position,
+        }))
     }
 }
 
@@ -254,63 +280,64 @@ mod tests {
     use std::task::{Context, Wake, Waker};
 
     use futures_util::StreamExt;
-    use umbel_events::{Expected, NewEvent};
+    use umbel_events::{ExpectedVersion, NewEvent};
     use umbel_proto::streams::read_req::UuidForm;
 
     use super::*;
-    use crate::access::Caller;
-    use crate::answers::in_steps;
-    use crate::read_request::Extent;
-    use crate::stage::{Stage, run};
+    use crate::auth::authorization::Caller;
+    use crate::grpc::response_stream::stream_steps;
+    use crate::services::streams::read_request::ReadExtent;
+    use crate::test_support::test_service::{TestService, run_paused};
 
-    /// Counts how often a task is woken.
+    /// Counts the wake-ups of a task.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Every append of the store woke every subscription, which looked for events of its stream.
+    /// Every append to the store woke every subscription, which then searched for events of its
+    /// stream.
     #[test]
-    fn a_subscription_to_a_stream_is_woken_by_that_stream_alone() {
-        let stage = Stage::new();
+    fn subscription_wakes_only_for_its_stream() {
+        let fixture = TestService::new();
         let append = |stream: &str| {
-            let event = NewEvent::json(stage.store.new_id().unwrap(), "Happened", b"{}");
-            stage.store.append(stream, Expected::Any, &[event]).unwrap();
+            let event = NewEvent::json(fixture.store.new_id().unwrap(), "Happened", b"{}");
+            fixture.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
         };
-        run(async {
+        run_paused(async {
             let origin = |stream: Option<&str>| match stream {
-                Some(stream) => Origin::Stream(stream.into(), Start::First),
-                None => Origin::All(Start::First),
+                Some(stream) => ReadOrigin::Stream(stream.into(), ReadStart::First),
+                None => ReadOrigin::All(ReadStart::First),
             };
             for (stream, by_others) in [(Some("cart"), 0), (None, 1)] {
-                let asked = ReadRequest {
+                let request = ReadRequest {
                     origin: origin(stream),
-                    extent: Extent::Subscription,
+                    extent: ReadExtent::Subscription,
                     form: UuidForm::String(()),
-                    tells_ends: false,
-                    resolves: false,
+                    reports_stream_ends: false,
+                    resolve_links: false,
                     filter: None,
                 };
                 append("cart");
-                let service = Arc::clone(&stage.service);
-                let permit = Permit::new(&service, Caller::Trusted, "cart").await.unwrap();
-                let held = service.unread.held(None);
+                let service = Arc::clone(&fixture.service);
+                let permit = ReadGrant::new(&service, Caller::Trusted, "cart").await.unwrap();
+                let held = service.outbound_quota.new_share(None);
                 let (never, of) = (Deadline::NEVER, (service, held));
-                let subscription = Subscription::new(of, permit, never, asked, None);
-                let mut answers = in_steps(subscription, Subscription::step);
+                let subscription = CatchUpSubscription::new(of, permit, never, request, None);
+                let mut answers = stream_steps(subscription, CatchUpSubscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,
                     Some(Content::CaughtUp(_))
                 ) {}
-                let woken = Arc::new(Woken::default());
+                let woken = Arc::new(WakeCounter::default());
                 let waker = Waker::from(Arc::clone(&woken));
                 let mut context = Context::from_waker(&waker);
                 let times = || woken.0.load(Ordering::SeqCst);
-                // It pauses once, so that what it said goes.
+                // It yields once, so that its responses are sent.
                 assert!(answers.poll_next_unpin(&mut context).is_pending());
                 assert_eq!(woken.0.swap(0, Ordering::SeqCst), 1);
                 assert!(answers.poll_next_unpin(&mut context).is_pending());

@@ -1,28 +1,31 @@
-//! The calls of the second protocol, by their paths.
+//! Calls of the second protocol by their paths.
 
 use std::sync::Arc;
 
 use tonic::body::Body;
 
-use crate::append_records::append_records;
-use crate::append_session::append_session;
-use crate::asked::Asked;
-use crate::failure;
-use crate::handler::{Handler, grpc};
-use crate::service::Service;
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+use crate::services::streams::append_records::append_records;
+use crate::services::streams::append_session::append_session;
 
 /// Serves a call.
-pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
+pub async fn call(
+    service: Arc<ServerContext>,
+    request: hyper::Request<RequestBody>,
+) -> hyper::Response<Body> {
     match request.uri().path() {
         "/kurrentdb.protocol.v2.streams.StreamsService/AppendSession" => {
             let append = Handler::new(move |parts| append_session(service, parts));
-            grpc().client_streaming(append, request).await
+            grpc_dispatch().client_streaming(append, request).await
         }
         "/kurrentdb.protocol.v2.streams.StreamsService/AppendRecords" => {
-            let append = Handler::new(move |asked| append_records(service, asked));
-            // As a stream of one message, of which it is seen here where it is too long.
-            grpc().client_streaming(append, request).await
+            let append = Handler::new(move |request| append_records(service, request));
+            // Read as a stream of one message, so that our code sees an oversized one.
+            grpc_dispatch().client_streaming(append, request).await
         }
-        path => failure::not_served(path).into_http(),
+        path => grpc_status::unknown_method(path).into_http(),
     }
 }

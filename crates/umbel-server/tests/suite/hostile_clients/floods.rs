@@ -1,4 +1,4 @@
-//! Much of what is allowed once: streams, resets, pings, settings, headers, connections.
+//! Floods: too many streams, resets, pings, settings, headers, connections.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use umbel_server::Config;
 use umbel_server::limits::{HEADER_BYTES_MAX, PAGES_MAX};
 
 use super::super::client::{Client, of_stream, subscription};
-use super::raw::{
+use super::raw_connection::{
     CONTINUATION, END, END_HEADERS, HEADERS, INITIAL_WINDOW, PING, RESET, Raw, SETTINGS,
     WINDOW_UPDATE, call, frame, header,
 };
-use super::target::{Target, serves};
+use super::target_server::{Target, serves};
 
 pub const READ: &str = "/event_store.client.streams.Streams/Read";
 
-/// Rapid reset (CVE-2023-44487): each stream is begun and reset at once, so that no limit of open
-/// ones is reached.
+/// Rapid reset (CVE-2023-44487): each stream is opened and reset at once, so that the limit of open
+/// streams is never reached.
 #[test]
-fn streams_that_are_reset_as_they_begin() {
+fn rapid_stream_resets_by_the_client() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         let block = call(READ);
@@ -30,31 +30,31 @@ fn streams_that_are_reset_as_they_begin() {
                 break;
             }
         }
-        assert_eq!(raw.ended().await, Some(11), "ENHANCE_YOUR_CALM");
+        assert_eq!(raw.closed().await, Some(11), "ENHANCE_YOUR_CALM");
     });
 }
 
-/// "MadeYouReset" (CVE-2025-8671): the client sends what makes the server reset the streams itself.
+/// "MadeYouReset" (CVE-2025-8671): the client sends frames that make the server reset the streams.
 #[test]
-fn streams_that_the_server_has_to_reset() {
+fn invalid_frames_that_force_server_resets() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         let block = call(READ);
         for stream in (1..200_000).step_by(2) {
             let mut sent = frame(HEADERS, END_HEADERS, stream, &block);
-            // A window that grows by nothing is an error of the stream.
+            // A window increment of 0 is an error of the stream.
             sent.extend(frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()));
             if raw.send(&sent).await.is_err() {
                 break;
             }
         }
-        assert!(raw.ended().await.is_some(), "the connection was ended with a reason");
+        assert!(raw.closed().await.is_some(), "the connection was not closed with a reason");
     });
 }
 
-/// Headers that go on and on in continuations.
+/// Headers that continue without end in continuation frames.
 #[test]
-fn headers_that_never_end() {
+fn endless_header_continuations() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         raw.send(&frame(HEADERS, 0, 1, &call(READ))).await.unwrap();
@@ -64,13 +64,13 @@ fn headers_that_never_end() {
             sent += more.len();
             assert!(sent < 64 << 20, "it was taken without end");
         }
-        assert!(raw.ended().await.is_some() || sent > HEADER_BYTES_MAX as usize);
+        assert!(raw.closed().await.is_some() || sent > HEADER_BYTES_MAX as usize);
     });
 }
 
-/// Continuations without bytes cost the sender nearly nothing, and may never end either.
+/// Empty continuation frames cost the sender nearly nothing, and may never end either.
 #[test]
-fn continuations_that_are_empty() {
+fn empty_continuation_frames() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         raw.send(&frame(HEADERS, 0, 1, &call(READ))).await.unwrap();
@@ -82,30 +82,30 @@ fn continuations_that_are_empty() {
                 break;
             }
         }
-        // A million of them came to nothing, or to the end of the connection.
+        // A million of them had no effect, or the connection was closed.
         if !ended {
             serves(address, 7).await;
         }
     });
 }
 
-/// Pings and settings want answers; nobody reads them.
+/// Pings and settings require answers, but the client reads none.
 #[test]
-fn questions_whose_answers_nobody_reads() {
+fn pings_and_settings_with_unread_responses() {
     Target::attack(Config::default(), async |address| {
-        for asked in [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])] {
+        for requests in [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])] {
             let mut raw = Raw::http2(address, &[]).await;
-            let many = asked.repeat(1000);
-            let mut quiet = 0;
+            let many = requests.repeat(1000);
+            let mut blocked_writes = 0;
             let mut sent = 0_usize;
-            // Until nothing more is taken for half a second, or the connection is ended.
-            while quiet < 50 && sent < 64 << 20 {
-                match raw.stuff(&many[sent % asked.len()..]) {
+            // Until the server reads nothing for half a second, or closes the connection.
+            while blocked_writes < 50 && sent < 64 << 20 {
+                match raw.try_send(&many[sent % requests.len()..]) {
                     Ok(0) => {
-                        quiet += 1;
+                        blocked_writes += 1;
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
-                    Ok(taken) => (quiet, sent) = (0, sent + taken),
+                    Ok(taken) => (blocked_writes, sent) = (0, sent + taken),
                     Err(_) => break,
                 }
             }
@@ -115,9 +115,9 @@ fn questions_whose_answers_nobody_reads() {
     });
 }
 
-/// Thousands of connections that say nothing but that they are there.
+/// Thousands of connections that only answer keepalive pings.
 #[test]
-fn connections_that_stay_and_do_nothing() {
+fn idle_connections() {
     let config = Config { connections_max: 50, ..Config::default() };
     Target::attack(config, async |address| {
         let mut idle = Vec::new();
@@ -131,37 +131,38 @@ fn connections_that_stay_and_do_nothing() {
     });
 }
 
-/// Connections that went away without a word, as when a cable is cut: nothing comes from them.
+/// Connections whose client is gone without a close, as after a cut cable.
 #[test]
-fn connections_whose_client_is_gone() {
+fn connections_of_vanished_clients() {
     let short = Duration::from_millis(200);
-    let config = Config { ask_after: short, ask_time: short, ..Config::default() };
+    let config =
+        Config { keepalive_interval: short, keepalive_timeout: short, ..Config::default() };
     Target::attack(config, async |address| {
-        let mut gone = Vec::new();
+        let mut vanished = Vec::new();
         for _ in 0..20 {
             // It answers no ping.
-            gone.push(Raw::http2(address, &[]).await);
+            vanished.push(Raw::http2(address, &[]).await);
         }
-        for raw in gone {
-            raw.ended().await;
+        for raw in vanished {
+            raw.closed().await;
         }
     });
 }
 
-/// Requests one behind the other whose answers nobody reads.
+/// Pipelined requests whose responses the client does not read.
 #[test]
-fn pages_that_are_asked_for_and_not_read() {
+fn pipelined_requests_with_unread_responses() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::silent(address).await;
-        let asked = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);
-        let (mut quiet, mut sent) = (0, 0_usize);
-        while quiet < 50 && sent < 64 << 20 {
-            match raw.stuff(&asked) {
+        let requests = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);
+        let (mut blocked_writes, mut sent) = (0, 0_usize);
+        while blocked_writes < 50 && sent < 64 << 20 {
+            match raw.try_send(&requests) {
                 Ok(0) => {
-                    quiet += 1;
+                    blocked_writes += 1;
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                Ok(taken) => (quiet, sent) = (0, sent + taken),
+                Ok(taken) => (blocked_writes, sent) = (0, sent + taken),
                 Err(_) => break,
             }
         }
@@ -170,19 +171,19 @@ fn pages_that_are_asked_for_and_not_read() {
     });
 }
 
-/// The same over HTTP/2, where a connection has many at once: a window of nothing takes none of
-/// them, and each was made and kept.
+/// The same over HTTP/2, where a connection has many requests at once. With a window of zero the
+/// client takes no response, and each was produced and kept.
 #[test]
-fn pages_of_many_streams_that_are_not_read() {
+fn http2_requests_with_unread_responses() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
-        let asked: Vec<u32> = (1..200).step_by(2).collect();
+        let requests: Vec<u32> = (1..200).step_by(2).collect();
         let block: Vec<u8> =
             [(":method", "GET"), (":scheme", "http"), (":path", "/stats"), (":authority", "a")]
                 .iter()
                 .flat_map(|(name, value)| header(name, value))
                 .collect();
-        for stream in &asked {
+        for stream in &requests {
             raw.send(&frame(HEADERS, END_HEADERS | END, *stream, &block)).await.unwrap();
         }
         let moment = Duration::from_millis(500);
@@ -192,19 +193,19 @@ fn pages_of_many_streams_that_are_not_read() {
         }
         assert_eq!(answered, PAGES_MAX, "the others wait");
         serves(address, 10).await;
-        // Who takes them gets all.
+        // A client that reads them gets all.
         let [high, low] = INITIAL_WINDOW.to_be_bytes();
         raw.send(&frame(SETTINGS, 0, 0, &[high, low, 0, 1, 0, 0])).await.unwrap();
         raw.send(&frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes())).await.unwrap();
-        while answered < asked.len() {
+        while answered < requests.len() {
             answered += usize::from(raw.frame().await.unwrap().kind == HEADERS);
         }
     });
 }
 
-/// A call of every path there may be, so that what counts them grows without end.
+/// A call of every possible path, so that the metrics would grow without bound.
 #[test]
-fn calls_with_names_without_end() {
+fn calls_of_unlimited_distinct_paths() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         let long = "x".repeat(20_000);
@@ -221,17 +222,17 @@ fn calls_with_names_without_end() {
             } else {
                 raw.send(&sent).await.unwrap();
             }
-            // Each is answered.
+            // Each gets a response.
             while raw.frame().await.unwrap().stream != stream {}
         }
     });
 }
 
-/// Story: each connection could have 1,024 calls open, and nothing limited those of all together. A
-/// hundred thousand of them took 2 GiB.
+/// Story: each connection could have 1,024 open calls, without a limit on all together. A hundred
+/// thousand of them took 2 GiB.
 #[test]
-fn more_calls_than_there_may_be() {
-    let config = Config { calls_max: 50, ..Config::default() };
+fn calls_over_the_server_limit() {
+    let config = Config { open_calls_max: 50, ..Config::default() };
     Target::attack(config, async |address| {
         let all = || subscription(of_stream("none", RevisionOption::Start(())));
         let many = Client::connect(address).await;

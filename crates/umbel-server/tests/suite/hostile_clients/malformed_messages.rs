@@ -1,19 +1,19 @@
-//! Messages and frames that are none.
+//! Malformed messages and frames.
 
 use std::time::Duration;
 
 use umbel_server::Config;
 use umbel_server::limits::HEADER_BYTES_MAX;
 
-use super::raw::{
+use super::raw_connection::{
     CONTINUATION, DATA, END, END_HEADERS, HEADERS, PING, PREFACE, RESET, Raw, SETTINGS,
     TABLE_BYTES, WINDOW_UPDATE, call, frame, header, message,
 };
-use super::target::Target;
+use super::target_server::Target;
 
 const STREAMS: &str = "/event_store.client.streams.Streams";
 
-/// The status that a call ends with which sends these bytes.
+/// Final status of a call that sends these bytes.
 async fn status(raw: &mut Raw, stream: u32, path: &str, body: &[u8]) -> u32 {
     let mut sent = frame(HEADERS, END_HEADERS, stream, &call(path));
     let mut parts = body.chunks(16_000).peekable();
@@ -23,23 +23,23 @@ async fn status(raw: &mut Raw, stream: u32, path: &str, body: &[u8]) -> u32 {
     }
     raw.send(&sent).await.unwrap();
     loop {
-        let came = raw.frame().await.unwrap();
-        if came.kind == RESET && came.stream == stream {
-            panic!("{path}: reset without a status: {:?} for {body:?}", came.payload);
+        let answer = raw.frame().await.unwrap();
+        if answer.kind == RESET && answer.stream == stream {
+            panic!("{path}: reset without a status: {:?} for {body:?}", answer.payload);
         }
-        if came.kind == HEADERS && came.stream == stream && came.flags & END != 0 {
-            return code(&came.payload);
+        if answer.kind == HEADERS && answer.stream == stream && answer.flags & END != 0 {
+            return code(&answer.payload);
         }
     }
 }
 
-/// The status in a block of headers: `grpc-status` is written out, with a number as text.
+/// The status in a header block: `grpc-status` is a literal, with a number as text.
 fn code(block: &[u8]) -> u32 {
     let name = b"grpc-status";
     let plain = block.windows(name.len()).position(|window| window == name);
     match plain {
         Some(at) => digits(&block[at + name.len()..]),
-        // The name may be written in Huffman's code.
+        // The name may be Huffman coded.
         None => {
             let coded = [0x9a, 0xca, 0xc8, 0xb2, 0x12, 0x34, 0xda, 0x8f];
             let at = block.windows(coded.len()).position(|window| window == coded);
@@ -49,8 +49,7 @@ fn code(block: &[u8]) -> u32 {
     }
 }
 
-/// A number behind its length, plain or in Huffman's code, in which digits below 3 have 5 bits and
-/// others 6.
+/// A number after its length, plain or Huffman coded: digits below 3 have 5 bits, others 6.
 fn digits(value: &[u8]) -> u32 {
     let length = usize::from(value[0] & 0x7f);
     let bytes = &value[1..=length];
@@ -77,7 +76,7 @@ fn digits(value: &[u8]) -> u32 {
 }
 
 #[test]
-fn lengths_that_lie_and_bytes_that_are_no_message() {
+fn wrong_lengths_and_malformed_messages() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::http2(address, &[(TABLE_BYTES, 0)]).await;
         let mut stream = 1;
@@ -86,31 +85,31 @@ fn lengths_that_lie_and_bytes_that_are_no_message() {
             ("longer than what comes", vec![0, 0, 0, 0, 200, 1, 2]),
             ("half a head", vec![0, 0]),
             (
-                "compressed, as nobody agreed",
+                "compressed without negotiation",
                 message(b"x")
                     .into_iter()
                     .enumerate()
                     .map(|(at, byte)| if at == 0 { 1 } else { byte })
                     .collect(),
             ),
-            ("a flag that is none", vec![9, 0, 0, 0, 0]),
+            ("an invalid flag", vec![9, 0, 0, 0, 0]),
             ("a field longer than the message", message(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f])),
             (
                 "a number without end",
                 message(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
             ),
             ("a field with the number 0", message(&[0x00, 0x01])),
-            ("a kind that is none", message(&[0x0f])),
+            ("an unknown frame type", message(&[0x0f])),
             ("groups in groups", message(&[0x0b].repeat(50_000))),
             ("messages in messages", message(&[0x0a, 0x7f].repeat(60))),
-            ("text that is no UTF-8", message(&[0x0a, 4, 0x0a, 2, 0xff, 0xfe])),
+            ("text that is not UTF-8", message(&[0x0a, 4, 0x0a, 2, 0xff, 0xfe])),
         ];
         for method in ["Read", "Append", "BatchAppend", "Delete", "Tombstone"] {
             for (what, body) in &lies {
                 let path = format!("{STREAMS}/{method}");
                 let code = status(&mut raw, stream, &path, body).await;
                 assert_ne!(code, 0, "{method}: {what}");
-                // Not that the server does not know, that it failed or that data is lost.
+                // The status must not be unknown, internal or data loss.
                 assert!(![2, 15].contains(&code), "{method}: {what}: {code}");
                 stream += 2;
             }
@@ -118,9 +117,9 @@ fn lengths_that_lie_and_bytes_that_are_no_message() {
     });
 }
 
-/// What ends a connection ends that one alone.
+/// An error of a connection ends that connection only.
 #[test]
-fn frames_that_are_none() {
+fn malformed_http2_frames() {
     Target::attack(Config::default(), async |address| {
         let head = || frame(HEADERS, END_HEADERS, 1, &call(&format!("{STREAMS}/Read")));
         let odd: [(&str, Vec<u8>); 14] = [
@@ -131,7 +130,7 @@ fn frames_that_are_none() {
             ("a continuation of nothing", frame(CONTINUATION, END_HEADERS, 1, b"")),
             ("a ping of three bytes", frame(PING, 0, 0, b"abc")),
             ("a ping on a stream", frame(PING, 0, 1, &[0; 8])),
-            ("settings that are half", frame(SETTINGS, 0, 0, b"abc")),
+            ("settings of partial length", frame(SETTINGS, 0, 0, b"abc")),
             ("a window that is too large", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
             ("a frame size that may not be", frame(SETTINGS, 0, 0, &[0, 5, 0, 0, 0, 1])),
             ("a block that is no block", frame(HEADERS, END_HEADERS, 1, &[0xff; 50])),
@@ -151,13 +150,16 @@ fn frames_that_are_none() {
         for (what, bytes) in odd {
             let mut raw = Raw::http2(address, &[]).await;
             raw.send(&bytes).await.unwrap();
-            assert!(raw.ended().await.is_some(), "{what}: it was not ended with a reason");
+            assert!(
+                raw.closed().await.is_some(),
+                "{what}: the connection was not closed with a reason"
+            );
         }
     });
 }
 
 #[test]
-fn requests_that_are_none() {
+fn malformed_http_requests() {
     Target::attack(Config::default(), async |address| {
         let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(200_000));
         let many = format!("GET /ping HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(1000));
@@ -169,7 +171,10 @@ fn requests_that_are_none() {
         let mut raw = Raw::silent(address).await;
         raw.send(head(HEADER_BYTES_MAX - 100).as_bytes()).await.unwrap();
         let answer = raw.text().await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "it is no longer than it may be: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200"),
+            "a request of the maximum length is served: {answer}"
+        );
         for (what, sent) in [
             ("no HTTP", "hello\r\n\r\n"),
             ("another version", "GET / HTTP/3.7\r\n\r\n"),
@@ -181,10 +186,7 @@ fn requests_that_are_none() {
                 "a path in code",
                 "GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
             ),
-            (
-                "a method that is none",
-                "BREW /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
-            ),
+            ("an unknown method", "BREW /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
             ("a tunnel", "CONNECT a:80 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
             (
                 "two lengths",
@@ -203,14 +205,14 @@ fn requests_that_are_none() {
             ("a header without a name", "GET /ping HTTP/1.1\r\n: x\r\n\r\n"),
             ("no host", "GET /ping HTTP/1.1\r\nconnection: close\r\n\r\n"),
             ("two hosts", "GET /ping HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n"),
-            ("a host that is none", "GET /ping HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n"),
+            ("an invalid host", "GET /ping HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n"),
             ("a head over the limit", &long_head),
             ("a line in a header", "GET /ping HTTP/1.1\r\nhost: a\0b\r\n\r\n"),
             ("a path without end", &long),
             ("headers without end", &many),
         ] {
             let mut raw = Raw::silent(address).await;
-            // It may be ended before all of it was sent.
+            // It may be closed before all was sent.
             let _ = raw.send(sent.as_bytes()).await;
             let answer = raw.text().await;
             let refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
@@ -219,9 +221,9 @@ fn requests_that_are_none() {
     });
 }
 
-/// Another way to begin HTTP/2, and beginnings that are wrong.
+/// Another way to begin HTTP/2, and invalid prefaces.
 #[test]
-fn beginnings_that_are_wrong() {
+fn invalid_http2_prefaces() {
     Target::attack(Config::default(), async |address| {
         let upgrade =
             b"GET /ping HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n\
@@ -229,7 +231,7 @@ fn beginnings_that_are_wrong() {
         let mut raw = Raw::silent(address).await;
         raw.send(upgrade).await.unwrap();
         let answer = raw.text().await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "it goes on as it was: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 200"), "the server serves as before: {answer}");
         for sent in [
             [PREFACE, b"GET / HTTP/1.1\r\n\r\n"].concat(),
             [PREFACE, &frame(PING, 0, 0, &[0; 8])[..]].concat(),
@@ -238,10 +240,10 @@ fn beginnings_that_are_wrong() {
         ] {
             let mut raw = Raw::silent(address).await;
             raw.send(&sent).await.unwrap();
-            // Some of them say no more than they should and are waited for.
-            let _ = tokio::time::timeout(Duration::from_secs(1), raw.ended()).await;
+            // Some of them are valid so far, and the server waits for more.
+            let _ = tokio::time::timeout(Duration::from_secs(1), raw.closed()).await;
         }
-        // Pseudo headers that are wrong end the call, or its connection.
+        // Invalid pseudo headers end the call or its connection.
         for block in [
             header(":method", "POST"),
             [call("/ping"), header(":path", "/other")].concat(),
@@ -254,8 +256,8 @@ fn beginnings_that_are_wrong() {
             let ended = loop {
                 match raw.frame().await {
                     Err(_) => break true,
-                    Ok(came) if came.kind == RESET && came.stream == 1 => break false,
-                    Ok(came) => assert_ne!(came.kind, HEADERS, "it was taken for a call"),
+                    Ok(answer) if answer.kind == RESET && answer.stream == 1 => break false,
+                    Ok(answer) => assert_ne!(answer.kind, HEADERS, "it was taken for a call"),
                 }
             };
             if !ended {

@@ -1,4 +1,4 @@
-//! Messages that would take far more memory than they have bytes.
+//! Messages that would take far more memory than their size.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use umbel_server::limits::{HEADERS_MAX, WATCHES_BYTES_MAX};
 
 use super::super::client::Client;
 use super::super::connection::STREAMS;
-use super::super::ground::Ground;
 use super::super::kv_client::{Kv, delete_of};
-use super::super::persistent::SERVICE as GROUPS;
-use super::target::{Target, resident};
+use super::super::persistent_subscriptions::SERVICE as GROUPS;
+use super::super::test_server::TestServer;
+use super::target_server::{Target, resident};
 
-/// Most memory that one of them may take, with what the client itself needs to send it.
+/// Maximum memory that one of them may take, including the client's own.
 const MORE_MAX: usize = 400 << 20;
 
-/// A message of these bytes, whatever they are.
+/// A message of any bytes.
 #[derive(Debug, Default, Clone)]
 struct Plain(Vec<u8>);
 
@@ -58,45 +58,45 @@ fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An empty field, again and again.
+/// An empty field, repeated many times.
 fn many(tag: u8) -> Vec<u8> {
     field(tag, &[]).repeat(8 << 20)
 }
 
-/// Metadata of an event, each with a key of its own.
+/// Event metadata with distinct keys.
 fn keys() -> Vec<u8> {
     let digits = |number: u32| [number >> 14, number >> 7, number].map(|part| part as u8 & 0x7f);
     (0..1 << 21).flat_map(|number| field(2, &field(1, &digits(number)))).collect()
 }
 
-/// How a call ends that is refused, and how much more memory the process had meanwhile.
+/// Status of a refused call, and the growth of the process's memory meanwhile.
 async fn call(client: &Client, path: &str, message: Vec<u8>) -> (Status, usize) {
     let (answer, more) = answer(client, path, message).await;
     (answer.unwrap_err(), more)
 }
 
-/// What a call is answered, and how much more memory the process had meanwhile.
+/// Response to a call, and the growth of the process's memory meanwhile.
 async fn answer(client: &Client, path: &str, message: Vec<u8>) -> (Result<Plain, Status>, usize) {
     let (service, method) = path.split_once('/').unwrap();
     let before = resident();
-    let mut most = before;
+    let mut peak_bytes = before;
     let answer = client.unary::<_, Plain>(service, method, Plain(message));
     let mut answer = std::pin::pin!(answer);
     loop {
         let pause = tokio::time::sleep(Duration::from_millis(2));
         tokio::select! {
-            answer = &mut answer => return (answer, most - before),
-            () = pause => most = most.max(resident()),
+            answer = &mut answer => return (answer, peak_bytes - before),
+            () = pause => peak_bytes = peak_bytes.max(resident()),
         }
     }
 }
 
-/// Story: room was made once all watches had been told of a write: a batch of a megabyte was
-/// gigabytes where many watch.
+/// Story: the queue limit was enforced only after all watches had got a write. A batch of a
+/// megabyte became gigabytes with many watches.
 #[test]
-fn watches_of_a_batch_of_many_writes() {
-    let ground = || Ground::with_kv_and(Config::default());
-    Target::attack_on(ground, async |address| {
+fn many_watches_of_a_large_batch() {
+    let server = || TestServer::with_kv_and(Config::default());
+    Target::attack_on(server, async |address| {
         let client = Client::connect(address).await;
         let kv = Kv::new(&client);
         let mut watches = Vec::new();
@@ -112,28 +112,31 @@ fn watches_of_a_batch_of_many_writes() {
     });
 }
 
-/// Story: each header that a table of the connection knows is one byte on its way, and far more in
-/// memory for as long as its call is open.
+/// Story: a header in the connection's HPACK table is one byte on the wire. In memory it is far
+/// larger for as long as its call is open.
 #[test]
 fn calls_with_many_headers() {
     Target::attack(Config::default(), async |address| {
         let names = |count: usize| (0..count).map(|number| format!("x-{number}"));
         for (count, is_served) in [(40, true), (HEADERS_MAX + 1, false)] {
             let client = Client::connect(address).await;
-            let mut asked = tonic::Request::new(());
+            let mut request = tonic::Request::new(());
             for name in names(count) {
                 let name: MetadataKey<Ascii> = name.parse().unwrap();
-                asked.metadata_mut().insert(name, "a".parse().unwrap());
+                request.metadata_mut().insert(name, "a".parse().unwrap());
             }
             let path = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
             let mut grpc = client.grpc().await.unwrap();
             let codec = ProstCodec::<(), Plain>::default();
-            let answer = grpc.unary(asked, path.parse().unwrap(), codec).await;
+            let answer = grpc.unary(request, path.parse().unwrap(), codec).await;
             match answer {
                 Ok(_) => assert!(is_served),
                 Err(status) => {
                     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-                    assert!(!is_served && status.message().contains("64 headers"), "{status:?}");
+                    assert!(
+                        !is_served && status.message().contains("the limit is 64"),
+                        "{status:?}"
+                    );
                 }
             }
         }
@@ -141,11 +144,11 @@ fn calls_with_many_headers() {
 }
 
 /// Story: an empty event has 2 bytes in a message and over a hundred in memory. A message of 17 MiB
-/// became a gigabyte when it was read, whoever had sent it.
+/// from any client became a gigabyte when decoded.
 #[test]
-fn messages_that_are_more_than_they_seem() {
-    let ground = || Ground::with_kv_and(Config::default());
-    Target::attack_on(ground, async |address| {
+fn messages_that_expand_when_decoded() {
+    let server = || TestServer::with_kv_and(Config::default());
+    Target::attack_on(server, async |address| {
         let client = Client::connect(address).await;
         let streams = |method| format!("{STREAMS}/{method}");
         let second = |method| format!("kurrentdb.protocol.v2.streams.StreamsService/{method}");
@@ -160,7 +163,7 @@ fn messages_that_are_more_than_they_seem() {
             (second("AppendRecords"), many(2)),
             (second("AppendRecords"), field(1, &property)),
             (second("AppendSession"), many(2)),
-            // Each map makes room for eleven pairs with the first.
+            // Each map allocates space for eleven pairs with the first.
             (streams("BatchAppend"), field(3, &field(2, &[])).repeat(1 << 19)),
             (second("AppendRecords"), field(1, &field(2, &[])).repeat(1 << 18)),
             (format!("{GROUPS}/Read"), field(2, &many(2))),
@@ -171,13 +174,13 @@ fn messages_that_are_more_than_they_seem() {
         ] {
             let (status, more) = call(&client, &path, message).await;
             assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
-            assert!(status.message().contains("so many parts that they would take"), "{status:?}");
+            assert!(status.message().contains("has too many parts"), "{status:?}");
             assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
         }
-        // A record of one byte, whose property is beyond its end and was read all the same.
+        // A record of one byte, whose property lies beyond its end and was decoded all the same.
         let beyond = [&[0x0a, 1], &property[..]].concat();
         let (status, more) = call(&client, &second("AppendRecords"), beyond).await;
-        assert_eq!(status.message(), "a message within another ends within a field");
+        assert_eq!(status.message(), "a nested message ends within a field");
         assert!(more < MORE_MAX, "{} MiB", more >> 20);
         for path in [
             streams("Read"),
@@ -189,8 +192,8 @@ fn messages_that_are_more_than_they_seem() {
         ] {
             let (status, more) = call(&client, &path, field(1, &many(2))).await;
             assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
-            let told = "a message of this call has 16777221 bytes, but may have 1048576";
-            assert_eq!(status.message(), told, "{path}");
+            let wanted = "a message of this call has 16777221 bytes; the limit is 1048576";
+            assert_eq!(status.message(), wanted, "{path}");
             assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
         }
     });

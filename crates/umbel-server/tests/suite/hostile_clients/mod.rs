@@ -1,10 +1,10 @@
-//! What clients do that want to harm a server, or are broken: each attack is answered or ended,
-//! others are served meanwhile, and neither memory nor tasks stay behind. They run one at a time.
+//! Hostile and broken clients. Each attack gets a response or is ended, other clients are served
+//! meanwhile, and neither memory nor tasks leak. The attacks run one at a time.
 
-mod broken;
 mod floods;
-mod messages;
-mod raw;
-mod slow;
-mod swollen;
-mod target;
+mod malformed_messages;
+mod memory_amplification;
+mod raw_connection;
+mod slow_clients;
+mod target_server;
+mod truncated_requests;

@@ -1,4 +1,4 @@
-//! A connection whose bytes are written by hand.
+//! A connection over which tests write raw bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What every HTTP/2 client says first.
+/// First bytes of every HTTP/2 client.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub const DATA: u8 = 0;
@@ -18,16 +18,16 @@ pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 
-/// The end of a stream, or the acknowledgement of settings and pings.
+/// Flag for the end of a stream, or the acknowledgement of settings and pings.
 pub const END: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// The setting of how many bytes of headers are remembered; with none each is written out.
+/// Setting: bytes of the header table; with 0 each header is a literal.
 pub const TABLE_BYTES: u16 = 1;
-/// The setting of how many bytes may be sent on a stream before it is told that they were taken.
+/// Setting: initial flow-control window of a stream.
 pub const INITIAL_WINDOW: u16 = 4;
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -36,46 +36,46 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// A connection.
+/// A raw connection.
 #[derive(Debug)]
 pub struct Raw {
     stream: TcpStream,
 }
 
 impl Raw {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub async fn silent(address: SocketAddr) -> Raw {
         Raw { stream: TcpStream::connect(address).await.unwrap() }
     }
 
-    /// Connects and says how HTTP/2 begins, with these settings.
+    /// Connects and sends the preface of HTTP/2 with these settings.
     pub async fn http2(address: SocketAddr, settings: &[(u16, u32)]) -> Raw {
         let mut raw = Raw::silent(address).await;
-        let mut said = PREFACE.to_vec();
+        let mut sent = PREFACE.to_vec();
         let mut payload = Vec::new();
         for (name, value) in settings {
             payload.extend(name.to_be_bytes());
             payload.extend(value.to_be_bytes());
         }
-        said.extend(frame(SETTINGS, 0, 0, &payload));
-        raw.send(&said).await.unwrap();
+        sent.extend(frame(SETTINGS, 0, 0, &payload));
+        raw.send(&sent).await.unwrap();
         raw
     }
 
-    /// Sends bytes; an error where the server has ended the connection.
+    /// Sends bytes; fails if the server has closed the connection.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
-    /// Sends bytes until the server takes no more: it answers, and nobody reads that.
-    pub fn stuff(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Sends bytes until the server reads no more, because its responses are not read.
+    pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.stream.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             written => written,
         }
     }
 
-    /// The next frame; an error where there is none any more.
+    /// Reads the next frame; fails at the end of the connection.
     pub async fn frame(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).await?;
@@ -86,8 +86,8 @@ impl Raw {
         Ok(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
-    /// Reads until the connection ends; the reason that the server named, if it did.
-    pub async fn ended(mut self) -> Option<u32> {
+    /// Reads until the connection ends; returns the server's error code, if it sent one.
+    pub async fn closed(mut self) -> Option<u32> {
         let mut reason = None;
         while let Ok(frame) = self.frame().await {
             if frame.kind == GOAWAY {
@@ -98,16 +98,16 @@ impl Raw {
         reason
     }
 
-    /// Everything that comes until the connection ends, as text.
+    /// Reads until the connection ends; returns the bytes as text.
     pub async fn text(mut self) -> String {
         let mut bytes = Vec::new();
-        // It may have been ended in the middle.
+        // It may have been closed in the middle.
         let _ = self.stream.read_to_end(&mut bytes).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// A frame.
+/// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     let mut frame = length.to_be_bytes()[1..].to_vec();
@@ -117,7 +117,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header as HPACK writes one that nobody need remember.
+/// Encodes a header as an HPACK literal without indexing.
 pub fn header(name: &str, value: &str) -> Vec<u8> {
     let mut block = vec![0];
     for text in [name, value] {
@@ -138,7 +138,7 @@ pub fn header(name: &str, value: &str) -> Vec<u8> {
     block
 }
 
-/// The headers of a call.
+/// Encodes the headers of a call.
 pub fn call(path: &str) -> Vec<u8> {
     let all = [
         (":method", "POST"),
@@ -151,7 +151,7 @@ pub fn call(path: &str) -> Vec<u8> {
     all.iter().flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// A message as a call carries it.
+/// Frames a message for a call.
 pub fn message(bytes: &[u8]) -> Vec<u8> {
     let mut message = vec![0];
     message.extend(u32::try_from(bytes.len()).unwrap().to_be_bytes());

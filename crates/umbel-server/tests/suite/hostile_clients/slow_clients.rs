@@ -1,4 +1,4 @@
-//! Clients that take nothing, or say things one byte at a time.
+//! Clients that read nothing, or send one byte at a time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use umbel_proto::kv::{GetRequest, ScanRequest, WatchRequest};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_server::Config;
-use umbel_server::limits::{HEADERS_TIME, OPENING_TIME, UNREAD_PAGE_BYTES};
+use umbel_server::limits::{HEADERS_TIME, PAGE_BYTES_MAX, PREFACE_TIME};
 
 use super::super::client::{ANY, Client, event, of_all, of_stream, subscription};
 use super::super::connection::Connection;
-use super::super::ground::Ground;
 use super::super::kv_client::Kv;
-use super::raw::{
+use super::super::test_server::TestServer;
+use super::raw_connection::{
     DATA, END, END_HEADERS, HEADERS, INITIAL_WINDOW, Raw, WINDOW_UPDATE, call, frame, message,
 };
-use super::target::{MORE_MAX, Target, resident, serves};
+use super::target_server::{MORE_MAX, Target, resident, serves};
 
-/// A stream of 64 MiB.
+/// Creates a stream of 64 MiB.
 async fn large(address: SocketAddr) {
     let client = Client::connect(address).await;
     let mut blob = event(0);
@@ -32,12 +32,12 @@ async fn large(address: SocketAddr) {
     }
 }
 
-/// What the server says it holds for clients that have not taken it.
+/// Bytes that the server holds for clients that have not taken them, from its metrics.
 async fn unread(address: SocketAddr) -> usize {
     metric(address, "umbel_unread_bytes").await
 }
 
-/// A number that the server tells of itself.
+/// Value of one of the server's metrics.
 async fn metric(address: SocketAddr, name: &str) -> usize {
     let mut raw = Raw::silent(address).await;
     raw.send(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -46,17 +46,17 @@ async fn metric(address: SocketAddr, name: &str) -> usize {
     line.unwrap_or_else(|| panic!("{text}")).trim().parse::<f64>().unwrap() as usize
 }
 
-/// The bytes of a request to read the large stream.
-fn asks() -> Vec<u8> {
+/// Bytes of a request to read the large stream.
+fn request_frame() -> Vec<u8> {
     let options = Some(of_stream("large", RevisionOption::Start(())));
     message(&umbel_proto::streams::ReadReq { options }.encode_to_vec())
 }
 
-/// A window of nothing: the server may send no byte of what was asked for, and holds it.
+/// A window of zero: the server may send no byte of the response, and holds it.
 #[test]
-fn reads_that_take_nothing() {
-    let budget = 3 * UNREAD_PAGE_BYTES;
-    let config = Config { unread_bytes_max: budget, ..Config::default() };
+fn reads_with_a_zero_window() {
+    let budget = 3 * PAGE_BYTES_MAX;
+    let config = Config { outbound_bytes_max: budget, ..Config::default() };
     Target::attack(config, async |address| {
         large(address).await;
         let mut stuck = Vec::new();
@@ -64,7 +64,7 @@ fn reads_that_take_nothing() {
             let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, window)]).await;
             for stream in (1..600).step_by(2) {
                 let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
-                sent.extend(frame(DATA, END, stream, &asks()));
+                sent.extend(frame(DATA, END, stream, &request_frame()));
                 raw.send(&sent).await.unwrap();
             }
             stuck.push(raw);
@@ -72,93 +72,94 @@ fn reads_that_take_nothing() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let held = unread(address).await;
         assert!(held <= budget, "{held} bytes of {budget}");
-        // Who reads as one should is served: those who take nothing make room.
+        // A client that reads normally is served: connections of the others end.
         serves(address, 5).await;
-        let ended = stuck.into_iter().map(|raw| tokio::time::timeout(TAKES, raw.ended()));
+        let ended = stuck.into_iter().map(|raw| tokio::time::timeout(TEST_TIMEOUT, raw.closed()));
         let ended = join_all(ended).await;
-        assert!(ended.iter().any(Result::is_ok), "nobody was ended");
+        assert!(ended.iter().any(Result::is_ok), "no connection was closed");
     });
 }
 
-/// Subscriptions whose client does not even take that they began: each had taken room for its first
-/// page, and never went on to read it. Nobody else could read any more.
+/// Subscriptions whose client does not even read the confirmation. Each had reserved quota for its
+/// first page, and never continued to read it. No other client could read any more.
 #[test]
-fn subscriptions_that_take_nothing() {
-    let config = Config { unread_bytes_max: 3 * UNREAD_PAGE_BYTES, ..Config::default() };
+fn subscriptions_with_a_zero_window() {
+    let config = Config { outbound_bytes_max: 3 * PAGE_BYTES_MAX, ..Config::default() };
     Target::attack(config, async |address| {
         large(address).await;
         let options = Some(subscription(of_stream("large", RevisionOption::Start(()))));
-        let asks = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
+        let request_frame = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
         let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
         for stream in (1..80).step_by(2) {
             let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
-            sent.extend(frame(DATA, END, stream, &asks));
+            sent.extend(frame(DATA, END, stream, &request_frame));
             raw.send(&sent).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let served = tokio::time::timeout(TAKES, serves(address, 5)).await;
+        let served = tokio::time::timeout(TEST_TIMEOUT, serves(address, 5)).await;
         served.expect("others are served");
     });
 }
 
-/// The story: subscriptions with a window of nothing that waited for room got it when those before
-/// them went away, without anybody who could end them knowing of it. Nobody else could read.
+/// Story: subscriptions with a window of zero waited for quota, and got it when those before them
+/// ended. Their quota was untracked, so no other call could end them, and no other client could
+/// read.
 #[test]
-fn subscriptions_that_wait_for_room_and_take_nothing() {
-    let config = Config { unread_bytes_max: 3 * UNREAD_PAGE_BYTES, ..Config::default() };
+fn zero_window_subscriptions_waiting_for_quota() {
+    let config = Config { outbound_bytes_max: 3 * PAGE_BYTES_MAX, ..Config::default() };
     Target::attack(config, async |address| {
         large(address).await;
         let options = Some(subscription(of_stream("large", RevisionOption::Start(()))));
-        let asks = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
+        let request_frame = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
         let mut stuck = Vec::new();
         for calls in [3, 1, 1, 1] {
             let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
             for stream in (1..2 * calls).step_by(2) {
                 let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
-                sent.extend(frame(DATA, END, stream, &asks));
+                sent.extend(frame(DATA, END, stream, &request_frame));
                 raw.send(&sent).await.unwrap();
             }
             stuck.push(raw);
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         drop(stuck.remove(0));
-        let served = tokio::time::timeout(TAKES, serves(address, 8)).await;
-        assert!(served.is_ok(), "nobody is served any more");
+        let served = tokio::time::timeout(TEST_TIMEOUT, serves(address, 8)).await;
+        assert!(served.is_ok(), "no client is served any more");
     });
 }
 
-/// Windows as large as can be, and a client that takes nothing off the wire: each of a thousand
-/// streams had a page with the connection, and the pages behind it were read as if it had gone.
+/// Maximum windows, and a client that reads nothing off the wire. Each of a thousand streams had a
+/// page in the connection, and the next pages were read as if it had been sent.
 #[test]
-fn reads_whose_frames_nobody_takes() {
-    let budget = 3 * UNREAD_PAGE_BYTES;
-    let config = Config { unread_bytes_max: budget, ..Config::default() };
+fn reads_with_unread_frames() {
+    let budget = 3 * PAGE_BYTES_MAX;
+    let config = Config { outbound_bytes_max: budget, ..Config::default() };
     Target::attack(config, async |address| {
         large(address).await;
         let before = resident();
-        let _stuck = all_ask(address, (20, 50), (super::floods::READ, &asks())).await;
-        let most = most_beyond(before).await;
-        assert!(most < MORE_MAX, "{} MiB are held", most >> 20);
+        let _stuck = stuck_calls(address, (20, 50), (super::floods::READ, &request_frame())).await;
+        let peak_bytes = peak_bytes_beyond(before).await;
+        assert!(peak_bytes < MORE_MAX, "{} MiB are held", peak_bytes >> 20);
         let held = unread(address).await;
         assert!(held > 0 && held <= budget, "{held} bytes of {budget}");
-        // He waits for a round of theirs, not for one of each connection.
+        // It waits for one round of them, not for one of each connection.
         let began = tokio::time::Instant::now();
         serves(address, 5).await;
-        assert!(began.elapsed() < TAKES, "he waited {:?}", began.elapsed());
+        assert!(began.elapsed() < TEST_TIMEOUT, "the client waited {:?}", began.elapsed());
     });
 }
 
-/// Nothing that the server ends by itself takes longer.
-const TAKES: Duration = Duration::from_secs(30);
+/// Time limit of what the server ends by itself.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A byte of window at a time.
+/// One byte of window at a time.
 #[test]
-fn reads_that_are_taken_byte_by_byte() {
+fn reads_with_one_byte_windows() {
     Target::attack(Config::default(), async |address| {
         large(address).await;
         let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 1)]).await;
         let mut sent = frame(HEADERS, END_HEADERS, 1, &call(super::floods::READ));
-        sent.extend(frame(DATA, END, 1, &asks()));
+        sent.extend(frame(DATA, END, 1, &request_frame()));
         raw.send(&sent).await.unwrap();
         let mut taken = 0;
         while taken < 500 {
@@ -173,19 +174,19 @@ fn reads_that_are_taken_byte_by_byte() {
     });
 }
 
-/// Many subscribers that read nothing, while much is appended.
+/// Many subscribers that read nothing, while many events are appended.
 #[test]
-fn subscribers_that_are_stuck() {
-    let budget = 3 * UNREAD_PAGE_BYTES;
-    let config = Config { unread_bytes_max: budget, ..Config::default() };
+fn stuck_subscribers() {
+    let budget = 3 * PAGE_BYTES_MAX;
+    let config = Config { outbound_bytes_max: budget, ..Config::default() };
     Target::attack(config, async |address| {
         let mut stuck: Vec<(Client, Vec<Streaming<ReadResp>>)> = Vec::new();
         for _ in 0..10 {
             let client = Client::connect(address).await;
             let mut open = Vec::new();
             for _ in 0..100 {
-                let asked = subscription(of_all(AllOption::Start(())));
-                open.push(client.subscribe(asked).await.unwrap());
+                let request = subscription(of_all(AllOption::Start(())));
+                open.push(client.subscribe(request).await.unwrap());
             }
             stuck.push((client, open));
         }
@@ -196,12 +197,11 @@ fn subscribers_that_are_stuck() {
     });
 }
 
-/// Connections with windows as large as can be, on each of which so many calls ask and nothing is
-/// taken off the wire.
-async fn all_ask(
+/// Opens connections with maximum windows, each with several calls, and reads nothing off the wire.
+async fn stuck_calls(
     address: SocketAddr,
     (connections, calls): (usize, u32),
-    (path, asked): (&str, &[u8]),
+    (path, request): (&str, &[u8]),
 ) -> Vec<Raw> {
     let mut stuck = Vec::new();
     for _ in 0..connections {
@@ -210,7 +210,7 @@ async fn all_ask(
         raw.send(&frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes())).await.unwrap();
         for stream in (1..2 * calls).step_by(2) {
             let mut sent = frame(HEADERS, END_HEADERS, stream, &call(path));
-            sent.extend(frame(DATA, END, stream, asked));
+            sent.extend(frame(DATA, END, stream, request));
             raw.send(&sent).await.unwrap();
         }
         stuck.push(raw);
@@ -218,28 +218,28 @@ async fn all_ask(
     stuck
 }
 
-/// The most memory of two seconds, beyond what there was before.
-async fn most_beyond(before: usize) -> usize {
-    let mut most = 0;
+/// Maximum memory during two seconds, less the memory before.
+async fn peak_bytes_beyond(before: usize) -> usize {
+    let mut peak_bytes = 0;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        most = most.max(resident().saturating_sub(before));
+        peak_bytes = peak_bytes.max(resident().saturating_sub(before));
     }
-    most
+    peak_bytes
 }
 
-/// The story: what a value's answer was made of counted only until it had been made into frames, so
-/// that a thousand calls that took nothing held a value each.
+/// Story: the value of a response was counted only until its frames were made. So a thousand calls
+/// that read nothing held a value each.
 #[test]
-fn values_that_nobody_takes() {
-    let budget = 3 * UNREAD_PAGE_BYTES;
-    let config = Config { unread_bytes_max: budget, ..Config::default() };
+fn unread_kv_values() {
+    let budget = 3 * PAGE_BYTES_MAX;
+    let config = Config { outbound_bytes_max: budget, ..Config::default() };
     Target::attack_on(
-        || Ground::with_kv_and(config),
+        || TestServer::with_kv_and(config),
         async |address| {
             let kv = Kv::new(&Connection::to(address).await.unwrap());
             kv.put(b"large", &[7; 4 << 20]).await.unwrap();
-            for (path, asked) in [
+            for (path, request) in [
                 (
                     "Get",
                     GetRequest { key: b"large".to_vec(), ..GetRequest::default() }.encode_to_vec(),
@@ -251,9 +251,9 @@ fn values_that_nobody_takes() {
             ] {
                 let before = resident();
                 let path = format!("/umbel.kv.v1.KeyValue/{path}");
-                let stuck = all_ask(address, (10, 50), (&path, &message(&asked))).await;
-                let most = most_beyond(before).await;
-                assert!(most < MORE_MAX, "{path}: {} MiB are held", most >> 20);
+                let stuck = stuck_calls(address, (10, 50), (&path, &message(&request))).await;
+                let peak_bytes = peak_bytes_beyond(before).await;
+                assert!(peak_bytes < MORE_MAX, "{path}: {} MiB are held", peak_bytes >> 20);
                 let held = unread(address).await;
                 assert!(held > 0 && held <= budget, "{path}: {held} bytes of {budget}");
                 drop(stuck);
@@ -263,28 +263,28 @@ fn values_that_nobody_takes() {
     );
 }
 
-/// The story: what a watch was told counted as long as it waited, and no longer once it was on its
-/// way to a client that takes nothing.
+/// Story: changes for a watch were counted while queued, but not while being sent to a client that
+/// reads nothing.
 #[test]
-fn watches_that_are_stuck() {
-    let budget = 3 * UNREAD_PAGE_BYTES;
-    let config = Config { unread_bytes_max: budget, ..Config::default() };
+fn stuck_watches() {
+    let budget = 3 * PAGE_BYTES_MAX;
+    let config = Config { outbound_bytes_max: budget, ..Config::default() };
     Target::attack_on(
-        || Ground::with_kv_and(config),
+        || TestServer::with_kv_and(config),
         async |address| {
             let kv = Kv::new(&Connection::to(address).await.unwrap());
             let before = resident();
-            let asked = message(&WatchRequest::default().encode_to_vec());
+            let request = message(&WatchRequest::default().encode_to_vec());
             let path = "/umbel.kv.v1.KeyValue/Watch";
-            let _stuck = all_ask(address, (10, 60), (path, &asked)).await;
+            let _stuck = stuck_calls(address, (10, 60), (path, &request)).await;
             let began = tokio::time::Instant::now();
             while metric(address, "umbel_kv_watches").await < 600 {
-                assert!(began.elapsed() < TAKES, "they do not begin");
+                assert!(began.elapsed() < TEST_TIMEOUT, "they do not begin");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             kv.put(b"large", &[7; 3 << 20]).await.unwrap();
-            let most = most_beyond(before).await;
-            assert!(most < MORE_MAX, "{} MiB are held", most >> 20);
+            let peak_bytes = peak_bytes_beyond(before).await;
+            assert!(peak_bytes < MORE_MAX, "{} MiB are held", peak_bytes >> 20);
             let held = unread(address).await;
             assert!(held > 0 && held <= budget, "{held} bytes of {budget}");
             serves(address, 7).await;
@@ -292,40 +292,40 @@ fn watches_that_are_stuck() {
     );
 }
 
-/// Slowloris: a head that comes byte by byte and never ends.
+/// Slowloris: a head that arrives byte by byte and never ends.
 #[test]
-fn heads_that_come_byte_by_byte() {
+fn request_heads_sent_byte_by_byte() {
     Target::attack(Config::default(), async |address| {
         let mut raw = Raw::silent(address).await;
         raw.send(b"GET /ping HTTP/1.1\r\nx: ").await.unwrap();
         let began = tokio::time::Instant::now();
         while raw.send(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(began.elapsed() < HEADERS_TIME + TAKES, "it was never ended");
+            assert!(began.elapsed() < HEADERS_TIME + TEST_TIMEOUT, "it was never ended");
         }
     });
 }
 
-/// Half of how HTTP/2 begins, and nothing at all.
+/// Half of the HTTP/2 preface, or nothing at all.
 #[test]
-fn connections_that_do_not_say_what_they_speak() {
+fn connections_with_an_incomplete_preface() {
     Target::attack(Config::default(), async |address| {
         let mut silent = Vec::new();
-        for said in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n"] {
+        for preface in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n"] {
             let mut raw = Raw::silent(address).await;
-            raw.send(said).await.unwrap();
+            raw.send(preface).await.unwrap();
             silent.push(raw);
         }
         for raw in silent {
-            let ended = tokio::time::timeout(OPENING_TIME + TAKES, raw.text()).await;
+            let ended = tokio::time::timeout(PREFACE_TIME + TEST_TIMEOUT, raw.text()).await;
             ended.expect("it is ended");
         }
     });
 }
 
-/// A body that is promised and does not come.
+/// An announced body that does not arrive.
 #[test]
-fn bodies_that_do_not_come() {
+fn announced_bodies_that_never_arrive() {
     Target::attack(Config::default(), async |address| {
         for path in ["/ping", "/event_store.client.streams.Streams/Append", "/nothing"] {
             let mut raw = Raw::silent(address).await;
@@ -334,30 +334,32 @@ fn bodies_that_do_not_come() {
                  content-length: 9999999999999\r\n\r\nx"
             );
             raw.send(head.as_bytes()).await.unwrap();
-            let answer = tokio::time::timeout(TAKES, raw.text()).await.expect("it is answered");
+            let answer =
+                tokio::time::timeout(TEST_TIMEOUT, raw.text()).await.expect("it is answered");
             assert!(answer.starts_with("HTTP/1.1 4"), "{path}: {answer}");
         }
     });
 }
 
-/// An append whose parts stop coming.
+/// An append whose parts stop arriving.
 #[test]
-fn appends_that_never_end() {
-    let config = Config { parts_time: Duration::from_millis(300), ..Config::default() };
+fn appends_without_an_end() {
+    let config = Config { partial_append_time: Duration::from_millis(300), ..Config::default() };
     Target::attack(config, async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         let path = "/event_store.client.streams.Streams/Append";
         for stream in (1..200).step_by(2) {
             let mut sent = frame(HEADERS, END_HEADERS, stream, &call(path));
-            // Half of the head of a message.
+            // Half of the prefix of a message.
             sent.extend(frame(DATA, 0, stream, &[0, 0, 0]));
             raw.send(&sent).await.unwrap();
         }
         let mut answered = 0;
         while answered < 100 {
-            let came = tokio::time::timeout(TAKES, raw.frame()).await.expect("it is answered");
-            let came = came.unwrap();
-            answered += usize::from(came.kind == HEADERS && came.flags & END != 0);
+            let answer =
+                tokio::time::timeout(TEST_TIMEOUT, raw.frame()).await.expect("it is answered");
+            let answer = answer.unwrap();
+            answered += usize::from(answer.kind == HEADERS && answer.flags & END != 0);
         }
     });
 }

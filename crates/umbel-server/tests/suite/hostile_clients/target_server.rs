@@ -1,69 +1,70 @@
-//! The server that is attacked, and what is looked at afterwards.
+//! The attacked server, and the checks after the attack.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::task::LocalSet;
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_server::Config;
 
 use super::super::client::{ANY, Client, events, numbers, of_stream};
-use super::super::ground::{Ground, run};
+use super::super::test_server::{TestServer, run};
 
-/// One attack at a time: memory is that of the process.
+/// One attack at a time: memory is measured for the process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How much more memory the process may have after an attack than before it: what the store keeps
-/// of its largest stream, what the allocator does not give back, and what other tests take.
+/// Allowed growth of memory over an attack. It covers the store's caches of its largest stream,
+/// memory that the allocator keeps, and other tests.
 pub const MORE_MAX: usize = 768 << 20;
 
 /// A server on a store of its own.
 pub struct Target {
-    ground: Ground,
-    /// Tasks that serve nobody.
+    server: TestServer,
+    /// Number of tasks while idle.
     tasks: usize,
     memory: usize,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Target {
-    /// Attacks a server that is configured so; then who comes is served as before, no task is left
-    /// and no memory.
+    /// Attacks a server with this configuration. Then checks that it serves clients as before, and
+    /// that neither tasks nor memory leaked.
     pub fn attack(config: Config, attack: impl AsyncFnOnce(SocketAddr)) {
-        Target::attack_on(|| Ground::with(config), attack);
+        Target::attack_on(|| TestServer::with(config), attack);
     }
 
-    /// The same to a server on this ground.
-    pub fn attack_on(ground: impl FnOnce() -> Ground, attack: impl AsyncFnOnce(SocketAddr)) {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let ground = ground();
-        let mut target = Target { ground, tasks: 0, memory: 0, _turn: turn };
+    /// Does the same to this server.
+    pub fn attack_on(server: impl FnOnce() -> TestServer, attack: impl AsyncFnOnce(SocketAddr)) {
+        let turn = TURN.lock().ignore_poison();
+        let server = server();
+        let mut target = Target { server, tasks: 0, memory: 0, _turn: turn };
         run(LocalSet::new().run_until(async {
-            let address = target.ground.address();
+            let address = target.server.address();
             serves(address, 0).await;
-            target.rested(|_| true).await;
-            (target.tasks, target.memory) = (target.ground.tasks(), resident());
+            target.wait_until_idle(|_| true).await;
+            (target.tasks, target.memory) = (target.server.tasks(), resident());
             attack(address).await;
             serves(address, 1).await;
             let tasks = target.tasks;
-            target.rested(|now| now <= tasks).await;
+            target.wait_until_idle(|now| now <= tasks).await;
         }));
         let more = resident().saturating_sub(target.memory);
-        assert!(more < MORE_MAX, "{} MiB stayed behind", more >> 20);
+        assert!(more < MORE_MAX, "{} MiB were not freed", more >> 20);
     }
 
-    /// Waits until nobody is served.
-    async fn rested(&self, is_so: impl Fn(usize) -> bool) {
-        let mut calm = 0;
-        while calm < 5 {
+    /// Waits until the server is idle.
+    async fn wait_until_idle(&self, is_so: impl Fn(usize) -> bool) {
+        let mut idle_checks = 0;
+        while idle_checks < 5 {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            calm = if is_so(self.ground.tasks()) { calm + 1 } else { 0 };
+            idle_checks = if is_so(self.server.tasks()) { idle_checks + 1 } else { 0 };
         }
     }
 }
 
-/// Whether somebody is served who does no harm.
+/// Checks that a well-behaved client is served.
 pub async fn serves(address: SocketAddr, number: u64) {
     let client = Client::connect(address).await;
     let stream = format!("good-{number}");
@@ -72,7 +73,7 @@ pub async fn serves(address: SocketAddr, number: u64) {
     assert_eq!(numbers(read), [0, 1, 2]);
 }
 
-/// Bytes of memory that the process has.
+/// Resident memory of the process in bytes.
 pub fn resident() -> usize {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! Requests whose end does not come, and answers to requests that are still on their way.
+//! Truncated requests, and responses to requests that are still being sent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,19 +11,21 @@ use umbel_proto::v2::streams::AppendRequest;
 use umbel_server::Config;
 
 use super::super::client::{ANY, Client, event, name, of_stream, part};
-use super::super::second;
-use super::raw::{DATA, END, END_HEADERS, HEADERS, RESET, Raw, call, frame, header, message};
-use super::target::Target;
+use super::super::v2_client;
+use super::raw_connection::{
+    DATA, END, END_HEADERS, HEADERS, RESET, Raw, call, frame, header, message,
+};
+use super::target_server::Target;
 
 const APPEND: &str = "/event_store.client.streams.Streams/Append";
 const SESSION: &str = "/kurrentdb.protocol.v2.streams.StreamsService/AppendSession";
-/// What is reset for no reason that is named, and what a client no longer wants.
+/// HTTP/2 error codes: no error, and cancel.
 const NO_ERROR: u32 = 0;
 const CANCEL: u32 = 8;
-/// Long enough for a server to do what it must not.
+/// Long enough for the server to do what it must not.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// All that is sent of an append to this stream but its end: two events.
+/// All frames of an append to this stream except the end: two events.
 fn append(stream: &str) -> Vec<u8> {
     let options =
         Options { stream_identifier: Some(name(stream)), expected_stream_revision: Some(ANY) };
@@ -32,9 +34,9 @@ fn append(stream: &str) -> Vec<u8> {
     parts.flat_map(|content| message(&part(content).encode_to_vec())).collect()
 }
 
-/// The same of a session.
+/// All frames of a session except the end.
 fn session(stream: &str) -> Vec<u8> {
-    let part: AppendRequest = second::part(stream, None, vec![second::record(0)]);
+    let part: AppendRequest = v2_client::part(stream, None, vec![v2_client::record(0)]);
     message(&part.encode_to_vec())
 }
 
@@ -45,10 +47,10 @@ async fn is_missing(address: SocketAddr, stream: &str) -> bool {
     matches!(&read[..], [read_resp::Content::StreamNotFound(_)])
 }
 
-/// A client that reset its append without an error was taken for one that had sent all of it: the
-/// events that had come were written, and the others never.
+/// A client that reset its append without an error was treated as if it had sent all of it. The
+/// received events were written, and the others never.
 #[test]
-fn appends_that_are_reset_in_the_middle_are_not_written() {
+fn append_reset_before_its_end_is_not_written() {
     Target::attack(Config::default(), async |address| {
         for (number, reason) in [NO_ERROR, CANCEL].into_iter().enumerate() {
             let mut raw = Raw::http2(address, &[]).await;
@@ -66,26 +68,27 @@ fn appends_that_are_reset_in_the_middle_are_not_written() {
     });
 }
 
-/// So was one whose cable was cut: when it did not answer whether it was there, the half of its
-/// append was written.
+/// So was one with a cut cable: when it answered no keepalive ping, the received part of its append
+/// was written.
 #[test]
-fn appends_of_clients_that_are_gone_are_not_written() {
-    let config = Config { ask_after: MOMENT, ask_time: MOMENT, ..Config::default() };
+fn append_of_a_vanished_client_is_not_written() {
+    let config =
+        Config { keepalive_interval: MOMENT, keepalive_timeout: MOMENT, ..Config::default() };
     Target::attack(config, async |address| {
         let mut raw = Raw::http2(address, &[]).await;
         let head = frame(HEADERS, END_HEADERS, 1, &call(APPEND));
         raw.send(&[head, frame(DATA, 0, 1, &append("cut"))].concat()).await.unwrap();
         // It answers no ping.
-        raw.ended().await;
+        raw.closed().await;
         tokio::time::sleep(MOMENT).await;
         assert!(is_missing(address, "cut").await);
     });
 }
 
-/// What comes on a stream until it ends: whether there was a head, an end and a reset.
-async fn came(raw: &mut Raw, stream: u32, patience: Duration) -> (bool, bool, bool) {
+/// Reads a stream to its end; returns whether there was a head, an end and a reset.
+async fn receive_answer(raw: &mut Raw, stream: u32, timeout: Duration) -> (bool, bool, bool) {
     let (mut head, mut end, mut reset) = (false, false, false);
-    while let Ok(Ok(frame)) = tokio::time::timeout(patience, raw.frame()).await {
+    while let Ok(Ok(frame)) = tokio::time::timeout(timeout, raw.frame()).await {
         if frame.stream == stream {
             head |= frame.kind == HEADERS;
             end |= frame.flags & END != 0 && frame.kind != RESET;
@@ -106,10 +109,10 @@ fn post(path: &str, content_type: &str) -> Vec<u8> {
     all.iter().flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// An answer that came before the request was sent was followed by a reset. `curl` and clients on
-/// Node's `http2` that are still sending then show no answer at all, and some never end.
+/// A response before the end of the request was followed by a reset. `curl` and clients on Node's
+/// `http2` that are still sending then show no response at all, and some never end.
 #[test]
-fn who_is_refused_while_he_sends_sees_the_answer() {
+fn rejected_sender_receives_the_response() {
     Target::attack(Config::default(), async |address| {
         let mut body = message(&[0; 49_995]);
         let rest = body.split_off(10_000);
@@ -128,15 +131,15 @@ fn who_is_refused_while_he_sends_sees_the_answer() {
                 let end = if number == 3 { END } else { 0 };
                 raw.send(&frame(DATA, end, 1, some)).await.unwrap();
             }
-            let came = came(&mut raw, 1, MOMENT).await;
-            assert_eq!(came, (true, true, false), "{path}, {content_type}: head, end, reset");
+            let received = receive_answer(&mut raw, 1, MOMENT).await;
+            assert_eq!(received, (true, true, false), "{path}, {content_type}: head, end, reset");
         }
     });
 }
 
-/// Who stops sending is answered all the same.
+/// A client that stops sending still gets the response.
 #[test]
-fn who_is_refused_and_sends_no_more_is_not_waited_for() {
+fn rejected_idle_sender_is_not_waited_for() {
     Target::attack(Config::default(), async |address| {
         let message = message(&[0; 10]);
         for (content_type, sent) in [
@@ -148,17 +151,17 @@ fn who_is_refused_and_sends_no_more_is_not_waited_for() {
             let mut raw = Raw::http2(address, &[]).await;
             let head = frame(HEADERS, END_HEADERS, 1, &post("/nothing", content_type));
             raw.send(&[head, frame(DATA, 0, 1, sent)].concat()).await.unwrap();
-            let patience = Duration::from_secs(5);
+            let timeout = Duration::from_secs(5);
             let answered = async { while raw.frame().await.unwrap().kind != HEADERS {} };
-            tokio::time::timeout(patience, answered).await.expect("it is answered");
+            tokio::time::timeout(timeout, answered).await.expect("it is answered");
         }
     });
 }
 
-/// A message whose end did not come was waited for as long as its client was there.
+/// The server waited for the end of an incomplete message as long as its client stayed connected.
 #[test]
-fn messages_that_never_end() {
-    let config = Config { parts_time: MOMENT, ..Config::default() };
+fn messages_without_an_end() {
+    let config = Config { partial_append_time: MOMENT, ..Config::default() };
     Target::attack(config, async |address| {
         for method in ["Read", "Delete", "Append", "BatchAppend"] {
             let path = format!("/event_store.client.streams.Streams/{method}");
@@ -166,7 +169,7 @@ fn messages_that_never_end() {
             let half = &message(&[0x0a; 20_000])[..10_000];
             let head = frame(HEADERS, END_HEADERS, 1, &call(&path));
             raw.send(&[head, frame(DATA, 0, 1, half)].concat()).await.unwrap();
-            let patience = Duration::from_secs(10);
+            let timeout = Duration::from_secs(10);
             let ended = async {
                 loop {
                     let frame = raw.frame().await.unwrap();
@@ -175,7 +178,7 @@ fn messages_that_never_end() {
                     }
                 }
             };
-            tokio::time::timeout(patience, ended).await.expect(method);
+            tokio::time::timeout(timeout, ended).await.expect(method);
         }
     });
 }

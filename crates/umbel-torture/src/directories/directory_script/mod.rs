@@ -1,32 +1,35 @@
-//! One script: a store is used while an operator moves directories.
+//! One script: uses a store while an operator moves directories.
 
-mod opening;
+mod reopen;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use umbel_env::FileIdentity;
-use umbel_events::{CopyOptions, restore};
+use umbel_events::CopyOptions;
+use umbel_events::restore;
 use umbel_sim::Sim;
 
-use super::handle::{Done, GONE, Handle, Kind, Write, append_to, id, put_into};
-use super::operator::{SharedWorld, act, locked};
-use super::rig::{LeftOut, Rig};
-use super::world::{self, Condition, World};
-use crate::check::no_panic;
-use crate::random::{Random, join};
-use crate::report::Tally;
+use super::operator::{SharedWorld, lock_world, make_move};
+use crate::directories::directory_model::{self, DirectoryCondition, DirectoryModel};
+use crate::directories::faulty_directories::{FaultyDirectories, OmittedStep};
+use crate::directories::store_handle::{
+    DELETED_STREAM, KeyWrite, StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
+};
+use crate::simulation::image_check::no_panic;
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
-/// A script is done, or something was wrong.
-type Step = Result<(), String>;
+/// Result of a step; an error is a violation.
+type ScriptResult = Result<(), String>;
 
-/// One script of a seed, in a world without one of the things that keep a store to its directory.
-pub fn script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+/// Runs one script of a seed, without one of the measures that bind a store to its directory.
+pub fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
     no_panic(|| {
-        let mut life = Life::new(seed, LeftOut::named(left_out))?;
-        let lived = life.live();
+        let mut life = DirectoryRun::new(seed, OmittedStep::from_name(left_out))?;
+        let lived = life.run();
         tally.add("calls of the store", life.operations);
-        let world = locked(&life.world);
+        let world = lock_world(&life.world);
         tally.add("moves of the operator", world.moves.len() as u64);
         lived.map_err(|text| {
             let moves = world.moves.join("; ");
@@ -35,42 +38,42 @@ pub fn script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), St
     })
 }
 
-/// What was so when a call began.
-struct Before {
-    condition: Condition,
+/// State at the beginning of a call.
+struct CallStart {
+    condition: DirectoryCondition,
     moves: usize,
 }
 
-/// A script being run.
-struct Life {
-    kind: Kind,
+/// A running script.
+struct DirectoryRun {
+    kind: StoreKind,
     sim: Sim,
-    rig: Rig,
+    rig: FaultyDirectories,
     world: SharedWorld,
     random: Random,
-    handle: Option<Handle>,
-    /// The path the store is opened by.
+    handle: Option<StoreHandle>,
+    /// Path by which the store is opened.
     given: PathBuf,
-    /// Whether an event store acknowledges only what is durable.
+    /// Whether an event store acknowledges only durable appends.
     is_synced: bool,
     next_event: u64,
     next_keyspace: u64,
     operations: u64,
     done: Vec<String>,
-    /// Whether a call failed because of what the operator did.
+    /// Whether a call failed because of the operator.
     has_failed: bool,
 }
 
-impl Life {
-    fn new(seed: u64, left_out: LeftOut) -> Result<Life, String> {
+impl DirectoryRun {
+    fn new(seed: u64, left_out: OmittedStep) -> Result<DirectoryRun, String> {
         let mut random = Random::new(seed);
-        let kind = if random.once_in(2) { Kind::Keys } else { Kind::Events };
-        let (sim, world) = world::begin(kind, seed)?;
+        let kind = if random.once_in(2) { StoreKind::Keys } else { StoreKind::Events };
+        let (sim, world) = directory_model::base_directories(kind, seed)?;
         sim.set_current_dir("/home");
         let is_relative = random.once_in(2);
-        Ok(Life {
+        Ok(DirectoryRun {
             kind,
-            rig: Rig::new(&sim, left_out),
+            rig: FaultyDirectories::new(&sim, left_out),
             sim,
             world: Arc::new(Mutex::new(world)),
             handle: None,
@@ -85,11 +88,11 @@ impl Life {
         })
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
-        locked(&self.world)
+    fn world(&self) -> MutexGuard<'_, DirectoryModel> {
+        lock_world(&self.world)
     }
 
-    fn live(&mut self) -> Step {
+    fn run(&mut self) -> ScriptResult {
         if self.random.once_in(8) {
             self.plan(12);
         }
@@ -100,7 +103,7 @@ impl Life {
                 break;
             }
             match self.random.below(8) {
-                0..=1 => act(&self.world, &self.sim, self.random.next(), false),
+                0..=1 => make_move(&self.world, &self.sim, self.random.next(), false),
                 2..=4 => self.plan(60),
                 _ => {}
             }
@@ -113,27 +116,27 @@ impl Life {
     fn plan(&mut self, calls: u64) {
         let (world, seed) = (Arc::clone(&self.world), self.random.next());
         let call = self.sim.calls() + 1 + self.random.below(calls);
-        self.sim.before_call(call, move |sim| act(&world, sim, seed, true));
+        self.sim.schedule_before_call(call, move |sim| make_move(&world, sim, seed, true));
     }
 
-    /// Whether enough calls came after one that failed.
+    /// Whether enough calls followed a failed one.
     fn is_over(&mut self) -> bool {
         self.has_failed && self.random.once_in(3)
     }
 
-    fn begin(&mut self, what: &str) -> Before {
+    fn begin(&mut self, what: &str) -> CallStart {
         self.operations += 1;
         self.done.push(what.to_string());
         let world = self.world();
-        Before { condition: world.condition(), moves: world.moves.len() }
+        CallStart { condition: world.condition(), moves: world.moves.len() }
     }
 
-    /// Judges what came of a call. `noticed` is what the call cannot succeed with.
-    fn judge<T>(
+    /// Checks the result of a call. `noticed` lists the conditions under which it must fail.
+    fn check_result<T>(
         &mut self,
-        before: &Before,
-        done: Done<T>,
-        noticed: &[Condition],
+        before: &CallStart,
+        done: StoreResult<T>,
+        noticed: &[DirectoryCondition],
     ) -> Result<Option<T>, String> {
         let condition = {
             let mut world = self.world();
@@ -148,7 +151,7 @@ impl Life {
                 Err(format!("{what} succeeded although the directory was {:?}", before.condition))
             }
             Ok(done) => Ok(Some(done)),
-            Err(failed) if condition == Condition::Kept => Err(format!(
+            Err(failed) if condition == DirectoryCondition::Kept => Err(format!(
                 "{what} failed although nothing was done to the files: {}",
                 failed.text
             )),
@@ -159,39 +162,39 @@ impl Life {
         }
     }
 
-    fn handle(&self) -> Result<&Handle, String> {
+    fn handle(&self) -> Result<&StoreHandle, String> {
         self.handle.as_ref().ok_or_else(|| "the store is not open".to_string())
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> ScriptResult {
         match self.random.below(24) {
             0..=8 => self.write(),
             9 => self.sync(),
             10..=11 => self.flush(),
-            12 => self.tidy_up(),
+            12 => self.compact_or_scavenge(),
             13..=14 => self.read(),
             15 => self.verify(),
             16..=17 => self.copy(),
             18..=19 => self.reopen(),
             20 => self.read_only(),
             21 => self.second_open(),
-            22 => self.look(),
+            22 => self.check_images(),
             _ => self.write().and_then(|()| self.sync()),
         }
     }
 
     // -- writing --
 
-    fn write(&mut self) -> Step {
+    fn write(&mut self) -> ScriptResult {
         match self.kind {
-            Kind::Keys => self.commit(),
-            Kind::Events => self.append(),
+            StoreKind::Keys => self.commit(),
+            StoreKind::Events => self.append(),
         }
     }
 
-    fn commit(&mut self) -> Step {
+    fn commit(&mut self) -> ScriptResult {
         let is_synced = self.random.once_in(3);
-        let mut writes: Vec<Write> = Vec::new();
+        let mut writes: Vec<KeyWrite> = Vec::new();
         for number in 0..1 + self.random.below(5) {
             let name = ["a", "b"][self.random.below(2) as usize];
             let key = format!("k{:02}", self.random.below(40)).into_bytes();
@@ -204,22 +207,27 @@ impl Life {
             let before = self.begin("keyspace");
             let name = format!("n{}", self.next_keyspace);
             let done = self.handle()?.keyspace(&name).map(drop);
-            self.judge(&before, done, &[Condition::Removed, Condition::Replaced])?;
+            self.check_result(
+                &before,
+                done,
+                &[DirectoryCondition::Removed, DirectoryCondition::Replaced],
+            )?;
         }
-        // Keyspaces that are not there yet are created by a manifest write.
+        // A missing keyspace is created by a manifest write.
         let before = self.begin(if is_synced { "commit (synced)" } else { "commit" });
-        if let Some(ledger) = self.world().ledger() {
-            ledger.issue(|map| put_into(map, &writes));
+        if let Some(allowed) = self.world().allowed_states() {
+            allowed.issue(|map| put_into(map, &writes));
         }
         let done = self.handle()?.commit(&writes, is_synced);
-        let noticed: &[Condition] = if is_synced { &[Condition::Removed] } else { &[] };
+        let noticed: &[DirectoryCondition] =
+            if is_synced { &[DirectoryCondition::Removed] } else { &[] };
         self.written(&before, done, noticed, is_synced)
     }
 
-    fn append(&mut self) -> Step {
+    fn append(&mut self) -> ScriptResult {
         let is_gone = self.random.once_in(12);
         let stream = match is_gone {
-            true => GONE.to_string(),
+            true => DELETED_STREAM.to_string(),
             false => format!("s{}", self.random.below(5)),
         };
         let count = 1 + self.random.below(3);
@@ -227,96 +235,97 @@ impl Life {
         self.next_event += count;
         let bytes = [10, 200, 3000][self.random.below(3) as usize];
         let before = self.begin("append");
-        if let Some(ledger) = self.world().ledger().filter(|_| !is_gone) {
-            ledger.issue(|map| numbers.clone().for_each(|n| append_to(map, &stream, id(n))));
-        } else if let Some(ledger) = self.world().ledger() {
-            ledger.issue(|_| {});
+        if let Some(allowed) = self.world().allowed_states().filter(|_| !is_gone) {
+            allowed.issue(|map| numbers.clone().for_each(|n| append_to(map, &stream, id(n))));
+        } else if let Some(allowed) = self.world().allowed_states() {
+            allowed.issue(|_| {});
         }
         let done = self.handle()?.append(&stream, numbers, bytes);
-        let noticed: &[Condition] = if self.is_synced { &[Condition::Removed] } else { &[] };
+        let noticed: &[DirectoryCondition] =
+            if self.is_synced { &[DirectoryCondition::Removed] } else { &[] };
         let is_synced = self.is_synced;
         self.written(&before, done, noticed, is_synced)
     }
 
     fn written(
         &mut self,
-        before: &Before,
-        done: Done<()>,
-        noticed: &[Condition],
+        before: &CallStart,
+        done: StoreResult<()>,
+        noticed: &[DirectoryCondition],
         is_durable: bool,
-    ) -> Step {
-        if self.judge(before, done, noticed)?.is_some()
-            && let Some(ledger) = self.world().ledger()
+    ) -> ScriptResult {
+        if self.check_result(before, done, noticed)?.is_some()
+            && let Some(allowed) = self.world().allowed_states()
         {
-            ledger.acknowledge(is_durable);
+            allowed.acknowledge(is_durable);
         }
         Ok(())
     }
 
-    fn sync(&mut self) -> Step {
+    fn sync(&mut self) -> ScriptResult {
         let before = self.begin("sync");
         let done = self.handle()?.sync();
-        if self.judge(&before, done, &[Condition::Removed])?.is_some()
-            && let Some(ledger) = self.world().ledger()
+        if self.check_result(&before, done, &[DirectoryCondition::Removed])?.is_some()
+            && let Some(allowed) = self.world().allowed_states()
         {
-            ledger.make_durable();
+            allowed.make_durable();
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Step {
+    fn flush(&mut self) -> ScriptResult {
         self.write()?;
         let before = self.begin("flush");
         let done = self.handle()?.flush();
-        // That of an event store has no table of chunks to compare where nothing is to be done.
-        let noticed: &[Condition] = match self.kind {
-            Kind::Keys => &[Condition::Removed, Condition::Replaced],
-            Kind::Events => &[Condition::Removed],
+        // An event store's sync compares no chunk manifest if it has nothing to do.
+        let noticed: &[DirectoryCondition] = match self.kind {
+            StoreKind::Keys => &[DirectoryCondition::Removed, DirectoryCondition::Replaced],
+            StoreKind::Events => &[DirectoryCondition::Removed],
         };
-        self.judge(&before, done, noticed)?;
+        self.check_result(&before, done, noticed)?;
         self.world().check_put_there(&self.sim)
     }
 
-    fn tidy_up(&mut self) -> Step {
+    fn compact_or_scavenge(&mut self) -> ScriptResult {
         let before = self.begin("compact or scavenge");
-        let done = self.handle()?.tidy_up();
-        self.judge(&before, done, &[])?;
+        let done = self.handle()?.compact_or_scavenge();
+        self.check_result(&before, done, &[])?;
         self.world().check_put_there(&self.sim)
     }
 
     // -- reading --
 
-    fn read(&mut self) -> Step {
+    fn read(&mut self) -> ScriptResult {
         let before = self.begin("read");
         let done = self.handle()?.read();
-        if let Some(found) = self.judge(&before, done, &[])?
-            && let Some(ledger) = self.world().ledger()
+        if let Some(found) = self.check_result(&before, done, &[])?
+            && let Some(allowed) = self.world().allowed_states()
         {
-            ledger.check(&found, false).map_err(|text| format!("a read shows {text}"))?;
+            allowed.check(&found, false).map_err(|text| format!("a read shows {text}"))?;
         }
         Ok(())
     }
 
-    fn verify(&mut self) -> Step {
+    fn verify(&mut self) -> ScriptResult {
         let before = self.begin("verify");
         let done = self.handle()?.verify();
-        match self.judge(&before, done, &[])? {
-            Some(Some(damage)) if self.world().condition() == Condition::Kept => {
+        match self.check_result(&before, done, &[])? {
+            Some(Some(damage)) if self.world().condition() == DirectoryCondition::Kept => {
                 Err(format!("verify reports damage where there is none: {damage}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a kill and a power loss would leave now.
-    fn look(&mut self) -> Step {
+    /// Checks the images of a kill and of a power loss now.
+    fn check_images(&mut self) -> ScriptResult {
         let seed = self.random.next();
         self.world().check_images(&self.sim, seed)
     }
 
     // -- copies --
 
-    fn copy(&mut self) -> Step {
+    fn copy(&mut self) -> ScriptResult {
         let before = self.begin("copy");
         let name = format!("copy-{}", self.operations);
         let target = match self.random.once_in(2) {
@@ -336,54 +345,56 @@ impl Life {
         };
         match (done, held.last()) {
             (Ok(()), Some(directory)) => {
-                self.judge(&before, Ok(()), &[])?;
-                self.copied(*directory)
+                self.check_result(&before, Ok(()), &[])?;
+                self.check_copy(*directory)
             }
             (Err(failed), _) if was_moved && !failed.is_corruption => {
-                // The target may have been taken away; the store itself is as it was.
+                // The target may be gone; the store itself is unchanged.
                 let condition = self.world().condition();
-                self.has_failed |= condition != Condition::Kept;
+                self.has_failed |= condition != DirectoryCondition::Kept;
                 Ok(())
             }
-            (done, _) => self.judge(&before, done, &[]).map(drop),
+            (done, _) => self.check_result(&before, done, &[]).map(drop),
         }
     }
 
-    /// A copy holds what the store does.
-    fn copied(&mut self, directory: FileIdentity) -> Step {
+    /// Checks that a copy holds the content of the store.
+    fn check_copy(&mut self, directory: FileIdentity) -> ScriptResult {
         let mut world = self.world();
         let image = self.sim.kill_image();
         image.unmount_all();
-        let (Some(path), Some(ledger)) = (image.path_of(directory), world.ledger().cloned()) else {
+        let (Some(path), Some(allowed)) =
+            (image.path_of(directory), world.allowed_states().cloned())
+        else {
             return Ok(());
         };
-        if world.condition() != Condition::Kept {
+        if world.condition() != DirectoryCondition::Kept {
             return Ok(());
         }
         let restored = Path::new("/restored");
         let path = match self.kind {
-            Kind::Keys => path,
-            Kind::Events => {
+            StoreKind::Keys => path,
+            StoreKind::Events => {
                 restore(&image.env(), &path, restored, CopyOptions::default())
                     .map_err(|error| format!("a backup cannot be restored: {error}"))?;
                 restored.to_path_buf()
             }
         };
-        let found =
-            world::look(self.kind, &image, &path).map_err(|text| format!("copy: {text}"))?;
-        ledger.check(&found, false).map_err(|text| format!("a copy holds {text}"))
+        let found = directory_model::open_and_verify(self.kind, &image, &path)
+            .map_err(|text| format!("copy: {text}"))?;
+        allowed.check(&found, false).map_err(|text| format!("a copy holds {text}"))
     }
 
     // -- the end --
 
-    fn end(&mut self) -> Step {
-        self.sim.forget_moves();
+    fn end(&mut self) -> ScriptResult {
+        self.sim.clear_scheduled();
         let (open, condition) = {
             let world = self.world();
             (world.open, world.condition())
         };
         if self.handle.is_some() {
-            self.look()?;
+            self.check_images()?;
             self.read()?;
             self.close()?;
         }
@@ -391,16 +402,16 @@ impl Life {
         let world = self.world();
         world.check_outside(&self.sim)?;
         let Some(path) = open.and_then(|open| self.sim.path_of(open)) else { return Ok(()) };
-        if condition != Condition::Kept {
+        if condition != DirectoryCondition::Kept {
             return Ok(());
         }
         let known = open.and_then(|open| world.stores.get(&open));
-        let seed = join(self.operations, 3);
+        let seed = derive_seed(self.operations, 3);
         let image = self.sim.crash_image(&umbel_sim::Survival::None, seed);
         for (machine, is_power_loss) in [(self.sim.kill_image(), false), (image, true)] {
-            let found = world::look(self.kind, &machine, &path)?;
+            let found = directory_model::open_and_verify(self.kind, &machine, &path)?;
             if let Some(known) = known {
-                let checked = known.ledger.check(&found, is_power_loss);
+                let checked = known.allowed.check(&found, is_power_loss);
                 checked.map_err(|text| format!("at the end {} holds {text}", path.display()))?;
             }
         }

@@ -1,14 +1,14 @@
-//! Opening, closing and opening again, by a path that may lead elsewhere each time.
+//! Opens, closes and reopens stores, by a path that may lead elsewhere each time.
 
 use umbel_env::FileIdentity;
 
-use super::{Life, Step};
-use crate::directories::handle::{Failed, Handle};
-use crate::directories::ledger::{Ledger, Map};
-use crate::directories::world::{Condition, Known};
+use super::{DirectoryRun, ScriptResult};
+use crate::directories::allowed_states::{AllowedStates, StoreContent};
+use crate::directories::directory_model::{DirectoryCondition, StoreDirectory};
+use crate::directories::store_handle::{StoreError, StoreHandle};
 
-impl Life {
-    pub(super) fn open(&mut self) -> Step {
+impl DirectoryRun {
+    pub(super) fn open(&mut self) -> ScriptResult {
         let before = self.begin("open");
         let path = self.sim.env().files.absolute(&self.given);
         let path = path.map_err(|error| error.to_string())?;
@@ -19,7 +19,7 @@ impl Life {
             (world.path, world.is_opening, world.open) = (path, true, None);
         }
         self.rig.take_held();
-        let opened = Handle::open(self.kind, &self.given, self.rig.env(), self.is_synced);
+        let opened = StoreHandle::open(self.kind, &self.given, self.rig.env(), self.is_synced);
         let held = self.rig.take_held();
         let held = held.first().and_then(|(_, directory)| *directory);
         let was_moved = {
@@ -28,47 +28,53 @@ impl Life {
             world.moves.len() != before.moves
         };
         match opened {
-            Ok(handle) => self.opened(handle, held),
-            Err(failed) => self.not_opened(&failed, held, was_moved),
+            Ok(handle) => self.after_open(handle, held),
+            Err(failed) => self.after_failed_open(&failed, held, was_moved),
         }
     }
 
-    fn opened(&mut self, handle: Handle, held: Option<FileIdentity>) -> Step {
-        let directory = held.ok_or("a store was opened, and its directory was not held")?;
+    fn after_open(&mut self, handle: StoreHandle, held: Option<FileIdentity>) -> ScriptResult {
+        let directory = held.ok_or("a store was opened without holding its directory")?;
         let condition = {
             let mut world = self.world();
             world.open = Some(directory);
-            let known = world.stores.entry(directory).or_insert_with(|| Known {
-                ledger: Ledger::of(Map::new()),
+            let known = world.stores.entry(directory).or_insert_with(|| StoreDirectory {
+                allowed: AllowedStates::durable(StoreContent::new()),
                 tree: None,
-                condition: Condition::Kept,
+                condition: DirectoryCondition::Kept,
             });
             known.tree = None;
             known.condition
         };
-        if condition == Condition::Kept {
+        if condition == DirectoryCondition::Kept {
             self.handle = Some(handle);
             return self.read();
         }
-        // What such a directory holds is unknown.
+        // The content of such a directory is unknown.
         self.has_failed = true;
         drop(handle);
-        self.closed(false);
+        self.after_close(false);
         Ok(())
     }
 
-    fn not_opened(&mut self, failed: &Failed, held: Option<FileIdentity>, was_moved: bool) -> Step {
+    fn after_failed_open(
+        &mut self,
+        failed: &StoreError,
+        held: Option<FileIdentity>,
+        was_moved: bool,
+    ) -> ScriptResult {
         let mut world = self.world();
         let there = held.or_else(|| self.sim.identity(&world.path));
         let known = there.and_then(|there| world.stores.get_mut(&there));
-        let is_kept = known.as_ref().is_none_or(|known| known.condition == Condition::Kept);
+        let is_kept =
+            known.as_ref().is_none_or(|known| known.condition == DirectoryCondition::Kept);
         if let Some(known) = known {
             known.tree = None;
         }
-        // What was begun there is no store yet.
+        // An unfinished copy is no store yet.
         world.targets.extend(there);
         if is_kept && failed.is_corruption {
-            return Err(format!("damage was reported where there is none: {}", failed.text));
+            return Err(format!("damage was reported for an intact store: {}", failed.text));
         }
         match was_moved || world.is_refusing || !is_kept {
             true => Ok(()),
@@ -76,39 +82,39 @@ impl Life {
         }
     }
 
-    /// Ends what is known of the open store as one that is used.
-    fn closed(&mut self, is_durable: bool) {
+    /// Ends the use of the open store.
+    fn after_close(&mut self, is_durable: bool) {
         let mut world = self.world();
         let Some(open) = world.open.take() else { return };
         let tree = self.sim.tree_of(open);
         if let Some(known) = world.stores.get_mut(&open) {
             if is_durable {
-                known.ledger.make_durable();
+                known.allowed.make_durable();
             }
             known.tree = Some(tree);
         }
     }
 
-    pub(super) fn close(&mut self) -> Step {
+    pub(super) fn close(&mut self) -> ScriptResult {
         let before = self.begin("close");
         let Some(handle) = self.handle.take() else { return Ok(()) };
         let done = handle.close();
-        let is_closed = self.judge(&before, done, &[])?.is_some();
-        if is_closed && before.condition == Condition::Kept {
-            self.look()?;
+        let is_closed = self.check_result(&before, done, &[])?.is_some();
+        if is_closed && before.condition == DirectoryCondition::Kept {
+            self.check_images()?;
         }
         self.world().check_put_there(&self.sim)?;
-        self.closed(is_closed);
+        self.after_close(is_closed);
         Ok(())
     }
 
-    pub(super) fn reopen(&mut self) -> Step {
+    pub(super) fn reopen(&mut self) -> ScriptResult {
         match self.random.once_in(3) {
             true => {
                 self.begin("drop");
                 self.handle = None;
                 self.world().check_put_there(&self.sim)?;
-                self.closed(false);
+                self.after_close(false);
             }
             false => self.close()?,
         }
@@ -119,10 +125,10 @@ impl Life {
         }
     }
 
-    pub(super) fn read_only(&mut self) -> Step {
+    pub(super) fn read_only(&mut self) -> ScriptResult {
         self.close()?;
         self.world().put_there.clear();
-        let is_damaged = |known: &Known| known.condition != Condition::Kept;
+        let is_damaged = |known: &StoreDirectory| known.condition != DirectoryCondition::Kept;
         if self.has_failed || self.world().stores.values().any(is_damaged) {
             return Ok(());
         }
@@ -135,7 +141,7 @@ impl Life {
             (world.path, world.is_opening) = (path, true);
         }
         self.rig.take_held();
-        let opened = Handle::open_read_only(self.kind, &self.given, self.rig.env());
+        let opened = StoreHandle::open_read_only(self.kind, &self.given, self.rig.env());
         let held = self.rig.take_held().first().and_then(|(_, directory)| *directory);
         let found = opened.and_then(|handle| handle.read());
         let mut world = self.world();
@@ -147,9 +153,11 @@ impl Life {
             (Ok(found), Some(known)) => {
                 // LOCK may be new.
                 known.tree = None;
-                known.ledger.check(&found, false).map_err(|text| format!("read-only: {text}"))?;
+                known.allowed.check(&found, false).map_err(|text| format!("read-only: {text}"))?;
             }
-            (Ok(_), None) => return Err("a store was read that is none".to_string()),
+            (Ok(_), None) => {
+                return Err("a directory without a store was opened for reading".to_string());
+            }
             (Err(failed), _) if failed.is_corruption => {
                 return Err(format!("read-only: damage was reported: {}", failed.text));
             }
@@ -167,22 +175,22 @@ impl Life {
         self.open()
     }
 
-    /// The directory is locked, wherever it is and whatever became of its lock file.
-    pub(super) fn second_open(&mut self) -> Step {
+    /// Checks that the directory is locked, after any move and any change of its lock file.
+    pub(super) fn second_open(&mut self) -> ScriptResult {
         self.begin("second open");
         let world = self.world();
-        if world.condition() != Condition::Kept {
+        if world.condition() != DirectoryCondition::Kept {
             return Ok(());
         }
         let path = world.open.and_then(|open| self.sim.path_of(open));
         drop(world);
         let Some(path) = path else { return Ok(()) };
-        self.sim.forget_moves();
+        self.sim.clear_scheduled();
         self.sim.unmount_all();
         self.world().is_refusing = false;
-        match Handle::open(self.kind, &path, self.rig.env(), self.is_synced) {
+        match StoreHandle::open(self.kind, &path, self.rig.env(), self.is_synced) {
             Err(failed) if failed.is_locked => Ok(()),
-            Err(failed) => Err(format!("a second open was refused otherwise: {}", failed.text)),
+            Err(failed) => Err(format!("a second open failed with another error: {}", failed.text)),
             Ok(_) => Err("a second open of an open store was not refused".to_string()),
         }
     }

@@ -1,79 +1,79 @@
-//! Eight threads append to an event store with expected revisions and retries, four read, then the
-//! process is killed or the power fails; and again, on what was left. Whatever happened, each
-//! stream is in order and without gaps, no append is there twice or in part, and what was
-//! acknowledged or seen is there, at its place.
+//! Eight threads append to an event store with expected revisions and retries, and four read. Then
+//! the process is killed or the power fails; this repeats on the same store. Each stream must be in
+//! order and without gaps. No append may exist twice or in part. Acknowledged or seen events must
+//! be at their places.
 
-mod check;
-mod life;
+mod append_check;
+mod append_life;
 
 use std::sync::Arc;
 
 #[cfg(feature = "canary")]
-use umbel_base::canary::Switch;
-use umbel_events::{Durability, EventId, Expected, StoreOptions};
-use umbel_sim::{Sim, Survival, When};
+use umbel_base::failpoint::Failpoint;
+use umbel_events::{Durability, EventId, ExpectedVersion, StoreOptions};
+use umbel_sim::{CrashSide, Sim, Survival};
 
-use crate::check::no_panic;
-use crate::history::Histories;
-use crate::random::{Random, join};
-use crate::report::Tally;
+use crate::simulation::image_check::no_panic;
+use crate::support::seeded_campaign::SeededCampaign;
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
 /// The campaign.
-pub const CAMPAIGN: Histories = Histories {
+pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "histories",
-    about: "the store",
-    history,
-    left_out: &["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"],
+    subject: "the store",
+    script: run_script,
+    omitted_calls: &["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"],
     #[cfg(feature = "canary")]
-    inside: &[
-        Switch::EventsSeenEarly,
-        Switch::EventsPositionsReused,
-        Switch::EventsIndexAhead,
-        Switch::EventsBehindGap,
-        Switch::EventsRetryForgotten,
-        Switch::EventsWindowLost,
-        Switch::EventsHeadGoesBack,
-        Switch::EventsAheadForgotten,
-        Switch::EventsExpectedIgnored,
-        Switch::EventsMarkerTooFar,
+    failpoints: &[
+        Failpoint::EventsSeenEarly,
+        Failpoint::EventsPositionsReused,
+        Failpoint::EventsIndexAhead,
+        Failpoint::EventsBehindGap,
+        Failpoint::EventsRetryForgotten,
+        Failpoint::EventsWindowLost,
+        Failpoint::EventsHeadGoesBack,
+        Failpoint::EventsAheadForgotten,
+        Failpoint::EventsExpectedIgnored,
+        Failpoint::EventsMarkerTooFar,
     ],
 };
 
-/// Lives of one store.
+/// Number of lives of one store.
 const LIVES: u64 = 3;
 const FOLDER: &str = "/events";
 
-/// What came of an append, as far as the one who appended knows.
+/// Outcome of an append, as its writer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum AttemptFate {
     /// It was acknowledged: first revision, and position of the last event.
     Acknowledged(u64, u64),
     /// It was refused.
     Refused,
-    /// There was no answer.
+    /// It was not acknowledged.
     Unknown,
 }
 
 /// An append.
 #[derive(Debug, Clone)]
-struct Attempt {
+struct AppendAttempt {
     stream: String,
-    expected: Expected,
+    expected: ExpectedVersion,
     ids: Vec<EventId>,
-    fate: Fate,
+    fate: AttemptFate,
 }
 
-/// Everything anybody knows of a store.
+/// Everything that the clients know of a store.
 #[derive(Debug, Default)]
-struct Known {
-    attempts: Vec<Attempt>,
-    /// What somebody saw at which position.
+struct AppendOracle {
+    attempts: Vec<AppendAttempt>,
+    /// Events that a reader saw, by position.
     seen: Vec<(u64, EventId)>,
-    /// The number of the next event.
+    /// Number of the next event.
     next_id: u64,
 }
 
-fn id(number: u64) -> EventId {
+fn event_id(number: u64) -> EventId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     EventId(bytes)
@@ -90,22 +90,24 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
     }
 }
 
-/// One history; calls whose site fits `left_out` are not made.
-fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+/// Runs one script without the calls whose site matches `left_out`.
+fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };
     let mut sim = Sim::new(seed);
-    let mut known = Known::default();
+    let mut known = AppendOracle::default();
     for life in 0..LIVES {
         if let Some(pattern) = left_out {
             sim.ignore_calls(pattern);
         }
         let calls = 30 + random.below(if life == 0 { 2500 } else { 1500 });
-        let when = if random.once_in(2) { When::Before } else { When::After };
+        let when = if random.once_in(2) { CrashSide::Before } else { CrashSide::After };
         sim.crash_at(sim.calls() + calls, when);
         let threads = random.below(3) as usize;
         let lived = Arc::new(sim.clone());
-        no_panic(|| life::live(&lived, join(seed, life), durability, threads, &mut known))?;
+        no_panic(|| {
+            append_life::live(&lived, derive_seed(seed, life), durability, threads, &mut known)
+        })?;
         tally.add("lives", 1);
         let killed = random.once_in(3);
         if !sim.is_dead() {
@@ -120,7 +122,7 @@ fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), Strin
         };
         let keeps_all = killed || durability == Durability::Synced;
         let opened = options(&sim, durability, 0);
-        no_panic(|| check::check(opened, keeps_all, &mut known, tally))?;
+        no_panic(|| append_check::check(opened, keeps_all, &mut known, tally))?;
     }
     Ok(())
 }

@@ -1,44 +1,44 @@
-//! [`Ledger`]: every event that a store is known to have had, and what may be hidden of it.
+//! [`EventOracle`]: every known event of a store, and which of them may be hidden.
 
 use std::collections::BTreeMap;
 
 use umbel_events::{EventId, RecordedEvent};
 
-/// How many events may have been appended beside the newest one that is known.
+/// Number of unacknowledged events that the log may have after the newest known one.
 const UNKNOWN_EVENTS_MAX: u64 = 16;
 
-/// An event that is known.
+/// A known event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct AppendedEvent {
     /// Its id.
     pub id: EventId,
     /// Its stream.
     pub stream: String,
-    /// Its number there.
+    /// Its revision.
     pub revision: u64,
     /// Its type.
     pub kind: String,
-    /// Whether the log had it when it was last read.
+    /// Whether the log had it at the last read.
     pub is_there: bool,
 }
 
-/// Every event that a store is known to have had.
+/// Every known event of a store.
 ///
-/// What the log has is known whenever the store is opened; of streams in which events are hidden,
-/// and may be scavenged before that, every append is noted that was acknowledged.
+/// Each open reads the log. In streams with hidden events, which may be scavenged before that read,
+/// every acknowledged append is noted.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    /// By their positions.
-    pub events: BTreeMap<u64, Known>,
-    /// What power cuts took.
+pub struct EventOracle {
+    /// Known events by their positions.
+    pub events: BTreeMap<u64, AppendedEvent>,
+    /// Events that power cuts took.
     lost: BTreeMap<u64, EventId>,
-    /// No event can come at a position that is not higher.
-    floor: u64,
+    /// New events have higher positions.
+    position_min: u64,
     /// No power cut can take an event up to this position.
     durable: u64,
-    /// Lower revisions of a stream were hidden at some time.
+    /// First revision of each stream that was never hidden.
     hidden_below: BTreeMap<String, u64>,
-    /// Only so many events of a stream were to be seen from some time on.
+    /// Smallest `$maxCount` of each stream.
     counts: BTreeMap<String, u64>,
     /// The highest revision of each stream.
     highest: BTreeMap<String, u64>,
@@ -46,22 +46,22 @@ pub struct Ledger {
     pub next_id: u64,
 }
 
-impl Ledger {
-    /// Notes an event that was acknowledged.
-    pub fn acknowledged(&mut self, position: u64, known: Known) -> Result<(), String> {
+impl EventOracle {
+    /// Notes an acknowledged event.
+    pub fn acknowledged(&mut self, position: u64, known: AppendedEvent) -> Result<(), String> {
         self.raise(&known);
         let before = self.events.insert(position, known.clone());
-        if position <= self.floor || before.is_some() {
-            let floor = self.floor;
+        if position <= self.position_min || before.is_some() {
+            let position_min = self.position_min;
             return Err(format!(
                 "{known:?} was acknowledged at {position}, where {before:?} is; the last one \
-                 before was at {floor}"
+                 before was at {position_min}"
             ));
         }
         Ok(())
     }
 
-    fn raise(&mut self, known: &Known) {
+    fn raise(&mut self, known: &AppendedEvent) {
         match self.highest.get_mut(&known.stream) {
             Some(highest) => *highest = known.revision.max(*highest),
             None => {
@@ -70,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that somebody is about to hide events of a stream: those with lower revisions, and
-    /// perhaps all but so many.
+    /// Notes that a thread is about to hide events of a stream: those with lower revisions, and
+    /// perhaps all but the newest `count`.
     pub fn hides(&mut self, stream: &str, below: u64, count: Option<u64>) {
         let hidden = self.hidden_below.entry(stream.to_string()).or_default();
         *hidden = below.max(*hidden);
@@ -81,9 +81,9 @@ impl Ledger {
         }
     }
 
-    /// Whether an event may have been hidden at any time.
+    /// Whether an event may ever have been hidden.
     pub fn may_be_hidden(&self, stream: &str, revision: u64) -> bool {
-        // Of metadata only the last event can be read.
+        // Readers see only the last metadata event.
         let is_metadata = stream.starts_with("$$");
         let is_below = self.hidden_below.get(stream).is_some_and(|below| revision < *below);
         let is_old = || {
@@ -93,20 +93,20 @@ impl Ledger {
         is_metadata || is_below || is_old() == Some(true)
     }
 
-    /// Notes that everything up to this position was made durable.
+    /// Notes that everything up to this position is durable.
     pub fn made_durable(&mut self, position: u64) {
         self.durable = self.durable.max(position);
     }
 
-    /// Notes what a power cut took: from now on nothing new may come at its position or before.
-    /// REQUIRES: what is left of the log was compared.
+    /// Notes that a power cut took an event: no new event may be at its position or before.
+    /// REQUIRES: the rest of the log was compared.
     pub fn lost(&mut self, position: u64, id: EventId) {
         self.lost.insert(position, id);
-        self.floor = self.floor.max(position);
+        self.position_min = self.position_min.max(position);
     }
 
-    /// Compares with all that the log has, of which the last event is at `visible`, and notes
-    /// that. `keeps_all`: whether everything known has to be there.
+    /// Compares with the whole log, whose last event is at `visible`, and stores it. `keeps_all`:
+    /// whether every known event must exist.
     pub fn compare(
         &mut self,
         log: &[RecordedEvent],
@@ -115,11 +115,13 @@ impl Ledger {
     ) -> Result<(), String> {
         if visible < self.durable {
             let durable = self.durable;
-            return Err(format!("up to {durable} all was durable, and {visible} is the last one"));
+            return Err(format!(
+                "all up to {durable} was durable, and the last event is at {visible}"
+            ));
         }
         let gone = self.events.split_off(&(visible + 1));
         if let Some((position, event)) = gone.first_key_value().filter(|_| keeps_all) {
-            return Err(format!("{event:?} at {position} is gone; the last one is at {visible}"));
+            return Err(format!("{event:?} at {position} is lost; the last one is at {visible}"));
         }
         self.events.values_mut().for_each(|event| event.is_there = false);
         for event in log {
@@ -127,10 +129,10 @@ impl Ledger {
         }
         for (position, event) in &self.events {
             if !event.is_there && !self.may_be_hidden(&event.stream, event.revision) {
-                return Err(format!("{event:?} at {position} is gone and was not hidden"));
+                return Err(format!("{event:?} at {position} is lost and was not hidden"));
             }
         }
-        self.floor = self.floor.max(visible);
+        self.position_min = self.position_min.max(visible);
         gone.iter().for_each(|(position, event)| self.lost(*position, event.id));
         Ok(())
     }
@@ -138,16 +140,16 @@ impl Ledger {
     fn note(&mut self, event: &RecordedEvent) -> Result<(), String> {
         let RecordedEvent { stream, revision, position, id, kind, .. } = event;
         let (stream, kind) = (stream.clone(), kind.clone());
-        let known = Known { id: *id, stream, revision: *revision, kind, is_there: true };
+        let known = AppendedEvent { id: *id, stream, revision: *revision, kind, is_there: true };
         match self.events.get(position) {
-            Some(before) if (Known { is_there: true, ..before.clone() }) != known => {
+            Some(before) if (AppendedEvent { is_there: true, ..before.clone() }) != known => {
                 return Err(format!("at {position} was {before:?} and is {known:?}"));
             }
-            None if *position <= self.floor => {
+            None if *position <= self.position_min => {
                 let lost = self.lost.get(position);
                 return Err(format!(
-                    "{known:?} came at {position}, which is not behind {}; there was {lost:?}",
-                    self.floor
+                    "{known:?} came at {position}, which is not after {}; there was {lost:?}",
+                    self.position_min
                 ));
             }
             _ => {}
@@ -167,7 +169,7 @@ mod tests {
             stream: stream.to_string(),
             revision,
             position,
-            id: super::super::id(position),
+            id: super::super::event_id(position),
             kind: "Paid".to_string(),
             is_json: true,
             created: 0,
@@ -177,21 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_has_to_be_hidden_or_lost_with_the_end() {
+    fn missing_event_must_be_hidden_or_lost_from_the_end() {
         let all = [event(96, 0, "a"), event(104, 1, "a"), event(112, 2, "a")];
         let known = || {
-            let mut ledger = Ledger::default();
-            ledger.compare(&all, 112, true).expect("nothing was known before");
-            ledger
+            let mut oracle = EventOracle::default();
+            oracle.compare(&all, 112, true).expect("nothing was known before");
+            oracle
         };
         known().compare(&all, 112, true).expect("the same");
-        known().compare(&all[..2], 104, true).expect_err("the last one is gone");
+        known().compare(&all[..2], 104, true).expect_err("the last one is lost");
         known().compare(&all[..2], 104, false).expect("a power cut took it");
-        known().compare(&all[1..], 112, false).expect_err("one before others is gone");
+        known().compare(&all[1..], 112, false).expect_err("one before others is lost");
         let mut durable = known();
         durable.made_durable(104);
         durable.compare(&all[..2], 104, false).expect("this much was durable");
-        durable.compare(&all[..1], 96, false).expect_err("what was durable is gone");
+        durable.compare(&all[..1], 96, false).expect_err("a durable event is lost");
         let mut hidden = known();
         hidden.hides("a", 1, None);
         hidden.compare(&all[1..], 112, true).expect("it was hidden and scavenged");
@@ -199,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_where_something_was_lost_or_before() {
-        let mut ledger = Ledger::default();
-        ledger.compare(&[event(96, 0, "a"), event(200, 1, "a")], 200, true).expect("new");
-        ledger.compare(&[event(96, 0, "a")], 96, false).expect("a power cut");
+    fn lost_positions_are_not_used_again() {
+        let mut oracle = EventOracle::default();
+        oracle.compare(&[event(96, 0, "a"), event(200, 1, "a")], 200, true).expect("new");
+        oracle.compare(&[event(96, 0, "a")], 96, false).expect("a power cut");
         for position in [104, 200] {
             let log = [event(96, 0, "a"), event(position, 1, "a")];
-            ledger.compare(&log, position, false).expect_err("it is not behind what was lost");
+            oracle.compare(&log, position, false).expect_err("it is not after the lost event");
         }
-        ledger.compare(&[event(96, 0, "a"), event(208, 1, "a")], 208, true).expect("behind it");
+        oracle.compare(&[event(96, 0, "a"), event(208, 1, "a")], 208, true).expect("after it");
     }
 }

@@ -1,101 +1,97 @@
-//! [`Stage`]: what the threads of one life share.
+//! [`SubscriptionLife`]: state that the threads of one life share.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_events::{Error, EventId, Store};
 use umbel_sim::Sim;
 
-use super::id;
-use super::ledger::Ledger;
+use super::event_id;
+use crate::events::subscriptions::event_oracle::EventOracle;
 
-/// How far a life is.
+/// Progress of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Everybody appends.
+pub enum LifePhase {
+    /// All threads work.
     Living,
-    /// Nobody appends any more but the last append, behind this position.
+    /// Writers have ended; only the last append comes after this position.
     Parting(u64),
     /// The last append was made at this moment.
     Parted(u64, Duration),
-    /// Nothing more will come.
+    /// No further event comes.
     Ended,
 }
 
-/// What the threads of a life share.
+/// State that the threads of a life share.
 #[derive(Debug)]
-pub struct Stage {
-    /// The world.
+pub struct SubscriptionLife {
+    /// The simulated machine.
     pub sim: Sim,
     /// The store.
     pub store: Store,
-    /// What is known of it.
-    ledger: Mutex<Ledger>,
-    phase: Mutex<Phase>,
+    /// Knowledge about its events.
+    oracle: Mutex<EventOracle>,
+    phase: Mutex<LifePhase>,
     wrong: Mutex<Option<String>>,
-    /// How many subscriptions there were.
+    /// Number of subscriptions.
     pub subscriptions: AtomicU64,
-    /// How many subscribers waited for the last append and got it.
+    /// Number of subscribers that waited for the last append and received it.
     pub waited: AtomicU64,
 }
 
-/// Locks.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Stage {
-    /// At the beginning of a life.
-    pub fn new(sim: &Sim, store: Store, ledger: Ledger) -> Stage {
-        Stage {
+impl SubscriptionLife {
+    /// Creates the state at the beginning of a life.
+    pub fn new(sim: &Sim, store: Store, oracle: EventOracle) -> SubscriptionLife {
+        SubscriptionLife {
             sim: sim.clone(),
             store,
-            ledger: Mutex::new(ledger),
-            phase: Mutex::new(Phase::Living),
+            oracle: Mutex::new(oracle),
+            phase: Mutex::new(LifePhase::Living),
             wrong: Mutex::default(),
             subscriptions: AtomicU64::new(0),
             waited: AtomicU64::new(0),
         }
     }
 
-    /// What is known.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        locked(&self.ledger)
+    /// Locks the event oracle.
+    pub fn oracle(&self) -> MutexGuard<'_, EventOracle> {
+        self.oracle.lock().ignore_poison()
     }
 
-    /// Notes something that was wrong.
+    /// Notes a violation.
     pub fn wrong(&self, text: String) {
-        locked(&self.wrong).get_or_insert(text);
+        self.wrong.lock().ignore_poison().get_or_insert(text);
     }
 
-    /// Notes an error of the store, which is wrong as long as the world is there.
+    /// Notes an error of the store, which is a violation unless the world has ended.
     pub fn failed(&self, what: &str, error: &Error) {
         if !self.sim.is_dead() {
             self.wrong(format!("{what}: {error}"));
         }
     }
 
-    /// What was wrong, if anything was.
-    pub fn take_wrong(&self) -> Option<String> {
-        locked(&self.wrong).take()
+    /// Returns the first violation, if any.
+    pub fn take_violation(&self) -> Option<String> {
+        self.wrong.lock().ignore_poison().take()
     }
 
-    /// How far it is.
-    pub fn phase(&self) -> Phase {
-        *locked(&self.phase)
+    /// Returns the phase.
+    pub fn phase(&self) -> LifePhase {
+        *self.phase.lock().ignore_poison()
     }
 
-    /// Goes on to a phase.
-    pub fn set_phase(&self, phase: Phase) {
-        *locked(&self.phase) = phase;
+    /// Changes the phase.
+    pub fn set_phase(&self, phase: LifePhase) {
+        *self.phase.lock().ignore_poison() = phase;
     }
 
-    /// Ids that nobody else gets.
+    /// Returns ids that no other writer gets.
     pub fn ids(&self, count: u64) -> Vec<EventId> {
-        let mut ledger = self.ledger();
-        let first = ledger.next_id;
-        ledger.next_id += count;
-        (first..first + count).map(id).collect()
+        let mut oracle = self.oracle();
+        let first = oracle.next_id;
+        oracle.next_id += count;
+        (first..first + count).map(event_id).collect()
     }
 }

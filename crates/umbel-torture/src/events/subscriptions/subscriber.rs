@@ -1,76 +1,78 @@
-//! [`Follower`]: somebody who follows a part of a store's events, and what it was told.
+//! [`Subscriber`]: follows a part of a store's events and records the received events.
 
 use std::sync::Arc;
 
 use umbel_events::{
-    Batch, Error, EventFilter, EventId, Position, RecordedEvent, Since, Store, Subscribed,
-    Subscription,
+    Error, EventFilter, EventId, Position, RecordedEvent, Store, Subscription, SubscriptionBatch,
+    SubscriptionSource, SubscriptionStart,
 };
 
-use super::ledger::Known;
-use crate::random::Random;
+use crate::events::subscriptions::event_oracle::AppendedEvent;
+use crate::support::seeded_random::Random;
 
-/// Which events somebody follows.
+/// Kind of subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Those of a stream.
+pub enum SubscriptionKind {
+    /// Events of a stream.
     Stream(&'static str),
-    /// All.
+    /// All events.
     All,
-    /// Those that pass the filter with this number.
+    /// Events that pass the filter with this number.
     Filtered(usize),
-    /// Those of a view.
+    /// Events of a view.
     View(&'static str),
 }
 
-/// How many filters there are.
+/// Number of filters.
 const FILTERS: usize = 4;
 const STREAMS: [&str; 4] = ["cart-0", "cart-1", "order-0", "order-1"];
 const VIEWS: [&str; 4] = ["$ce-cart", "$ce-order", "$et-Paid", "$streams"];
 
-impl Kind {
-    /// Whether an event is one of those that are followed; said without the store's own means.
-    pub fn holds(self, event: &Known) -> bool {
+impl SubscriptionKind {
+    /// Whether an event belongs to the subscription; computed without the store's code.
+    pub fn holds(self, event: &AppendedEvent) -> bool {
         let (stream, kind) = (event.stream.as_str(), event.kind.as_str());
         let is_system = stream.starts_with('$');
         match self {
-            Kind::Stream(name) => stream == name,
-            Kind::All => true,
-            Kind::Filtered(0) => stream.starts_with("order-") || stream.starts_with("cart-2"),
-            Kind::Filtered(1) => kind.starts_with("Paid"),
-            Kind::Filtered(2) => !stream.starts_with("cart-"),
-            Kind::Filtered(_) => kind == "Added" || kind == "Paid",
-            Kind::View("$streams") => !is_system && event.revision == 0,
-            Kind::View("$et-Paid") => kind == "Paid",
-            Kind::View(view) => {
+            SubscriptionKind::Stream(name) => stream == name,
+            SubscriptionKind::All => true,
+            SubscriptionKind::Filtered(0) => {
+                stream.starts_with("order-") || stream.starts_with("cart-2")
+            }
+            SubscriptionKind::Filtered(1) => kind.starts_with("Paid"),
+            SubscriptionKind::Filtered(2) => !stream.starts_with("cart-"),
+            SubscriptionKind::Filtered(_) => kind == "Added" || kind == "Paid",
+            SubscriptionKind::View("$streams") => !is_system && event.revision == 0,
+            SubscriptionKind::View("$et-Paid") => kind == "Paid",
+            SubscriptionKind::View(view) => {
                 let category = stream.split_once('-').filter(|_| !is_system);
                 category.is_some_and(|(category, _)| view.strip_prefix("$ce-") == Some(category))
             }
         }
     }
 
-    /// Whether it goes on behind a position, and not behind a number.
+    /// Whether it resumes after a position, not after a number.
     pub fn is_by_position(self) -> bool {
-        matches!(self, Kind::All | Kind::Filtered(_))
+        matches!(self, SubscriptionKind::All | SubscriptionKind::Filtered(_))
     }
 
-    fn subscribed(self) -> Result<Subscribed, Error> {
+    fn source(self) -> Result<SubscriptionSource, Error> {
         Ok(match self {
-            Kind::Stream(name) => Subscribed::Stream(name.to_string()),
-            Kind::All => Subscribed::All,
-            Kind::Filtered(number) => Subscribed::Filtered(filter(number)?),
-            Kind::View(view) => Subscribed::View(view.to_string()),
+            SubscriptionKind::Stream(name) => SubscriptionSource::Stream(name.to_string()),
+            SubscriptionKind::All => SubscriptionSource::All,
+            SubscriptionKind::Filtered(number) => SubscriptionSource::Filtered(filter(number)?),
+            SubscriptionKind::View(view) => SubscriptionSource::View(view.to_string()),
         })
     }
 
-    fn got(self, event: &RecordedEvent) -> Got {
+    fn delivered(self, event: &RecordedEvent) -> DeliveredEvent {
         let RecordedEvent { stream, revision, position, id, .. } = event;
         let what = match self {
-            Kind::View(_) => String::from_utf8_lossy(&event.data).into_owned(),
+            SubscriptionKind::View(_) => String::from_utf8_lossy(&event.data).into_owned(),
             _ => format!("{revision}@{stream}"),
         };
         let place = if self.is_by_position() { *position } else { *revision };
-        Got { place, position: *position, id: *id, what }
+        DeliveredEvent { place, position: *position, id: *id, what }
     }
 }
 
@@ -83,149 +85,150 @@ fn filter(number: usize) -> Result<Arc<EventFilter>, Error> {
     }
 }
 
-/// An event that somebody was told.
+/// An event that a subscriber received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Got {
-    /// Its number in the stream or the view; among all its position.
+pub struct DeliveredEvent {
+    /// Its number in the stream or the view; for all and filtered its position.
     pub place: u64,
     /// Its position.
     pub position: u64,
-    /// Its id; of an entry of a view that of the link.
+    /// Its id; for a view the id of the link.
     pub id: EventId,
-    /// Its revision and stream, with an `@` between them.
+    /// Its revision and stream, joined by `@`.
     pub what: String,
 }
 
-/// A place to go on behind, kept with how many events had been told by then.
+/// A checkpoint, with the number of events received until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    /// The place; `None` for the start.
+pub struct ResumePoint {
+    /// Place; `None` for the start.
     pub place: Option<u64>,
-    /// How many events.
-    pub told: usize,
+    /// Number of received events.
+    pub delivered_count: usize,
 }
 
-/// What somebody met who asked for a batch.
+/// Failure of a request for a batch.
 #[derive(Debug)]
-pub enum Met {
-    /// The store could not say.
+pub enum BatchError {
+    /// The store returned an error.
     Failed(Error),
-    /// It said what cannot be.
+    /// The store returned an impossible batch.
     Wrong(String),
 }
 
-impl From<Error> for Met {
-    fn from(error: Error) -> Met {
-        Met::Failed(error)
+impl From<Error> for BatchError {
+    fn from(error: Error) -> BatchError {
+        BatchError::Failed(error)
     }
 }
 
-/// What a batch came to.
+/// Summary of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
-    /// Whether it had events.
+pub struct BatchSummary {
+    /// Whether it has events.
     pub has_events: bool,
-    /// Whether it said that there is no more.
+    /// Whether it reports that the subscriber has caught up.
     pub is_caught_up: bool,
 }
 
-/// Somebody who follows.
+/// A subscriber.
 #[derive(Debug, Clone)]
-pub struct Follower {
-    /// What is followed.
-    pub kind: Kind,
-    /// What was told, in order.
-    pub got: Vec<Got>,
-    /// Behind which place to go on: what was kept last.
+pub struct Subscriber {
+    /// Kind of subscription.
+    pub kind: SubscriptionKind,
+    /// Received events, in order.
+    pub delivered: Vec<DeliveredEvent>,
+    /// Checkpoint to resume from: the last saved one.
     pub resume: Option<u64>,
-    /// Every place that was kept, in order.
-    pub kept: Vec<Kept>,
-    /// All events up to this position were said to be told.
+    /// Every saved checkpoint, in order.
+    pub resume_points: Vec<ResumePoint>,
+    /// All events up to this position are delivered, according to the store.
     pub complete_through: u64,
 }
 
-impl Follower {
-    /// Somebody who was told nothing yet.
-    pub fn new(kind: Kind) -> Follower {
+impl Subscriber {
+    /// Creates a subscriber without events.
+    pub fn new(kind: SubscriptionKind) -> Subscriber {
         let (got, kept) = (Vec::new(), Vec::new());
-        Follower { kind, got, resume: None, kept, complete_through: 0 }
+        Subscriber { kind, delivered: got, resume: None, resume_points: kept, complete_through: 0 }
     }
 
-    /// Four of each kind.
-    pub fn everybody() -> Vec<Follower> {
+    /// Returns four subscribers of each kind.
+    pub fn all_kinds() -> Vec<Subscriber> {
         let kinds = (0..FILTERS).flat_map(|number| {
-            let (stream, view) = (Kind::Stream(STREAMS[number]), Kind::View(VIEWS[number]));
-            [stream, Kind::All, Kind::Filtered(number), view]
+            let (stream, view) =
+                (SubscriptionKind::Stream(STREAMS[number]), SubscriptionKind::View(VIEWS[number]));
+            [stream, SubscriptionKind::All, SubscriptionKind::Filtered(number), view]
         });
-        kinds.map(Follower::new).collect()
+        kinds.map(Subscriber::new).collect()
     }
 
-    /// A subscription behind what was kept.
+    /// Subscribes from the saved checkpoint.
     pub fn subscribe(&self, store: &Store) -> Result<Subscription, Error> {
-        let since = self.resume.map_or(Since::Start, Since::After);
-        store.subscribe(self.kind.subscribed()?, since)
+        let since = self.resume.map_or(SubscriptionStart::Start, SubscriptionStart::After);
+        store.subscribe(self.kind.source()?, since)
     }
 
-    /// Asks for a batch in some way, in which nothing stands behind `bound`, and notes what it
-    /// says.
-    pub fn hear(
+    /// Reads a batch by a random call and records it. It must have no event after `bound`.
+    pub fn read_batch(
         &mut self,
         store: &Store,
         subscription: &mut Subscription,
         bound: Position,
-        ask: impl FnOnce(&mut Subscription) -> Result<Batch, Error>,
-    ) -> Result<Heard, Met> {
-        let before = store.visible().0.min(bound.0);
+        ask: impl FnOnce(&mut Subscription) -> Result<SubscriptionBatch, Error>,
+    ) -> Result<BatchSummary, BatchError> {
+        let before = store.visible_position().0.min(bound.0);
         let batch = ask(subscription)?;
-        let visible = store.visible().0;
-        self.note(&batch, before, visible.min(bound.0)).map_err(Met::Wrong)?;
-        if subscription.place() != self.resume {
-            let place = subscription.place();
+        let visible = store.visible_position().0;
+        self.note(&batch, before, visible.min(bound.0)).map_err(BatchError::Wrong)?;
+        if subscription.position() != self.resume {
+            let place = subscription.position();
             let text = format!("its place is {place:?} and should be {:?}", self.resume);
-            return Err(Met::Wrong(text));
+            return Err(BatchError::Wrong(text));
         }
-        let kept = Kept { place: self.resume, told: self.got.len() };
-        if self.kept.last() != Some(&kept) {
-            self.kept.push(kept);
+        let kept = ResumePoint { place: self.resume, delivered_count: self.delivered.len() };
+        if self.resume_points.last() != Some(&kept) {
+            self.resume_points.push(kept);
         }
-        Ok(Heard { has_events: !batch.events.is_empty(), is_caught_up: batch.is_caught_up })
+        Ok(BatchSummary { has_events: !batch.events.is_empty(), is_caught_up: batch.is_caught_up })
     }
 
-    /// Notes a batch. Up to `before` all could be seen before it was asked for, and behind
-    /// `visible` nothing when it was there.
-    fn note(&mut self, batch: &Batch, before: u64, visible: u64) -> Result<(), String> {
+    /// Records a batch. Everything up to `before` was visible before the request, and nothing after
+    /// `visible` at its end.
+    fn note(&mut self, batch: &SubscriptionBatch, before: u64, visible: u64) -> Result<(), String> {
         let begun = self.resume;
-        // The index of a stream has an event a moment before everybody can see it.
-        let told_through = if matches!(self.kind, Kind::Stream(_)) { u64::MAX } else { visible };
+        // The index of a stream has an event shortly before all readers see it.
+        let visible_through =
+            if matches!(self.kind, SubscriptionKind::Stream(_)) { u64::MAX } else { visible };
         for event in &batch.events {
-            let got = self.kind.got(event);
+            let got = self.kind.delivered(event);
             let why = if self.resume.is_some_and(|place| got.place <= place) {
-                format!("behind place {:?}", self.resume)
+                format!("after place {:?}", self.resume)
             } else if got.position <= self.complete_through {
-                format!("although there was no more up to {}", self.complete_through)
-            } else if got.position > told_through {
-                format!("although only what lies up to {visible} can be seen")
+                format!("although all events up to {} were delivered", self.complete_through)
+            } else if got.position > visible_through {
+                format!("although only events up to {visible} are visible")
             } else {
                 self.resume = Some(got.place);
-                self.got.push(got);
+                self.delivered.push(got);
                 continue;
             };
-            return Err(format!("{got:?} was told {why}"));
+            return Err(format!("{got:?} was delivered {why}"));
         }
         match batch.checkpoint {
             Some(Position(at)) if self.kind.is_by_position() => {
-                // Behind a power cut a checkpoint may name what is gone.
-                let most = visible.max(begun.unwrap_or(0));
-                if self.resume.is_some_and(|place| at < place) || at > most {
+                // After a power cut a checkpoint may name a lost event.
+                let checkpoint_max = visible.max(begun.unwrap_or(0));
+                if self.resume.is_some_and(|place| at < place) || at > checkpoint_max {
                     return Err(format!(
-                        "the checkpoint {at} was told at {:?}, when {visible} could be seen",
+                        "the checkpoint {at} came at {:?}, when {visible} was visible",
                         self.resume
                     ));
                 }
                 self.resume = Some(at);
             }
             None if !self.kind.is_by_position() || self.resume.is_none() => {}
-            other => return Err(format!("the checkpoint {other:?} was told")),
+            other => return Err(format!("the checkpoint {other:?} was delivered")),
         }
         if batch.is_caught_up {
             self.complete_through = self.complete_through.max(before);
@@ -233,30 +236,30 @@ impl Follower {
         Ok(())
     }
 
-    /// Goes back to a place that was kept; what was told behind it is forgotten.
-    pub fn go_back(&mut self, random: &mut Random) {
-        let Some(last) = self.kept.len().checked_sub(1) else { return };
+    /// Goes back to a saved checkpoint; later events are forgotten.
+    pub fn rewind(&mut self, random: &mut Random) {
+        let Some(last) = self.resume_points.len().checked_sub(1) else { return };
         let index = last.saturating_sub(random.below(30) as usize);
-        let Kept { place, told } = self.kept[index];
-        self.kept.truncate(index + 1);
-        self.got.truncate(told);
+        let ResumePoint { place, delivered_count } = self.resume_points[index];
+        self.resume_points.truncate(index + 1);
+        self.delivered.truncate(delivered_count);
         self.resume = place;
-        let last_position = self.got.last().map_or(0, |got| got.position);
+        let last_position = self.delivered.last().map_or(0, |got| got.position);
         let through = if self.kind.is_by_position() { place.unwrap_or(0) } else { last_position };
         self.complete_through = self.complete_through.min(through);
     }
 
-    /// Forgets what a power cut took, which is all behind `visible`, and returns it.
-    pub fn forget_behind(&mut self, visible: u64) -> Vec<Got> {
-        let left = self.got.partition_point(|got| got.position <= visible);
-        let gone = self.got.split_off(left);
+    /// Forgets all events after `visible`, which a power cut took, and returns them.
+    pub fn forget_after(&mut self, visible: u64) -> Vec<DeliveredEvent> {
+        let left = self.delivered.partition_point(|got| got.position <= visible);
+        let gone = self.delivered.split_off(left);
         self.complete_through = self.complete_through.min(visible);
-        self.kept.retain(|kept| kept.told <= left);
-        // Revisions and numbers are given again; positions are not, and a checkpoint stays good.
+        self.resume_points.retain(|kept| kept.delivered_count <= left);
+        // Revisions and numbers are reused, positions are not, and a checkpoint stays valid.
         if !self.kind.is_by_position() {
-            self.resume = self.got.last().map(|got| got.place);
-            // What was hidden may be seen again.
-            self.complete_through = self.got.last().map_or(0, |got| got.position);
+            self.resume = self.delivered.last().map(|got| got.place);
+            // Hidden events may become visible again.
+            self.complete_through = self.delivered.last().map_or(0, |got| got.position);
         }
         gone
     }
@@ -272,7 +275,7 @@ mod tests {
             stream: "cart-0".to_string(),
             revision,
             position,
-            id: super::super::id(revision),
+            id: super::super::event_id(revision),
             kind: "Paid".to_string(),
             is_json: true,
             created: 0,
@@ -281,22 +284,27 @@ mod tests {
         }
     }
 
-    fn batch(positions: &[u64], checkpoint: Option<u64>, is_caught_up: bool) -> Batch {
+    fn batch(positions: &[u64], checkpoint: Option<u64>, is_caught_up: bool) -> SubscriptionBatch {
         let events = positions.iter().map(|position| event(*position)).collect();
-        Batch { events, checkpoint: checkpoint.map(Position), is_caught_up, ..Batch::default() }
+        SubscriptionBatch {
+            events,
+            checkpoint: checkpoint.map(Position),
+            is_caught_up,
+            ..SubscriptionBatch::default()
+        }
     }
 
     #[test]
-    fn a_batch_that_cannot_be_is_refused() {
-        let mut follower = Follower::new(Kind::All);
-        let told = batch(&[96, 104], Some(104), false);
-        follower.note(&told, 104, 104).expect("the first two");
+    fn impossible_batch_is_rejected() {
+        let mut follower = Subscriber::new(SubscriptionKind::All);
+        let one_batch = batch(&[96, 104], Some(104), false);
+        follower.note(&one_batch, 104, 104).expect("the first two");
         for (positions, checkpoint, visible, why) in [
-            (&[104, 112][..], Some(112), 112, "one was told before"),
+            (&[104, 112][..], Some(112), 112, "one was delivered before"),
             (&[120, 112], Some(120), 120, "they are not in order"),
-            (&[112], Some(112), 104, "nobody can see it yet"),
-            (&[112], Some(120), 112, "the checkpoint is beyond what can be seen"),
-            (&[112], Some(104), 112, "the checkpoint lies before what was told"),
+            (&[112], Some(112), 104, "it is not visible yet"),
+            (&[112], Some(120), 112, "the checkpoint is after the visible events"),
+            (&[112], Some(104), 112, "the checkpoint is before a delivered event"),
             (&[], Some(96), 112, "the checkpoint goes back"),
             (&[112], None, 112, "there is no checkpoint"),
         ] {
@@ -309,67 +317,71 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_that_there_is_no_more_is_told_no_more_of_it() {
-        let mut follower = Follower::new(Kind::Stream("cart-0"));
+    fn caught_up_subscriber_receives_no_older_event() {
+        let mut follower = Subscriber::new(SubscriptionKind::Stream("cart-0"));
         follower.note(&batch(&[96], None, true), 112, 112).expect("all there is");
         let late = batch(&[104], None, false);
-        follower.clone().note(&late, 112, 112).expect_err("it could be seen before");
+        follower.clone().note(&late, 112, 112).expect_err("it was visible before");
         follower
             .clone()
             .note(&batch(&[120], Some(120), false), 120, 120)
             .expect_err("no checkpoint");
-        follower.note(&batch(&[120], None, false), 112, 112).expect("a stream tells a bit earlier");
+        follower.note(&batch(&[120], None, false), 112, 112).expect("a stream is a bit ahead");
         assert_eq!(follower.resume, Some(3), "the revision");
     }
 
     #[test]
-    fn a_power_cut_takes_what_was_told_last_and_checkpoints_stay() {
-        let told = |kind: Kind, checkpoint: Option<u64>| {
-            let mut follower = Follower::new(kind);
+    fn power_cut_loses_last_events_and_keeps_checkpoints() {
+        let follow = |kind: SubscriptionKind, checkpoint: Option<u64>| {
+            let mut follower = Subscriber::new(kind);
             for position in [96, 104, 112] {
                 let checkpoint = checkpoint.map(|_| position);
-                let told = batch(&[position], checkpoint, true);
-                follower.note(&told, position, position).expect("in order");
-                let kept = Kept { place: follower.resume, told: follower.got.len() };
-                follower.kept.push(kept);
+                let one_batch = batch(&[position], checkpoint, true);
+                follower.note(&one_batch, position, position).expect("in order");
+                let delivered_count = follower.delivered.len();
+                let kept = ResumePoint { place: follower.resume, delivered_count };
+                follower.resume_points.push(kept);
             }
             follower
         };
-        let mut all = told(Kind::All, Some(0));
-        let mut stream = told(Kind::Stream("cart-0"), None);
+        let mut all = follow(SubscriptionKind::All, Some(0));
+        let mut stream = follow(SubscriptionKind::Stream("cart-0"), None);
         for follower in [&mut all, &mut stream] {
-            let gone = follower.forget_behind(104);
+            let gone = follower.forget_after(104);
             assert_eq!(gone.iter().map(|got| got.position).collect::<Vec<_>>(), [112]);
-            assert_eq!((follower.got.len(), follower.kept.len()), (2, 2));
+            assert_eq!((follower.delivered.len(), follower.resume_points.len()), (2, 2));
             assert_eq!(follower.complete_through, 104);
         }
         assert_eq!(all.resume, Some(112), "no event will stand there or before");
         assert_eq!(stream.resume, Some(1), "revisions are given again");
         let mut random = Random::new(5);
-        while all.kept.len() > 1 {
-            all.go_back(&mut random);
-            assert_eq!(all.got.last().map(|got| got.place), all.resume);
+        while all.resume_points.len() > 1 {
+            all.rewind(&mut random);
+            assert_eq!(all.delivered.last().map(|got| got.place), all.resume);
         }
-        assert_eq!((all.resume, all.got.len(), all.complete_through), (Some(96), 1, 96));
+        assert_eq!((all.resume, all.delivered.len(), all.complete_through), (Some(96), 1, 96));
     }
 
-    /// The campaign says by itself which events are of a kind; a typing error there would look like
-    /// a bug of the store.
+    /// The campaign defines its own filters; a mistake there would look like a bug of the store.
     #[test]
-    fn filters_are_said_in_two_ways_and_agree() {
+    fn both_definitions_of_the_filters_agree() {
         let streams =
             ["cart-0", "cart-2", "cart-20", "cart-1", "order-0", "orders", "plain", "$own"];
         let mut passed = [0; FILTERS];
         for stream in streams.into_iter().chain(["$$cart-1", "$$order-1", "cart-new-7"]) {
             for kind in ["Paid", "Added", "Removed", "Seen", "$metadata", "Paid2", "$streamDeleted"]
             {
-                let (id, stream) = (super::super::id(0), stream.to_string());
+                let (id, stream) = (super::super::event_id(0), stream.to_string());
                 let kind = kind.to_string();
-                let known = Known { id, stream, revision: 0, kind, is_there: true };
+                let known = AppendedEvent { id, stream, revision: 0, kind, is_there: true };
                 for (number, count) in passed.iter_mut().enumerate() {
                     let filter = filter(number).expect("a good filter");
                     let passes = filter.passes(&known.stream, &known.kind).expect("in time");
-                    assert_eq!(passes, Kind::Filtered(number).holds(&known), "{number}: {known:?}");
+                    assert_eq!(
+                        passes,
+                        SubscriptionKind::Filtered(number).holds(&known),
+                        "{number}: {known:?}"
+                    );
                     *count += usize::from(passes);
                 }
             }

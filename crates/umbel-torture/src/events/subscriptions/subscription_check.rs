@@ -1,4 +1,4 @@
-//! What the subscribers were told, beside what the log holds after the world ended.
+//! Compares the subscribers' events with the log after the world ended.
 
 use umbel_events::{
     Direction, Error, Position, RecordedEvent, Revision, Store, StoreOptions, StreamState,
@@ -6,40 +6,42 @@ use umbel_events::{
 };
 
 use super::FOLDER;
-use super::follower::{Follower, Got, Kind, Met};
-use super::ledger::{Known, Ledger};
-use crate::random::Random;
-use crate::report::Tally;
+use crate::events::subscriptions::event_oracle::{AppendedEvent, EventOracle};
+use crate::events::subscriptions::subscriber::{
+    BatchError, DeliveredEvent, Subscriber, SubscriptionKind,
+};
+use crate::support::seeded_random::Random;
+use crate::support::tally::Tally;
 
-/// Batches in which somebody has to catch up.
+/// Number of batches within which a subscriber must catch up.
 const BATCHES: u64 = 100_000;
 
-/// How a store is looked at.
-pub struct Plan {
-    /// How it is opened.
+/// Plan of a check.
+pub struct CheckPlan {
+    /// Options of the open.
     pub options: StoreOptions,
-    /// Decides what is looked at.
+    /// Seed of the check.
     pub seed: u64,
-    /// Whether everything that was acknowledged or told has to be there.
+    /// Whether every acknowledged or delivered event must exist.
     pub keeps_all: bool,
-    /// Whether nothing comes afterwards.
+    /// Whether it is the last check.
     pub is_last: bool,
 }
 
-/// An event that somebody was to be told, or may have been.
+/// An event that a subscriber must or may have received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
-    got: Got,
-    /// Whether it was to be told.
+struct ExpectedEvent {
+    got: DeliveredEvent,
+    /// Whether it must have been delivered.
     is_due: bool,
 }
 
-/// Opens the store and compares; what a power cut took is forgotten. Some catch up from what they
-/// kept, and of each kind somebody new goes on behind something that was kept.
+/// Opens the store and compares; events that a power cut took are forgotten. Some subscribers catch
+/// up from their checkpoints, and of each kind a new one resumes from a checkpoint.
 pub fn check(
-    plan: Plan,
-    followers: &mut [Follower],
-    ledger: &mut Ledger,
+    plan: CheckPlan,
+    followers: &mut [Subscriber],
+    oracle: &mut EventOracle,
     tally: &Tally,
 ) -> Result<(), String> {
     let mut random = Random::new(plan.seed);
@@ -47,38 +49,38 @@ pub fn check(
     let events: Result<Vec<RecordedEvent>, Error> =
         store.read_all(Position::START, Direction::Forwards).collect();
     let events = events.map_err(|error| format!("reading: {error}"))?;
-    let visible = store.visible().0;
+    let visible = store.visible_position().0;
     tally.add("events found after a crash", events.len() as u64);
     let mut lost = Vec::new();
     for follower in &mut *followers {
-        let gone = follower.forget_behind(visible);
+        let gone = follower.forget_after(visible);
         if let Some(got) = gone.first().filter(|_| plan.keeps_all) {
             let kind = follower.kind;
-            return Err(format!("{kind:?}: {got:?} was told and is gone behind {visible}"));
+            return Err(format!("{kind:?}: {got:?} was delivered and is lost after {visible}"));
         }
-        tally.add("told and gone with a power cut", gone.len() as u64);
-        // The id of a link is not that of an event.
-        let is_view = matches!(follower.kind, Kind::View(_));
+        tally.add("delivered and lost with a power cut", gone.len() as u64);
+        // A link's id is not the id of its event.
+        let is_view = matches!(follower.kind, SubscriptionKind::View(_));
         lost.extend(gone.iter().filter(|_| !is_view).map(|got| (got.position, got.id)));
     }
-    ledger.compare(&events, visible, plan.keeps_all)?;
-    // Only now: what the log has of this life lies before it.
-    lost.into_iter().for_each(|(position, id)| ledger.lost(position, id));
+    oracle.compare(&events, visible, plan.keeps_all)?;
+    // Noted after the comparison, because the log has earlier events of this life.
+    lost.into_iter().for_each(|(position, id)| oracle.lost(position, id));
     for follower in &mut *followers {
         let catches_up = plan.is_last || random.once_in(2);
-        let held = look(&store, follower, ledger, catches_up, &mut random);
+        let held = check_received(&store, follower, oracle, catches_up, &mut random);
         held.map_err(|text| format!("{:?}: {text}", follower.kind))?;
-        tally.add("events told", follower.got.len() as u64);
-        tally.add("checkpoints", follower.kept.len() as u64);
+        tally.add("events delivered", follower.delivered.len() as u64);
+        tally.add("checkpoints", follower.resume_points.len() as u64);
     }
     if plan.is_last {
-        let gone = ledger.events.values().filter(|event| !event.is_there).count();
+        let gone = oracle.events.values().filter(|event| !event.is_there).count();
         tally.add("events scavenged", gone as u64);
     }
     for kind in 0..4 {
         let follower = &followers[4 * random.below(4) as usize + kind];
-        let held = go_on(&store, follower, ledger, &mut random);
-        held.map_err(|text| format!("{:?}, gone on with: {text}", follower.kind))?;
+        let held = check_resumed(&store, follower, oracle, &mut random);
+        held.map_err(|text| format!("{:?}, resumed: {text}", follower.kind))?;
         tally.add("checkpoints gone on behind", 1);
     }
     if random.once_in(4) {
@@ -88,16 +90,16 @@ pub fn check(
         }
     }
     store.close().map_err(|error| format!("closing: {error}"))?;
-    // What a store has when it is closed, no power cut takes.
-    ledger.made_durable(visible);
+    // No power cut takes an event of a closed store.
+    oracle.made_durable(visible);
     Ok(())
 }
 
-/// Compares what somebody was told in all lives with what there was.
-fn look(
+/// Compares the events that a subscriber received in all lives with the known events.
+fn check_received(
     store: &Store,
-    follower: &mut Follower,
-    ledger: &Ledger,
+    follower: &mut Subscriber,
+    oracle: &EventOracle,
     catches_up: bool,
     random: &mut Random,
 ) -> Result<(), String> {
@@ -105,12 +107,12 @@ fn look(
     if catches_up && catch_up(store, follower, random)? {
         through = (Some(u64::MAX), u64::MAX);
     }
-    let is_due = |event: &Known| match follower.kind {
-        Kind::Stream(stream) => !ledger.may_be_hidden(stream, event.revision),
+    let is_due = |event: &AppendedEvent| match follower.kind {
+        SubscriptionKind::Stream(stream) => !oracle.may_be_hidden(stream, event.revision),
         _ => true,
     };
-    let mut wanted = wanted(follower.kind, ledger, is_due);
-    if let Kind::View(view) = follower.kind {
+    let mut wanted = expected_events(follower.kind, oracle, is_due);
+    if let SubscriptionKind::View(view) = follower.kind {
         compare_view(store, view, &wanted)?;
     }
     for wanted in &mut wanted {
@@ -118,115 +120,129 @@ fn look(
             || wanted.got.position <= through.1;
         wanted.is_due &= is_said;
     }
-    compare(follower.kind, &follower.got, &wanted)
+    compare(follower.kind, &follower.delivered, &wanted)
 }
 
-/// Somebody new goes on behind a place that was kept, and is told exactly what there is.
-fn go_on(
+/// Resumes from a checkpoint and expects exactly the known events.
+fn check_resumed(
     store: &Store,
-    follower: &Follower,
-    ledger: &Ledger,
+    follower: &Subscriber,
+    oracle: &EventOracle,
     random: &mut Random,
 ) -> Result<(), String> {
-    let mut new = Follower::new(follower.kind);
-    if !follower.kept.is_empty() && !random.once_in(4) {
-        let index = random.below(follower.kept.len() as u64) as usize;
-        new.resume = follower.kept[index].place;
+    let mut new = Subscriber::new(follower.kind);
+    if !follower.resume_points.is_empty() && !random.once_in(4) {
+        let index = random.below(follower.resume_points.len() as u64) as usize;
+        new.resume = follower.resume_points[index].place;
     }
-    let behind = new.resume;
+    let resumed_after = new.resume;
     let has_caught_up = catch_up(store, &mut new, random)?;
     let first = match follower.kind {
-        Kind::Stream(stream) => match store.stream(stream).map_err(|error| error.to_string())? {
-            StreamState::Missing => 0,
-            StreamState::Live { first, .. } => first,
-            StreamState::Deleted { last } => last + 1,
-            StreamState::Tombstoned if has_caught_up => {
-                return Err("a stream that was ended can be followed".to_string());
+        SubscriptionKind::Stream(stream) => {
+            match store.stream_state(stream).map_err(|error| error.to_string())? {
+                StreamState::Missing => 0,
+                StreamState::Live { first, .. } => first,
+                StreamState::Deleted { last } => last + 1,
+                StreamState::Tombstoned if has_caught_up => {
+                    return Err("a tombstoned stream can be subscribed to".to_string());
+                }
+                StreamState::Tombstoned => return Ok(()),
             }
-            StreamState::Tombstoned => return Ok(()),
-        },
+        }
         _ => 0,
     };
     if !has_caught_up {
-        return Err("nothing was told: the stream is said to be ended".to_string());
+        return Err("no event came: the stream is reported as tombstoned".to_string());
     }
-    let mut wanted = wanted(follower.kind, ledger, |_| true);
-    let is_behind = |wanted: &Wanted| behind.is_none_or(|place| wanted.got.place > place);
-    wanted.retain(|wanted| is_behind(wanted) && wanted.got.place >= first);
-    compare(follower.kind, &new.got, &wanted).map_err(|text| format!("{behind:?}: {text}"))?;
-    same_ids(&follower.got, &new.got)
+    let mut wanted = expected_events(follower.kind, oracle, |_| true);
+    let is_after =
+        |wanted: &ExpectedEvent| resumed_after.is_none_or(|place| wanted.got.place > place);
+    wanted.retain(|wanted| is_after(wanted) && wanted.got.place >= first);
+    compare(follower.kind, &new.delivered, &wanted)
+        .map_err(|text| format!("{resumed_after:?}: {text}"))?;
+    same_ids(&follower.delivered, &new.delivered)
 }
 
-/// What stands at one place has the same id for everybody, a link too.
-fn same_ids(before: &[Got], now: &[Got]) -> Result<(), String> {
+/// Checks that a place has the same id for every subscriber, also for links.
+fn same_ids(before: &[DeliveredEvent], now: &[DeliveredEvent]) -> Result<(), String> {
     for got in now {
         if let Ok(index) = before.binary_search_by_key(&got.place, |got| got.place)
             && before[index] != *got
         {
-            return Err(format!("{:?} was told before and now {got:?}", before[index]));
+            return Err(format!("{:?} was delivered before and now {got:?}", before[index]));
         }
     }
     Ok(())
 }
 
-/// Asks for batches until there is no more. `false` where the stream was ended for good.
-fn catch_up(store: &Store, follower: &mut Follower, random: &mut Random) -> Result<bool, String> {
-    let said = |met: Met| match met {
-        Met::Wrong(text) => text,
-        Met::Failed(error) => format!("catching up: {error}"),
+/// Reads batches until the end. `false` if the stream was tombstoned.
+fn catch_up(store: &Store, follower: &mut Subscriber, random: &mut Random) -> Result<bool, String> {
+    let describe = |met: BatchError| match met {
+        BatchError::Wrong(text) => text,
+        BatchError::Failed(error) => format!("catching up: {error}"),
     };
     let subscription = follower.subscribe(store);
-    let mut subscription = subscription.map_err(|error| said(Met::Failed(error)))?;
+    let mut subscription = subscription.map_err(|error| describe(BatchError::Failed(error)))?;
     for _ in 0..BATCHES {
-        let most = 1 + random.below(60) as usize;
+        let batch_events_max = 1 + random.below(60) as usize;
         let examined = 1 + random.below(300) as usize;
-        let ask = |subscription: &mut Subscription| subscription.take(most, examined);
-        match follower.hear(store, &mut subscription, Position::END, ask) {
-            Ok(heard) if heard.is_caught_up => return Ok(true),
+        let ask = |subscription: &mut Subscription| {
+            subscription.try_next_batch(batch_events_max, examined)
+        };
+        match follower.read_batch(store, &mut subscription, Position::END, ask) {
+            Ok(summary) if summary.is_caught_up => return Ok(true),
             Ok(_) => {}
-            Err(Met::Failed(Error::Deleted { .. })) => return Ok(false),
-            Err(met) => return Err(said(met)),
+            Err(BatchError::Failed(Error::StreamDeleted { .. })) => return Ok(false),
+            Err(met) => return Err(describe(met)),
         }
     }
     Err(format!("it has not caught up after {BATCHES} batches"))
 }
 
-/// What somebody may have been told of what there ever was, in order. What the log still has and
-/// `is_due` says was to be told.
-fn wanted(kind: Kind, ledger: &Ledger, is_due: impl Fn(&Known) -> bool) -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
-    for (position, event) in ledger.events.iter().filter(|(_, event)| kind.holds(event)) {
+/// Returns all events that a subscriber may have received, in order. Those that the log still has
+/// and that `is_due` accepts must have been delivered.
+fn expected_events(
+    kind: SubscriptionKind,
+    oracle: &EventOracle,
+    is_due: impl Fn(&AppendedEvent) -> bool,
+) -> Vec<ExpectedEvent> {
+    let mut wanted: Vec<ExpectedEvent> = Vec::new();
+    for (position, event) in oracle.events.iter().filter(|(_, event)| kind.holds(event)) {
         let place = match kind {
-            Kind::Stream(_) => event.revision,
-            Kind::All | Kind::Filtered(_) => *position,
-            Kind::View(_) => wanted.len() as u64,
+            SubscriptionKind::Stream(_) => event.revision,
+            SubscriptionKind::All | SubscriptionKind::Filtered(_) => *position,
+            SubscriptionKind::View(_) => wanted.len() as u64,
         };
         let what = format!("{}@{}", event.revision, event.stream);
-        let got = Got { place, position: *position, id: event.id, what };
-        wanted.push(Wanted { got, is_due: event.is_there && is_due(event) });
+        let got = DeliveredEvent { place, position: *position, id: event.id, what };
+        wanted.push(ExpectedEvent { got, is_due: event.is_there && is_due(event) });
     }
     wanted
 }
 
-/// Both are in order. What was told is among what is wanted, and all that was to be told was.
-fn compare(kind: Kind, told: &[Got], wanted: &[Wanted]) -> Result<(), String> {
-    let is_view = matches!(kind, Kind::View(_));
+/// Compares two ordered lists: each received event is expected, and every due event was received.
+fn compare(
+    kind: SubscriptionKind,
+    received: &[DeliveredEvent],
+    wanted: &[ExpectedEvent],
+) -> Result<(), String> {
+    let is_view = matches!(kind, SubscriptionKind::View(_));
     let mut left = wanted.iter().peekable();
-    let missing = |wanted: &Wanted| format!("{:?} was not told", wanted.got);
-    for (number, got) in told.iter().enumerate() {
+    let missing = |wanted: &ExpectedEvent| format!("{:?} was not delivered", wanted.got);
+    for (number, got) in received.iter().enumerate() {
         while let Some(before) = left.next_if(|wanted| wanted.got.place < got.place) {
             if before.is_due {
                 return Err(format!("{}, but then {got:?}", missing(before)));
             }
         }
         match left.next_if(|wanted| wanted.got.place == got.place) {
-            Some(Wanted { got: wanted, .. }) => {
+            Some(ExpectedEvent { got: wanted, .. }) => {
                 let is_same = (wanted.position, &wanted.what) == (got.position, &got.what);
                 if !is_same || (!is_view && wanted.id != got.id) {
                     return Err(format!("number {number} is {got:?} and should be {wanted:?}"));
                 }
             }
-            // Metadata is replaced, and the older one scavenged, before anybody takes note of it.
+            // Metadata may be replaced, and the older event scavenged, before any thread notes it.
             None if got.what.contains("@$$") => {}
             None => return Err(format!("number {number} is {got:?}, which is nowhere")),
         }
@@ -235,14 +251,14 @@ fn compare(kind: Kind, told: &[Got], wanted: &[Wanted]) -> Result<(), String> {
     due.map_or(Ok(()), |wanted| Err(format!("{} at the end", missing(wanted))))
 }
 
-/// A view read by itself, both ways, is what was told.
-fn compare_view(store: &Store, view: &str, wanted: &[Wanted]) -> Result<(), String> {
-    let read = |from: Revision, direction: Direction| -> Result<Vec<Got>, String> {
+/// Checks that a view, read in both directions, equals the received events.
+fn compare_view(store: &Store, view: &str, wanted: &[ExpectedEvent]) -> Result<(), String> {
+    let read = |from: Revision, direction: Direction| -> Result<Vec<DeliveredEvent>, String> {
         let read = store.read_view(view, from, direction, Position::END);
-        let got = |event: Result<ViewEvent, Error>| -> Result<Got, String> {
+        let got = |event: Result<ViewEvent, Error>| -> Result<DeliveredEvent, String> {
             let link = event.map_err(|error| format!("reading {view}: {error}"))?.link;
             let what = String::from_utf8_lossy(&link.data).into_owned();
-            Ok(Got { place: link.revision, position: link.position, id: link.id, what })
+            Ok(DeliveredEvent { place: link.revision, position: link.position, id: link.id, what })
         };
         read.map(got).collect()
     };
@@ -253,7 +269,8 @@ fn compare_view(store: &Store, view: &str, wanted: &[Wanted]) -> Result<(), Stri
         let (there, back) = (forwards.len(), backwards.len());
         return Err(format!("{view} read forwards has {there} entries, backwards {back}"));
     }
-    compare(Kind::View("read"), &forwards, wanted).map_err(|text| format!("read: {text}"))?;
+    compare(SubscriptionKind::View("read"), &forwards, wanted)
+        .map_err(|text| format!("read: {text}"))?;
     let state = store.view(view, Position::END).map_err(|error| error.to_string())?;
     let numbers = state.map_or(0, |state| state.last + 1);
     match numbers == wanted.len() as u64 {
@@ -266,33 +283,34 @@ fn compare_view(store: &Store, view: &str, wanted: &[Wanted]) -> Result<(), Stri
 mod tests {
     use super::*;
 
-    fn got(place: u64) -> Got {
+    fn got(place: u64) -> DeliveredEvent {
         let (position, what) = (96 + 8 * place, format!("{place}@a"));
-        Got { place, position, id: super::super::id(place), what }
+        DeliveredEvent { place, position, id: super::super::event_id(place), what }
     }
 
-    fn told(places: &[u64]) -> Vec<Got> {
+    fn delivered(places: &[u64]) -> Vec<DeliveredEvent> {
         places.iter().map(|place| got(*place)).collect()
     }
 
     #[test]
-    fn gaps_repetitions_and_strangers_are_noticed() {
+    fn gaps_repetitions_and_unknown_events_are_noticed() {
         let wanted: Vec<_> =
-            (0..5).map(|place| Wanted { got: got(place), is_due: place != 2 }).collect();
-        let compared = |places: &[u64]| compare(Kind::Stream("a"), &told(places), &wanted);
+            (0..5).map(|place| ExpectedEvent { got: got(place), is_due: place != 2 }).collect();
+        let compared =
+            |places: &[u64]| compare(SubscriptionKind::Stream("a"), &delivered(places), &wanted);
         compared(&[0, 1, 2, 3, 4]).expect("all of it");
         compared(&[0, 1, 3, 4]).expect("one may be hidden");
         for places in [&[1, 2, 3, 4][..], &[0, 1, 2, 4], &[0, 1, 2, 3], &[0, 1, 1, 3, 4], &[]] {
             compared(places).expect_err("a gap or a repetition");
         }
-        compared(&[0, 1, 2, 3, 4, 5]).expect_err("nobody appended it");
-        let mut other = told(&[0, 1, 2, 3, 4]);
-        other[3].id = super::super::id(9);
-        compare(Kind::Stream("a"), &other, &wanted).expect_err("another event");
-        compare(Kind::View("a"), &other, &wanted).expect("links have ids of their own");
+        compared(&[0, 1, 2, 3, 4, 5]).expect_err("no writer appended it");
+        let mut other = delivered(&[0, 1, 2, 3, 4]);
+        other[3].id = super::super::event_id(9);
+        compare(SubscriptionKind::Stream("a"), &other, &wanted).expect_err("another event");
+        compare(SubscriptionKind::View("a"), &other, &wanted).expect("links have ids of their own");
         other[3].what = "4@a".to_string();
-        compare(Kind::View("a"), &other, &wanted).expect_err("a link to another event");
-        same_ids(&told(&[1, 3]), &told(&[0, 1, 2])).expect("the same");
-        same_ids(&other, &told(&[3])).expect_err("another one than before");
+        compare(SubscriptionKind::View("a"), &other, &wanted).expect_err("a link to another event");
+        same_ids(&delivered(&[1, 3]), &delivered(&[0, 1, 2])).expect("the same");
+        same_ids(&other, &delivered(&[3])).expect_err("another one than before");
     }
 }

@@ -1,9 +1,8 @@
-//! The process that is killed: it opens the store, writes from several threads, and tells the
-//! survivor of each operation after it was acknowledged.
+//! The process that is killed: it opens the store, writes from several threads, and reports each
+//! acknowledged operation to its parent.
 //!
-//! INVARIANT: a record is written after the operation it counts returned `Ok`, by the thread that
-//! did it and before that thread's next operation. So at most one operation of a thread is in the
-//! store without being counted.
+//! INVARIANT: a thread writes a record after its operation returned `Ok` and before its next
+//! operation. So at most one operation of a thread is in the store without being counted.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,15 +11,15 @@ use std::path::Path;
 
 use umbel::{Db, Keyspace};
 
-use super::load::{self, THREADS};
+use crate::kv::kill::write_load::{self, THREADS};
 
-/// Said once the store is open and the load begins.
+/// Record that reports that the store is open and the load begins.
 pub const READY: u64 = u64::MAX;
-/// How far a record's thread is shifted; below it is the count of acknowledged operations.
+/// Shift of the thread in a record; the bits below are the count of acknowledged operations.
 pub const THREAD_SHIFT: u32 = 56;
 
-/// The child's `main`: folder, seed, and the first operation of each thread. Ends by being killed,
-/// or with a code and a sentence on standard error.
+/// The child's `main`: folder, seed, and the first operation of each thread. It is killed, or ends
+/// with a code and a sentence on standard error.
 pub fn run(arguments: &[String]) -> i32 {
     match load(arguments) {
         Ok(()) => 0,
@@ -46,9 +45,9 @@ fn load(arguments: &[String]) -> Result<(), String> {
     }
     let pipe = io::stdout().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     let pipe = File::from(pipe);
-    let said = |error: umbel::Error| format!("the child could not open the store: {error}");
-    let db = Db::open(Path::new(folder), load::options(*seed)).map_err(said)?;
-    let spaces = load::spaces(&db).map_err(said)?;
+    let describe = |error: umbel::Error| format!("the child could not open the store: {error}");
+    let db = Db::open(Path::new(folder), write_load::options(*seed)).map_err(describe)?;
+    let spaces = write_load::open_keyspaces(&db).map_err(describe)?;
     send(&pipe, READY)?;
     std::thread::scope(|scope| {
         for (thread, first) in first.iter().enumerate() {
@@ -73,8 +72,8 @@ fn write(
     first: u64,
 ) -> Result<(), String> {
     for index in first.. {
-        let operation = load::operation(seed, thread, index);
-        load::perform(db, spaces, operation)
+        let operation = write_load::operation(seed, thread, index);
+        write_load::perform(db, spaces, operation)
             .map_err(|error| format!("thread {thread}, operation {index}: {error}"))?;
         send(pipe, (thread as u64) << THREAD_SHIFT | (index + 1))?;
     }
@@ -83,5 +82,6 @@ fn write(
 
 /// Eight bytes are one write, which pipes keep whole.
 fn send(mut pipe: &File, record: u64) -> Result<(), String> {
-    pipe.write_all(&record.to_le_bytes()).map_err(|error| format!("nobody listens: {error}"))
+    pipe.write_all(&record.to_le_bytes())
+        .map_err(|error| format!("the parent does not read: {error}"))
 }

@@ -1,13 +1,13 @@
-//! The kill campaign: a process that writes is killed at a moment nobody chose, again and again on
-//! the same folder, and what it leaves must open and hold all it acknowledged.
+//! The kill campaign: a writing process is killed at a random moment, repeatedly on the same
+//! folder, and the store must open and hold everything acknowledged.
 //!
-//! The kernel goes on, so every acknowledged write must be there, synced or not. Which operations
-//! were acknowledged is a function of the seed and the moment; the moment is not repeatable, so a
-//! violation keeps the folder as the kill left it.
+//! The kernel survives, so every acknowledged write must exist, synced or not. The acknowledged
+//! operations follow from the seed and the moment. The moment is not repeatable, so a violation
+//! keeps the folder as the kill left it.
 
-mod check;
-mod child;
-mod load;
+mod killed_process;
+mod killed_store_check;
+mod write_load;
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -16,107 +16,114 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use crate::random::{Random, join};
-use crate::report::Tally;
-use crate::scratch::{self, Scratch};
+use crate::support::scratch_directory::{self, ScratchDirectory};
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
-pub use child::run;
-use child::{READY, THREAD_SHIFT};
-use load::{Progress, THREADS};
+pub use killed_process::run;
+use killed_process::{READY, THREAD_SHIFT};
+use write_load::{THREADS, ThreadProgress};
 
-/// The hidden argument that makes the program the process to be killed.
+/// Hidden argument that makes the program the process to be killed.
 pub const CHILD: &str = "--child-kill";
 
-const UNFINISHED: &str = "tables that no manifest named yet or any more";
+const UNFINISHED_TABLES: &str = "tables that no manifest named yet or any more";
 
-/// Rounds on one folder before the next begins with an empty one.
+/// Rounds on one folder before the next, empty one.
 const ROUNDS_PER_FOLDER: u64 = 50;
 const SIGKILL: i32 = 9;
-/// Longer than any open takes; a process that needs more hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// Time limit of an open; a process that needs more hangs.
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The rounds of the small campaign.
 pub const ROUNDS_SMALL: u64 = 30;
 /// The rounds of the full campaign.
 pub const ROUNDS: u64 = 500;
 
-/// So many kills, in folders of `place`.
+/// Kills processes, in folders of `place`.
 pub fn campaign(place: &Path, seed: u64, rounds: u64) -> Tally {
     let tally = Tally::new("kill");
     let mut open_micros = Vec::new();
-    match Scratch::new(place, "kill") {
+    match ScratchDirectory::new(place, "kill") {
         Err(text) => tally.violation(text, format!("kill {seed} {rounds}")),
         Ok(scratch) => {
-            all(&scratch, seed, rounds, &tally, &mut open_micros);
+            run_rounds(&scratch, seed, rounds, &tally, &mut open_micros);
             if tally.violations() > 0 {
                 tally.note(format!("folders are kept in {}", scratch.keep().display()));
             }
         }
     }
     // Few rounds may miss one by chance.
-    if rounds >= 100 && tally.count(UNFINISHED) == 0 {
+    if rounds >= 100 && tally.count(UNFINISHED_TABLES) == 0 {
         let what = "no kill fell into a flush or a compaction".to_string();
         tally.violation(what, format!("kill {seed} {rounds}"));
     }
     open_micros.sort_unstable();
-    if let (Some(median), Some(most)) = (open_micros.get(open_micros.len() / 2), open_micros.last())
+    if let (Some(median), Some(longest)) =
+        (open_micros.get(open_micros.len() / 2), open_micros.last())
     {
-        let (median, most) = (*median as f64 / 1000.0, *most as f64 / 1000.0);
-        tally.note(format!("open after a kill: median {median:.2} ms, longest {most:.2} ms"));
-        // A bound for what hangs; how long opening takes is measured, not tested.
-        if most > HANGS_AFTER.as_millis() as f64 {
-            let what = format!("an opening took {most:.0} ms");
+        let (median, longest) = (*median as f64 / 1000.0, *longest as f64 / 1000.0);
+        tally.note(format!("open after a kill: median {median:.2} ms, longest {longest:.2} ms"));
+        // A limit for hangs; the duration of an open is measured, not tested.
+        if longest > HANG_TIMEOUT.as_millis() as f64 {
+            let what = format!("an opening took {longest:.0} ms");
             tally.violation(what, format!("kill {seed} {rounds}"));
         }
     }
     tally
 }
 
-fn all(scratch: &Scratch, seed: u64, rounds: u64, tally: &Tally, open_micros: &mut Vec<u64>) {
-    let mut store = Store::new(scratch, seed, 0);
+fn run_rounds(
+    scratch: &ScratchDirectory,
+    seed: u64,
+    rounds: u64,
+    tally: &Tally,
+    open_micros: &mut Vec<u64>,
+) {
+    let mut store = KilledStore::new(scratch, seed, 0);
     for round in 0..rounds {
         if round > 0 && round % ROUNDS_PER_FOLDER == 0 {
             let _ = std::fs::remove_dir_all(&store.folder);
-            store = Store::new(scratch, seed, round);
+            store = KilledStore::new(scratch, seed, round);
         }
-        let random = &mut Random::new(join(join(seed, 0x6B11), round));
+        let random = &mut Random::new(derive_seed(derive_seed(seed, 0x6B11), round));
         let held = store.round(random, tally, open_micros);
         tally.add("kills", 1);
         tally.scenario(held.is_ok());
         if let Err(text) = held {
             let what = format!("round {round}, {}: {text}", store.folder.display());
             tally.violation(what, format!("kill {seed} {rounds}"));
-            // What the store holds is unknown now; the evidence stays.
-            store = Store::new(scratch, seed, round + 1);
+            // The content is unknown now; the folder stays as evidence.
+            store = KilledStore::new(scratch, seed, round + 1);
         }
     }
 }
 
-/// A folder and what is known of it.
+/// A folder and its known state.
 #[derive(Debug)]
-struct Store {
+struct KilledStore {
     folder: PathBuf,
     copy: PathBuf,
     seed: u64,
-    progress: Vec<Progress>,
-    /// What the last open took, from which the early kills are timed.
+    progress: Vec<ThreadProgress>,
+    /// Duration of the last open, which times early kills.
     opened_in: Duration,
 }
 
-/// What a killed process said.
+/// Report of a killed process.
 #[derive(Debug)]
-struct Said {
+struct ChildReport {
     acknowledged: Vec<u64>,
     ready: bool,
 }
 
-impl Store {
-    fn new(scratch: &Scratch, seed: u64, round: u64) -> Store {
-        Store {
+impl KilledStore {
+    fn new(scratch: &ScratchDirectory, seed: u64, round: u64) -> KilledStore {
+        KilledStore {
             folder: scratch.path().join(format!("store-{round}")),
             copy: scratch.path().join(format!("copy-{round}")),
-            seed: join(seed, round),
-            progress: vec![Progress::default(); THREADS],
+            seed: derive_seed(seed, round),
+            progress: vec![ThreadProgress::default(); THREADS],
             opened_in: Duration::from_millis(3),
         }
     }
@@ -128,24 +135,28 @@ impl Store {
         open_micros: &mut Vec<u64>,
     ) -> Result<(), String> {
         let before: u64 = self.progress.iter().map(|progress| progress.done).sum();
-        let said = self.kill_one(random)?;
-        tally.add("kills during open", u64::from(!said.ready));
-        let acknowledged = &said.acknowledged;
+        let report = self.kill_one(random)?;
+        tally.add("kills during open", u64::from(!report.ready));
+        let acknowledged = &report.acknowledged;
         tally.add("operations acknowledged", acknowledged.iter().sum::<u64>() - before);
-        // The folder as the kill left it: evidence, or what the next process finds.
-        scratch::copy(&self.folder, &self.copy)?;
+        // The folder as the kill left it: evidence, and input of the next process.
+        scratch_directory::copy(&self.folder, &self.copy)?;
         if random.once_in(3) {
-            let left =
-                check::look_only(&self.copy, self.seed, &mut self.progress.clone(), acknowledged)?;
+            let left = killed_store_check::open_read_only(
+                &self.copy,
+                self.seed,
+                &mut self.progress.clone(),
+                acknowledged,
+            )?;
             tally.add("folders opened for reading only first", 1);
             tally.add("folders with a flush or compaction unfinished", u64::from(left > 0));
-            tally.add(UNFINISHED, left);
+            tally.add(UNFINISHED_TABLES, left);
         }
         let stays_unclean = random.once_in(2);
         let folder = if stays_unclean { &self.copy } else { &self.folder };
         let evidence = if stays_unclean { self.folder.clone() } else { self.copy.clone() };
         let mut progress = self.progress.clone();
-        let seen = check::examine(folder, self.seed, &mut progress, acknowledged)
+        let seen = killed_store_check::examine(folder, self.seed, &mut progress, acknowledged)
             .map_err(|text| format!("{text} (as it was: {})", evidence.display()))?;
         open_micros.push(seen.open_micros);
         self.opened_in = Duration::from_micros(seen.open_micros);
@@ -155,16 +166,16 @@ impl Store {
         if stays_unclean {
             tally.add("folders left as the kill left them", 1);
         }
-        self.let_go(seen, random, &folder.clone(), tally)
+        self.close_or_drop(seen, random, &folder.clone(), tally)
             .map_err(|text| format!("{text} (as it was: {})", evidence.display()))?;
         let _ = std::fs::remove_dir_all(&self.copy);
         Ok(())
     }
 
-    /// Closes the store or drops it, and sometimes looks again.
-    fn let_go(
+    /// Closes the store or drops it, and sometimes checks it again.
+    fn close_or_drop(
         &self,
-        seen: check::Seen,
+        seen: killed_store_check::OpenedStore,
         random: &mut Random,
         folder: &Path,
         tally: &Tally,
@@ -175,12 +186,13 @@ impl Store {
                 return Ok(());
             }
             1 => seen.db.close().map_err(|error| format!("does not close: {error}"))?,
-            _ => check::close_and_count(seen.db, folder)?,
+            _ => killed_store_check::close_and_count(seen.db, folder)?,
         }
         if random.once_in(2) {
             let done: Vec<u64> = self.progress.iter().map(|progress| progress.done).collect();
-            let again = check::examine(folder, self.seed, &mut self.progress.clone(), &done)
-                .map_err(|text| format!("after a clean close: {text}"))?;
+            let again =
+                killed_store_check::examine(folder, self.seed, &mut self.progress.clone(), &done)
+                    .map_err(|text| format!("after a clean close: {text}"))?;
             if again.in_flight_there > 0 {
                 return Err("after a clean close the store holds more than before".to_string());
             }
@@ -190,17 +202,17 @@ impl Store {
     }
 
     fn spawn(&self) -> Result<Child, String> {
-        let said = |error| format!("the child could not be started: {error}");
-        let program = std::env::current_exe().map_err(said)?;
+        let describe = |error| format!("the child could not be started: {error}");
+        let program = std::env::current_exe().map_err(describe)?;
         let mut command = Command::new(program);
         command.arg(CHILD).arg(&self.folder).arg(self.seed.to_string());
         command.args(self.progress.iter().map(|progress| progress.done.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(said)
+        command.spawn().map_err(describe)
     }
 
-    /// Starts a process, kills it, and returns what it acknowledged.
-    fn kill_one(&self, random: &mut Random) -> Result<Said, String> {
+    /// Starts a process, kills it, and returns its acknowledged operations.
+    fn kill_one(&self, random: &mut Random) -> Result<ChildReport, String> {
         let mut process = self.spawn()?;
         let pipe = process.stdout.take().ok_or("the child has no pipe")?;
         let mut acknowledged: Vec<u64> = self.progress.iter().map(|p| p.done).collect();
@@ -208,11 +220,11 @@ impl Store {
         let ready = std::thread::scope(|scope| {
             let listener = scope.spawn(|| listen(pipe, &mut acknowledged, sender));
             let waited = if random.once_in(5) {
-                // A process needs about a millisecond before it is ours.
+                // The start of a process takes about a millisecond.
                 let micros = 1000 + self.opened_in.as_micros() as u64 * 3 / 2;
                 receiver.recv_timeout(Duration::from_micros(random.below(micros)))
             } else {
-                let opened = receiver.recv_timeout(HANGS_AFTER);
+                let opened = receiver.recv_timeout(HANG_TIMEOUT);
                 let micros = 5_000 + random.below(145_000);
                 opened.and_then(|()| receiver.recv_timeout(Duration::from_micros(micros)))
             };
@@ -231,11 +243,11 @@ impl Store {
         if !complaint.is_empty() {
             return Err(format!("the child complained: {complaint}"));
         }
-        Ok(Said { acknowledged, ready: ready? })
+        Ok(ChildReport { acknowledged, ready: ready? })
     }
 }
 
-/// Notes what the child acknowledges until its end; whether it came to be open.
+/// Counts the child's acknowledged operations until its end; returns whether the store was open.
 fn listen(mut pipe: ChildStdout, acknowledged: &mut [u64], opened: Sender<()>) -> bool {
     let mut ready = false;
     let mut record = [0; 8];
@@ -243,7 +255,7 @@ fn listen(mut pipe: ChildStdout, acknowledged: &mut [u64], opened: Sender<()>) -
         let record = u64::from_le_bytes(record);
         if record == READY {
             ready = true;
-            // Nobody waits for it when the kill came before.
+            // The receiver is gone if the kill came first.
             let _ = opened.send(());
         } else if let Some(count) = acknowledged.get_mut((record >> THREAD_SHIFT) as usize) {
             *count = record & ((1 << THREAD_SHIFT) - 1);

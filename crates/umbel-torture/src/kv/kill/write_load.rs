@@ -1,5 +1,5 @@
-//! What the killed process does: a stream of operations for each thread that its seed decides, so
-//! that the survivor knows every state there may be.
+//! Work of the killed process: a stream of operations for each thread, which its seed decides, so
+//! that the parent knows every possible state.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use umbel::{
     KeyPrefix, Keyspace, KeyspaceOptions, LevelFilter, Options,
 };
 
-use crate::random::{Random, join};
+use crate::support::seeded_random::{Random, derive_seed};
 
 /// Writing threads, each with keys of its own.
 pub const THREADS: usize = 4;
 /// The keyspaces written to.
-pub const SPACES: [&str; 3] = ["first", "second", "large"];
+pub const KEYSPACES: [&str; 3] = ["first", "second", "large"];
 /// Keys of each thread in each keyspace.
 pub const KEYS: u64 = 400;
 
 /// One change of one key or range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     /// A value for a key.
     Put(Vec<u8>, Vec<u8>),
     /// No value for a key.
@@ -30,37 +30,37 @@ pub enum Change {
 
 /// One operation, acknowledged as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub enum LoadOperation {
     /// A single write to a keyspace.
-    Single(usize, Change),
-    /// Writes that happen together.
-    Batch(Durability, Vec<(usize, Change)>),
+    Single(usize, KeyChange),
+    /// Writes that take effect together.
+    Batch(Durability, Vec<(usize, KeyChange)>),
     /// A flush of everything.
     Flush,
     /// A flush of a keyspace.
-    FlushSpace(usize),
+    FlushKeyspace(usize),
     /// A compaction of a keyspace.
     Compact(usize),
     /// A sync.
     Sync,
 }
 
-/// What a thread's keys hold, keyspace by keyspace.
-pub type Maps = [BTreeMap<Vec<u8>, Vec<u8>>; SPACES.len()];
+/// Content of a thread's keys, by keyspace.
+pub type ThreadMaps = [BTreeMap<Vec<u8>, Vec<u8>>; KEYSPACES.len()];
 
-/// How far a thread has come.
+/// Progress of a thread.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct ThreadProgress {
     /// Operations done.
     pub done: u64,
-    /// What they left.
-    pub maps: Maps,
+    /// Their effect.
+    pub maps: ThreadMaps,
 }
 
-/// The options of a folder's store: always small, inline or with threads as the seed says, and in
-/// one folder of four with single writes that are synced too.
+/// Returns the options of a folder's store: always small, with or without threads by the seed, and
+/// in one folder of four with synced single writes.
 pub fn options(seed: u64) -> Options {
-    let is_synced = join(seed, 2).is_multiple_of(4);
+    let is_synced = derive_seed(seed, 2).is_multiple_of(4);
     Options {
         create_if_missing: true,
         error_if_exists: false,
@@ -69,21 +69,21 @@ pub fn options(seed: u64) -> Options {
         memory_bytes: None,
         memory_budget: None,
         open_tables_max: None,
-        direct_writes: Some(join(seed, 4).is_multiple_of(2)),
+        direct_writes: Some(derive_seed(seed, 4).is_multiple_of(2)),
         before_flush: None,
         lock_wait: std::time::Duration::ZERO,
-        background_threads: [2, 2, 1, 0][(join(seed, 1) % 4) as usize],
+        background_threads: [2, 2, 1, 0][(derive_seed(seed, 1) % 4) as usize],
         log_segment_bytes: 64 << 10,
-        // In every other folder the longest values get files of their own.
-        inline_value_bytes_max: [1000, 1 << 20][(join(seed, 3) % 2) as usize],
+        // In every other folder the longest values are long values.
+        inline_value_bytes_max: [1000, 1 << 20][(derive_seed(seed, 3) % 2) as usize],
         write_buffer_total_bytes: Some(96 << 10),
         env: Env::system(),
     }
 }
 
 /// The options of a keyspace.
-pub fn space_options(space: usize) -> KeyspaceOptions {
-    // The last one's memtable is flushed only when all of them together take too much.
+pub fn keyspace_options(space: usize) -> KeyspaceOptions {
+    // The last memtable is flushed only when all of them together exceed the limit.
     let memtable_bytes = [48 << 10, 24 << 10, 4 << 20][space];
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][space];
     KeyspaceOptions {
@@ -95,7 +95,7 @@ pub fn space_options(space: usize) -> KeyspaceOptions {
         level_ratio: 4,
         level0_tables: 2,
         compression: CompressionPlan::all(compression),
-        // Each kind once, and a prefix filter: that they were killed while written must show.
+        // Each filter kind and a prefix filter, so that kills interrupt their writes.
         level_filters: (space == 2).then(|| {
             std::array::from_fn(|level| LevelFilter {
                 kind: FilterKind::ALL[level % 6],
@@ -125,13 +125,13 @@ pub fn key(thread: usize, number: u64) -> Vec<u8> {
     format!("{}{number:05}", thread_byte(thread) as char).into_bytes()
 }
 
-fn put(thread: usize, index: u64, random: &mut Random) -> Change {
+fn put(thread: usize, index: u64, random: &mut Random) -> KeyChange {
     let len = match random.below(40) {
         0 => 0,
         1 => 3000,
         _ => random.below(300) as usize,
     };
-    // The value names the operation, so that a stale one is seen for what it is.
+    // The value names the operation, so that a stale one is recognized.
     let mut value = format!("{thread}.{index}.").into_bytes();
     let bytes = random.bytes(len);
     if len > 0 {
@@ -139,42 +139,44 @@ fn put(thread: usize, index: u64, random: &mut Random) -> Change {
     } else {
         value.clear()
     }
-    Change::Put(key(thread, random.below(KEYS)), value)
+    KeyChange::Put(key(thread, random.below(KEYS)), value)
 }
 
-fn delete(thread: usize, random: &mut Random) -> Change {
-    Change::Delete(key(thread, random.below(KEYS)))
+fn delete(thread: usize, random: &mut Random) -> KeyChange {
+    KeyChange::Delete(key(thread, random.below(KEYS)))
 }
 
-fn delete_range(thread: usize, random: &mut Random) -> Change {
+fn delete_range(thread: usize, random: &mut Random) -> KeyChange {
     let start = random.below(KEYS);
-    Change::DeleteRange(key(thread, start), key(thread, start + 1 + random.below(30)))
+    KeyChange::DeleteRange(key(thread, start), key(thread, start + 1 + random.below(30)))
 }
 
-/// The operation that a thread of the store with this seed does as its `index`-th.
-pub fn operation(seed: u64, thread: usize, index: u64) -> Operation {
-    let random = &mut Random::new(join(join(seed, thread as u64), index));
-    let space = random.below(SPACES.len() as u64) as usize;
+/// Returns the `index`-th operation of a thread in the store with this seed.
+pub fn operation(seed: u64, thread: usize, index: u64) -> LoadOperation {
+    let random = &mut Random::new(derive_seed(derive_seed(seed, thread as u64), index));
+    let space = random.below(KEYSPACES.len() as u64) as usize;
     match random.below(1000) {
-        0..=29 => Operation::Batch(Durability::Synced, vec![(space, put(thread, index, random))]),
+        0..=29 => {
+            LoadOperation::Batch(Durability::Synced, vec![(space, put(thread, index, random))])
+        }
         30..=179 => batch(thread, index, random),
-        180..=309 => Operation::Single(space, delete(thread, random)),
-        310..=329 => Operation::Single(space, delete_range(thread, random)),
-        330..=331 => Operation::Flush,
-        332..=334 => Operation::FlushSpace(space),
-        335 => Operation::Compact(space),
-        336 => Operation::Sync,
-        _ => Operation::Single(space, put(thread, index, random)),
+        180..=309 => LoadOperation::Single(space, delete(thread, random)),
+        310..=329 => LoadOperation::Single(space, delete_range(thread, random)),
+        330..=331 => LoadOperation::Flush,
+        332..=334 => LoadOperation::FlushKeyspace(space),
+        335 => LoadOperation::Compact(space),
+        336 => LoadOperation::Sync,
+        _ => LoadOperation::Single(space, put(thread, index, random)),
     }
 }
 
-fn batch(thread: usize, index: u64, random: &mut Random) -> Operation {
+fn batch(thread: usize, index: u64, random: &mut Random) -> LoadOperation {
     let durability = if random.once_in(8) { Durability::Synced } else { Durability::Buffered };
-    // Always every keyspace, so that half of it would show.
-    let mut changes: Vec<(usize, Change)> =
-        (0..SPACES.len()).map(|space| (space, put(thread, index, random))).collect();
+    // Always every keyspace, so that a partial effect is noticed.
+    let mut changes: Vec<(usize, KeyChange)> =
+        (0..KEYSPACES.len()).map(|space| (space, put(thread, index, random))).collect();
     for _ in 0..random.below(12) {
-        let space = random.below(SPACES.len() as u64) as usize;
+        let space = random.below(KEYSPACES.len() as u64) as usize;
         let change = match random.below(8) {
             0 | 1 => delete(thread, random),
             2 => delete_range(thread, random),
@@ -182,16 +184,16 @@ fn batch(thread: usize, index: u64, random: &mut Random) -> Operation {
         };
         changes.push((space, change));
     }
-    Operation::Batch(durability, changes)
+    LoadOperation::Batch(durability, changes)
 }
 
-impl Progress {
-    /// Does operations of the model until `count` are done.
+impl ThreadProgress {
+    /// Applies operations to the model until `count` are done.
     pub fn advance(&mut self, seed: u64, thread: usize, count: u64) {
         while self.done < count {
             match operation(seed, thread, self.done) {
-                Operation::Single(space, change) => self.change(space, change),
-                Operation::Batch(_, changes) => {
+                LoadOperation::Single(space, change) => self.change(space, change),
+                LoadOperation::Batch(_, changes) => {
                     changes.into_iter().for_each(|(space, change)| self.change(space, change));
                 }
                 _ => {}
@@ -200,52 +202,52 @@ impl Progress {
         }
     }
 
-    fn change(&mut self, space: usize, change: Change) {
+    fn change(&mut self, space: usize, change: KeyChange) {
         let map = &mut self.maps[space];
         match change {
-            Change::Put(key, value) => {
+            KeyChange::Put(key, value) => {
                 map.insert(key, value);
             }
-            Change::Delete(key) => {
+            KeyChange::Delete(key) => {
                 map.remove(&key);
             }
-            Change::DeleteRange(start, end) => {
+            KeyChange::DeleteRange(start, end) => {
                 map.extract_if(start..end, |_, _| true).for_each(drop);
             }
         }
     }
 }
 
-/// Does an operation to the store.
-pub fn perform(db: &Db, spaces: &[Keyspace], operation: Operation) -> umbel::Result<()> {
+/// Applies an operation to the store.
+pub fn perform(db: &Db, spaces: &[Keyspace], operation: LoadOperation) -> umbel::Result<()> {
     match operation {
-        Operation::Single(space, Change::Put(key, value)) => spaces[space].put(key, value),
-        Operation::Single(space, Change::Delete(key)) => spaces[space].delete(key),
-        Operation::Single(space, Change::DeleteRange(start, end)) => {
+        LoadOperation::Single(space, KeyChange::Put(key, value)) => spaces[space].put(key, value),
+        LoadOperation::Single(space, KeyChange::Delete(key)) => spaces[space].delete(key),
+        LoadOperation::Single(space, KeyChange::DeleteRange(start, end)) => {
             spaces[space].delete_range(start, end)
         }
-        Operation::Batch(durability, changes) => {
+        LoadOperation::Batch(durability, changes) => {
             let mut batch = db.batch();
             for (space, change) in &changes {
                 match change {
-                    Change::Put(key, value) => batch.put(&spaces[*space], key, value),
-                    Change::Delete(key) => batch.delete(&spaces[*space], key),
-                    Change::DeleteRange(start, end) => {
+                    KeyChange::Put(key, value) => batch.put(&spaces[*space], key, value),
+                    KeyChange::Delete(key) => batch.delete(&spaces[*space], key),
+                    KeyChange::DeleteRange(start, end) => {
                         batch.delete_range(&spaces[*space], start, end);
                     }
                 }
             }
             batch.commit(durability)
         }
-        Operation::Flush => db.flush(),
-        Operation::FlushSpace(space) => spaces[space].flush(),
-        Operation::Compact(space) => spaces[space].compact(None, None),
-        Operation::Sync => db.sync(),
+        LoadOperation::Flush => db.flush(),
+        LoadOperation::FlushKeyspace(space) => spaces[space].flush(),
+        LoadOperation::Compact(space) => spaces[space].compact(None, None),
+        LoadOperation::Sync => db.sync(),
     }
 }
 
-/// The keyspaces, made where they are not there.
-pub fn spaces(db: &Db) -> umbel::Result<Vec<Keyspace>> {
-    let names = SPACES.iter().enumerate();
-    names.map(|(space, name)| db.keyspace(name, space_options(space))).collect()
+/// Opens the keyspaces and creates missing ones.
+pub fn open_keyspaces(db: &Db) -> umbel::Result<Vec<Keyspace>> {
+    let names = KEYSPACES.iter().enumerate();
+    names.map(|(space, name)| db.keyspace(name, keyspace_options(space))).collect()
 }

@@ -1,4 +1,4 @@
-//! `AppendSession`: records for several streams, together or not at all.
+//! `AppendSession`: atomic appends of records to several streams.
 
 use futures_util::stream;
 use prost::Message;
@@ -12,13 +12,13 @@ use umbel_proto::v2::streams::{
     AppendRecord, AppendRequest, AppendSessionResponse, SERVICE, SchemaInfo,
 };
 
-use super::Run;
-use super::model::{Fate, Id, Wants};
-use super::world::one_of;
+use super::CallRun;
+use crate::server::calls::call_server::one_of;
+use crate::server::calls::stream_model::{AppendFate, CallEventId, StreamExpectation};
 
-/// What is wrong with a session.
+/// Flaw of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flaw {
+enum SessionFlaw {
     Nothing,
     NoParts,
     NoRecords,
@@ -33,108 +33,110 @@ enum Flaw {
     NoId,
 }
 
-const FLAWS: [Flaw; 11] = [
-    Flaw::NoParts,
-    Flaw::NoRecords,
-    Flaw::OddWants,
-    Flaw::EmptyName,
-    Flaw::LongName,
-    Flaw::Twice,
-    Flaw::TwiceInCapitals,
-    Flaw::OtherStream,
-    Flaw::NoFormat,
-    Flaw::NoKind,
-    Flaw::NoId,
+const SESSION_FLAWS: [SessionFlaw; 11] = [
+    SessionFlaw::NoParts,
+    SessionFlaw::NoRecords,
+    SessionFlaw::OddWants,
+    SessionFlaw::EmptyName,
+    SessionFlaw::LongName,
+    SessionFlaw::Twice,
+    SessionFlaw::TwiceInCapitals,
+    SessionFlaw::OtherStream,
+    SessionFlaw::NoFormat,
+    SessionFlaw::NoKind,
+    SessionFlaw::NoId,
 ];
 
 /// The records for one stream.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct SessionPart {
     stream: &'static str,
-    wants: Wants,
-    ids: Vec<Id>,
+    wants: StreamExpectation,
+    ids: Vec<CallEventId>,
 }
 
-/// Sends a session and compares its answer.
-pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
+/// Sends a session and checks its answer.
+pub async fn call(run: &mut CallRun<'_>) -> Result<(), String> {
     let (parts, is_former) = session(run);
     let is_flawed = !is_former && run.random.once_in(3);
-    let flaw = if is_flawed { one_of(&mut run.random, &FLAWS) } else { Flaw::Nothing };
+    let flaw =
+        if is_flawed { one_of(&mut run.random, &SESSION_FLAWS) } else { SessionFlaw::Nothing };
     let requests = requests(run, &parts, flaw);
     let what = format!("a session of {parts:?}, {flaw:?}");
-    let said = |why: String| format!("{what}: {why}");
+    let describe = |why: String| format!("{what}: {why}");
     let client = run.admin();
     let answer = client.client_streaming(SERVICE, "AppendSession", stream::iter(requests)).await;
     run.tally.add("sessions judged", 1);
     match flaw {
-        Flaw::Nothing => judge(run, &parts, answer).map_err(said)?,
-        Flaw::NoParts => {
-            refused(answer, Code::FailedPrecondition, "APPEND_SESSION_NO_REQUESTS")
-                .map_err(said)?;
+        SessionFlaw::Nothing => check_answer(run, &parts, answer).map_err(describe)?,
+        SessionFlaw::NoParts => {
+            refusal_info(answer, Code::FailedPrecondition, "APPEND_SESSION_NO_REQUESTS")
+                .map_err(describe)?;
         }
-        Flaw::Twice | Flaw::TwiceInCapitals => {
+        SessionFlaw::Twice | SessionFlaw::TwiceInCapitals => {
             let reason = "STREAM_ALREADY_IN_APPEND_SESSION";
-            let facts = refused(answer, Code::Aborted, reason).map_err(said)?;
-            let told = StreamAlreadyInAppendSessionErrorDetails::decode(&facts[..]);
-            let twice = twice(parts[0].stream, flaw);
-            if told.as_ref().map(|facts| &*facts.stream) != Ok(&*twice) {
-                return Err(said(format!("{told:?} and not {twice}")));
+            let facts = refusal_info(answer, Code::Aborted, reason).map_err(describe)?;
+            let decoded = StreamAlreadyInAppendSessionErrorDetails::decode(&facts[..]);
+            let twice = repeated_name(parts[0].stream, flaw);
+            if decoded.as_ref().map(|facts| &*facts.stream) != Ok(&*twice) {
+                return Err(describe(format!("{decoded:?} and not {twice}")));
             }
         }
-        _ => drop(refused(answer, Code::InvalidArgument, "BAD_REQUEST").map_err(said)?),
+        _ => drop(refusal_info(answer, Code::InvalidArgument, "BAD_REQUEST").map_err(describe)?),
     }
-    if flaw == Flaw::Nothing {
+    if flaw == SessionFlaw::Nothing {
         run.sessions.push(parts);
     }
     Ok(())
 }
 
-/// A session of one to three streams; sometimes one that was sent before.
-fn session(run: &mut Run<'_>) -> (Vec<Part>, bool) {
+/// Creates a session of one to three streams, or sometimes an earlier one.
+fn session(run: &mut CallRun<'_>) -> (Vec<SessionPart>, bool) {
     if run.random.once_in(4)
-        && let Some(former) = run.former(|run| run.sessions.clone())
+        && let Some(former) = run.former_batch(|run| run.sessions.clone())
     {
-        let fates: Vec<Fate> = former.iter().map(|part| fate(run, part)).collect();
+        let fates: Vec<AppendFate> = former.iter().map(|part| fate(run, part)).collect();
         let would_double = former.iter().zip(&fates).any(|(part, fate)| {
-            matches!(fate, Fate::Written(_)) && run.streams.of(part.stream).knows(&part.ids)
+            matches!(fate, AppendFate::Written(_))
+                && run.streams.of(part.stream).has_any_id(&part.ids)
         });
         if !would_double {
             return (former, true);
         }
     }
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<SessionPart> = Vec::new();
     for _ in 0..1 + run.random.below(3) {
         let stream = run.stream();
         if parts.iter().all(|part| part.stream != stream) {
-            let (wants, count) = (run.wants(stream), 1 + run.random.below(2));
-            parts.push(Part { stream, wants, ids: run.new_ids(count) });
+            let (wants, count) = (run.random_expectation(stream), 1 + run.random.below(2));
+            parts.push(SessionPart { stream, wants, ids: run.new_ids(count) });
         }
     }
     (parts, false)
 }
 
-fn fate(run: &mut Run<'_>, part: &Part) -> Fate {
+fn fate(run: &mut CallRun<'_>, part: &SessionPart) -> AppendFate {
     run.streams.of(part.stream).fate(part.wants, &part.ids)
 }
 
-/// How a stream is named once more.
-fn twice(stream: &str, flaw: Flaw) -> String {
+/// Returns the name of a repeated stream.
+fn repeated_name(stream: &str, flaw: SessionFlaw) -> String {
     match flaw {
-        Flaw::TwiceInCapitals => stream.to_uppercase(),
+        SessionFlaw::TwiceInCapitals => stream.to_uppercase(),
         _ => stream.to_string(),
     }
 }
 
-fn number(wants: Wants) -> i64 {
+fn number(wants: StreamExpectation) -> i64 {
     match wants {
-        Wants::Any => -2,
-        Wants::NoStream => -1,
-        Wants::Exists => -4,
-        Wants::At(revision) => revision as i64,
+        StreamExpectation::Any => -2,
+        StreamExpectation::NoStream => -1,
+        StreamExpectation::Exists => -4,
+        StreamExpectation::At(revision) => revision as i64,
     }
 }
 
-fn record(id: Id) -> AppendRecord {
+fn record(id: CallEventId) -> AppendRecord {
     let text = format!("{id:032x}");
     let groups = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
     AppendRecord {
@@ -145,46 +147,46 @@ fn record(id: Id) -> AppendRecord {
     }
 }
 
-fn requests(run: &mut Run<'_>, parts: &[Part], flaw: Flaw) -> Vec<AppendRequest> {
+fn requests(run: &mut CallRun<'_>, parts: &[SessionPart], flaw: SessionFlaw) -> Vec<AppendRequest> {
     let mut requests: Vec<AppendRequest> = parts
         .iter()
         .map(|part| AppendRequest {
             stream: part.stream.to_string(),
             records: part.ids.iter().map(|id| record(*id)).collect(),
-            // Nothing said is any.
+            // A missing expectation means any.
             expected_revision: Some(number(part.wants))
-                .filter(|_| part.wants != Wants::Any || run.random.once_in(2)),
+                .filter(|_| part.wants != StreamExpectation::Any || run.random.once_in(2)),
         })
         .collect();
     let last = requests.len() - 1;
     let request = &mut requests[last];
     match flaw {
-        Flaw::Nothing => {}
-        Flaw::NoParts => requests.clear(),
-        Flaw::NoRecords => request.records.clear(),
-        Flaw::OddWants => {
+        SessionFlaw::Nothing => {}
+        SessionFlaw::NoParts => requests.clear(),
+        SessionFlaw::NoRecords => request.records.clear(),
+        SessionFlaw::OddWants => {
             request.expected_revision = Some(one_of(&mut run.random, &[-3, -5, -6, -7, i64::MIN]));
         }
-        Flaw::EmptyName => request.stream.clear(),
-        Flaw::LongName => request.stream = "n".repeat(1025),
-        Flaw::Twice | Flaw::TwiceInCapitals => {
-            let stream = twice(parts[0].stream, flaw);
+        SessionFlaw::EmptyName => request.stream.clear(),
+        SessionFlaw::LongName => request.stream = "n".repeat(1025),
+        SessionFlaw::Twice | SessionFlaw::TwiceInCapitals => {
+            let stream = repeated_name(parts[0].stream, flaw);
             let records = vec![record(run.new_ids(1)[0])];
             requests.push(AppendRequest { stream, records, expected_revision: None });
         }
-        Flaw::OtherStream => request.records[0].stream = "elsewhere".to_string(),
-        Flaw::NoFormat => request.records[0].schema = None,
-        Flaw::NoKind => {
+        SessionFlaw::OtherStream => request.records[0].stream = "elsewhere".to_string(),
+        SessionFlaw::NoFormat => request.records[0].schema = None,
+        SessionFlaw::NoKind => {
             let schema = SchemaInfo { format: 1, ..SchemaInfo::default() };
             request.records[0].schema = Some(schema);
         }
-        Flaw::NoId => request.records[0].record_id = Some("seven".to_string()),
+        SessionFlaw::NoId => request.records[0].record_id = Some("seven".to_string()),
     }
     requests
 }
 
-/// The facts of a refusal, where it is this one.
-fn refused<T: std::fmt::Debug>(
+/// Returns the details of a refusal, if it is the expected one.
+fn refusal_info<T: std::fmt::Debug>(
     answer: Result<T, Status>,
     code: Code,
     reason: &str,
@@ -202,16 +204,16 @@ fn refused<T: std::fmt::Debug>(
     Ok(others.last().map(|facts| facts.value.clone()).unwrap_or_default())
 }
 
-fn judge(
-    run: &mut Run<'_>,
-    parts: &[Part],
+fn check_answer(
+    run: &mut CallRun<'_>,
+    parts: &[SessionPart],
     answer: Result<AppendSessionResponse, Status>,
 ) -> Result<(), String> {
-    let fates: Vec<Fate> = parts.iter().map(|part| fate(run, part)).collect();
-    let is_wrong = |fate: &Fate| matches!(fate, Fate::Wrong(_) | Fate::Ended);
-    let known = fates.iter().filter(|fate| matches!(fate, Fate::There(_))).count();
+    let fates: Vec<AppendFate> = parts.iter().map(|part| fate(run, part)).collect();
+    let is_wrong = |fate: &AppendFate| matches!(fate, AppendFate::Wrong(_) | AppendFate::Ended);
+    let known = fates.iter().filter(|fate| matches!(fate, AppendFate::There(_))).count();
     if known > 0 && known < fates.len() {
-        // A part of what happens together cannot have happened; which stream is told is left open.
+        // No part of a refused session may exist; any of its streams may be named.
         let refused_with = answer.as_ref().map_err(Status::code).err();
         return match refused_with {
             Some(Code::FailedPrecondition) => Ok(()),
@@ -220,36 +222,40 @@ fn judge(
     }
     let first = parts.iter().zip(&fates).find(|(_, fate)| is_wrong(fate));
     match first {
-        Some((part, Fate::Ended)) => {
-            let facts = refused(answer, Code::FailedPrecondition, "STREAM_TOMBSTONED")?;
-            let told = StreamTombstonedErrorDetails::decode(&facts[..]);
-            match told {
-                Ok(told) if told.stream == part.stream => Ok(()),
-                told => Err(format!("{told:?} and not {part:?}")),
+        Some((part, AppendFate::Ended)) => {
+            let facts = refusal_info(answer, Code::FailedPrecondition, "STREAM_TOMBSTONED")?;
+            let decoded = StreamTombstonedErrorDetails::decode(&facts[..]);
+            match decoded {
+                Ok(decoded) if decoded.stream == part.stream => Ok(()),
+                decoded => Err(format!("{decoded:?} and not {part:?}")),
             }
         }
         Some((part, fate)) => {
-            let at = if let Fate::Wrong(at) = fate { *at } else { None };
-            let facts = refused(answer, Code::FailedPrecondition, "STREAM_REVISION_CONFLICT")?;
-            let told = StreamRevisionConflictErrorDetails::decode(&facts[..]);
+            let at = if let AppendFate::Wrong(at) = fate { *at } else { None };
+            let facts = refusal_info(answer, Code::FailedPrecondition, "STREAM_REVISION_CONFLICT")?;
+            let decoded = StreamRevisionConflictErrorDetails::decode(&facts[..]);
             let wanted = StreamRevisionConflictErrorDetails {
                 stream: part.stream.to_string(),
                 expected_revision: number(part.wants),
                 actual_revision: at.map_or(-1, |at| at as i64),
             };
-            if told.as_ref() == Ok(&wanted) { Ok(()) } else { Err(format!("{told:?}, {wanted:?}")) }
+            if decoded.as_ref() == Ok(&wanted) {
+                Ok(())
+            } else {
+                Err(format!("{decoded:?}, {wanted:?}"))
+            }
         }
-        None => done(run, parts, &fates, answer.map_err(|status| format!("{status:?}"))?),
+        None => check_done(run, parts, &fates, answer.map_err(|status| format!("{status:?}"))?),
     }
 }
 
-fn done(
-    run: &mut Run<'_>,
-    parts: &[Part],
-    fates: &[Fate],
+fn check_done(
+    run: &mut CallRun<'_>,
+    parts: &[SessionPart],
+    fates: &[AppendFate],
     answer: AppendSessionResponse,
 ) -> Result<(), String> {
-    let mut most = 0;
+    let mut position_max = 0;
     let before = run.streams.top;
     if answer.output.len() != parts.len() {
         return Err(format!("{answer:?} for {} streams", parts.len()));
@@ -257,13 +263,13 @@ fn done(
     for ((part, fate), output) in parts.iter().zip(fates).zip(&answer.output) {
         let position = output.position.and_then(|position| u64::try_from(position).ok());
         let position = position.ok_or_else(|| format!("{output:?} has no place"))?;
-        most = most.max(position);
+        position_max = position_max.max(position);
         let (first, known) = match fate {
-            Fate::There(first) => {
+            AppendFate::There(first) => {
                 let last = *first as usize + part.ids.len() - 1;
                 (*first, run.streams.of(part.stream).events[last].position)
             }
-            Fate::Written(first) => {
+            AppendFate::Written(first) => {
                 if position <= before.max(run.streams.top) {
                     return Err(format!("{answer:?} is at a place that was taken"));
                 }
@@ -280,5 +286,9 @@ fn done(
             return Err(format!("{output:?} for {part:?}, {fate:?}"));
         }
     }
-    if answer.position == most as i64 { Ok(()) } else { Err(format!("{answer:?}, not {most}")) }
+    if answer.position == position_max as i64 {
+        Ok(())
+    } else {
+        Err(format!("{answer:?}, not {position_max}"))
+    }
 }

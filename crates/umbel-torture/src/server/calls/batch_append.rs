@@ -1,5 +1,5 @@
-//! `BatchAppend`: several batches over one call, in parts that are mixed, right ones and wrong
-//! ones. Each is answered by itself, as if they had come one after the other.
+//! `BatchAppend`: several batches in one call, in mixed parts, right and wrong ones. Each is
+//! answered separately, as if they had come one after the other.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 use umbel_proto::streams::batch_append_resp::{self, CurrentRevision, Outcome, PositionOption};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp, ExpectedRevision};
 
-use super::Run;
-use super::model::{Fate, Id, Wants};
-use super::world::one_of;
-use crate::random::Random;
+use super::CallRun;
+use crate::server::calls::call_server::one_of;
+use crate::server::calls::stream_model::{AppendFate, CallEventId, StreamExpectation};
+use crate::support::seeded_random::Random;
 
-/// What is wrong with a batch.
+/// Flaw of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flaw {
+enum BatchFlaw {
     Nothing,
     NoOptions,
     NoWants,
@@ -32,70 +32,68 @@ enum Flaw {
     LongName,
     NoType,
     NoId,
-    /// A later part names another expectation.
+    /// A later part has another expected revision.
     TwoMinds,
-    /// Its deadline is over.
+    /// Its deadline has passed.
     TooLate,
-    /// Its last part does not come.
+    /// Its last part is missing.
     Unfinished,
 }
 
-const FLAWS: [Flaw; 11] = [
-    Flaw::NoOptions,
-    Flaw::NoWants,
-    Flaw::NoName,
-    Flaw::EmptyName,
-    Flaw::NoText,
-    Flaw::LongName,
-    Flaw::NoType,
-    Flaw::NoId,
-    Flaw::TwoMinds,
-    Flaw::TooLate,
-    Flaw::Unfinished,
+const BATCH_FLAWS: [BatchFlaw; 11] = [
+    BatchFlaw::NoOptions,
+    BatchFlaw::NoWants,
+    BatchFlaw::NoName,
+    BatchFlaw::EmptyName,
+    BatchFlaw::NoText,
+    BatchFlaw::LongName,
+    BatchFlaw::NoType,
+    BatchFlaw::NoId,
+    BatchFlaw::TwoMinds,
+    BatchFlaw::TooLate,
+    BatchFlaw::Unfinished,
 ];
 
 /// A batch that is sent.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct TestBatch {
     stream: &'static str,
-    wants: Wants,
-    ids: Vec<Id>,
-    flaw: Flaw,
+    wants: StreamExpectation,
+    ids: Vec<CallEventId>,
+    flaw: BatchFlaw,
 }
 
-/// What a batch has to be answered.
+/// Expected answer to a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
-    /// Done, with this last revision, and a place that nothing had before.
+enum ExpectedAnswer {
+    /// Written, with this last revision, at a new position.
     Written(u64),
-    /// Done, with this last revision, at a place where it is known.
+    /// Idempotent retry, with this last revision, at its known position.
     There(u64, Option<u64>),
-    /// Done, with nothing to do.
+    /// Success without events.
     Nothing(Option<u64>),
-    /// The stream is at something else.
+    /// The stream is at another revision.
     Wrong(Option<u64>),
     /// The stream was tombstoned.
     Ended,
-    /// The request is wrong.
+    /// The request is invalid.
     Bad,
     /// The deadline had passed.
     Late,
 }
 
-/// Sends some batches over one call, and compares each answer.
-pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
+/// Sends batches in one call and checks each answer.
+pub async fn call(run: &mut CallRun<'_>) -> Result<(), String> {
     let count = 1 + run.random.below(6);
-    let mut batches: Vec<Batch> = (0..count).map(|_| batch(run)).collect();
+    let mut batches: Vec<TestBatch> = (0..count).map(|_| batch(run)).collect();
     if run.random.once_in(4) {
-        // The same once more, in the same call.
+        // The same batch again, in the same call.
         let again = batches[run.random.below(count) as usize].clone();
         batches.push(again);
     }
-    let mut parts: Vec<Vec<BatchAppendReq>> = (0..)
-        .zip(&batches)
-        .map(|(number, batch)| in_parts(number, batch, &mut run.random))
-        .collect();
-    // Mixed; each batch counts where its last part stands.
+    let mut parts: Vec<Vec<BatchAppendReq>> =
+        (0..).zip(&batches).map(|(number, batch)| split(number, batch, &mut run.random)).collect();
+    // In mixed order; a batch takes effect with its last part.
     let (mut sent, mut order) = (Vec::new(), Vec::new());
     while parts.iter().any(|parts| !parts.is_empty()) {
         let at = run.random.below(parts.len() as u64) as usize;
@@ -115,84 +113,88 @@ pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
     }
     let what = format!("batches {batches:?} in the order {order:?}");
     let mut answers =
-        ask(run, sent, has_no_number).await.map_err(|why| format!("{what}: {why}"))?;
+        send_batches(run, sent, has_no_number).await.map_err(|why| format!("{what}: {why}"))?;
     for at in order {
         let batch = &batches[at];
         let answer = answers.remove(&(at as u64));
         let Some(answer) = answer else { return Err(format!("{what}: {at} has no answer")) };
-        judge(run, batch, answer).map_err(|why| format!("{what}: {at}: {why}"))?;
+        check_answer(run, batch, answer).map_err(|why| format!("{what}: {at}: {why}"))?;
     }
-    // One that is too late is answered even where its last part does not come; others are not.
+    // A late batch is answered even without its last part; others are not.
     if answers.is_empty() { Ok(()) } else { Err(format!("{what}: also answered: {answers:?}")) }
 }
 
-fn batch(run: &mut Run<'_>) -> Batch {
+fn batch(run: &mut CallRun<'_>) -> TestBatch {
     if run.random.once_in(4)
-        && let Some(former) = run.former(|run| run.batches.clone())
+        && let Some(former) = run.former_batch(|run| run.batches.clone())
     {
         let ids = &former.ids;
         let stream = run.streams.of(former.stream);
-        let would_double =
-            matches!(stream.fate(former.wants, ids), Fate::Written(_)) && stream.knows(ids);
+        let would_double = matches!(stream.fate(former.wants, ids), AppendFate::Written(_))
+            && stream.has_any_id(ids);
         if !would_double {
             return former;
         }
     }
     let stream = run.stream();
-    let wants = run.wants(stream);
+    let wants = run.random_expectation(stream);
     let count = if run.random.once_in(8) { 0 } else { 1 + run.random.below(3) };
     let ids = run.new_ids(count);
-    let flaw = if run.random.once_in(3) { one_of(&mut run.random, &FLAWS) } else { Flaw::Nothing };
+    let flaw = if run.random.once_in(3) {
+        one_of(&mut run.random, &BATCH_FLAWS)
+    } else {
+        BatchFlaw::Nothing
+    };
     let flaw = match flaw {
-        Flaw::NoType | Flaw::NoId if count == 0 => Flaw::Nothing,
+        BatchFlaw::NoType | BatchFlaw::NoId if count == 0 => BatchFlaw::Nothing,
         flaw => flaw,
     };
-    let batch = Batch { stream, wants, ids, flaw };
-    if flaw == Flaw::Nothing && count > 0 {
+    let batch = TestBatch { stream, wants, ids, flaw };
+    if flaw == BatchFlaw::Nothing && count > 0 {
         run.batches.push(batch.clone());
     }
     batch
 }
 
-/// What is expected as a message.
-fn expectation(wants: Wants) -> ExpectedRevision {
+/// Converts an expectation to its message.
+fn expectation(wants: StreamExpectation) -> ExpectedRevision {
     match wants {
-        Wants::Any => ExpectedRevision::Any(()),
-        Wants::NoStream => ExpectedRevision::NoStream(()),
-        Wants::Exists => ExpectedRevision::StreamExists(()),
-        Wants::At(revision) => ExpectedRevision::Revision(revision),
+        StreamExpectation::Any => ExpectedRevision::Any(()),
+        StreamExpectation::NoStream => ExpectedRevision::NoStream(()),
+        StreamExpectation::Exists => ExpectedRevision::StreamExists(()),
+        StreamExpectation::At(revision) => ExpectedRevision::Revision(revision),
     }
 }
 
-fn identifier(id: Id) -> Uuid {
+fn identifier(id: CallEventId) -> Uuid {
     Uuid { value: Some(uuid::Value::Structured(id.into())) }
 }
 
-/// The name that a batch says, as it is.
-fn name(batch: &Batch) -> Option<StreamIdentifier> {
+/// Returns the stream name in a batch's message.
+fn name(batch: &TestBatch) -> Option<StreamIdentifier> {
     let bytes = match batch.flaw {
-        Flaw::NoName => return None,
-        Flaw::EmptyName => Vec::new(),
-        Flaw::NoText => b"ca\xffrt".to_vec(),
-        Flaw::LongName => vec![b'n'; 1025],
+        BatchFlaw::NoName => return None,
+        BatchFlaw::EmptyName => Vec::new(),
+        BatchFlaw::NoText => b"ca\xffrt".to_vec(),
+        BatchFlaw::LongName => vec![b'n'; 1025],
         _ => batch.stream.as_bytes().to_vec(),
     };
     Some(StreamIdentifier { stream_name: bytes.into() })
 }
 
-fn options(batch: &Batch) -> Option<Options> {
-    let deadline = if batch.flaw == Flaw::TooLate { 0 } else { 600 };
+fn options(batch: &TestBatch) -> Option<Options> {
+    let deadline = if batch.flaw == BatchFlaw::TooLate { 0 } else { 600 };
     let deadline = DeadlineOption::Duration(Duration { seconds: deadline, nanos: 0 });
     let options = Options {
         stream_identifier: name(batch),
         expected_stream_position: Some(expectation(batch.wants))
-            .filter(|_| batch.flaw != Flaw::NoWants),
+            .filter(|_| batch.flaw != BatchFlaw::NoWants),
         deadline_option: Some(deadline),
     };
-    Some(options).filter(|_| batch.flaw != Flaw::NoOptions)
+    Some(options).filter(|_| batch.flaw != BatchFlaw::NoOptions)
 }
 
-fn event(id: Id) -> ProposedMessage {
+fn event(id: CallEventId) -> ProposedMessage {
     ProposedMessage {
         id: Some(identifier(id)),
         metadata: [("type", "Counted"), ("content-type", "application/json")]
@@ -203,21 +205,21 @@ fn event(id: Id) -> ProposedMessage {
     }
 }
 
-/// The parts of a batch with this number: all in one, or one for each event and an empty one.
-fn in_parts(number: u64, batch: &Batch, random: &mut Random) -> Vec<BatchAppendReq> {
+/// Splits a batch into parts: one for all events, or one for each event and an empty one.
+fn split(number: u64, batch: &TestBatch, random: &mut Random) -> Vec<BatchAppendReq> {
     let mut events: Vec<_> = batch.ids.iter().map(|id| event(*id)).collect();
     match (batch.flaw, events.last_mut()) {
-        (Flaw::NoType, Some(last)) => drop(last.metadata.remove("type")),
-        (Flaw::NoId, Some(last)) => last.id = None,
+        (BatchFlaw::NoType, Some(last)) => drop(last.metadata.remove("type")),
+        (BatchFlaw::NoId, Some(last)) => last.id = None,
         _ => {}
     }
     let part = |proposed_messages| BatchAppendReq {
-        correlation_id: Some(identifier(Id::from(number))),
+        correlation_id: Some(identifier(CallEventId::from(number))),
         options: None,
         proposed_messages,
         is_final: false,
     };
-    let needs_parts = matches!(batch.flaw, Flaw::TwoMinds | Flaw::Unfinished);
+    let needs_parts = matches!(batch.flaw, BatchFlaw::TwoMinds | BatchFlaw::Unfinished);
     let mut parts: Vec<_> = match needs_parts || random.once_in(2) {
         false => vec![part(events)],
         true => events.into_iter().map(|event| vec![event]).chain([Vec::new()]).map(part).collect(),
@@ -227,29 +229,29 @@ fn in_parts(number: u64, batch: &Batch, random: &mut Random) -> Vec<BatchAppendR
     }
     parts[0].options = options(batch);
     let last = parts.len() - 1;
-    if batch.flaw == Flaw::TwoMinds {
+    if batch.flaw == BatchFlaw::TwoMinds {
         let mut other = options(batch).unwrap_or_default();
         other.expected_stream_position = Some(ExpectedRevision::Revision(12_345));
         parts[last].options = Some(other);
     }
-    parts[last].is_final = batch.flaw != Flaw::Unfinished;
+    parts[last].is_final = batch.flaw != BatchFlaw::Unfinished;
     parts
 }
 
-/// Every answer by the number of its batch.
-async fn ask(
-    run: &Run<'_>,
+/// Sends the parts and returns every answer by the number of its batch.
+async fn send_batches(
+    run: &CallRun<'_>,
     sent: Vec<BatchAppendReq>,
     is_refused: bool,
 ) -> Result<BTreeMap<u64, BatchAppendResp>, String> {
-    let said = |status: tonic::Status| format!("the call failed: {status:?}");
-    let mut call = run.admin().batches(stream::iter(sent)).await.map_err(said)?;
+    let describe = |status: tonic::Status| format!("the call failed: {status:?}");
+    let mut call = run.admin().batches(stream::iter(sent)).await.map_err(describe)?;
     let mut answers = BTreeMap::new();
     let ended = loop {
         match call.message().await {
             Ok(Some(answer)) => {
                 let number = match answer.correlation_id.as_ref().and_then(|id| id.value.as_ref()) {
-                    Some(uuid::Value::Structured(halves)) => Id::from(*halves) as u64,
+                    Some(uuid::Value::Structured(halves)) => CallEventId::from(*halves) as u64,
                     other => return Err(format!("an answer to {other:?}")),
                 };
                 if let Some(former) = answers.insert(number, answer) {
@@ -267,35 +269,39 @@ async fn ask(
     }
 }
 
-/// What a batch has to be answered, now that everything before it is done.
-fn wanted(run: &mut Run<'_>, batch: &Batch) -> Wanted {
+/// Returns the expected answer to a batch, after all earlier ones.
+fn expected_answer(run: &mut CallRun<'_>, batch: &TestBatch) -> ExpectedAnswer {
     match batch.flaw {
-        Flaw::Nothing => {}
-        Flaw::TooLate => return Wanted::Late,
-        _ => return Wanted::Bad,
+        BatchFlaw::Nothing => {}
+        BatchFlaw::TooLate => return ExpectedAnswer::Late,
+        _ => return ExpectedAnswer::Bad,
     }
     let stream = run.streams.of(batch.stream);
     let last = |first: u64| first + batch.ids.len() as u64 - 1;
     match stream.fate(batch.wants, &batch.ids) {
-        Fate::Written(first) => Wanted::Written(last(first)),
-        Fate::There(first) => {
-            Wanted::There(last(first), stream.events[last(first) as usize].position)
+        AppendFate::Written(first) => ExpectedAnswer::Written(last(first)),
+        AppendFate::There(first) => {
+            ExpectedAnswer::There(last(first), stream.events[last(first) as usize].position)
         }
-        Fate::Nothing(at) => Wanted::Nothing(at),
-        Fate::Wrong(at) => Wanted::Wrong(at),
-        Fate::Ended => Wanted::Ended,
+        AppendFate::Nothing(at) => ExpectedAnswer::Nothing(at),
+        AppendFate::Wrong(at) => ExpectedAnswer::Wrong(at),
+        AppendFate::Ended => ExpectedAnswer::Ended,
     }
 }
 
-fn judge(run: &mut Run<'_>, batch: &Batch, answer: BatchAppendResp) -> Result<(), String> {
-    let wanted = wanted(run, batch);
+fn check_answer(
+    run: &mut CallRun<'_>,
+    batch: &TestBatch,
+    answer: BatchAppendResp,
+) -> Result<(), String> {
+    let wanted = expected_answer(run, batch);
     let echoed = (answer.stream_identifier.clone(), answer.expected_stream_position);
     if echoed != echo(batch) {
         return Err(format!("the answer repeats {echoed:?}"));
     }
     let is_right = match (&wanted, &answer.result) {
         (
-            Wanted::Written(_) | Wanted::There(..) | Wanted::Nothing(_),
+            ExpectedAnswer::Written(_) | ExpectedAnswer::There(..) | ExpectedAnswer::Nothing(_),
             Some(Outcome::Success(done)),
         ) => {
             let revision = match done.current_revision_option {
@@ -307,15 +313,15 @@ fn judge(run: &mut Run<'_>, batch: &Batch, answer: BatchAppendResp) -> Result<()
                 _ => None,
             };
             match (&wanted, position) {
-                (Wanted::Written(last), Some(position)) => {
+                (ExpectedAnswer::Written(last), Some(position)) => {
                     let is_new = position > run.streams.top;
                     run.streams.append(batch.stream, &batch.ids, position);
                     is_new && revision == Some(*last)
                 }
-                (Wanted::There(last, known), Some(position)) => {
+                (ExpectedAnswer::There(last, known), Some(position)) => {
                     revision == Some(*last) && known.is_none_or(|known| known == position)
                 }
-                (Wanted::Nothing(last), None) => revision == *last,
+                (ExpectedAnswer::Nothing(last), None) => revision == *last,
                 _ => false,
             }
         }
@@ -324,7 +330,7 @@ fn judge(run: &mut Run<'_>, batch: &Batch, answer: BatchAppendResp) -> Result<()
             let detail = error.details.clone().unwrap_or_default();
             let is_named = detail.type_url.ends_with(&format!("event_store.client.{name}"));
             let facts = WrongExpectedVersion::decode(&detail.value[..]).ok();
-            let is_told = at.is_none_or(|at| facts == Some(told(batch.wants, at)));
+            let is_told = at.is_none_or(|at| facts == Some(wrong_version(batch.wants, at)));
             error.code == code as i32 && is_named && is_told
         }
         _ => false,
@@ -333,43 +339,45 @@ fn judge(run: &mut Run<'_>, batch: &Batch, answer: BatchAppendResp) -> Result<()
     if is_right { Ok(()) } else { Err(format!("{answer:?} and not {wanted:?}")) }
 }
 
-/// Code and detail of a refusal, and what the stream is at where that is told.
-fn refusal(wanted: &Wanted) -> (Code, &'static str, Option<Option<u64>>) {
+/// Returns code and detail of a refusal, and the stream's revision if it is reported.
+fn refusal(wanted: &ExpectedAnswer) -> (Code, &'static str, Option<Option<u64>>) {
     match wanted {
-        Wanted::Wrong(at) => (Code::AlreadyExists, "WrongExpectedVersion", Some(*at)),
-        Wanted::Ended => (Code::NotFound, "StreamDeleted", None),
-        Wanted::Bad => (Code::InvalidArgument, "BadRequest", None),
-        Wanted::Late => (Code::DeadlineExceeded, "Timeout", None),
-        Wanted::Written(_) | Wanted::There(..) | Wanted::Nothing(_) => (Code::Ok, "", None),
+        ExpectedAnswer::Wrong(at) => (Code::AlreadyExists, "WrongExpectedVersion", Some(*at)),
+        ExpectedAnswer::Ended => (Code::NotFound, "StreamDeleted", None),
+        ExpectedAnswer::Bad => (Code::InvalidArgument, "BadRequest", None),
+        ExpectedAnswer::Late => (Code::DeadlineExceeded, "Timeout", None),
+        ExpectedAnswer::Written(_) | ExpectedAnswer::There(..) | ExpectedAnswer::Nothing(_) => {
+            (Code::Ok, "", None)
+        }
     }
 }
 
-fn told(wants: Wants, at: Option<u64>) -> WrongExpectedVersion {
+fn wrong_version(wants: StreamExpectation, at: Option<u64>) -> WrongExpectedVersion {
     use wrong_expected_version::{Current, Expected};
     let expected = match wants {
-        Wants::Any => Expected::Any(()),
-        Wants::NoStream => Expected::NoStream(()),
-        Wants::Exists => Expected::StreamExists(()),
-        Wants::At(revision) => Expected::StreamPosition(revision),
+        StreamExpectation::Any => Expected::Any(()),
+        StreamExpectation::NoStream => Expected::NoStream(()),
+        StreamExpectation::Exists => Expected::StreamExists(()),
+        StreamExpectation::At(revision) => Expected::StreamPosition(revision),
     };
     let current = at.map_or(Current::NoStream(()), Current::StreamRevision);
     WrongExpectedVersion { current: Some(current), expected: Some(expected) }
 }
 
-/// What an answer repeats of its batch.
-fn echo(batch: &Batch) -> (Option<StreamIdentifier>, Option<batch_append_resp::Expected>) {
+/// Returns the fields of the batch that its answer repeats.
+fn echo(batch: &TestBatch) -> (Option<StreamIdentifier>, Option<batch_append_resp::Expected>) {
     use batch_append_resp::Expected;
     let expected = match batch.wants {
-        Wants::Any => Expected::Any(()),
-        Wants::NoStream => Expected::NoStream(()),
-        Wants::Exists => Expected::StreamExists(()),
-        Wants::At(revision) => Expected::StreamPosition(revision),
+        StreamExpectation::Any => Expected::Any(()),
+        StreamExpectation::NoStream => Expected::NoStream(()),
+        StreamExpectation::Exists => Expected::StreamExists(()),
+        StreamExpectation::At(revision) => Expected::StreamPosition(revision),
     };
     match batch.flaw {
-        Flaw::NoOptions => (None, None),
-        Flaw::NoWants => (name(batch), None),
-        // It is not kept.
-        Flaw::LongName => (None, Some(expected)),
+        BatchFlaw::NoOptions => (None, None),
+        BatchFlaw::NoWants => (name(batch), None),
+        // The answer does not repeat it.
+        BatchFlaw::LongName => (None, Some(expected)),
         _ => (name(batch), Some(expected)),
     }
 }

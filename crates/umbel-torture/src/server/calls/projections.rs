@@ -1,5 +1,5 @@
-//! Projections and operations, most of whose answers are always the same; and views, which can be
-//! stopped, started and reset.
+//! Projections and operations, mostly with fixed answers; and views, which can be stopped, started
+//! and reset.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use umbel_proto::operations::{
     StopScavengeOptions, StopScavengeReq,
 };
 use umbel_proto::projections::{
-    CreateMode, CreateOptions, CreateReq, Details, Named, NamedReq, SERVICE, StatisticsMode,
-    StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
+    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, SERVICE,
+    StatisticsMode, StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
 };
 
-use super::Run;
-use super::world::{End, WRONG, one_of};
+use super::CallRun;
+use crate::server::calls::call_server::{ExpectedEnd, WRONG, one_of};
 
-/// What such servers have built in, and which of it is kept here.
+/// Built-in projections, and whether this server has them.
 const BUILT_IN: [(&str, bool); 5] = [
     ("$streams", true),
     ("$stream_by_category", false),
@@ -27,9 +27,9 @@ const BUILT_IN: [(&str, bool); 5] = [
     ("$by_correlation_id", false),
 ];
 
-/// A view that can be stopped.
+/// State of a view.
 #[derive(Debug, Clone, Copy, Default)]
-struct View {
+struct ViewState {
     is_stopped: bool,
     version: i64,
     epoch: i64,
@@ -37,14 +37,14 @@ struct View {
 
 /// The views by their names.
 #[derive(Debug, Default)]
-pub struct Views(BTreeMap<&'static str, View>);
+pub struct ViewStates(BTreeMap<&'static str, ViewState>);
 
-/// One call.
-pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
+/// Makes one call.
+pub async fn call(run: &mut CallRun<'_>) -> Result<(), String> {
     run.tally.add("calls with fixed answers judged", 1);
     match run.random.below(6) {
         0 => create(run).await,
-        1 => change_what_is_fixed(run).await,
+        1 => change_built_in(run).await,
         2 => value(run).await,
         3 => statistics(run).await,
         4 => switch(run).await,
@@ -52,21 +52,21 @@ pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
     }
 }
 
-fn name(run: &mut Run<'_>) -> (&'static str, Option<bool>) {
+fn name(run: &mut CallRun<'_>) -> (&'static str, Option<bool>) {
     let (name, is_kept) = one_of(&mut run.random, &BUILT_IN);
     let other = one_of(&mut run.random, &["", "mine", "$by_categorY", "$ce-cart"]);
     if run.random.once_in(4) { (other, None) } else { (name, Some(is_kept)) }
 }
 
-fn asked(run: &mut Run<'_>, name: &str) -> (NamedReq, bool) {
+fn random_request(run: &mut CallRun<'_>, name: &str) -> (ProjectionReq, bool) {
     let has_options = !run.random.once_in(8);
-    let options = Some(Named { name: name.to_string() }).filter(|_| has_options);
-    (NamedReq { options }, has_options)
+    let options = Some(ProjectionName { name: name.to_string() }).filter(|_| has_options);
+    (ProjectionReq { options }, has_options)
 }
 
-async fn create(run: &mut Run<'_>) -> Result<(), String> {
+async fn create(run: &mut CallRun<'_>) -> Result<(), String> {
     let (name, is_kept) = name(run);
-    let named = Named { name: name.to_string() };
+    let named = ProjectionName { name: name.to_string() };
     let how = run.random.below(5);
     let mode = match how {
         0 => None,
@@ -76,41 +76,41 @@ async fn create(run: &mut Run<'_>) -> Result<(), String> {
     };
     let end = match (how, is_kept) {
         (0, _) => WRONG,
-        (2.., Some(_)) => End::With(Code::AlreadyExists),
-        _ => End::With(Code::Unimplemented),
+        (2.., Some(_)) => ExpectedEnd::WithCode(Code::AlreadyExists),
+        _ => ExpectedEnd::WithCode(Code::Unimplemented),
     };
     let options = Some(CreateOptions { mode, ..CreateOptions::default() });
     let options = options.filter(|_| how != 0 || run.random.once_in(2));
     let answer = run.admin().unary::<_, ()>(SERVICE, "Create", CreateReq { options }).await;
-    end.is(&format!("making the projection {name}"), answer).map(drop)
+    end.check(&format!("making the projection {name}"), answer).map(drop)
 }
 
-async fn change_what_is_fixed(run: &mut Run<'_>) -> Result<(), String> {
+async fn change_built_in(run: &mut CallRun<'_>) -> Result<(), String> {
     let (name, is_kept) = name(run);
     let method = one_of(&mut run.random, &["Update", "Delete"]);
-    let (asked, has_options) = asked(run, name);
+    let (request, has_options) = random_request(run, name);
     let end = match (has_options, is_kept) {
         (false, _) => WRONG,
-        (true, None) => End::With(Code::NotFound),
-        (true, Some(_)) => End::With(Code::FailedPrecondition),
+        (true, None) => ExpectedEnd::WithCode(Code::NotFound),
+        (true, Some(_)) => ExpectedEnd::WithCode(Code::FailedPrecondition),
     };
-    let answer = run.admin().unary::<_, ()>(SERVICE, method, asked).await;
-    end.is(&format!("{method} of the projection {name}"), answer).map(drop)
+    let answer = run.admin().unary::<_, ()>(SERVICE, method, request).await;
+    end.check(&format!("{method} of the projection {name}"), answer).map(drop)
 }
 
-async fn value(run: &mut Run<'_>) -> Result<(), String> {
+async fn value(run: &mut CallRun<'_>) -> Result<(), String> {
     let (name, is_kept) = name(run);
     let method = one_of(&mut run.random, &["State", "Result"]);
-    let (asked, has_options) = asked(run, name);
+    let (request, has_options) = random_request(run, name);
     let end = match (has_options, is_kept) {
         (false, _) => WRONG,
-        (true, None) => End::With(Code::NotFound),
-        (true, Some(_)) => End::Well,
+        (true, None) => ExpectedEnd::WithCode(Code::NotFound),
+        (true, Some(_)) => ExpectedEnd::Success,
     };
-    let answer = run.admin().unary::<_, ValueResp>(SERVICE, method, asked).await;
-    let told = end.is(&format!("{method} of the projection {name}"), answer)?;
-    let kind = told.as_ref().and_then(|told| told.value.as_ref()?.kind.as_ref());
-    match (told.is_some(), kind) {
+    let answer = run.admin().unary::<_, ValueResp>(SERVICE, method, request).await;
+    let response = end.check(&format!("{method} of the projection {name}"), answer)?;
+    let kind = response.as_ref().and_then(|response| response.value.as_ref()?.kind.as_ref());
+    match (response.is_some(), kind) {
         (false, _) => Ok(()),
         (true, Some(Kind::StructValue(fields))) if fields.fields.is_empty() => Ok(()),
         (true, kind) => Err(format!("{method} of {name} is {kind:?}")),
@@ -118,19 +118,19 @@ async fn value(run: &mut Run<'_>) -> Result<(), String> {
 }
 
 /// Stops, starts or resets a view.
-async fn switch(run: &mut Run<'_>) -> Result<(), String> {
+async fn switch(run: &mut CallRun<'_>) -> Result<(), String> {
     let (name, is_kept) = name(run);
     let method = one_of(&mut run.random, &["Enable", "Disable", "Reset"]);
-    let (asked, has_options) = asked(run, name);
+    let (request, has_options) = random_request(run, name);
     let end = match (has_options, is_kept, method) {
         (false, ..) => WRONG,
-        (true, None, _) => End::With(Code::NotFound),
-        (true, Some(false), "Enable") => End::With(Code::Unimplemented),
-        (true, Some(_), _) => End::Well,
+        (true, None, _) => ExpectedEnd::WithCode(Code::NotFound),
+        (true, Some(false), "Enable") => ExpectedEnd::WithCode(Code::Unimplemented),
+        (true, Some(_), _) => ExpectedEnd::Success,
     };
-    let answer = run.admin().unary::<_, ()>(SERVICE, method, asked).await;
-    end.is(&format!("{method} of the projection {name}"), answer)?;
-    if end == End::Well && is_kept == Some(true) {
+    let answer = run.admin().unary::<_, ()>(SERVICE, method, request).await;
+    end.check(&format!("{method} of the projection {name}"), answer)?;
+    if end == ExpectedEnd::Success && is_kept == Some(true) {
         let view = run.views.0.entry(name).or_default();
         let changes = match method {
             "Enable" => std::mem::replace(&mut view.is_stopped, false),
@@ -145,7 +145,7 @@ async fn switch(run: &mut Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
-async fn statistics(run: &mut Run<'_>) -> Result<(), String> {
+async fn statistics(run: &mut CallRun<'_>) -> Result<(), String> {
     let (name, is_kept) = name(run);
     let how = run.random.below(6);
     let mode = match how {
@@ -157,21 +157,21 @@ async fn statistics(run: &mut Run<'_>) -> Result<(), String> {
         _ => None,
     };
     let (end, wanted) = match (how, is_kept) {
-        (0, None) => (End::With(Code::NotFound), Vec::new()),
-        (0, Some(is_kept)) => (End::Well, vec![(name, is_kept)]),
-        (1 | 2, _) => (End::Well, BUILT_IN.to_vec()),
-        (3 | 4, _) => (End::Well, Vec::new()),
+        (0, None) => (ExpectedEnd::WithCode(Code::NotFound), Vec::new()),
+        (0, Some(is_kept)) => (ExpectedEnd::Success, vec![(name, is_kept)]),
+        (1 | 2, _) => (ExpectedEnd::Success, BUILT_IN.to_vec()),
+        (3 | 4, _) => (ExpectedEnd::Success, Vec::new()),
         _ => (WRONG, Vec::new()),
     };
     let what = format!("statistics, {mode:?},");
-    let asked = StatisticsReq { options: Some(StatisticsOptions { mode }) };
-    let told = end.is(&what, details(run, asked).await)?.unwrap_or_default();
-    let names: Vec<&str> = told.iter().map(|details| &*details.name).collect();
+    let request = StatisticsReq { options: Some(StatisticsOptions { mode }) };
+    let response = end.check(&what, details(run, request).await)?.unwrap_or_default();
+    let names: Vec<&str> = response.iter().map(|details| &*details.name).collect();
     let wanted_names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
     if names != wanted_names {
         return Err(format!("{what} are of {names:?}"));
     }
-    for (details, (name, is_kept)) in told.iter().zip(wanted) {
+    for (details, (name, is_kept)) in response.iter().zip(wanted) {
         let view = run.views.0.get(name).copied().unwrap_or_default();
         let status = if is_kept && !view.is_stopped { "Running" } else { "Stopped" };
         let is_right = details.status == status
@@ -186,19 +186,19 @@ async fn statistics(run: &mut Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
-async fn details(run: &Run<'_>, asked: StatisticsReq) -> Result<Vec<Details>, Status> {
+async fn details(run: &CallRun<'_>, request: StatisticsReq) -> Result<Vec<Details>, Status> {
     let client = run.admin();
-    let asked = stream::iter([asked]);
+    let request = stream::iter([request]);
     let mut answers =
-        client.streaming::<_, StatisticsResp, _>(SERVICE, "Statistics", asked).await?;
-    let mut told = Vec::new();
+        client.streaming::<_, StatisticsResp, _>(SERVICE, "Statistics", request).await?;
+    let mut response = Vec::new();
     while let Some(answer) = answers.message().await? {
-        told.extend(answer.details);
+        response.extend(answer.details);
     }
-    Ok(told)
+    Ok(response)
 }
 
-async fn operate(run: &mut Run<'_>) -> Result<(), String> {
+async fn operate(run: &mut CallRun<'_>) -> Result<(), String> {
     const SERVICE: &str = operations::SERVICE;
     let client = run.admin();
     match run.random.below(6) {
@@ -206,37 +206,39 @@ async fn operate(run: &mut Run<'_>) -> Result<(), String> {
             let (threads, chunk) = one_of(&mut run.random, &[(0, 0), (-1, 0), (1, -1), (0, -7)]);
             let options = StartScavengeOptions { thread_count: threads, start_from_chunk: chunk };
             let options = Some(options).filter(|_| !run.random.once_in(4));
-            let asked = StartScavengeReq { options };
-            let answer = client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", asked).await;
-            WRONG.is("starting a scavenge with wrong numbers", answer).map(drop)
+            let request = StartScavengeReq { options };
+            let answer = client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", request).await;
+            WRONG.check("starting a scavenge with wrong numbers", answer).map(drop)
         }
         1 => {
             let options = StopScavengeOptions { scavenge_id: "none".to_string() };
             let options = Some(options).filter(|_| !run.random.once_in(4));
             let end = match &options {
-                Some(_) => End::Named(Code::NotFound, "scavenge-not-found"),
+                Some(_) => ExpectedEnd::Named(Code::NotFound, "scavenge-not-found"),
                 None => WRONG,
             };
-            let asked = StopScavengeReq { options };
-            let answer = client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", asked).await;
-            end.is("stopping a scavenge that is none", answer).map(drop)
+            let request = StopScavengeReq { options };
+            let answer = client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", request).await;
+            end.check("stopping a scavenge that is none", answer).map(drop)
         }
         2 => {
             let answer = client.unary::<_, ()>(SERVICE, "MergeIndexes", ()).await;
-            End::Well.is("merging indexes", answer).map(drop)
+            ExpectedEnd::Success.check("merging indexes", answer).map(drop)
         }
         3 => {
-            let asked = SetNodePriorityReq { priority: run.random.next() as i32 };
-            let answer = client.unary::<_, ()>(SERVICE, "SetNodePriority", asked).await;
-            End::Well.is("setting a priority", answer).map(drop)
+            let request = SetNodePriorityReq { priority: run.random.next() as i32 };
+            let answer = client.unary::<_, ()>(SERVICE, "SetNodePriority", request).await;
+            ExpectedEnd::Success.check("setting a priority", answer).map(drop)
         }
         4 => {
             let answer = client.unary::<_, ()>(SERVICE, "ResignNode", ()).await;
-            End::With(Code::Unimplemented).is("resigning", answer).map(drop)
+            ExpectedEnd::WithCode(Code::Unimplemented).check("resigning", answer).map(drop)
         }
         _ => {
             let answer = client.unary::<_, ()>(SERVICE, "Defragment", ()).await;
-            End::With(Code::Unimplemented).is("a call that is not served", answer).map(drop)
+            ExpectedEnd::WithCode(Code::Unimplemented)
+                .check("a call that is not served", answer)
+                .map(drop)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Users: made, changed, refused and forgotten; and who is let in afterwards.
+//! Users: created, changed, disabled and deleted; and their authentication.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,20 @@ use umbel_proto::users::{
     ResetPasswordReq, SERVICE, UserDetails, UserOptions, UserReq,
 };
 
-use super::Run;
-use super::world::{DENIED, End, FIRST, UNKNOWN, WRONG, as_user, one_of};
-use crate::histories_server::connection::Connection;
+use super::CallRun;
+use crate::server::calls::call_server::{
+    DENIED, ExpectedEnd, FIRST_PASSWORD, UNKNOWN, WRONG, as_user, one_of,
+};
+use crate::server::connection::Connection;
 
 const LOGINS: [&str; 3] = ["ada", "bob", "eve"];
 const PASSWORDS: [&str; 3] = ["one", "two", "three"];
-const NOT_FOUND: End = End::Named(Code::NotFound, "user-not-found");
-const CONFLICT: End = End::Named(Code::FailedPrecondition, "user-conflict");
+const NOT_FOUND: ExpectedEnd = ExpectedEnd::Named(Code::NotFound, "user-not-found");
+const CONFLICT: ExpectedEnd = ExpectedEnd::Named(Code::FailedPrecondition, "user-conflict");
 
-/// A user as he has to be.
+/// Expected state of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Person {
+struct UserState {
     password: String,
     full_name: String,
     groups: Vec<String>,
@@ -29,24 +31,24 @@ struct Person {
 
 /// The users by their names.
 #[derive(Debug)]
-pub struct People(BTreeMap<String, Person>);
+pub struct UserStates(BTreeMap<String, UserState>);
 
-/// Who somebody is, as far as the server finds out.
+/// Identity of a caller, as the server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Caller {
-    /// He does not say.
-    Nobody,
-    /// Not the one he says he is.
+enum CallerIdentity {
+    /// Anonymous.
+    Anonymous,
+    /// Wrong credentials.
     Unknown,
-    /// A user, and whether he is an administrator.
+    /// A user, and whether it is an administrator.
     User(String, bool),
 }
 
-impl Default for People {
-    fn default() -> People {
+impl Default for UserStates {
+    fn default() -> UserStates {
         let first = [("$admins", "Event Store Administrator"), ("$ops", "Event Store Operations")];
         let person = |((login, password), (group, name)): ((&str, &str), (&str, &str))| {
-            let person = Person {
+            let person = UserState {
                 password: password.to_string(),
                 full_name: name.to_string(),
                 groups: vec![group.to_string()],
@@ -54,62 +56,63 @@ impl Default for People {
             };
             (login.to_string(), person)
         };
-        People(FIRST.into_iter().zip(first).map(person).collect())
+        UserStates(FIRST_PASSWORD.into_iter().zip(first).map(person).collect())
     }
 }
 
-impl People {
-    fn caller(&self, login: &str, password: &str) -> Caller {
+impl UserStates {
+    fn caller(&self, login: &str, password: &str) -> CallerIdentity {
         match self.0.get(login) {
             Some(person) if person.password == password && !person.is_disabled => {
                 let is_admin = person.groups.iter().any(|group| group == "$admins");
-                Caller::User(login.to_string(), is_admin)
+                CallerIdentity::User(login.to_string(), is_admin)
             }
-            _ => Caller::Unknown,
+            _ => CallerIdentity::Unknown,
         }
     }
 }
 
-/// Who calls: mostly the administrator, sometimes somebody else, with a password that may be wrong.
-fn caller(run: &mut Run<'_>) -> (Connection, Caller) {
+/// Returns a caller: mostly the administrator, sometimes another user, perhaps with a wrong
+/// password.
+fn caller(run: &mut CallRun<'_>) -> (Connection, CallerIdentity) {
     let (login, password) = match run.random.below(8) {
-        0 => return (run.client.clone(), Caller::Nobody),
-        1 => FIRST[1],
+        0 => return (run.client.clone(), CallerIdentity::Anonymous),
+        1 => FIRST_PASSWORD[1],
         2 | 3 => {
             let login = one_of(&mut run.random, &LOGINS);
             (login, one_of(&mut run.random, &PASSWORDS))
         }
-        _ => FIRST[0],
+        _ => FIRST_PASSWORD[0],
     };
     (as_user(&run.client, login, password), run.people.caller(login, password))
 }
 
-/// What somebody is told who is no administrator.
-fn admitted(caller: &Caller) -> Option<End> {
+/// Returns the expected error for a caller that is no administrator.
+fn expected_for_non_admin(caller: &CallerIdentity) -> Option<ExpectedEnd> {
     match caller {
-        Caller::Unknown => Some(UNKNOWN),
-        Caller::Nobody | Caller::User(_, false) => Some(DENIED),
-        Caller::User(_, true) => None,
+        CallerIdentity::Unknown => Some(UNKNOWN),
+        CallerIdentity::Anonymous | CallerIdentity::User(_, false) => Some(DENIED),
+        CallerIdentity::User(_, true) => None,
     }
 }
 
-/// One call.
-pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
+/// Makes one call.
+pub async fn call(run: &mut CallRun<'_>) -> Result<(), String> {
     run.tally.add("calls about users judged", 1);
     match run.random.below(9) {
         0 | 1 => create(run).await,
         2 => update(run).await,
         3 | 4 => change(run).await,
         5 => reset(run).await,
-        6 => choose(run).await,
+        6 => choose_password(run).await,
         7 => list(run).await,
-        _ => look(run).await,
+        _ => check_login(run).await,
     }?;
-    look(run).await
+    check_login(run).await
 }
 
-/// What a user is to be, which may be wrong.
-fn options(run: &mut Run<'_>) -> (UserOptions, bool) {
+/// Returns options of a user, which may be invalid.
+fn options(run: &mut CallRun<'_>) -> (UserOptions, bool) {
     let login = one_of(&mut run.random, &LOGINS).to_string();
     let groups = one_of(&mut run.random, &[None, Some("readers"), Some("$admins"), Some("$ops")]);
     let mut options = UserOptions {
@@ -131,38 +134,38 @@ fn options(run: &mut Run<'_>) -> (UserOptions, bool) {
     (options, flaw < 6)
 }
 
-async fn create(run: &mut Run<'_>) -> Result<(), String> {
+async fn create(run: &mut CallRun<'_>) -> Result<(), String> {
     let (mut options, mut is_wrong) = options(run);
     if run.random.once_in(12) {
         options.password.clear();
         is_wrong = true;
     }
-    let (client, who) = caller(run);
+    let (client, identity) = caller(run);
     let is_there = run.people.0.contains_key(&options.login_name);
-    let end = match admitted(&who) {
+    let end = match expected_for_non_admin(&identity) {
         Some(end) => end,
         None if is_wrong => WRONG,
         None if is_there => CONFLICT,
-        None => End::Well,
+        None => ExpectedEnd::Success,
     };
-    let what = format!("{who:?} makes {options:?}");
-    let asked = UserReq { options: Some(options.clone()) };
-    end.is(&what, client.unary::<_, ()>(SERVICE, "Create", asked).await)?;
-    if end == End::Well {
+    let what = format!("{identity:?} makes {options:?}");
+    let request = UserReq { options: Some(options.clone()) };
+    end.check(&what, client.unary::<_, ()>(SERVICE, "Create", request).await)?;
+    if end == ExpectedEnd::Success {
         let UserOptions { login_name, password, full_name, groups } = options;
-        let person = Person { password, full_name, groups, is_disabled: false };
+        let person = UserState { password, full_name, groups, is_disabled: false };
         run.people.0.insert(login_name, person);
     }
     Ok(())
 }
 
-async fn update(run: &mut Run<'_>) -> Result<(), String> {
+async fn update(run: &mut CallRun<'_>) -> Result<(), String> {
     let (mut options, is_wrong) = options(run);
     if run.random.once_in(2) && !is_wrong {
         options.password.clear();
     }
-    let (client, who) = caller(run);
-    let end = match (admitted(&who), run.people.0.get_mut(&options.login_name)) {
+    let (client, identity) = caller(run);
+    let end = match (expected_for_non_admin(&identity), run.people.0.get_mut(&options.login_name)) {
         (Some(end), _) => end,
         (None, _) if is_wrong => WRONG,
         (None, None) => NOT_FOUND,
@@ -172,22 +175,22 @@ async fn update(run: &mut Run<'_>) -> Result<(), String> {
             if !options.password.is_empty() {
                 person.password.clone_from(&options.password);
             }
-            End::Well
+            ExpectedEnd::Success
         }
     };
-    let what = format!("{who:?} changes {options:?}");
-    let asked = UserReq { options: Some(options) };
-    end.is(&what, client.unary::<_, ()>(SERVICE, "Update", asked).await).map(drop)
+    let what = format!("{identity:?} changes {options:?}");
+    let request = UserReq { options: Some(options) };
+    end.check(&what, client.unary::<_, ()>(SERVICE, "Update", request).await).map(drop)
 }
 
-/// Disables, enables or deletes somebody.
-async fn change(run: &mut Run<'_>) -> Result<(), String> {
+/// Disables, enables or deletes a user.
+async fn change(run: &mut CallRun<'_>) -> Result<(), String> {
     let login = one_of(&mut run.random, &LOGINS);
     let method = one_of(&mut run.random, &["Disable", "Disable", "Enable", "Delete"]);
-    let (client, who) = caller(run);
+    let (client, identity) = caller(run);
     let options = Some(Login { login_name: login.to_string() });
     let options = options.filter(|_| !run.random.once_in(12));
-    let end = match (admitted(&who), &options, run.people.0.get_mut(login)) {
+    let end = match (expected_for_non_admin(&identity), &options, run.people.0.get_mut(login)) {
         (Some(end), ..) => end,
         (None, None, _) => WRONG,
         (None, _, None) => NOT_FOUND,
@@ -197,15 +200,15 @@ async fn change(run: &mut Run<'_>) -> Result<(), String> {
                 "Enable" => person.is_disabled = false,
                 _ => drop(run.people.0.remove(login)),
             }
-            End::Well
+            ExpectedEnd::Success
         }
     };
-    let what = format!("{method} of {login} by {who:?}");
-    end.is(&what, client.unary::<_, ()>(SERVICE, method, LoginReq { options }).await).map(drop)
+    let what = format!("{method} of {login} by {identity:?}");
+    end.check(&what, client.unary::<_, ()>(SERVICE, method, LoginReq { options }).await).map(drop)
 }
 
-/// A password that may be wrong.
-fn new_password(run: &mut Run<'_>) -> (String, bool) {
+/// Returns a password that may be invalid.
+fn new_password(run: &mut CallRun<'_>) -> (String, bool) {
     match run.random.below(12) {
         0 => (String::new(), true),
         1 => ("x".repeat(1025), true),
@@ -213,47 +216,49 @@ fn new_password(run: &mut Run<'_>) -> (String, bool) {
     }
 }
 
-async fn reset(run: &mut Run<'_>) -> Result<(), String> {
+async fn reset(run: &mut CallRun<'_>) -> Result<(), String> {
     let login = one_of(&mut run.random, &LOGINS);
-    let ((new, is_wrong), (client, who)) = (new_password(run), caller(run));
-    let end = match (admitted(&who), run.people.0.get_mut(login)) {
+    let ((new, is_wrong), (client, identity)) = (new_password(run), caller(run));
+    let end = match (expected_for_non_admin(&identity), run.people.0.get_mut(login)) {
         (Some(end), _) => end,
         (None, _) if is_wrong => WRONG,
         (None, None) => NOT_FOUND,
         (None, Some(person)) => {
             person.password.clone_from(&new);
-            End::Well
+            ExpectedEnd::Success
         }
     };
     let options = ResetPasswordOptions { login_name: login.to_string(), new_password: new };
-    let asked = ResetPasswordReq { options: Some(options) };
-    let what = format!("a new password for {login} by {who:?}");
-    end.is(&what, client.unary::<_, ()>(SERVICE, "ResetPassword", asked).await).map(drop)
+    let request = ResetPasswordReq { options: Some(options) };
+    let what = format!("a new password for {login} by {identity:?}");
+    end.check(&what, client.unary::<_, ()>(SERVICE, "ResetPassword", request).await).map(drop)
 }
 
-async fn choose(run: &mut Run<'_>) -> Result<(), String> {
+async fn choose_password(run: &mut CallRun<'_>) -> Result<(), String> {
     let login = one_of(&mut run.random, &LOGINS);
     let current = one_of(&mut run.random, &PASSWORDS);
     let (new, is_wrong) = new_password(run);
-    // Mostly by himself, as he says.
-    let (client, who) = match run.random.below(3) {
+    // Mostly as the user itself.
+    let (client, identity) = match run.random.below(3) {
         0 => caller(run),
         _ => {
             let client = as_user(&run.client, login, current);
             (client, run.people.caller(login, current))
         }
     };
-    let is_known = matches!(run.people.caller(login, current), Caller::User(..));
-    let end = match &who {
-        Caller::Unknown => UNKNOWN,
-        Caller::User(name, is_admin) if name == login || *is_admin => match (is_known, is_wrong) {
-            (false, _) => DENIED,
-            (true, true) => WRONG,
-            (true, false) => End::Well,
-        },
-        Caller::Nobody | Caller::User(..) => DENIED,
+    let is_known = matches!(run.people.caller(login, current), CallerIdentity::User(..));
+    let end = match &identity {
+        CallerIdentity::Unknown => UNKNOWN,
+        CallerIdentity::User(name, is_admin) if name == login || *is_admin => {
+            match (is_known, is_wrong) {
+                (false, _) => DENIED,
+                (true, true) => WRONG,
+                (true, false) => ExpectedEnd::Success,
+            }
+        }
+        CallerIdentity::Anonymous | CallerIdentity::User(..) => DENIED,
     };
-    if end == End::Well
+    if end == ExpectedEnd::Success
         && let Some(person) = run.people.0.get_mut(login)
     {
         person.password.clone_from(&new);
@@ -263,61 +268,67 @@ async fn choose(run: &mut Run<'_>) -> Result<(), String> {
         current_password: current.to_string(),
         new_password: new,
     };
-    let asked = ChangePasswordReq { options: Some(options) };
-    let what = format!("another password for {login}, whose is said to be {current}, by {who:?}");
-    end.is(&what, client.unary::<_, ()>(SERVICE, "ChangePassword", asked).await).map(drop)
+    let request = ChangePasswordReq { options: Some(options) };
+    let what = format!("another password for {login}, instead of {current}, by {identity:?}");
+    end.check(&what, client.unary::<_, ()>(SERVICE, "ChangePassword", request).await).map(drop)
 }
 
 async fn details(client: &Connection, login: &str) -> Result<Vec<UserDetails>, Status> {
     let options = Some(Login { login_name: login.to_string() });
-    let asked = stream::iter([LoginReq { options }]);
-    let mut answers = client.streaming::<_, DetailsResp, _>(SERVICE, "Details", asked).await?;
-    let mut told = Vec::new();
+    let request = stream::iter([LoginReq { options }]);
+    let mut answers = client.streaming::<_, DetailsResp, _>(SERVICE, "Details", request).await?;
+    let mut users = Vec::new();
     while let Some(answer) = answers.message().await? {
-        told.extend(answer.user_details);
+        users.extend(answer.user_details);
     }
-    Ok(told)
+    Ok(users)
 }
 
-fn is_told(told: &UserDetails, login: &str, person: &Person) -> bool {
-    told.login_name == login
-        && told.full_name == person.full_name
-        && told.groups == person.groups
-        && told.disabled == person.is_disabled
-        && told.last_updated.is_some_and(|at| at.ticks_since_epoch > 0)
+fn matches_details(details: &UserDetails, login: &str, person: &UserState) -> bool {
+    details.login_name == login
+        && details.full_name == person.full_name
+        && details.groups == person.groups
+        && details.disabled == person.is_disabled
+        && details.last_updated.is_some_and(|at| at.ticks_since_epoch > 0)
 }
 
-/// Asks for everybody.
-async fn list(run: &mut Run<'_>) -> Result<(), String> {
-    let (client, who) = caller(run);
-    let end = admitted(&who).unwrap_or(End::Well);
-    let told = end.is(&format!("{who:?} asks for everybody"), details(&client, "").await)?;
-    let Some(told) = told else { return Ok(()) };
+/// Lists all users.
+async fn list(run: &mut CallRun<'_>) -> Result<(), String> {
+    let (client, identity) = caller(run);
+    let end = expected_for_non_admin(&identity).unwrap_or(ExpectedEnd::Success);
+    let listed = end.check(&format!("{identity:?} lists all users"), details(&client, "").await)?;
+    let Some(listed) = listed else { return Ok(()) };
     let people = &run.people.0;
-    let is_right = told.len() == people.len()
-        && told.iter().zip(people).all(|(told, (login, person))| is_told(told, login, person));
-    if is_right { Ok(()) } else { Err(format!("the users are {told:?} and not {people:?}")) }
+    let is_right = listed.len() == people.len()
+        && listed
+            .iter()
+            .zip(people)
+            .all(|(listed, (login, person))| matches_details(listed, login, person));
+    if is_right { Ok(()) } else { Err(format!("the users are {listed:?} and not {people:?}")) }
 }
 
-/// Somebody says who he is, and asks for somebody, mostly himself: whether he is let in.
-async fn look(run: &mut Run<'_>) -> Result<(), String> {
-    let said = one_of(&mut run.random, &LOGINS);
+/// Checks the login of a caller that requests a user, mostly itself.
+async fn check_login(run: &mut CallRun<'_>) -> Result<(), String> {
+    let login = one_of(&mut run.random, &LOGINS);
     let password = one_of(&mut run.random, &PASSWORDS);
-    let who = run.people.caller(said, password);
-    let asked = if run.random.once_in(4) { one_of(&mut run.random, &LOGINS) } else { said };
-    let person = run.people.0.get(asked).cloned();
-    let end = match (&who, &person) {
-        (Caller::Unknown | Caller::Nobody, _) => UNKNOWN,
-        (Caller::User(name, is_admin), _) if name != asked && !is_admin => DENIED,
+    let identity = run.people.caller(login, password);
+    let requested_login =
+        if run.random.once_in(4) { one_of(&mut run.random, &LOGINS) } else { login };
+    let person = run.people.0.get(requested_login).cloned();
+    let end = match (&identity, &person) {
+        (CallerIdentity::Unknown | CallerIdentity::Anonymous, _) => UNKNOWN,
+        (CallerIdentity::User(name, is_admin), _) if name != requested_login && !is_admin => DENIED,
         (_, None) => NOT_FOUND,
-        (_, Some(_)) => End::Well,
+        (_, Some(_)) => ExpectedEnd::Success,
     };
-    let what = format!("{said} with the password {password} asks for {asked}");
-    let answer = details(&as_user(&run.client, said, password), asked).await;
-    let told = end.is(&what, answer)?;
-    match (told.as_deref(), &person) {
+    let what = format!("{login} with the password {password} requests {requested_login}");
+    let answer = details(&as_user(&run.client, login, password), requested_login).await;
+    let listed = end.check(&what, answer)?;
+    match (listed.as_deref(), &person) {
         (None, _) => Ok(()),
-        (Some([told]), Some(person)) if is_told(told, asked, person) => Ok(()),
-        (told, person) => Err(format!("{what} and is told {told:?} of {person:?}")),
+        (Some([listed]), Some(person)) if matches_details(listed, requested_login, person) => {
+            Ok(())
+        }
+        (listed, person) => Err(format!("{what} and receives {listed:?} of {person:?}")),
     }
 }

@@ -1,31 +1,33 @@
-//! Those who append, with both calls, and those who delete.
+//! Clients that append, by both calls, and clients that delete.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use umbel_events::Expected;
+use umbel_events::ExpectedVersion;
 
-use super::client::{Client, Deleted};
-use super::known::{Attempt, Batch, DOOMED, Ending, Fate};
-use super::life::Stage;
-use super::stand::PATIENCE;
-use super::words::Answer;
-use crate::random::Random;
+use crate::server::concurrent_clients::checked_client::{Client, DeleteAnswer};
+use crate::server::concurrent_clients::client_oracle::{
+    ClientAttempt, ClientBatch, ClientFate, DELETED_PREFIX, StreamDeletion,
+};
+use crate::server::concurrent_clients::message_convert::AppendAnswer;
+use crate::server::concurrent_clients::server_life_state::ServerLife;
+use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
+use crate::support::seeded_random::Random;
 
-/// How often each who appends does so.
+/// Number of appends of each writer.
 const TURNS: u64 = 30;
-/// Streams that all of them append to.
-pub const SHARED: u64 = 3;
-/// Streams that are deleted now and then, the last of them for good.
+/// Number of streams that all writers append to.
+pub const SHARED_STREAMS: u64 = 3;
+/// Number of streams that are sometimes deleted, the last of them by a tombstone.
 const DOOMED_COUNT: u64 = 2;
 
 /// Appends until it is done or the world ends.
-pub async fn append(stage: Arc<Stage>, client: Client, number: u64, mut random: Random) {
+pub async fn append(life: Arc<ServerLife>, client: Client, number: u64, mut random: Random) {
     for _ in 0..TURNS {
         let goes_on = match random.below(3) {
-            0 => together(&stage, &client, number, &mut random).await,
-            _ => alone(&stage, &client, number, &mut random).await,
+            0 => append_batches(&life, &client, number, &mut random).await,
+            _ => append_single(&life, &client, number, &mut random).await,
         };
         if !goes_on {
             return;
@@ -33,148 +35,169 @@ pub async fn append(stage: Arc<Stage>, client: Client, number: u64, mut random: 
     }
 }
 
-/// What somebody appends who goes by what was acknowledged so far.
-fn choose(stage: &Stage, number: u64, random: &mut Random) -> Batch {
-    let shares = SHARED + 1 + u64::from(stage.deletes);
+/// Chooses an append by what was acknowledged so far.
+fn choose_batch(life: &ServerLife, number: u64, random: &mut Random) -> ClientBatch {
+    let shares = SHARED_STREAMS + 1 + u64::from(life.deletes);
     let stream = match random.below(shares) {
-        shared @ 0..SHARED => format!("shared-{shared}"),
-        SHARED => format!("own-{number}"),
-        _ => format!("{DOOMED}-{}", random.below(DOOMED_COUNT)),
+        shared @ 0..SHARED_STREAMS => format!("shared-{shared}"),
+        SHARED_STREAMS => format!("own-{number}"),
+        _ => format!("{DELETED_PREFIX}-{}", random.below(DOOMED_COUNT)),
     };
     let expected = match random.below(8) {
-        0 | 1 => Expected::Any,
-        2 => Expected::Exact(random.below(40)),
-        3 => Expected::Exists,
-        _ => match stage.notes().acknowledged.get(&stream) {
-            Some(last) => Expected::Exact(*last),
-            None => Expected::NoStream,
+        0 | 1 => ExpectedVersion::Any,
+        2 => ExpectedVersion::Exact(random.below(40)),
+        3 => ExpectedVersion::Exists,
+        _ => match life.notes().acknowledged.get(&stream) {
+            Some(last) => ExpectedVersion::Exact(*last),
+            None => ExpectedVersion::NoStream,
         },
     };
-    let ids = stage.new_ids(1 + random.below(3));
-    Batch { stream, expected, ids, bytes: random.below(1500) as usize }
+    let ids = life.new_ids(1 + random.below(3));
+    ClientBatch { stream, expected, ids, bytes: random.below(1500) as usize }
 }
 
-/// What was acknowledged and sent of a stream before an append.
-struct Before {
+/// Acknowledged and sent events of a stream before an append.
+struct AppendStart {
     acknowledged: Option<u64>,
 }
 
-fn begin(stage: &Stage, batch: &Batch) -> Before {
-    let mut notes = stage.notes();
+fn start_append(life: &ServerLife, batch: &ClientBatch) -> AppendStart {
+    let mut notes = life.notes();
     *notes.sent.entry(batch.stream.clone()).or_default() += batch.ids.len() as u64;
-    Before { acknowledged: notes.acknowledged.get(&batch.stream).copied() }
+    AppendStart { acknowledged: notes.acknowledged.get(&batch.stream).copied() }
 }
 
-/// Judges an answer and notes what came of the append.
-fn end(stage: &Stage, batch: &Batch, before: &Before, answer: &Answer) -> Fate {
+/// Checks an answer and notes the outcome of the append.
+fn finish_append(
+    life: &ServerLife,
+    batch: &ClientBatch,
+    before: &AppendStart,
+    answer: &AppendAnswer,
+) -> ClientFate {
     let fate = match answer {
-        Answer::Done(last, position) => Fate::Acknowledged(*last, *position),
-        Answer::Wrong(current) => {
-            judge_refusal(stage, batch, before, *current);
-            Fate::Refused
+        AppendAnswer::Done(last, position) => ClientFate::Acknowledged(*last, *position),
+        AppendAnswer::Wrong(current) => {
+            check_refusal(life, batch, before, *current);
+            ClientFate::Refused
         }
-        Answer::Tombstoned => {
-            if !batch.stream.starts_with(DOOMED) {
-                stage.wrong(format!("{batch:?} met a tombstone that nobody made"));
+        AppendAnswer::Tombstoned => {
+            if !batch.stream.starts_with(DELETED_PREFIX) {
+                life.wrong(format!("{batch:?} met a tombstone that no client made"));
             }
-            Fate::Refused
+            ClientFate::Refused
         }
-        Answer::Failed(text) => {
-            stage.failed(text.clone());
-            Fate::Unknown
+        AppendAnswer::Failed(text) => {
+            life.failed(text.clone());
+            ClientFate::Unknown
         }
-        Answer::Nonsense(text) => {
-            stage.wrong(text.clone());
-            Fate::Unknown
+        AppendAnswer::Nonsense(text) => {
+            life.wrong(text.clone());
+            ClientFate::Unknown
         }
     };
-    let mut notes = stage.notes();
-    if let Fate::Acknowledged(last, _) = fate {
+    let mut notes = life.notes();
+    if let ClientFate::Acknowledged(last, _) = fate {
         let known = notes.acknowledged.entry(batch.stream.clone()).or_default();
         *known = last.max(*known);
     }
-    notes.attempts.push(Attempt { batch: batch.clone(), fate });
+    notes.attempts.push(ClientAttempt { batch: batch.clone(), fate });
     fate
 }
 
-/// The revision that a refusal names lies between what was acknowledged before it was asked for
-/// and what was ever sent.
-fn judge_refusal(stage: &Stage, batch: &Batch, before: &Before, current: Option<u64>) {
-    let sent = stage.notes().sent.get(&batch.stream).copied().unwrap_or(0);
+/// Checks that the revision in a refusal is between the acknowledged one before the request and the
+/// number of sent events.
+fn check_refusal(
+    life: &ServerLife,
+    batch: &ClientBatch,
+    before: &AppendStart,
+    current: Option<u64>,
+) {
+    let sent = life.notes().sent.get(&batch.stream).copied().unwrap_or(0);
     let is_as_expected = match batch.expected {
-        Expected::Any => true,
-        Expected::NoStream => current.is_none(),
-        Expected::Exists => current.is_some() && !batch.stream.starts_with(DOOMED),
-        Expected::Exact(revision) => current == Some(revision),
-        // The messages of these calls have no word for either.
-        Expected::Deleted | Expected::Tombstoned => false,
+        ExpectedVersion::Any => true,
+        ExpectedVersion::NoStream => current.is_none(),
+        ExpectedVersion::Exists => current.is_some() && !batch.stream.starts_with(DELETED_PREFIX),
+        ExpectedVersion::Exact(revision) => current == Some(revision),
+        // The messages of these calls cannot express either.
+        ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => false,
     };
     if is_as_expected {
-        stage.wrong(format!("{batch:?} was refused, and yet the stream is at {current:?}"));
+        life.wrong(format!("{batch:?} was refused, and yet the stream is at {current:?}"));
     }
     if current < before.acknowledged || current.is_some_and(|current| current >= sent) {
-        stage.wrong(format!(
-            "{batch:?} was told that the stream is at {current:?}, but it was at {:?} before and \
+        life.wrong(format!(
+            "{batch:?} was refused with the stream at {current:?}, but it was at {:?} before and \
              {sent} events were sent",
             before.acknowledged
         ));
     }
     if let Some(current) = current {
-        stage.notes().named.push((batch.stream.clone(), current));
+        life.notes().named.push((batch.stream.clone(), current));
     }
 }
 
-async fn send(client: &Client, batch: &Batch) -> Answer {
-    let late = || Answer::Nonsense(format!("{batch:?} was never answered"));
-    timeout(PATIENCE, client.append(batch)).await.unwrap_or_else(|_| late())
+async fn send(client: &Client, batch: &ClientBatch) -> AppendAnswer {
+    let late = || AppendAnswer::Nonsense(format!("{batch:?} was never answered"));
+    timeout(SERVER_TIMEOUT, client.append(batch)).await.unwrap_or_else(|_| late())
 }
 
-async fn send_all(client: &Client, batches: &[Batch]) -> Vec<Answer> {
-    let late = || vec![Answer::Nonsense("batches were never answered".to_string()); batches.len()];
-    timeout(PATIENCE, client.append_batches(batches)).await.unwrap_or_else(|_| late())
+async fn send_all(client: &Client, batches: &[ClientBatch]) -> Vec<AppendAnswer> {
+    let late =
+        || vec![AppendAnswer::Nonsense("batches were never answered".to_string()); batches.len()];
+    timeout(SERVER_TIMEOUT, client.append_batches(batches)).await.unwrap_or_else(|_| late())
 }
 
-/// One append with `Append`, and now and then once more. Whether to go on.
-async fn alone(stage: &Stage, client: &Client, number: u64, random: &mut Random) -> bool {
-    let batch = choose(stage, number, random);
-    let before = begin(stage, &batch);
+/// Makes one append with `Append`, sometimes twice. Returns whether to continue.
+async fn append_single(
+    life: &ServerLife,
+    client: &Client,
+    number: u64,
+    random: &mut Random,
+) -> bool {
+    let batch = choose_batch(life, number, random);
+    let before = start_append(life, &batch);
     let answer = send(client, &batch).await;
-    match end(stage, &batch, &before, &answer) {
-        Fate::Unknown => return false,
-        Fate::Acknowledged(..) if random.once_in(4) && batch.is_known_again() => {
+    match finish_append(life, &batch, &before, &answer) {
+        ClientFate::Unknown => return false,
+        ClientFate::Acknowledged(..) if random.once_in(4) && batch.is_idempotent_retry() => {
             let again = match random.once_in(2) {
                 true => send(client, &batch).await,
                 false => send_all(client, std::slice::from_ref(&batch)).await.remove(0),
             };
-            compare(stage, &batch, &answer, &again);
+            compare(life, &batch, &answer, &again);
         }
-        Fate::Acknowledged(..) | Fate::Refused => {}
+        ClientFate::Acknowledged(..) | ClientFate::Refused => {}
     }
     true
 }
 
-/// The second answer to the same append is the first one.
-fn compare(stage: &Stage, batch: &Batch, first: &Answer, second: &Answer) {
+/// Checks that a retry has the same answer.
+fn compare(life: &ServerLife, batch: &ClientBatch, first: &AppendAnswer, second: &AppendAnswer) {
     match second {
-        Answer::Failed(text) => stage.failed(text.clone()),
-        Answer::Tombstoned if batch.stream.starts_with(DOOMED) => {}
+        AppendAnswer::Failed(text) => life.failed(text.clone()),
+        AppendAnswer::Tombstoned if batch.stream.starts_with(DELETED_PREFIX) => {}
         second if second == first => {}
-        second => stage.wrong(format!(
+        second => life.wrong(format!(
             "{batch:?} was answered with {first:?}, and the second time with {second:?}"
         )),
     }
 }
 
-/// Several batches in one call, one of them perhaps twice. Whether to go on.
-async fn together(stage: &Stage, client: &Client, number: u64, random: &mut Random) -> bool {
+/// Appends several batches in one call, perhaps one of them twice. Returns whether to continue.
+async fn append_batches(
+    life: &ServerLife,
+    client: &Client,
+    number: u64,
+    random: &mut Random,
+) -> bool {
     let mut batches: Vec<_> =
-        (0..2 + random.below(3)).map(|_| choose(stage, number, random)).collect();
+        (0..2 + random.below(3)).map(|_| choose_batch(life, number, random)).collect();
     if random.once_in(3) {
-        chain(stage, number, &mut batches);
+        chain(life, number, &mut batches);
     }
-    let before: Vec<_> = batches.iter().map(|batch| begin(stage, batch)).collect();
+    let before: Vec<_> = batches.iter().map(|batch| start_append(life, batch)).collect();
     let twin = random.below(batches.len() as u64) as usize;
-    let has_twin = random.once_in(3) && batches[twin].is_known_again();
+    let has_twin = random.once_in(3) && batches[twin].is_idempotent_retry();
     let mut sent = batches.clone();
     sent.extend(has_twin.then(|| batches[twin].clone()));
     let mut answers = send_all(client, &sent).await;
@@ -182,10 +205,10 @@ async fn together(stage: &Stage, client: &Client, number: u64, random: &mut Rand
     if let Some(second) = second {
         let (batch, first) = (&batches[twin], answers[twin].clone());
         match first {
-            Answer::Done(..) => compare(stage, batch, &first, &second),
-            // What came between the two may have made it fit.
-            Answer::Wrong(current) => {
-                judge_refusal(stage, batch, &before[twin], current);
+            AppendAnswer::Done(..) => compare(life, batch, &first, &second),
+            // An append between the two may have satisfied the expectation.
+            AppendAnswer::Wrong(current) => {
+                check_refusal(life, batch, &before[twin], current);
                 answers[twin] = second;
             }
             _ => {}
@@ -193,41 +216,41 @@ async fn together(stage: &Stage, client: &Client, number: u64, random: &mut Rand
     }
     let mut goes_on = true;
     for ((batch, before), answer) in batches.iter().zip(&before).zip(&answers) {
-        goes_on &= end(stage, batch, before, answer) != Fate::Unknown;
+        goes_on &= finish_append(life, batch, before, answer) != ClientFate::Unknown;
     }
     goes_on
 }
 
-/// Makes the batches follow each other in the stream that nobody else appends to.
-fn chain(stage: &Stage, number: u64, batches: &mut [Batch]) {
+/// Makes the batches follow each other in a stream with only one writer.
+fn chain(life: &ServerLife, number: u64, batches: &mut [ClientBatch]) {
     let stream = format!("own-{number}");
-    let mut last = stage.notes().acknowledged.get(&stream).copied();
+    let mut last = life.notes().acknowledged.get(&stream).copied();
     for batch in batches {
         batch.stream.clone_from(&stream);
-        batch.expected = last.map_or(Expected::NoStream, Expected::Exact);
+        batch.expected = last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
         last = Some(last.map_or(0, |last| last + 1) + batch.ids.len() as u64 - 1);
     }
 }
 
-/// Deletes streams now and then, and seldom for good.
-pub async fn delete(stage: Arc<Stage>, client: Client, mut random: Random) {
+/// Deletes streams sometimes, and rarely tombstones one.
+pub async fn delete(life: Arc<ServerLife>, client: Client, mut random: Random) {
     for _ in 0..8 {
         sleep(Duration::from_millis(random.below(6))).await;
         let number = random.below(DOOMED_COUNT);
         let is_tombstone = number + 1 == DOOMED_COUNT && random.once_in(6);
-        let stream = format!("{DOOMED}-{number}");
+        let stream = format!("{DELETED_PREFIX}-{number}");
         let method = if is_tombstone { "Tombstone" } else { "Delete" };
-        let deleted = timeout(PATIENCE, client.delete(method, &stream)).await;
+        let deleted = timeout(SERVER_TIMEOUT, client.delete(method, &stream)).await;
         match deleted {
-            Ok(Deleted::Done(Some(position))) => {
-                stage.notes().endings.push(Ending { stream, is_tombstone, position });
+            Ok(DeleteAnswer::Done(Some(position))) => {
+                life.notes().deletions.push(StreamDeletion { stream, is_tombstone, position });
             }
-            Ok(Deleted::Done(None) | Deleted::Refused) => {}
-            Ok(Deleted::Failed(text)) => {
-                stage.failed(text);
+            Ok(DeleteAnswer::Done(None) | DeleteAnswer::Refused) => {}
+            Ok(DeleteAnswer::Failed(text)) => {
+                life.failed(text);
                 return;
             }
-            Err(_) => stage.wrong(format!("a deletion of {stream} was never answered")),
+            Err(_) => life.wrong(format!("a deletion of {stream} was never answered")),
         }
     }
 }

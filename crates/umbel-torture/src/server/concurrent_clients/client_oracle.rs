@@ -1,75 +1,75 @@
-//! What clients did and what they were told.
+//! Calls of clients and the answers to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use umbel_events::Expected;
+use umbel_events::ExpectedVersion;
 
 /// The id of an event.
-pub type Id = u128;
+pub type ClientEventId = u128;
 
 /// The revision of the event that ends a tombstoned stream.
 pub const LAST_OF_ALL: u64 = umbel_events::limits::TOMBSTONE_REVISION;
 
-/// Streams with this beginning are deleted now and then.
-pub const DOOMED: &str = "doomed";
+/// Prefix of the streams that are sometimes deleted.
+pub const DELETED_PREFIX: &str = "doomed";
 /// The stream to which one client subscribes.
-pub const FOLLOWED: &str = "shared-0";
+pub const SUBSCRIBED_STREAM: &str = "shared-0";
 
-/// Events to be appended.
+/// Events to append.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct ClientBatch {
     /// The stream.
     pub stream: String,
-    /// What it is expected to be at.
-    pub expected: Expected,
+    /// Expected revision.
+    pub expected: ExpectedVersion,
     /// The ids of the events.
-    pub ids: Vec<Id>,
-    /// The bytes that each event has at least.
+    pub ids: Vec<ClientEventId>,
+    /// Minimum number of bytes in each event.
     pub bytes: usize,
 }
 
-impl Batch {
-    /// Whether the same append again, after a deletion too, comes to the same.
-    pub fn is_known_again(&self) -> bool {
-        !self.stream.starts_with(DOOMED)
-            || matches!(self.expected, Expected::Any | Expected::Exact(_))
+impl ClientBatch {
+    /// Whether a retry, even after a deletion, has the same effect.
+    pub fn is_idempotent_retry(&self) -> bool {
+        !self.stream.starts_with(DELETED_PREFIX)
+            || matches!(self.expected, ExpectedVersion::Any | ExpectedVersion::Exact(_))
     }
 }
 
-/// What came of an append, as far as clients know.
+/// Outcome of an append, as clients know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum ClientFate {
     /// It was acknowledged: revision and position of the last event.
     Acknowledged(u64, u64),
     /// It was refused.
     Refused,
-    /// There was no answer.
+    /// No answer came.
     Unknown,
 }
 
 /// An append.
 #[derive(Debug, Clone)]
-pub struct Attempt {
-    /// What was appended.
-    pub batch: Batch,
-    /// What came of it.
-    pub fate: Fate,
+pub struct ClientAttempt {
+    /// The appended batch.
+    pub batch: ClientBatch,
+    /// Its outcome.
+    pub fate: ClientFate,
 }
 
-/// A deletion that was acknowledged.
+/// An acknowledged deletion.
 #[derive(Debug, Clone)]
-pub struct Ending {
+pub struct StreamDeletion {
     /// The stream.
     pub stream: String,
-    /// Whether it was for good.
+    /// Whether it was a tombstone.
     pub is_tombstone: bool,
-    /// Where it was written.
+    /// Position of its event.
     pub position: u64,
 }
 
-/// An event as a client was told it.
+/// An event as a client received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ReceivedEvent {
     /// The stream.
     pub stream: String,
     /// The revision.
@@ -77,24 +77,24 @@ pub struct Told {
     /// The position.
     pub position: u64,
     /// The id.
-    pub id: Id,
+    pub id: ClientEventId,
 }
 
-/// Everything any client knows of a store.
+/// Everything that any client knows of a store.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ClientOracle {
     /// Appends.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<ClientAttempt>,
     /// Acknowledged deletions.
-    pub endings: Vec<Ending>,
-    /// What somebody saw at which position.
-    pub seen: BTreeMap<u64, Id>,
-    /// Positions of events that somebody saw and a power cut took.
-    pub lost: BTreeMap<u64, Id>,
-    /// What the subscription to all was told, over all lives.
-    pub followed_all: Vec<Told>,
-    /// What the subscription to a stream was told, over all lives.
-    pub followed_stream: Vec<Told>,
+    pub deletions: Vec<StreamDeletion>,
+    /// Events that a reader saw, by position.
+    pub seen: BTreeMap<u64, ClientEventId>,
+    /// Events that a reader saw and a power cut took, by position.
+    pub lost: BTreeMap<u64, ClientEventId>,
+    /// Events that the subscription to all received, over all lives.
+    pub subscribed_all: Vec<ReceivedEvent>,
+    /// Events that the subscription to a stream received, over all lives.
+    pub subscribed_stream: Vec<ReceivedEvent>,
     /// The last revision of each stream.
     pub last: BTreeMap<String, u64>,
     /// The number of the next event.
@@ -103,14 +103,31 @@ pub struct Known {
     pub named: Vec<(String, u64)>,
 }
 
-impl Known {
-    /// Notes what was seen; an error where another event was seen there.
-    pub fn see(&mut self, position: u64, id: Id) -> Result<(), String> {
+impl ClientOracle {
+    /// Notes a seen event; fails if another event was seen there.
+    pub fn note_seen(&mut self, position: u64, id: ClientEventId) -> Result<(), String> {
         match self.seen.insert(position, id) {
             Some(other) if other != id => {
                 Err(format!("position {position} was seen with {other:x} and with {id:x}"))
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Content of a store.
+#[derive(Debug, Default)]
+pub struct ServerContents {
+    /// All events by position.
+    pub all: Vec<ReceivedEvent>,
+    /// Events by stream, without tombstones.
+    pub streams: BTreeMap<String, Vec<ReceivedEvent>>,
+    pub(super) place: HashMap<ClientEventId, ReceivedEvent>,
+}
+
+impl ServerContents {
+    /// Position of the newest event; 0 without events.
+    pub(super) fn newest(&self) -> u64 {
+        self.all.last().map_or(0, |event| event.position)
     }
 }

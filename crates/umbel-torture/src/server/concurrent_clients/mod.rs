@@ -1,77 +1,82 @@
-//! The histories through the server: eight clients append with both calls, with expected revisions
-//! and retries, four read or subscribe, now and then streams are deleted; then the power fails, the
-//! process is killed or the server is stopped; and again, on what was left. What clients were told
-//! is judged, and nothing else: each stream is in order and without gaps, no append is there twice
-//! or in part, what was acknowledged or seen is there, a refusal names a revision that can be, and
-//! a subscription that goes on where it was is told everything once.
+//! Scripts through the server: eight clients append by both calls, with expected revisions and
+//! retries, and four read or subscribe. Streams are sometimes deleted. Then the power fails, the
+//! process is killed or the server is stopped; this repeats on the same store.
+//!
+//! Only what clients received is checked:
+//!
+//! - Each stream is in order and without gaps.
+//! - No append exists twice or in part.
+//! - Everything acknowledged or seen exists.
+//! - A refusal names a possible revision.
+//! - A resumed subscription delivers each event once.
 
-mod append;
-mod check;
-mod client;
-#[path = "../../umbel-server/tests/suite/connection.rs"]
-pub mod connection;
-mod follow;
-mod known;
-mod life;
-mod seam;
-mod stand;
-mod words;
+mod append_clients;
+mod catch_up_boundary;
+mod checked_client;
+mod client_oracle;
+mod message_convert;
+mod reader_clients;
+mod server_check;
+mod server_life;
+mod server_life_state;
+mod test_server;
 
 use std::sync::Arc;
 
 #[cfg(feature = "canary")]
-use umbel_base::canary::Switch;
+use umbel_base::failpoint::Failpoint;
 use umbel_events::Durability;
-use umbel_sim::{Sim, Survival, When};
+use umbel_sim::{CrashSide, Sim, Survival};
 
-use crate::check::no_panic;
-use crate::history::Histories;
-use crate::random::{Random, join};
-use crate::report::Tally;
+use crate::simulation::image_check::no_panic;
+use crate::support::seeded_campaign::SeededCampaign;
+use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::tally::Tally;
 
-/// The campaign; two of the bugs are of the store behind the server.
-pub const CAMPAIGN: Histories = Histories {
+/// The campaign; two of the bugs are in the store below the server.
+pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "histories-server",
-    about: "the server",
-    history,
-    left_out: &["sync *.chunk", "sync_dir directory"],
+    subject: "the server",
+    script: run_script,
+    omitted_calls: &["sync *.chunk", "sync_dir directory"],
     #[cfg(feature = "canary")]
-    inside: &[
-        Switch::ServerAnswersEarly,
-        Switch::ServerRetryCountsOn,
-        Switch::ServerDetailForgotten,
-        Switch::ServerSubscriptionSkips,
-        Switch::ServerSubscriptionRepeats,
-        Switch::ServerBatchesSwapped,
-        Switch::EventsSeenEarly,
-        Switch::EventsPositionsReused,
+    failpoints: &[
+        Failpoint::ServerAnswersEarly,
+        Failpoint::ServerRetryCountsOn,
+        Failpoint::ServerDetailForgotten,
+        Failpoint::ServerSubscriptionSkips,
+        Failpoint::ServerSubscriptionRepeats,
+        Failpoint::ServerBatchesSwapped,
+        Failpoint::EventsSeenEarly,
+        Failpoint::EventsPositionsReused,
     ],
 };
 
-/// Lives of one store.
+/// Number of lives of one store.
 const LIVES: u64 = 3;
 
-/// One history; calls whose site fits `left_out` are not made.
-fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+/// Runs one script without the calls whose site matches `left_out`.
+fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };
     let deletes = random.once_in(2);
     let mut sim = Sim::new(seed);
-    let mut known = known::Known::default();
+    let mut known = client_oracle::ClientOracle::default();
     for life in 0..LIVES {
         if let Some(pattern) = left_out {
             sim.ignore_calls(pattern);
         }
-        let manner = stand::Manner { durability, threads: 1 + random.below(2) as usize };
+        let mode = test_server::StoreMode { durability, threads: 1 + random.below(2) as usize };
         let stops = random.once_in(6).then(|| random.below(60));
         let calls = 30 + random.below(if life == 0 { 2500 } else { 1500 });
-        let when = if random.once_in(2) { When::Before } else { When::After };
+        let when = if random.once_in(2) { CrashSide::Before } else { CrashSide::After };
         if stops.is_none() {
             sim.crash_at(sim.calls() + calls, when);
         }
-        let plan = life::Plan { manner, deletes, stops, seed: join(seed, life) };
+        let plan =
+            server_life::ServerLifePlan { mode, deletes, stops, seed: derive_seed(seed, life) };
         let lived = Arc::new(sim.clone());
-        let closed = no_panic(|| life::live(&lived, &plan, &mut known))?;
+        let closed = no_panic(|| server_life::run_life(&lived, &plan, &mut known))?;
         let killed = random.once_in(3);
         tally.add("lives", 1);
         tally.add(if closed { "lives that ended with a stop" } else { "lives cut short" }, 1);
@@ -83,15 +88,20 @@ fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), Strin
             }
         };
         let keeps_all = killed || closed || durability == Durability::Synced;
-        sim = no_panic(|| check::check(&sim, manner, keeps_all, &mut known, &mut random, tally))?;
+        sim = no_panic(|| {
+            server_check::check(&sim, mode, keeps_all, &mut known, &mut random, tally)
+        })?;
     }
-    let count = |wanted: fn(&known::Fate) -> bool| {
+    let count = |wanted: fn(&client_oracle::ClientFate) -> bool| {
         known.attempts.iter().filter(|attempt| wanted(&attempt.fate)).count() as u64
     };
-    tally.add("appends acknowledged", count(|fate| matches!(fate, known::Fate::Acknowledged(..))));
-    tally.add("appends refused", count(|fate| *fate == known::Fate::Refused));
-    tally.add("events told to subscriptions", known.followed_all.len() as u64);
-    tally.add("deletions acknowledged", known.endings.len() as u64);
+    tally.add(
+        "appends acknowledged",
+        count(|fate| matches!(fate, client_oracle::ClientFate::Acknowledged(..))),
+    );
+    tally.add("appends refused", count(|fate| *fate == client_oracle::ClientFate::Refused));
+    tally.add("events delivered to subscriptions", known.subscribed_all.len() as u64);
+    tally.add("deletions acknowledged", known.deletions.len() as u64);
     Ok(())
 }
 
@@ -100,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histories_hold_through_the_server() {
+    fn scripts_hold_through_the_server() {
         let outcome = CAMPAIGN.run(1, 6).end();
         assert_eq!(outcome.violation_count, 0, "{:?}", outcome.violations);
         assert!(outcome.counts["appends acknowledged"] > 100, "{:?}", outcome.counts);
-        assert!(outcome.counts["events told to subscriptions"] > 100, "{:?}", outcome.counts);
+        assert!(outcome.counts["events delivered to subscriptions"] > 100, "{:?}", outcome.counts);
     }
 }

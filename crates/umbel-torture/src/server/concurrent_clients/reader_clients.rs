@@ -1,5 +1,4 @@
-//! Those who read: streams, all events, and two subscriptions that go on where the last life of the
-//! server left them.
+//! Readers: streams, all events, and two subscriptions that resume from the server's last life.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,111 +6,121 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use umbel_proto::reading;
+use umbel_proto::read_options;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
 
-use super::append::SHARED;
-use super::client::{Client, Read};
-use super::known::{FOLLOWED, Known, Told};
-use super::life::{Notes, Stage};
-use super::words::told;
-use crate::random::Random;
+use crate::server::concurrent_clients::append_clients::SHARED_STREAMS;
+use crate::server::concurrent_clients::checked_client::{Client, ReadResult};
+use crate::server::concurrent_clients::client_oracle::{
+    ClientOracle, ReceivedEvent, SUBSCRIBED_STREAM,
+};
+use crate::server::concurrent_clients::message_convert::received_event;
+use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
+use crate::support::seeded_random::Random;
 
-/// How long a reader rests between two reads.
-const REST: Duration = Duration::from_millis(1);
+/// Pause of a reader between two reads.
+const READ_PAUSE: Duration = Duration::from_millis(1);
 
-/// Starts them; they go on until they are ended.
+/// Starts the readers; they run until they are stopped.
 pub fn spawn(
     readers: &mut JoinSet<()>,
-    stage: &Arc<Stage>,
+    life: &Arc<ServerLife>,
     client: Client,
-    known: &Known,
+    known: &ClientOracle,
     random: &mut Random,
 ) {
-    let stages = || (Arc::clone(stage), client.clone());
+    let stages = || (Arc::clone(life), client.clone());
     let (of_all, of_stream) = (stages(), stages());
     let seeds = (random.next(), random.next());
     readers.spawn(async move { read_streams(of_stream.0, of_stream.1, seeds.0).await });
     readers.spawn(async move { read_all(of_all.0, of_all.1, seeds.1).await });
-    let from = known.followed_all.last().map_or(AllOption::Start(()), |t| reading::at(t.position));
-    let all = reading::subscription(reading::of_all(from));
-    let (stage, client) = stages();
-    let last = known.followed_all.last().cloned();
-    readers.spawn(async move { follow(&stage, &client, all, last, |notes| &mut notes.all).await });
-    let last = known.followed_stream.last().cloned();
+    let from = known
+        .subscribed_all
+        .last()
+        .map_or(AllOption::Start(()), |t| read_options::at_position(t.position));
+    let all = read_options::subscription(read_options::of_all(from));
+    let (life, client) = stages();
+    let last = known.subscribed_all.last().cloned();
+    readers.spawn(async move {
+        note_subscription(&life, &client, all, last, |notes| &mut notes.all).await
+    });
+    let last = known.subscribed_stream.last().cloned();
     let from =
         last.as_ref().map_or(RevisionOption::Start(()), |t| RevisionOption::Revision(t.revision));
-    let one = reading::subscription(reading::of_stream(FOLLOWED, from));
-    let (stage, client) = stages();
-    readers
-        .spawn(async move { follow(&stage, &client, one, last, |notes| &mut notes.stream).await });
+    let one = read_options::subscription(read_options::of_stream(SUBSCRIBED_STREAM, from));
+    let (life, client) = stages();
+    readers.spawn(async move {
+        note_subscription(&life, &client, one, last, |notes| &mut notes.stream).await
+    });
 }
 
-/// Whether an event may come after another one in what a subscription is told.
-fn may_follow(before: Option<&Told>, event: &Told) -> bool {
+/// Whether a subscription may deliver an event after another one.
+fn is_valid_successor(before: Option<&ReceivedEvent>, event: &ReceivedEvent) -> bool {
     before.is_none_or(|before| {
         event.position > before.position
             && (event.stream != before.stream || event.revision > before.revision)
     })
 }
 
-/// Notes what a subscription is told.
-async fn follow(
-    stage: &Stage,
+/// Notes the events of a subscription.
+async fn note_subscription(
+    life: &ServerLife,
     client: &Client,
     options: Options,
-    mut last: Option<Told>,
-    list: fn(&mut Notes) -> &mut Vec<Told>,
+    mut last: Option<ReceivedEvent>,
+    list: fn(&mut ClientNotes) -> &mut Vec<ReceivedEvent>,
 ) {
     let mut answers = match client.subscribe(options).await {
         Ok(answers) => answers,
-        Err(status) => return stage.failed(format!("subscribing behind {last:?}: {status:?}")),
+        Err(status) => return life.failed(format!("subscribing after {last:?}: {status:?}")),
     };
     let mut is_confirmed = false;
     loop {
         let content = match answers.message().await {
             Ok(Some(answer)) => answer.content,
-            ended => return stage.failed(format!("a subscription ended with {ended:?}")),
+            ended => return life.failed(format!("a subscription ended with {ended:?}")),
         };
         match content {
             Some(Content::Confirmation(_)) if !is_confirmed => is_confirmed = true,
             Some(Content::CaughtUp(_)) if is_confirmed => {}
-            Some(Content::Event(event)) if is_confirmed => match told(event) {
-                Ok(event) if may_follow(last.as_ref(), &event) => {
-                    let mut notes = stage.notes();
+            Some(Content::Event(event)) if is_confirmed => match received_event(event) {
+                Ok(event) if is_valid_successor(last.as_ref(), &event) => {
+                    let mut notes = life.notes();
                     notes.seen.push((event.position, event.id));
                     list(&mut notes).push(event.clone());
                     last = Some(event);
                 }
                 Ok(event) => {
-                    return stage
-                        .wrong(format!("a subscription was told {event:?} after {last:?}"));
+                    return life
+                        .wrong(format!("a subscription delivered {event:?} after {last:?}"));
                 }
-                Err(text) => return stage.wrong(text),
+                Err(text) => return life.wrong(text),
             },
-            other => return stage.wrong(format!("a subscription was told {other:?}")),
+            other => return life.wrong(format!("a subscription returned {other:?}")),
         }
     }
 }
 
-/// Reads streams again and again: what was acknowledged before is there, without gaps.
-async fn read_streams(stage: Arc<Stage>, client: Client, seed: u64) {
+/// Reads streams repeatedly: everything acknowledged before exists, without gaps.
+async fn read_streams(life: Arc<ServerLife>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
-    while !stage.is_ending() {
-        let stream = format!("shared-{}", random.below(SHARED));
+    while !life.is_ending() {
+        let stream = format!("shared-{}", random.below(SHARED_STREAMS));
         let is_backwards = random.once_in(2);
-        let due = stage.notes().acknowledged.get(&stream).copied();
+        let due = life.notes().acknowledged.get(&stream).copied();
         let read = match is_backwards {
-            true => reading::backwards(reading::of_stream(&stream, RevisionOption::End(()))),
-            false => reading::of_stream(&stream, RevisionOption::Start(())),
+            true => {
+                read_options::backwards(read_options::of_stream(&stream, RevisionOption::End(())))
+            }
+            false => read_options::of_stream(&stream, RevisionOption::Start(())),
         };
         let mut events = match client.read(read).await {
-            Read::Events(events, _) => events,
-            Read::Tombstoned => return stage.wrong(format!("nobody tombstoned {stream}")),
-            Read::Failed(text) => return stage.failed(format!("reading {stream}: {text}")),
+            ReadResult::Events(events, _) => events,
+            ReadResult::Tombstoned => return life.wrong(format!("no client tombstoned {stream}")),
+            ReadResult::Failed(text) => return life.failed(format!("reading {stream}: {text}")),
         };
-        stage.notes().seen.extend(events.iter().map(|event| (event.position, event.id)));
+        life.notes().seen.extend(events.iter().map(|event| (event.position, event.id)));
         if is_backwards {
             events.reverse();
         }
@@ -121,51 +130,53 @@ async fn read_streams(stage: Arc<Stage>, client: Client, seed: u64) {
         let is_its = events.iter().all(|event| event.stream == stream);
         if !is_dense || !is_ordered || !is_its || last < due {
             let way = if is_backwards { "backwards" } else { "forwards" };
-            stage.wrong(format!("{stream}, at {due:?} before, was read {way} as {events:?}"));
+            life.wrong(format!("{stream}, at {due:?} before, was read {way} as {events:?}"));
         }
-        sleep(REST).await;
+        sleep(READ_PAUSE).await;
     }
 }
 
-/// Reads all events in pieces, and their end backwards.
-async fn read_all(stage: Arc<Stage>, client: Client, seed: u64) {
+/// Reads all events in pages, and the end backwards.
+async fn read_all(life: Arc<ServerLife>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
-    let mut before: Option<Told> = None;
-    while !stage.is_ending() {
-        let from =
-            before.as_ref().map_or(AllOption::Start(()), |event| reading::at(event.position));
-        let options = reading::at_most(1 + random.below(60), reading::of_all(from));
+    let mut before: Option<ReceivedEvent> = None;
+    while !life.is_ending() {
+        let from = before
+            .as_ref()
+            .map_or(AllOption::Start(()), |event| read_options::at_position(event.position));
+        let options = read_options::at_most(1 + random.below(60), read_options::of_all(from));
         let events = match client.read(options).await {
-            Read::Events(events, _) => events,
-            other => return stage.failed(format!("reading all: {other:?}")),
+            ReadResult::Events(events, _) => events,
+            other => return life.failed(format!("reading all: {other:?}")),
         };
-        // A position is that of the event with which reading begins.
+        // A position is that of the event at which the read begins.
         let known = usize::from(before.is_some());
         if before.is_some() && events.first() != before.as_ref() {
-            stage.wrong(format!("reading from {before:?} on began with {:?}", events.first()));
+            life.wrong(format!("reading from {before:?} on began with {:?}", events.first()));
         }
         for event in events.into_iter().skip(known) {
             let due = next.entry(event.stream.clone()).or_default();
-            let is_end = event.revision == super::known::LAST_OF_ALL;
-            if !may_follow(before.as_ref(), &event) || (event.revision != *due && !is_end) {
-                return stage.wrong(format!("{event:?} came after {before:?}, {due} was due"));
+            let is_end =
+                event.revision == crate::server::concurrent_clients::client_oracle::LAST_OF_ALL;
+            if !is_valid_successor(before.as_ref(), &event) || (event.revision != *due && !is_end) {
+                return life.wrong(format!("{event:?} came after {before:?}, {due} was due"));
             }
             *due += 1;
-            stage.notes().seen.push((event.position, event.id));
+            life.notes().seen.push((event.position, event.id));
             before = Some(event);
         }
-        let newest = reading::backwards(reading::of_all(AllOption::End(())));
-        match client.read(reading::at_most(20, newest)).await {
-            Read::Events(events, _) => {
-                if !events.is_sorted_by(|one, two| may_follow(Some(two), one)) {
-                    stage.wrong(format!("all events were read backwards as {events:?}"));
+        let newest = read_options::backwards(read_options::of_all(AllOption::End(())));
+        match client.read(read_options::at_most(20, newest)).await {
+            ReadResult::Events(events, _) => {
+                if !events.is_sorted_by(|one, two| is_valid_successor(Some(two), one)) {
+                    life.wrong(format!("all events were read backwards as {events:?}"));
                 }
                 let seen = events.iter().map(|event| (event.position, event.id));
-                stage.notes().seen.extend(seen);
+                life.notes().seen.extend(seen);
             }
-            other => return stage.failed(format!("reading all backwards: {other:?}")),
+            other => return life.failed(format!("reading all backwards: {other:?}")),
         }
-        sleep(REST).await;
+        sleep(READ_PAUSE).await;
     }
 }

@@ -1,59 +1,46 @@
-//! What a server on what was left tells, beside what clients were told before.
+//! Compares the answers of a server after a crash with the answers that clients received before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use umbel_events::Expected;
-use umbel_proto::reading;
+use umbel_events::ExpectedVersion;
+use umbel_proto::read_options;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 
-use super::client::{Client, Read};
-use super::known::{Attempt, Batch, DOOMED, Ending, FOLLOWED, Fate, Id, Known, LAST_OF_ALL, Told};
-use super::seam;
-use super::stand::{Manner, Stand};
-use super::words::Answer;
-use crate::random::Random;
-use crate::report::Tally;
+use crate::server::concurrent_clients::catch_up_boundary;
+use crate::server::concurrent_clients::checked_client::{Client, ReadResult};
+use crate::server::concurrent_clients::client_oracle::{
+    ClientAttempt, ClientBatch, ClientEventId, ClientFate, ClientOracle, DELETED_PREFIX,
+    LAST_OF_ALL, ReceivedEvent, SUBSCRIBED_STREAM, ServerContents, StreamDeletion,
+};
+use crate::server::concurrent_clients::message_convert::AppendAnswer;
+use crate::server::concurrent_clients::test_server::{StoreMode, TestServer};
+use crate::support::seeded_random::Random;
+use crate::support::tally::Tally;
 
-/// What was found in a store.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// All events by position.
-    pub all: Vec<Told>,
-    /// Events by stream, without the one that ends a stream for good.
-    pub streams: BTreeMap<String, Vec<Told>>,
-    place: HashMap<Id, Told>,
-}
-
-impl Found {
-    fn newest(&self) -> u64 {
-        self.all.last().map_or(0, |event| event.position)
-    }
-}
-
-/// Opens the store, serves it and compares. `keeps_all`: whether everything that was acknowledged
-/// or seen has to be there. What is gone is forgotten. Answers with the machine for the next life.
+/// Opens the store, serves it and compares. `keeps_all`: whether every acknowledged or seen event
+/// must exist. Lost events are forgotten. Returns the machine for the next life.
 pub fn check(
     sim: &umbel_sim::Sim,
-    manner: Manner,
+    mode: StoreMode,
     keeps_all: bool,
-    known: &mut Known,
+    known: &mut ClientOracle,
     random: &mut Random,
     tally: &Tally,
 ) -> Result<umbel_sim::Sim, String> {
-    let Some(stand) = Stand::start(sim, manner)? else {
-        return Err("the power failed although nobody took it away".to_string());
+    let Some(server) = TestServer::start(sim, mode)? else {
+        return Err("the power failed although the test did not cut it".to_string());
     };
-    let address = stand.running.address();
-    stand.clients.block_on(async {
+    let address = server.running.address();
+    server.clients.block_on(async {
         let client = Client::to(address).await?;
         compare(&client, keeps_all, known, random, tally).await
     })?;
-    let store = stand.end();
+    let store = server.end();
     let report = store.verify().map_err(|error| error.to_string())?;
     if let Some(damage) = report.damage.first() {
         return Err(format!("verifying: {damage}"));
     }
-    // The next life finds a store that was closed, or one whose process died.
+    // The next life finds a closed store, or one whose process died.
     let image = random.once_in(2).then(|| sim.kill_image());
     store.close().map_err(|error| format!("closing: {error}"))?;
     Ok(image.unwrap_or_else(|| sim.kill_image()))
@@ -62,43 +49,46 @@ pub fn check(
 async fn compare(
     client: &Client,
     keeps_all: bool,
-    known: &mut Known,
+    known: &mut ClientOracle,
     random: &mut Random,
     tally: &Tally,
 ) -> Result<(), String> {
-    let found = find(client).await?;
+    let found = read_contents(client).await?;
     tally.add("events found after an end", found.all.len() as u64);
-    nothing_vanished(known, &found, keeps_all, tally)?;
+    check_seen(known, &found, keeps_all, tally)?;
     for attempt in &known.attempts {
         compare_attempt(attempt, &found, keeps_all)?;
     }
-    nothing_invented(known, &found)?;
-    compare_endings(client, known, &found, keeps_all).await?;
+    check_no_unknown_events(known, &found)?;
+    compare_deletions(client, known, &found, keeps_all).await?;
     compare_streams(client, known, &found).await?;
-    let stream = found.streams.get(FOLLOWED).map_or(&[][..], Vec::as_slice);
-    trim(&mut known.followed_all, &found.all, found.newest(), keeps_all)?;
-    trim(&mut known.followed_stream, stream, found.newest(), keeps_all)?;
-    settle(client, known, &found, random, tally).await?;
-    let found = find(client).await?;
-    seam::check(client, known, &found, random).await?;
-    // What is found to be at its place now is known from now on.
-    let found = find(client).await?;
+    let stream = found.streams.get(SUBSCRIBED_STREAM).map_or(&[][..], Vec::as_slice);
+    check_subscriptions(&mut known.subscribed_all, &found.all, found.newest(), keeps_all)?;
+    check_subscriptions(&mut known.subscribed_stream, stream, found.newest(), keeps_all)?;
+    retry_unanswered(client, known, &found, random, tally).await?;
+    let found = read_contents(client).await?;
+    catch_up_boundary::check(client, known, &found, random).await?;
+    // The found positions are known from now on.
+    let found = read_contents(client).await?;
     for event in &found.all {
-        known.see(event.position, event.id)?;
+        known.note_seen(event.position, event.id)?;
     }
-    let last = |events: &Vec<Told>| events.last().map(|event| event.revision);
-    known.last =
-        found.streams.iter().filter_map(|(name, told)| Some((name.clone(), last(told)?))).collect();
+    let last = |events: &Vec<ReceivedEvent>| events.last().map(|event| event.revision);
+    known.last = found
+        .streams
+        .iter()
+        .filter_map(|(name, received)| Some((name.clone(), last(received)?)))
+        .collect();
     Ok(())
 }
 
-/// All events, whose order, revisions and ids are right.
-async fn find(client: &Client) -> Result<Found, String> {
-    let all = reading::of_all(AllOption::Start(()));
-    let Read::Events(events, _) = client.read(all).await else {
+/// Reads all events and checks their order, revisions and ids.
+async fn read_contents(client: &Client) -> Result<ServerContents, String> {
+    let all = read_options::of_all(AllOption::Start(()));
+    let ReadResult::Events(events, _) = client.read(all).await else {
         return Err("all events cannot be read".to_string());
     };
-    let mut found = Found::default();
+    let mut found = ServerContents::default();
     for event in &events {
         if event.position <= found.newest() {
             return Err(format!("{event:?} comes after position {}", found.newest()));
@@ -111,26 +101,27 @@ async fn find(client: &Client) -> Result<Found, String> {
             stream.push(event.clone());
         }
         if let Some(other) = found.place.insert(event.id, event.clone()) {
-            return Err(format!("{other:?} is there twice, also as {event:?}"));
+            return Err(format!("{other:?} exists twice, also as {event:?}"));
         }
         found.all.push(event.clone());
     }
-    let all = reading::backwards(reading::of_all(AllOption::End(())));
+    let all = read_options::backwards(read_options::of_all(AllOption::End(())));
     match client.read(all).await {
-        Read::Events(backwards, _) if backwards.iter().rev().eq(&events) => Ok(found),
+        ReadResult::Events(backwards, _) if backwards.iter().rev().eq(&events) => Ok(found),
         other => Err(format!("backwards all events are others: {other:?}")),
     }
 }
 
-/// What was seen is at its place; what a power cut took from the end of a buffered store is
-/// forgotten, but its positions are not given to others.
-fn nothing_vanished(
-    known: &mut Known,
-    found: &Found,
+/// Checks that seen events are at their positions. Events that a power cut took from the end of a
+/// buffered store are forgotten, but their positions are not reused.
+fn check_seen(
+    known: &mut ClientOracle,
+    found: &ServerContents,
     keeps_all: bool,
     tally: &Tally,
 ) -> Result<(), String> {
-    let at: HashMap<u64, Id> = found.all.iter().map(|event| (event.position, event.id)).collect();
+    let at: HashMap<u64, ClientEventId> =
+        found.all.iter().map(|event| (event.position, event.id)).collect();
     for (position, id) in std::mem::take(&mut known.seen) {
         match at.get(&position) {
             Some(there) if *there == id => {
@@ -166,9 +157,13 @@ fn nothing_vanished(
     Ok(())
 }
 
-fn compare_attempt(attempt: &Attempt, found: &Found, keeps_all: bool) -> Result<(), String> {
-    let Batch { stream, expected, ids, .. } = &attempt.batch;
-    let there: Vec<&Told> = ids.iter().filter_map(|id| found.place.get(id)).collect();
+fn compare_attempt(
+    attempt: &ClientAttempt,
+    found: &ServerContents,
+    keeps_all: bool,
+) -> Result<(), String> {
+    let ClientBatch { stream, expected, ids, .. } = &attempt.batch;
+    let there: Vec<&ReceivedEvent> = ids.iter().filter_map(|id| found.place.get(id)).collect();
     if !there.is_empty() && there.len() != ids.len() {
         return Err(format!("of {:?} only {} are there", attempt.batch, there.len()));
     }
@@ -178,8 +173,8 @@ fn compare_attempt(attempt: &Attempt, found: &Found, keeps_all: bool) -> Result<
         return Err(format!("{:?} is there as {there:?}", attempt.batch));
     }
     let due = match expected {
-        Expected::Exact(last) => Some(last + 1),
-        Expected::NoStream if !stream.starts_with(DOOMED) => Some(0),
+        ExpectedVersion::Exact(last) => Some(last + 1),
+        ExpectedVersion::NoStream if !stream.starts_with(DELETED_PREFIX) => Some(0),
         _ => None,
     };
     if let Some(due) = due
@@ -189,24 +184,28 @@ fn compare_attempt(attempt: &Attempt, found: &Found, keeps_all: bool) -> Result<
         return Err(format!("{:?} is there as {there:?}", attempt.batch));
     }
     match (attempt.fate, there.last()) {
-        (Fate::Refused, Some(_)) => Err(format!("{:?} was refused and is there", attempt.batch)),
-        (Fate::Acknowledged(revision, position), Some(last)) => {
+        (ClientFate::Refused, Some(_)) => {
+            Err(format!("{:?} was refused and is there", attempt.batch))
+        }
+        (ClientFate::Acknowledged(revision, position), Some(last)) => {
             if (last.revision, last.position) == (revision, position) {
                 return Ok(());
             }
             Err(format!("{attempt:?} is there as {there:?}"))
         }
-        // What a power cut takes of a buffered store, it takes from the end.
-        (Fate::Acknowledged(_, position), None) if keeps_all || position <= found.newest() => {
+        // A power cut takes events of a buffered store from the end.
+        (ClientFate::Acknowledged(_, position), None)
+            if keeps_all || position <= found.newest() =>
+        {
             Err(format!("{attempt:?} is gone; the newest position is {}", found.newest()))
         }
         _ => Ok(()),
     }
 }
 
-/// Every event was appended by somebody, but for the metadata and ends of streams.
-fn nothing_invented(known: &Known, found: &Found) -> Result<(), String> {
-    let ids: HashMap<Id, &str> = known
+/// Checks that a client appended every event, except metadata and tombstones.
+fn check_no_unknown_events(known: &ClientOracle, found: &ServerContents) -> Result<(), String> {
+    let ids: HashMap<ClientEventId, &str> = known
         .attempts
         .iter()
         .flat_map(|attempt| attempt.batch.ids.iter().map(|id| (*id, &*attempt.batch.stream)))
@@ -214,53 +213,57 @@ fn nothing_invented(known: &Known, found: &Found) -> Result<(), String> {
     for event in &found.all {
         let is_ours = !event.stream.starts_with('$') && event.revision != LAST_OF_ALL;
         if is_ours && ids.get(&event.id) != Some(&event.stream.as_str()) {
-            return Err(format!("nobody appended {event:?}"));
+            return Err(format!("no client appended {event:?}"));
         }
     }
     Ok(())
 }
 
-/// A deletion that was acknowledged holds.
-async fn compare_endings(
+/// Checks that acknowledged deletions hold.
+async fn compare_deletions(
     client: &Client,
-    known: &mut Known,
-    found: &Found,
+    known: &mut ClientOracle,
+    found: &ServerContents,
     keeps_all: bool,
 ) -> Result<(), String> {
     let newest = found.newest();
-    if let Some(gone) = known.endings.iter().find(|ending| ending.position > newest)
+    if let Some(gone) = known.deletions.iter().find(|ending| ending.position > newest)
         && keeps_all
     {
         return Err(format!("{gone:?} is gone; the newest position is {newest}"));
     }
-    known.endings.retain(|ending| ending.position <= newest);
-    for Ending { stream, is_tombstone, position } in &known.endings {
-        let read = reading::of_stream(stream, RevisionOption::Start(()));
+    known.deletions.retain(|ending| ending.position <= newest);
+    for StreamDeletion { stream, is_tombstone, position } in &known.deletions {
+        let read = read_options::of_stream(stream, RevisionOption::Start(()));
         let last = found.streams.get(stream).and_then(|events| events.last());
         match client.read(read).await {
-            Read::Tombstoned => {}
+            ReadResult::Tombstoned => {}
             read if *is_tombstone => return Err(format!("{stream} was tombstoned: {read:?}")),
-            Read::Events(events, _) => {
+            ReadResult::Events(events, _) => {
                 if let Some(event) = events.iter().find(|event| event.position < *position) {
                     return Err(format!("{event:?} was deleted at {position} and is there"));
                 }
             }
-            Read::Failed(text) => return Err(format!("reading {stream}: {text}")),
+            ReadResult::Failed(text) => return Err(format!("reading {stream}: {text}")),
         }
         if *is_tombstone && last.is_some_and(|last| last.position > *position) {
-            return Err(format!("{last:?} was appended behind the tombstone at {position}"));
+            return Err(format!("{last:?} was appended after the tombstone at {position}"));
         }
     }
     Ok(())
 }
 
-/// Streams read by themselves are what all events say; those that were deleted are an end of it.
-async fn compare_streams(client: &Client, known: &Known, found: &Found) -> Result<(), String> {
+/// Checks that single streams equal their part of all events; deleted ones equal the end of it.
+async fn compare_streams(
+    client: &Client,
+    known: &ClientOracle,
+    found: &ServerContents,
+) -> Result<(), String> {
     for (stream, events) in found.streams.iter().filter(|(name, _)| !name.starts_with('$')) {
-        let forwards = reading::of_stream(stream, RevisionOption::Start(()));
+        let forwards = read_options::of_stream(stream, RevisionOption::Start(()));
         let read = match client.read(forwards).await {
-            Read::Events(read, is_there) if is_there != read.is_empty() => read,
-            Read::Tombstoned if stream.starts_with(DOOMED) => {
+            ReadResult::Events(read, is_there) if is_there != read.is_empty() => read,
+            ReadResult::Tombstoned if stream.starts_with(DELETED_PREFIX) => {
                 if found.all.iter().any(|e| e.stream == *stream && e.revision == LAST_OF_ALL) {
                     continue;
                 }
@@ -269,45 +272,52 @@ async fn compare_streams(client: &Client, known: &Known, found: &Found) -> Resul
             other => return Err(format!("{stream} was read as {other:?}")),
         };
         let hidden = events.len() - read.len().min(events.len());
-        let may_hide = known.endings.iter().any(|ending| ending.stream == *stream)
-            || (stream.starts_with(DOOMED) && found.streams.contains_key(&format!("$${stream}")));
+        let may_hide = known.deletions.iter().any(|ending| ending.stream == *stream)
+            || (stream.starts_with(DELETED_PREFIX)
+                && found.streams.contains_key(&format!("$${stream}")));
         if read != events[hidden..] || (hidden > 0 && !may_hide) {
             return Err(format!("{stream} has {events:?}, read alone {read:?}"));
         }
-        let backwards = reading::backwards(reading::of_stream(stream, RevisionOption::End(())));
+        let backwards =
+            read_options::backwards(read_options::of_stream(stream, RevisionOption::End(())));
         match client.read(backwards).await {
-            Read::Events(backwards, _) if backwards.iter().rev().eq(&read) => {}
+            ReadResult::Events(backwards, _) if backwards.iter().rev().eq(&read) => {}
             other => return Err(format!("{stream} has {read:?}, read backwards {other:?}")),
         }
     }
     Ok(())
 }
 
-/// What a subscription was told over all lives is what there is, up to the last that it was told.
-fn trim(told: &mut Vec<Told>, found: &[Told], newest: u64, keeps_all: bool) -> Result<(), String> {
-    let kept = told.iter().take_while(|event| event.position <= newest).count();
-    if keeps_all && kept < told.len() {
-        return Err(format!("{:?} was told to a subscription and is gone", told[kept]));
+/// Checks that a subscription received, over all lives, every event up to its last one.
+fn check_subscriptions(
+    received: &mut Vec<ReceivedEvent>,
+    found: &[ReceivedEvent],
+    newest: u64,
+    keeps_all: bool,
+) -> Result<(), String> {
+    let kept = received.iter().take_while(|event| event.position <= newest).count();
+    if keeps_all && kept < received.len() {
+        return Err(format!("{:?} was delivered to a subscription and is lost", received[kept]));
     }
-    told.truncate(kept);
-    let last = told.last().map_or(0, |event| event.position);
+    received.truncate(kept);
+    let last = received.last().map_or(0, |event| event.position);
     let due = found.partition_point(|event| event.position <= last);
-    let differs = (0..kept.max(due)).find(|at| told.get(*at) != found[..due].get(*at));
+    let differs = (0..kept.max(due)).find(|at| received.get(*at) != found[..due].get(*at));
     match differs {
         Some(at) => Err(format!(
-            "a subscription was told {:?} where {:?} is",
-            told.get(at),
+            "a subscription delivered {:?} where {:?} is",
+            received.get(at),
             found[..due].get(at)
         )),
         None => Ok(()),
     }
 }
 
-/// Forgets what is gone, and tries again what got no answer: then it is there once.
-async fn settle(
+/// Forgets lost events, and retries unacknowledged appends: then each exists once.
+async fn retry_unanswered(
     client: &Client,
-    known: &mut Known,
-    found: &Found,
+    known: &mut ClientOracle,
+    found: &ServerContents,
     random: &mut Random,
     tally: &Tally,
 ) -> Result<(), String> {
@@ -316,12 +326,12 @@ async fn settle(
         let there = attempt.batch.ids.last().and_then(|id| found.place.get(id));
         let there = there.map(|event| (event.revision, event.position));
         match attempt.fate {
-            Fate::Acknowledged(..) if there.is_none() => continue,
-            Fate::Unknown => {
+            ClientFate::Acknowledged(..) if there.is_none() => continue,
+            ClientFate::Unknown => {
                 tally.add("appends without an answer tried again", 1);
                 attempt.fate = try_again(client, &attempt.batch, there, random).await?;
             }
-            Fate::Acknowledged(..) | Fate::Refused => {}
+            ClientFate::Acknowledged(..) | ClientFate::Refused => {}
         }
         known.attempts.push(attempt);
     }
@@ -330,13 +340,14 @@ async fn settle(
 
 async fn try_again(
     client: &Client,
-    batch: &Batch,
+    batch: &ClientBatch,
     there: Option<(u64, u64)>,
     random: &mut Random,
-) -> Result<Fate, String> {
-    let known = there.map_or(Fate::Refused, |(last, position)| Fate::Acknowledged(last, position));
-    if batch.stream.starts_with(DOOMED) {
-        // After a deletion the same append may be another one.
+) -> Result<ClientFate, String> {
+    let known = there
+        .map_or(ClientFate::Refused, |(last, position)| ClientFate::Acknowledged(last, position));
+    if batch.stream.starts_with(DELETED_PREFIX) {
+        // After a deletion the retry may be a new append.
         return Ok(known);
     }
     let answer = match random.once_in(2) {
@@ -344,9 +355,9 @@ async fn try_again(
         false => client.append_batches(std::slice::from_ref(batch)).await.remove(0),
     };
     match (answer, there) {
-        (Answer::Done(last, position), None) => Ok(Fate::Acknowledged(last, position)),
-        (Answer::Wrong(_), None) => Ok(Fate::Refused),
-        (Answer::Done(last, position), Some(there)) if there == (last, position) => Ok(known),
+        (AppendAnswer::Done(last, position), None) => Ok(ClientFate::Acknowledged(last, position)),
+        (AppendAnswer::Wrong(_), None) => Ok(ClientFate::Refused),
+        (AppendAnswer::Done(last, position), Some(there)) if there == (last, position) => Ok(known),
         (answer, there) => Err(format!("{batch:?}, at {there:?}, tried again: {answer:?}")),
     }
 }

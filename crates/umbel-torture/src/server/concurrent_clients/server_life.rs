@@ -1,10 +1,9 @@
-//! One life of a server: many clients append, some read and follow, until the power fails, the
+//! One life of a server: many clients append, some read and subscribe, until the power fails, the
 //! process is killed or the server is stopped.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -12,117 +11,49 @@ use tokio::time::{Instant, sleep};
 use umbel_server::Running;
 use umbel_sim::Sim;
 
-use super::client::Client;
-use super::known::{Attempt, Ending, FOLLOWED, Fate, Id, Known, Told};
-use super::stand::{Manner, PATIENCE, Stand};
-use super::{append, follow};
-use crate::random::{Random, join};
+use crate::server::concurrent_clients::checked_client::Client;
+use crate::server::concurrent_clients::client_oracle::{
+    ClientAttempt, ClientFate, ClientOracle, ReceivedEvent, SUBSCRIBED_STREAM,
+};
+use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
+use crate::server::concurrent_clients::test_server::{SERVER_TIMEOUT, StoreMode, TestServer};
+use crate::server::concurrent_clients::{append_clients, reader_clients};
+use crate::support::seeded_random::{Random, derive_seed};
 
 const APPENDERS: u64 = 8;
-/// Appenders that share a connection.
-const SHARING: u64 = 2;
+/// Number of appenders that share a connection.
+const CLIENTS_PER_CONNECTION: u64 = 2;
 
-/// What happens in a life.
+/// Plan of a life.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// How the store is opened.
-    pub manner: Manner,
+pub struct ServerLifePlan {
+    /// Options of the store.
+    pub mode: StoreMode,
     /// Whether streams are deleted.
     pub deletes: bool,
-    /// After how many milliseconds the server is stopped as its operator would.
+    /// Time until the operator stops the server, in milliseconds.
     pub stops: Option<u64>,
-    /// Decides what the clients do.
+    /// Seed of the clients.
     pub seed: u64,
 }
 
-/// What the clients of a life share.
-#[derive(Debug)]
-pub struct Stage {
-    sim: Sim,
-    is_stopping: AtomicBool,
-    next_id: AtomicU64,
-    /// Whether streams are deleted.
-    pub deletes: bool,
-    notes: Mutex<Notes>,
-}
-
-/// What the clients of a life note.
-#[derive(Debug, Default)]
-pub struct Notes {
-    /// Appends.
-    pub attempts: Vec<Attempt>,
-    /// Deletions.
-    pub endings: Vec<Ending>,
-    /// What was seen.
-    pub seen: Vec<(u64, Id)>,
-    /// What the subscription to all was told in this life,
-    pub all: Vec<Told>,
-    /// and that to a stream.
-    pub stream: Vec<Told>,
-    /// The last revisions that were acknowledged.
-    pub acknowledged: BTreeMap<String, u64>,
-    /// How many events each stream can have at most.
-    pub sent: BTreeMap<String, u64>,
-    /// Revisions that refusals named.
-    pub named: Vec<(String, u64)>,
-    wrong: Option<String>,
-}
-
-impl Stage {
-    fn new(sim: &Sim, plan: &Plan, known: &Known) -> Stage {
-        let acknowledged = known.last.clone();
-        let sent = known.last.iter().map(|(name, last)| (name.clone(), last + 1)).collect();
-        Stage {
-            sim: sim.clone(),
-            is_stopping: AtomicBool::new(false),
-            next_id: AtomicU64::new(known.next_id),
-            deletes: plan.deletes,
-            notes: Mutex::new(Notes { acknowledged, sent, ..Notes::default() }),
-        }
-    }
-
-    /// What was noted.
-    pub fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something was wrong.
-    pub fn wrong(&self, text: String) {
-        self.notes().wrong.get_or_insert(text);
-    }
-
-    /// A call failed, which is wrong unless the world ends.
-    pub fn failed(&self, text: String) {
-        if !self.is_ending() {
-            self.wrong(format!("a call failed for no reason: {text}"));
-        }
-    }
-
-    /// Whether the power was lost or the server is being stopped.
-    pub fn is_ending(&self) -> bool {
-        self.sim.is_dead() || self.is_stopping.load(Ordering::SeqCst)
-    }
-
-    /// The first of so many new ids.
-    pub fn new_ids(&self, count: u64) -> Vec<Id> {
-        let first = self.next_id.fetch_add(count, Ordering::SeqCst);
-        (first..first + count).map(|number| Id::from(number) << 64 | 0x8000).collect()
-    }
-}
-
-/// Lives until everybody is done or the world has ended. `true` where the store was closed.
-pub fn live(sim: &Sim, plan: &Plan, known: &mut Known) -> Result<bool, String> {
-    let Some(Stand { store, running, clients }) = Stand::start(sim, plan.manner)? else {
+/// Runs clients until all are done or the world has ended. `true` if the store was closed.
+pub fn run_life(
+    sim: &Sim,
+    plan: &ServerLifePlan,
+    known: &mut ClientOracle,
+) -> Result<bool, String> {
+    let Some(TestServer { store, running, clients }) = TestServer::start(sim, plan.mode)? else {
         return Ok(false);
     };
-    let stage = Arc::new(Stage::new(sim, plan, known));
-    let ended = clients.block_on(scene(&stage, running, plan, known));
+    let life = Arc::new(ServerLife::new(sim, plan.deletes, known));
+    let ended = clients.block_on(run_clients(&life, running, plan, known));
     drop(clients);
-    // What is written from here on is not promised to anybody, unless closing is.
+    // Later writes may be lost, unless the store closes.
     let running = match ended {
         Ok(running) => running,
         Err(text) => {
-            stage.wrong(text);
+            life.wrong(text);
             None
         }
     };
@@ -132,7 +63,7 @@ pub fn live(sim: &Sim, plan: &Plan, known: &mut Known) -> Result<bool, String> {
     }
     drop(running);
     let closed = store.close();
-    note(&stage, known)?;
+    add_notes(&life, known)?;
     match closed {
         Ok(()) if closes => Ok(true),
         Err(error) if closes && !sim.is_dead() => Err(format!("closing: {error}")),
@@ -140,58 +71,60 @@ pub fn live(sim: &Sim, plan: &Plan, known: &mut Known) -> Result<bool, String> {
     }
 }
 
-/// Adds what was noted to what is known.
-fn note(stage: &Stage, known: &mut Known) -> Result<(), String> {
-    let mut notes = stage.notes();
-    known.next_id = stage.next_id.load(Ordering::SeqCst);
+/// Adds the notes to the oracle.
+fn add_notes(life: &ServerLife, known: &mut ClientOracle) -> Result<(), String> {
+    let mut notes = life.notes();
+    known.next_id = life.next_id.load(Ordering::SeqCst);
     known.attempts.append(&mut notes.attempts);
-    known.endings.append(&mut notes.endings);
-    known.followed_all.append(&mut notes.all);
-    known.followed_stream.append(&mut notes.stream);
+    known.deletions.append(&mut notes.deletions);
+    known.subscribed_all.append(&mut notes.all);
+    known.subscribed_stream.append(&mut notes.stream);
     known.named.append(&mut notes.named);
     for (position, id) in std::mem::take(&mut notes.seen) {
-        known.see(position, id)?;
+        known.note_seen(position, id)?;
     }
     notes.wrong.take().map_or(Ok(()), Err)
 }
 
-/// Everybody does what they do. The server is given back where it was not stopped.
-async fn scene(
-    stage: &Arc<Stage>,
+/// Runs all clients. Returns the server unless it was stopped.
+async fn run_clients(
+    life: &Arc<ServerLife>,
     running: Running,
-    plan: &Plan,
-    known: &Known,
+    plan: &ServerLifePlan,
+    known: &ClientOracle,
 ) -> Result<Option<Running>, String> {
     let address = running.address();
     let mut random = Random::new(plan.seed);
     let (mut appenders, mut readers) = (JoinSet::new(), JoinSet::new());
-    follow::spawn(&mut readers, stage, connect(address).await?, known, &mut random);
-    for number in 0..APPENDERS / SHARING {
+    reader_clients::spawn(&mut readers, life, connect(address).await?, known, &mut random);
+    for number in 0..APPENDERS / CLIENTS_PER_CONNECTION {
         let client = connect(address).await?;
-        for number in (0..SHARING).map(|which| number * SHARING + which) {
-            let (stage, client) = (Arc::clone(stage), client.clone());
-            let random = Random::new(join(plan.seed, number));
-            appenders.spawn(append::append(stage, client, number, random));
+        for number in
+            (0..CLIENTS_PER_CONNECTION).map(|which| number * CLIENTS_PER_CONNECTION + which)
+        {
+            let (life, client) = (Arc::clone(life), client.clone());
+            let random = Random::new(derive_seed(plan.seed, number));
+            appenders.spawn(append_clients::append(life, client, number, random));
         }
     }
-    if stage.deletes {
-        let random = Random::new(join(plan.seed, APPENDERS));
-        appenders.spawn(append::delete(Arc::clone(stage), connect(address).await?, random));
+    if life.deletes {
+        let random = Random::new(derive_seed(plan.seed, APPENDERS));
+        appenders.spawn(append_clients::delete(Arc::clone(life), connect(address).await?, random));
     }
     let mut running = Some(running);
     if let Some(after) = plan.stops {
         sleep(Duration::from_millis(after)).await;
-        stage.is_stopping.store(true, Ordering::SeqCst);
+        life.is_stopping.store(true, Ordering::SeqCst);
         if let Some(running) = running.take() {
             let stopped = tokio::task::spawn_blocking(move || running.shutdown()).await;
             stopped.map_err(|error| format!("stopping: {error}"))?;
         }
     }
     let ended = async { while appenders.join_next().await.is_some() {} };
-    if tokio::time::timeout(PATIENCE * 2, ended).await.is_err() {
-        stage.wrong("an append was never answered".to_string());
+    if tokio::time::timeout(SERVER_TIMEOUT * 2, ended).await.is_err() {
+        life.wrong("an append was never answered".to_string());
     }
-    catch_up(stage).await;
+    catch_up(life).await;
     readers.shutdown().await;
     Ok(running)
 }
@@ -200,27 +133,28 @@ async fn connect(address: SocketAddr) -> Result<Client, String> {
     Client::to(address).await
 }
 
-/// Waits until those who follow were told everything that was acknowledged.
-async fn catch_up(stage: &Stage) {
-    let due = Instant::now() + PATIENCE;
-    while !stage.is_ending() && is_behind(&stage.notes()) {
+/// Waits until subscribers received all acknowledged events.
+async fn catch_up(life: &ServerLife) {
+    let due = Instant::now() + SERVER_TIMEOUT;
+    while !life.is_ending() && is_behind(&life.notes()) {
         if Instant::now() > due {
-            stage.wrong("a subscription was not told what was acknowledged".to_string());
+            life.wrong("a subscription did not deliver the acknowledged events".to_string());
             return;
         }
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Whether something was acknowledged that a subscription was not told yet.
-fn is_behind(notes: &Notes) -> bool {
-    let newest = |attempt: &Attempt| match attempt.fate {
-        Fate::Acknowledged(_, position) => Some(position),
-        Fate::Refused | Fate::Unknown => None,
+/// Whether a subscription has not received an acknowledged event.
+fn is_behind(notes: &ClientNotes) -> bool {
+    let newest = |attempt: &ClientAttempt| match attempt.fate {
+        ClientFate::Acknowledged(_, position) => Some(position),
+        ClientFate::Refused | ClientFate::Unknown => None,
     };
     let all = notes.attempts.iter().filter_map(newest).max();
-    let followed = notes.attempts.iter().filter(|attempt| attempt.batch.stream == FOLLOWED);
+    let followed =
+        notes.attempts.iter().filter(|attempt| attempt.batch.stream == SUBSCRIBED_STREAM);
     let stream = followed.filter_map(newest).max();
-    let told = |list: &[Told]| list.last().map(|event| event.position);
-    all > told(&notes.all) || stream > told(&notes.stream)
+    let last_position = |list: &[ReceivedEvent]| list.last().map(|event| event.position);
+    all > last_position(&notes.all) || stream > last_position(&notes.stream)
 }

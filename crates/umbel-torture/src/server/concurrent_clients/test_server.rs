@@ -8,35 +8,35 @@ use umbel_server::{Config, Running, Server};
 use umbel_sim::Sim;
 
 const FOLDER: &str = "/events";
-/// Nothing takes longer, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of a call; a longer call hangs.
+pub const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
-    /// What an acknowledged append survives.
+pub struct StoreMode {
+    /// Durability of acknowledged appends.
     pub durability: Durability,
-    /// Threads in the background.
+    /// Number of background threads.
     pub threads: usize,
 }
 
 /// A server over a store on the crash disk.
 #[derive(Debug)]
-pub struct Stand {
+pub struct TestServer {
     /// The store.
     pub store: Store,
     /// The server.
     pub running: Running,
-    /// Where the clients run.
+    /// Runtime of the clients.
     pub clients: Runtime,
 }
 
-impl Stand {
-    /// `None` where the power was lost meanwhile.
-    pub fn start(sim: &Sim, manner: Manner) -> Result<Option<Stand>, String> {
+impl TestServer {
+    /// Starts the store and the server. `None` if the power was lost meanwhile.
+    pub fn start(sim: &Sim, mode: StoreMode) -> Result<Option<TestServer>, String> {
         let options = StoreOptions {
-            durability: manner.durability,
-            background_threads: manner.threads,
+            durability: mode.durability,
+            background_threads: mode.threads,
             chunk_bytes: 64 << 10,
             memory_bytes: Some(8 << 20),
             env: sim.env(),
@@ -48,7 +48,7 @@ impl Stand {
             Err(error) => return Err(format!("opening: {error}")),
         };
         let listen = ([127, 0, 0, 1], 0).into();
-        // The server reads of the store which views are stopped.
+        // The server reads from the store which views are stopped.
         let running = match Server::start(store.clone(), Config { listen, ..Config::default() }) {
             Ok(running) => running,
             Err(_) if sim.is_dead() => return Ok(None),
@@ -58,10 +58,10 @@ impl Stand {
             .enable_all()
             .build()
             .map_err(|error| format!("starting the clients: {error}"))?;
-        Ok(Some(Stand { store, running, clients }))
+        Ok(Some(TestServer { store, running, clients }))
     }
 
-    /// Lets the clients go away, then the server, and leaves the store.
+    /// Stops the clients, then the server, and returns the store.
     pub fn end(self) -> Store {
         drop(self.clients);
         self.running.shutdown();

@@ -1,13 +1,14 @@
-//! Scripts about existence filters: whatever ends a store, no key that is there is denied.
+//! Scripts about existence filters: after every crash and close, no present key is denied.
 
 use umbel::Durability::{Buffered, Synced};
 use umbel::{ExistenceSize, HashKind};
 
-use crate::script::{
-    KeyspaceOptions, Op, Script, asked_first, compressed, delete, put, roomy, small, unlogged,
+use crate::simulation::script::{
+    KeyspaceOptions, Op, Script, compressed, delete, put, roomy, small, unlogged,
+    with_existence_filter,
 };
 
-/// The scripts.
+/// Returns the scripts.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = with_a_log();
     scripts.extend(changed());
@@ -15,12 +16,12 @@ pub fn scripts() -> Vec<Script> {
     scripts
 }
 
-fn sip(options: KeyspaceOptions) -> KeyspaceOptions {
+fn tiny_existence_filter(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { hash: HashKind::SipHash13, ..options }
 }
 
 fn with_a_log() -> Vec<Script> {
-    let one = |name: &str, options| Script::new(name).keyspace("a", asked_first(options));
+    let one = |name: &str, options| Script::new(name).keyspace("a", with_existence_filter(options));
     vec![
         one("existence-replayed", roomy())
             .fill("a", 0..8, "x", 30)
@@ -38,7 +39,7 @@ fn with_a_log() -> Vec<Script> {
             .op(Op::Kill)
             .fill("a", 25..40, "y", 200)
             .op(Op::Read),
-        one("existence-siphash", sip(small()))
+        one("existence-siphash", tiny_existence_filter(small()))
             .fill("a", 0..12, "x", 300)
             .op(Op::Flush)
             .batch(Synced, vec![put("a", 20, "y", 40), delete("a", 3)])
@@ -64,9 +65,9 @@ fn with_a_log() -> Vec<Script> {
             .op(Op::Release)
             .fill("a", 2..9, "y", 30),
         Script::new("existence-beside-others")
-            .keyspace("a", asked_first(roomy()))
+            .keyspace("a", with_existence_filter(roomy()))
             .keyspace("b", small())
-            .keyspace("c", asked_first(compressed()))
+            .keyspace("c", with_existence_filter(compressed()))
             .batch(Buffered, vec![put("a", 1, "x", 50), put("b", 1, "x", 50), put("c", 1, "x", 9)])
             .op(Op::FlushOne("c"))
             .batch(Synced, vec![put("a", 2, "x", 50), put("b", 2, "x", 50), put("c", 2, "x", 9)])
@@ -88,18 +89,18 @@ fn changed() -> Vec<Script> {
             .fill("a", 0..4, "x", 30)
             .op(Op::Flush)
             .fill("a", 4..8, "x", 30)
-            .keyspace("a", asked_first(roomy()))
+            .keyspace("a", with_existence_filter(roomy()))
             .op(Op::Read)
             .fill("a", 8..12, "x", 30)
             .op(Op::Kill)
             .op(Op::Read),
         Script::new("existence-off-and-on")
-            .keyspace("a", asked_first(roomy()))
+            .keyspace("a", with_existence_filter(roomy()))
             .fill("a", 0..6, "x", 30)
             .op(Op::Flush)
             .keyspace("a", roomy())
             .fill("a", 6..9, "y", 30)
-            .keyspace("a", asked_first(roomy()))
+            .keyspace("a", with_existence_filter(roomy()))
             .fill("a", 9..12, "z", 30)
             .op(Op::Reopen)
             .op(Op::Read),
@@ -109,15 +110,15 @@ fn changed() -> Vec<Script> {
             .keyspace("a", fixed(8192, small()))
             .fill("a", 20..30, "x", 100)
             .op(Op::Reopen)
-            .keyspace("a", asked_first(small()))
+            .keyspace("a", with_existence_filter(small()))
             .fill("a", 30..34, "x", 100)
             .op(Op::Kill)
             .op(Op::Read),
         Script::new("existence-dropped-and-created")
-            .keyspace("a", asked_first(small()))
+            .keyspace("a", with_existence_filter(small()))
             .fill("a", 0..12, "x", 300)
             .op(Op::Drop("a"))
-            .keyspace("a", asked_first(small()))
+            .keyspace("a", with_existence_filter(small()))
             .fill("a", 6..16, "y", 300)
             .op(Op::Kill)
             .op(Op::Drop("a"))
@@ -128,17 +129,17 @@ fn changed() -> Vec<Script> {
 fn without_a_log() -> Vec<Script> {
     vec![
         Script::new("existence-unlogged")
-            .keyspace("n", asked_first(unlogged()))
-            .keyspace("a", asked_first(roomy()))
-            .marked("n", b"one", vec![put("n", 1, "x", 50), put("n", 2, "x", 50)])
+            .keyspace("n", with_existence_filter(unlogged()))
+            .keyspace("a", with_existence_filter(roomy()))
+            .marker_batch("n", b"one", vec![put("n", 1, "x", 50), put("n", 2, "x", 50)])
             .op(Op::FlushAll(vec!["n"], b"two".to_vec()))
-            .marked("n", b"three", vec![put("n", 3, "lost", 50)])
+            .marker_batch("n", b"three", vec![put("n", 3, "lost", 50)])
             .op(Op::Kill)
-            .marked("n", b"four", vec![put("n", 4, "x", 50), delete("n", 1)])
+            .marker_batch("n", b"four", vec![put("n", 4, "x", 50), delete("n", 1)])
             .put("a", 1, "x", 30)
             .op(Op::Flush)
             .op(Op::PowerCut(3))
-            .marked("n", b"five", vec![put("n", 5, "x", 50)])
+            .marker_batch("n", b"five", vec![put("n", 5, "x", 50)])
             .op(Op::Reopen)
             .op(Op::Read),
     ]

@@ -1,18 +1,18 @@
-//! Scripts about several keyspaces, keyspaces without a log, markers and the manifest.
+//! Scripts about several keyspaces, keyspaces without a WAL, markers and the manifest.
 
 use umbel::Durability::{Buffered, Synced};
 
-use crate::script::{Op, Script, compressed, delete, put, roomy, small, unlogged};
+use crate::simulation::script::{Op, Script, compressed, delete, put, roomy, small, unlogged};
 
-/// The scripts.
+/// Returns the scripts.
 pub fn scripts() -> Vec<Script> {
-    let mut scripts = several();
-    scripts.extend(unlogged_ones());
+    let mut scripts = several_keyspaces();
+    scripts.extend(without_wal());
     scripts.extend(manifests());
     scripts
 }
 
-fn several() -> Vec<Script> {
+fn several_keyspaces() -> Vec<Script> {
     let two = |name: &str| Script::new(name).keyspace("a", roomy()).keyspace("b", small());
     vec![
         two("batches-across-keyspaces")
@@ -79,7 +79,7 @@ fn several() -> Vec<Script> {
     ]
 }
 
-fn unlogged_ones() -> Vec<Script> {
+fn without_wal() -> Vec<Script> {
     let two = |name: &str| {
         Script::new(name).keyspace("a", roomy()).keyspace("n", unlogged()).keyspace("m", unlogged())
     };
@@ -93,14 +93,14 @@ fn unlogged_ones() -> Vec<Script> {
             .fill("n", 5..7, "z", 50)
             .op(Op::Flush),
         two("markers")
-            .marked("n", b"one", vec![put("n", 1, "x", 30)])
+            .marker_batch("n", b"one", vec![put("n", 1, "x", 30)])
             .op(Op::FlushOne("n"))
-            .marked("n", b"two", vec![put("n", 2, "x", 30), delete("n", 1)])
-            .marked("n", b"three", vec![])
+            .marker_batch("n", b"two", vec![put("n", 2, "x", 30), delete("n", 1)])
+            .marker_batch("n", b"three", vec![])
             .op(Op::FlushOne("n"))
-            .marked("n", b"four", vec![put("n", 3, "x", 30)])
+            .marker_batch("n", b"four", vec![put("n", 3, "x", 30)])
             .op(Op::Kill)
-            .marked("n", b"five", vec![put("n", 4, "x", 30)])
+            .marker_batch("n", b"five", vec![put("n", 4, "x", 30)])
             .op(Op::Reopen),
         two("flush-all")
             .fill("n", 0..4, "x", 50)
@@ -129,7 +129,7 @@ fn unlogged_ones() -> Vec<Script> {
             .op(Op::Kill)
             .put("a", 1, "w", 20),
         Script::new("unlogged-compactions")
-            .keyspace("n", crate::script::KeyspaceOptions { log: false, ..small() })
+            .keyspace("n", crate::simulation::script::KeyspaceOptions { log: false, ..small() })
             .fill("n", 0..60, "x", 300)
             .fill("n", 20..50, "y", 300)
             .op(Op::Compact("n", None, None))
@@ -140,7 +140,7 @@ fn unlogged_ones() -> Vec<Script> {
 }
 
 fn manifests() -> Vec<Script> {
-    // Markers of almost their largest size fill a manifest quickly.
+    // Markers near their largest size fill a manifest quickly.
     let big_marker = |n: u8| vec![n; 65_000];
     let grown = (0..20u8).fold(
         Script::new("manifest-rewrite").keyspace("n", unlogged()).keyspace("a", roomy()),

@@ -1,29 +1,29 @@
 //! The named scripts of the crash and fault campaigns.
 
-mod existence;
-mod logs;
-mod long_values;
-mod spaces;
-mod tables;
+mod existence_scripts;
+mod keyspace_scripts;
+mod long_value_scripts;
+mod table_scripts;
+mod wal_scripts;
 
-use crate::random::{Random, join};
-use crate::script::{
-    Condition, Op, Script, Write, asked_first, compressed, delete, delete_range, key, put, roomy,
-    small, unlogged, value,
+use crate::simulation::script::{
+    Condition, Op, Script, Write, compressed, delete, delete_range, key, put, roomy, small,
+    unlogged, value, with_existence_filter,
 };
+use crate::support::seeded_random::{Random, derive_seed};
 use umbel::Durability::{Buffered, Synced};
 
 /// Every named script.
 pub fn all() -> Vec<Script> {
-    let mut scripts = logs::scripts();
-    scripts.extend(tables::scripts());
-    scripts.extend(spaces::scripts());
-    scripts.extend(long_values::scripts());
-    scripts.extend(existence::scripts());
+    let mut scripts = wal_scripts::scripts();
+    scripts.extend(table_scripts::scripts());
+    scripts.extend(keyspace_scripts::scripts());
+    scripts.extend(long_value_scripts::scripts());
+    scripts.extend(existence_scripts::scripts());
     scripts
 }
 
-/// The script with this name; `random-N` is made from the number.
+/// Returns the script with this name; `random-N` is made from the number.
 pub fn named(name: &str) -> Option<Script> {
     if let Some(number) = name.strip_prefix("random-") {
         return number.parse().ok().map(random);
@@ -31,23 +31,23 @@ pub fn named(name: &str) -> Option<Script> {
     all().into_iter().find(|script| script.name == name)
 }
 
-/// A script that its number decides.
+/// Returns the random script of a number.
 pub fn random(number: u64) -> Script {
-    let mut random = Random::new(join(number, 0x5EED));
+    let mut random = Random::new(derive_seed(number, 0x5EED));
     let mut script = Script::new(&format!("random-{number}"));
     if random.once_in(4) {
         script.durability = Synced;
     }
     script.mapping = !random.once_in(4);
     if number.is_multiple_of(2) {
-        // Some of the values get files of their own.
+        // Some of the values are long values.
         script.inline_value_bytes_max = 150;
     }
     let options = [small(), roomy(), compressed()];
     let [first, second] = [random.below(3), random.below(3)].map(|at| options[at as usize].clone());
-    // Not drawn, so that each number goes on meaning what it meant.
+    // Not drawn, so that existing numbers keep their meaning.
     let third = number.is_multiple_of(3);
-    let filtered = |options| if third { asked_first(options) } else { options };
+    let filtered = |options| if third { with_existence_filter(options) } else { options };
     script = script
         .keyspace("a", filtered(first))
         .keyspace("b", second)
@@ -89,7 +89,7 @@ fn random_step(script: Script, random: &mut Random, step: u64) -> Script {
         }
         17..=18 => {
             let write = random_write(random, "n", step);
-            script.marked("n", format!("m{step}").as_bytes(), vec![write])
+            script.marker_batch("n", format!("m{step}").as_bytes(), vec![write])
         }
         19 => script.op(Op::FlushAll(vec!["n"], format!("f{step}").into_bytes())),
         20 => script.op(Op::Flush),
@@ -103,12 +103,16 @@ fn random_step(script: Script, random: &mut Random, step: u64) -> Script {
         28 => script.op(Op::PowerCut(random.next())),
         _ => {
             let absent = Condition::Absent(name, key(random.below(40) as usize));
-            script.conditional(durability, vec![absent], vec![random_write(random, name, step)])
+            script.conditional_batch(
+                durability,
+                vec![absent],
+                vec![random_write(random, name, step)],
+            )
         }
     }
 }
 
-/// A value no other helper makes.
-fn empty() -> Vec<u8> {
+/// Returns a value that no other helper makes.
+fn empty_value() -> Vec<u8> {
     value(0, "", 0)[..0].to_vec()
 }

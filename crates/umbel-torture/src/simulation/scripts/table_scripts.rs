@@ -2,13 +2,15 @@
 
 use umbel::Durability::Synced;
 
-use crate::script::{Op, Script, compressed, delete, delete_range, key, put, roomy, small};
+use crate::simulation::script::{
+    Op, Script, compressed, delete, delete_range, key, put, roomy, small,
+};
 
-fn tiny(name: &str) -> Script {
+fn tiny_script(name: &str) -> Script {
     Script::new(name).keyspace("a", small())
 }
 
-/// The scripts.
+/// Returns the scripts.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = flushes();
     scripts.extend(compactions());
@@ -36,7 +38,7 @@ fn flushes() -> Vec<Script> {
             .op(Op::FlushOne("a"))
             .delete("a", 0)
             .batch(Synced, vec![put("a", 3, "z", 5)]),
-        tiny("automatic-flushes").fill("a", 0..60, "x", 300),
+        tiny_script("automatic-flushes").fill("a", 0..60, "x", 300),
         roomy("flush-of-deletes")
             .fill("a", 0..10, "x", 50)
             .op(Op::Flush)
@@ -73,21 +75,21 @@ fn compactions() -> Vec<Script> {
     vec![
         layered("compaction", small()),
         layered("compressed-compaction", compressed()),
-        tiny("trivial-moves").fill("a", 0..80, "x", 250).op(Op::Settle).op(Op::Reopen),
-        tiny("deep-levels")
+        tiny_script("trivial-moves").fill("a", 0..80, "x", 250).op(Op::Settle).op(Op::Reopen),
+        tiny_script("deep-levels")
             .fill("a", 0..60, "x", 300)
             .fill("a", 20..80, "y", 300)
             .fill("a", 0..60, "z", 100)
             .op(Op::Compact("a", None, None))
             .delete("a", 30),
-        tiny("compact-a-range")
+        tiny_script("compact-a-range")
             .fill("a", 0..50, "x", 200)
             .op(Op::Flush)
             .fill("a", 20..40, "y", 200)
             .op(Op::Compact("a", Some(key(25)), Some(key(30))))
             .op(Op::Kill)
             .op(Op::Compact("a", Some(key(0)), None)),
-        tiny("tombstones-to-the-bottom")
+        tiny_script("tombstones-to-the-bottom")
             .fill("a", 0..40, "x", 200)
             .op(Op::Compact("a", None, None))
             .batch(Synced, (0..40).step_by(2).map(|n| delete("a", n)).collect())
@@ -97,7 +99,7 @@ fn compactions() -> Vec<Script> {
             .op(Op::Compact("a", None, None))
             .op(Op::Reopen)
             .put("a", 3, "y", 20),
-        tiny("overwrites")
+        tiny_script("overwrites")
             .fill("a", 0..5, "x", 500)
             .fill("a", 0..5, "y", 500)
             .fill("a", 0..5, "z", 500)
@@ -109,7 +111,7 @@ fn compactions() -> Vec<Script> {
 
 fn readers() -> Vec<Script> {
     vec![
-        tiny("snapshot-across-compactions")
+        tiny_script("snapshot-across-compactions")
             .fill("a", 0..20, "x", 200)
             .op(Op::Snapshot)
             .fill("a", 5..25, "y", 200)
@@ -118,14 +120,14 @@ fn readers() -> Vec<Script> {
             .op(Op::Compact("a", None, None))
             .op(Op::Release)
             .op(Op::Compact("a", None, None)),
-        tiny("iterator-across-compactions")
+        tiny_script("iterator-across-compactions")
             .fill("a", 0..20, "x", 200)
             .op(Op::HoldIterator("a"))
             .fill("a", 5..25, "y", 200)
             .op(Op::Compact("a", None, None))
             .op(Op::ReadIterator)
             .put("a", 1, "z", 20),
-        tiny("checkpoint")
+        tiny_script("checkpoint")
             .fill("a", 0..30, "x", 200)
             .op(Op::Checkpoint("/data/copy"))
             .fill("a", 10..20, "y", 200)
@@ -133,7 +135,7 @@ fn readers() -> Vec<Script> {
             .op(Op::Checkpoint("/data/second/copy"))
             .op(Op::Kill)
             .put("a", 1, "z", 20),
-        tiny("read-only-with-tables")
+        tiny_script("read-only-with-tables")
             .fill("a", 0..40, "x", 200)
             .op(Op::ReadOnly)
             .fill("a", 0..10, "y", 200)

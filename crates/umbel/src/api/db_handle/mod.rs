@@ -2,30 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::close;
-use crate::store::Store;
+use crate::lifecycle::close;
+use crate::state::store::Store;
 
-/// Keeps a store open. Background threads do not hold one.
+/// Keeps a store open. Background threads do not have one.
 #[derive(Debug)]
-pub struct Handle {
+pub struct DbHandle {
     /// The store.
     pub store: Arc<Store>,
 }
 
-impl Drop for Handle {
+impl Drop for DbHandle {
     fn drop(&mut self) {
         if self.store.open.is_forked() {
-            // A copy in a forked child: to drop the store would be to wait for threads that are not
-            // there, and to remove files that the parent reads.
+            // A copy in a forked child: dropping the store would wait for threads that do not exist
+            // there, and would remove files that the parent reads.
             std::mem::forget(Arc::clone(&self.store));
             return;
         }
-        // Whoever wants to know whether closing worked calls `Db::close`.
+        // A caller that needs the result of the close calls `Db::close`.
         let _ = close::close(&self.store);
     }
 }
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]
-#[path = "fork_tests.rs"]
 mod tests;

@@ -1,15 +1,16 @@
-//! What a forked child may do with the handles of its parent: nothing, at once, and without a
-//! trace, whatever the parent's threads held when it was forked.
+//! A forked child can do nothing with the handles of its parent. Calls fail at once and leave no
+//! trace, whatever locks the parent's threads held at the fork.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::testing::{in_children_while, in_forked_child, in_own_process};
 
-use crate::store::Store;
+use crate::state::store::Store;
 use crate::{Batch, Db, DbCursor, Durability, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
 
 fn is_forked<T>(result: Result<T>) -> bool {
@@ -26,11 +27,11 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Every kind of handle there is.
+/// One handle of every kind.
 struct Handles {
     db: Db,
     keys: Keyspace,
-    /// Of a keyspace that was dropped, whose tables only readers hold.
+    /// A dropped keyspace whose tables only readers keep.
     dropped: Keyspace,
     snapshot: Snapshot,
     batch: Batch,
@@ -108,9 +109,9 @@ fn read_with(handles: &mut Handles) {
     assert!(is_forked(keys.iter().next().unwrap()));
     assert!(is_forked(keys.prefix(b"a").next_back().unwrap()));
     assert!(is_forked(keys.range_at::<&[u8]>(&handles.snapshot, ..)));
-    assert!(is_forked(keys.cursor::<&[u8]>(..)) && is_forked(keys.cursor_once::<&[u8]>(..)));
+    assert!(is_forked(keys.cursor::<&[u8]>(..)) && is_forked(keys.cursor_uncached::<&[u8]>(..)));
     assert!(is_forked(handles.cursor.seek_to_first()) && is_forked(handles.cursor.seek(b"a")));
-    // A step is right or refused; it is not the end.
+    // A step succeeds or is refused; it does not report the end.
     let mut expected = 1;
     while handles.cursor.next().is_ok() && handles.cursor.valid() && expected < 2100 {
         assert_eq!(handles.cursor.key(), key(expected));
@@ -124,35 +125,35 @@ fn read_with(handles: &mut Handles) {
     }
     while handles.dropped_cursor.next().is_ok() && handles.dropped_cursor.valid() {}
     let _ = (db.stats(), db.keyspaces(), db.advice(), db.is_working(), db.path());
-    let _ = (keys.stats(), keys.options(), keys.marker(), keys.holds_back(), keys.name());
+    let _ = (keys.stats(), keys.options(), keys.marker(), keys.is_write_stalled(), keys.name());
     drop((db.snapshot(), handles.snapshot.clone()));
     assert!(!format!("{:?}", handles.cursor).is_empty());
 }
 
-/// Takes every lock of a store, as threads of the parent do that a child does not have.
-fn hold_everything(store: &Arc<Store>, then: impl FnOnce()) {
-    fn whatever<T>(lock: std::sync::LockResult<MutexGuard<'_, T>>) -> MutexGuard<'_, T> {
-        lock.unwrap_or_else(PoisonError::into_inner)
+/// Takes every lock of a store, like threads of the parent that the child lacks.
+fn hold_all_locks(store: &Arc<Store>, then: impl FnOnce()) {
+    fn ignore_poison<T>(lock: std::sync::LockResult<MutexGuard<'_, T>>) -> MutexGuard<'_, T> {
+        lock.ignore_poison()
     }
-    let _closing = whatever(store.close_outcome.lock());
-    let _tending = whatever(store.tending.lock());
+    let _closing = ignore_poison(store.close_result.lock());
+    let _wal_tasks = ignore_poison(store.wal_task_lock.lock());
     let _commit = store.commit_lock();
     let _manifest = store.manifest_lock().unwrap();
-    let _advising = whatever(store.advising.lock());
-    let _keyspaces = store.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
-    let _queue = whatever(store.queue.lock());
-    let _work = store.work_lock();
-    let _put_off = whatever(store.put_off.lock());
-    let _threads = whatever(store.threads.lock());
-    let _pin = whatever(store.pin.lock());
+    let _advising = ignore_poison(store.advisor_lock.lock());
+    let _keyspaces = store.keyspaces.write().ignore_poison();
+    let _queue = ignore_poison(store.commit_queue.lock());
+    let _work = store.scheduler_lock();
+    let _postponed = ignore_poison(store.postponed.lock());
+    let _threads = ignore_poison(store.threads.lock());
+    let _pin = ignore_poison(store.pin.lock());
     then();
 }
 
-/// A child that wrote through the handle of its parent erased what the parent had synced; and it
-/// waited for ever where a thread of the parent had held a lock, or for such a thread.
+/// A child that wrote through its parent's handle erased writes that the parent had synced. It also
+/// waited forever where a thread of the parent had held a lock, or for such a thread.
 #[test]
-fn a_child_changes_nothing_and_waits_for_nothing() {
-    in_own_process("handle::tests::a_child_changes_nothing_and_waits_for_nothing", || {
+fn forked_child_cannot_use_or_block_on_handle() {
+    in_own_process("api::db_handle::tests::forked_child_cannot_use_or_block_on_handle", || {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         let options = Options::default();
@@ -165,7 +166,7 @@ fn a_child_changes_nothing_and_waits_for_nothing() {
             read_with(&mut inherited);
             drop(inherited);
         };
-        in_children_while(|then| hold_everything(&store, then), || bytes_of(&path), work);
+        in_children_while(|then| hold_all_locks(&store, then), || bytes_of(&path), work);
         drop(store);
         let refused = Db::open(&path, options.clone());
         assert!(matches!(refused, Err(Error::Locked(_))), "the child gave up the lock");

@@ -1,21 +1,21 @@
-//! Long values, each in a file of its own, in numbers.
+//! Statistics of long values, each in a file of its own.
 
 use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
-use crate::blobs::Sum;
-use crate::counters::read;
-use crate::memory::View;
-use crate::store::Store;
+use crate::state::store::Store;
+use crate::super_version::super_version::SuperVersion;
+use crate::thread_counters::read;
+use crate::version::blob_files::BlobTotals;
 
 /// Files of long values.
 #[derive(Debug, Clone, Default)]
 pub struct BlobStats {
-    /// Files that memtables and tables point at.
+    /// Files that memtables and tables reference.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that nothing points at any more, kept for readers that may.
+    /// Files without references that are kept for readers.
     pub held_files: u64,
     /// Their bytes.
     pub held_bytes: u64,
@@ -23,9 +23,9 @@ pub struct BlobStats {
     pub bytes_written: u64,
 }
 
-/// Those of a store with these keyspaces.
+/// Statistics of a store with these keyspaces.
 pub(super) fn of_store(store: &Store, keyspaces: &[KeyspaceStats]) -> BlobStats {
-    let held = store.context.blobs.leaving();
+    let held = store.context.blobs.obsolete_totals();
     BlobStats {
         files: keyspaces.iter().map(|keyspace| keyspace.blobs).sum(),
         bytes: keyspaces.iter().map(|keyspace| keyspace.blob_bytes).sum(),
@@ -35,12 +35,12 @@ pub(super) fn of_store(store: &Store, keyspaces: &[KeyspaceStats]) -> BlobStats 
     }
 }
 
-/// What the memtables and tables of a view point at.
-pub(super) fn of_view(view: &View) -> Sum {
+/// Totals of the long values that the memtables and tables of a super version reference.
+pub(super) fn of_view(view: &SuperVersion) -> BlobTotals {
     let in_memory: Vec<_> =
         view.frozen.iter().chain([&view.active]).flat_map(|buffer| buffer.blobs()).collect();
     let in_tables = view.version.tables().flat_map(|(_, table)| &table.meta.blobs);
-    Sum::of(in_memory.iter().map(|blob| &blob.pointer).chain(in_tables))
+    BlobTotals::of(in_memory.iter().map(|blob| &blob.pointer).chain(in_tables))
 }
 
 impl fmt::Display for BlobStats {
@@ -50,7 +50,7 @@ impl fmt::Display for BlobStats {
         }
         writeln!(
             f,
-            "long values: {} files of {:.1} MiB, {} held for readers of {:.1} MiB, {:.1} MiB \
+            "long values: {} files of {:.1} MiB, {} pinned by readers of {:.1} MiB, {:.1} MiB \
              written",
             self.files,
             self.bytes as f64 / MEBIBYTE,

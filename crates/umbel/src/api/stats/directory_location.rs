@@ -1,41 +1,42 @@
-//! Where a store's directory is.
+//! Location of a store's directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use umbel_env::{DirectoryPlace, FileSystem};
+use umbel_env::{DirectoryLocation, FileSystem};
 
-use crate::store::Store;
+use crate::state::store::Store;
 
-/// The directory of an open store. The handle keeps the directory it opened, whatever happens to
+/// Directory of an open store. The handle keeps the directory that it opened, whatever happens to
 /// the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryStats {
-    /// The path it was opened by, from the root on.
+    /// The absolute path it was opened by.
     pub path: PathBuf,
-    /// Whether the path leads to something else or to nothing now.
+    /// Whether the path now leads elsewhere or does not exist.
     pub is_moved: bool,
-    /// The path of the directory now, where it was moved and the system tells.
+    /// The present path of the directory, where it was moved and the system reports it.
     pub path_now: Option<PathBuf>,
-    /// Whether the directory was removed. The store is lost with its handle then.
+    /// Whether the directory was removed. The store is then lost when its handle closes.
     pub is_removed: bool,
-    /// Which copy of the store this is: random, made with the store and with each checkpoint.
-    /// `None` in a store of an earlier version that is open for reading only.
+    /// Random number of this copy of the store, made at its creation and for each checkpoint.
+    /// `None` in a store of an earlier version that is open read-only.
     pub instance_id: Option<[u8; 16]>,
 }
 
 impl DirectoryStats {
-    /// The directory that `files` are held at, which was opened by `path`, of this copy of a store.
+    /// Locates the directory that `files` has open and that was opened by `path`, of this copy of a
+    /// store.
     pub fn new(files: &dyn FileSystem, path: &Path, instance_id: Option<[u8; 16]>) -> Self {
         let path = path.to_path_buf();
         let stats = DirectoryStats { path, instance_id, ..DirectoryStats::default() };
-        match files.place() {
-            Ok(DirectoryPlace::Moved { now }) => {
+        match files.directory_location() {
+            Ok(DirectoryLocation::Moved { path: now }) => {
                 DirectoryStats { is_moved: true, path_now: now, ..stats }
             }
-            Ok(DirectoryPlace::Removed) => DirectoryStats { is_removed: true, ..stats },
-            // A directory that cannot be looked at shows in the next call that needs it.
-            Ok(DirectoryPlace::Unchanged) | Err(_) => stats,
+            Ok(DirectoryLocation::Removed) => DirectoryStats { is_removed: true, ..stats },
+            // A directory that cannot be checked fails in the next call that needs it.
+            Ok(DirectoryLocation::Unchanged) | Err(_) => stats,
         }
     }
 

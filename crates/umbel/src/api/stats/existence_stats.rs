@@ -1,11 +1,11 @@
-//! The existence filter of a keyspace, as text.
+//! Text report of a keyspace's existence filter.
 
 use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
 use crate::options::ExistenceSize;
 
-/// Some lines on the existence filter, or that there is none.
+/// Writes some lines about the existence filter, or a line without one.
 pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Result {
     let size = match keyspace.existence_filter {
         ExistenceSize::Off => "off".to_owned(),
@@ -16,7 +16,7 @@ pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Resul
         writeln!(f, "existence filter: {size}")?;
         return write_problem(f, keyspace);
     };
-    let source = if keyspace.existence_is_asked { "" } else { ", as its files say" };
+    let source = if keyspace.existence_is_probed { "" } else { ", as its files say" };
     let percent = |rate: f64| format!("{:.4}%", rate * 100.0);
     writeln!(
         f,
@@ -31,23 +31,23 @@ pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Resul
     )?;
     write!(
         f,
-        "existence filter: denied {}, maybe {}, in vain {}, false positives measured {}, designed \
+        "existence filter: rejected {}, passed {}, false positives {}, rate measured {}, designed \
          {}, now {}; its files cover writes up to {}",
         stats.denied,
         stats.maybe,
-        stats.in_vain,
+        stats.false_positives,
         stats.measured_rate.map_or("-".into(), percent),
         percent(stats.designed_rate),
         percent(stats.estimated_rate),
         stats.covered
     )?;
-    match keyspace.existence_is_asked {
+    match keyspace.existence_is_probed {
         true => writeln!(f, " and lack {} keys", stats.lag_items)?,
         false => writeln!(f)?,
     }
     if let Some(reason) = &stats.lost {
-        let anew = if keyspace.existence_is_asked { "was made" } else { "will be made" };
-        writeln!(f, "existence filter: {anew} anew: {reason}")?;
+        let time = if keyspace.existence_is_probed { "was" } else { "will be" };
+        writeln!(f, "existence filter: {time} rebuilt: {reason}")?;
     }
     write_problem(f, keyspace)
 }

@@ -1,129 +1,130 @@
-//! What a store consists of and what it did so far, as numbers and as text.
+//! Statistics of a store, as numbers and as text.
 
-mod blobs;
-mod directory;
-mod existence;
-mod log;
-mod resources;
+mod blob_stats;
+mod directory_location;
+mod existence_stats;
+mod resource_stats;
+mod wal_stats;
 
 use std::fmt;
 
 use umbel_base::limits::LEVELS;
 use umbel_existence::ExistenceStats;
 
-use crate::compaction::pick;
-use crate::counters::{ReadEvent, read};
-use crate::facts;
-use crate::keyspace_core::KeyspaceCore;
+use crate::compaction::picker;
+use crate::maintenance::compaction_jobs::picker_input;
 use crate::options::ExistenceSize;
-use crate::store::Store;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::thread_counters::{ReadEvent, read};
 
-pub use blobs::BlobStats;
-pub use directory::DirectoryStats;
-pub use log::LogStats;
-pub use resources::{DescriptorStats, MemoryStats, ReaderStats};
+pub use blob_stats::BlobStats;
+pub use directory_location::DirectoryStats;
+pub use resource_stats::{DescriptorStats, MemoryStats, ReaderStats};
+pub use wal_stats::LogStats;
 
-/// Numbers of a store.
+/// Statistics of a store.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// How often a get that searched a table found the block in memory. What scans do is not in it.
+    /// Number of gets that searched a table and found the block in the cache. Scans do not count.
     pub cache_hits: u64,
-    /// Blocks that had to be loaded into the cache, by gets and by scans. Where stores share a
-    /// budget, this and the other numbers of the cache are those of all of them.
+    /// Blocks that gets and scans loaded into the cache. Where stores share a budget, the cache's
+    /// numbers are those of all of them.
     pub cache_misses: u64,
-    /// Blocks that compactions loaded in the place of cached ones, before they were asked for.
-    pub cache_carried: u64,
-    /// Blocks that had to leave the cache.
+    /// Blocks that compactions loaded to replace cached ones, before a read requested them.
+    pub cache_warmed: u64,
+    /// Blocks evicted from the cache.
     pub cache_evictions: u64,
     /// Bytes of blocks in the cache.
     pub cache_bytes: u64,
-    /// Bytes the cache may hold.
+    /// Capacity of the cache, in bytes.
     pub cache_capacity: u64,
-    /// How often a writer was held back.
+    /// Number of write stalls.
     pub stalls: u64,
-    /// Time writers were held back, in microseconds.
+    /// Time that writers stalled, in microseconds.
     pub stall_micros: u64,
-    /// Bytes of tables that flushes and compactions wrote past the page cache, as they do where the
+    /// Bytes of tables that flushes and compactions wrote past the page cache. They do so where the
     /// file system allows it and a table is not small.
     pub table_bytes_direct: u64,
     /// Bytes of tables that they wrote through the page cache.
     pub table_bytes_buffered: u64,
-    /// Batches and single writes committed; those that were refused do not count.
+    /// Committed batches and single writes, without refused ones.
     pub commits: u64,
-    /// Groups they were committed in.
+    /// Commit groups.
     pub commit_groups: u64,
-    /// Bytes of records in the write-ahead log.
+    /// Bytes of records in the WAL.
     pub log_bytes_written: u64,
-    /// Syncs of the write-ahead log.
+    /// Syncs of the WAL.
     pub log_syncs: u64,
-    /// Bytes of the log segments that are still needed, of the current one what is written.
+    /// Bytes of the WAL segments that are still needed; of the current segment only the written
+    /// part.
     pub log_bytes_live: u64,
-    /// How the log is written.
+    /// Statistics of the WAL.
     pub log: LogStats,
-    /// Snapshots held.
+    /// Open snapshots.
     pub snapshots: usize,
     /// Memory, against the budget.
     pub memory: MemoryStats,
     /// File descriptors.
     pub descriptors: DescriptorStats,
-    /// What readers hold back.
+    /// Resources that readers keep from being freed.
     pub readers: ReaderStats,
     /// Files of long values.
     pub blobs: BlobStats,
-    /// Where the store's directory is.
+    /// Location of the store's directory.
     pub directory: DirectoryStats,
-    /// The number of the newest write.
+    /// Sequence number of the newest write.
     pub last_sequence: u64,
-    /// Bytes written to tables, files of long values and the log for each byte of keys and values
+    /// Bytes written to tables, files of long values and the WAL for each byte of keys and values
     /// written by the user.
     pub write_amplification: f64,
-    /// Why the store went read-only, where it did.
+    /// Reason why the store is read-only, where it is.
     pub read_only_reason: Option<String>,
 }
 
-/// Numbers of a keyspace.
+/// Statistics of a keyspace.
 #[derive(Debug, Clone, Default)]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
     /// Bytes of keys and values the user wrote since the store was opened.
     pub user_bytes_written: u64,
-    /// Bytes its memtables take.
+    /// Bytes of its memtables.
     pub memtable_bytes: u64,
     /// Entries in its memtables.
     pub memtable_entries: u64,
-    /// Memtables that wait to be flushed.
+    /// Frozen memtables that wait for a flush.
     pub frozen_memtables: usize,
-    /// How often a memtable's filter answered for the memtable.
+    /// Lookups of a memtable that its filter excluded.
     pub memtable_negatives: u64,
-    /// How often scans asked a table's prefix filter.
+    /// Probes of tables' prefix filters by scans.
     pub prefix_probes: u64,
-    /// How often it said no, which saved scanning the table.
+    /// Prefix filter probes that excluded a table from a scan.
     pub prefix_negatives: u64,
     /// Gets since the store was opened.
     pub gets: u64,
-    /// The size that its options give its existence filter.
+    /// Size of the existence filter in its options.
     pub existence_filter: ExistenceSize,
-    /// What its existence filter says about itself, where it has one: `denied` gets looked nowhere.
-    /// In a store opened read-only, what its files say.
+    /// Statistics of its existence filter, where it has one. Gets that it denied made no further
+    /// lookup. In a store opened read-only they come from the files.
     pub existence: Option<ExistenceStats>,
-    /// Whether gets ask the existence filter; not in a store opened read-only.
-    pub existence_is_asked: bool,
-    /// Why the existence filter could not be written, read or filled last, until that is done.
+    /// Whether gets probe the existence filter; `false` in a store opened read-only.
+    pub existence_is_probed: bool,
+    /// Last error of writing, reading or filling the existence filter, until that succeeds.
     pub existence_problem: Option<String>,
     /// Its levels, level 0 first.
     pub levels: Vec<LevelStats>,
     /// Bytes written to tables for each byte of keys and values written by the user.
     pub write_amplification: f64,
-    /// Files of long values that its memtables and tables point at.
+    /// Files of long values that its memtables and tables reference.
     pub blobs: u64,
     /// Bytes of these files.
     pub blob_bytes: u64,
 }
 
-/// Numbers of a level.
+/// Statistics of a level.
 #[derive(Debug, Clone, Default)]
 pub struct LevelStats {
     /// Its number.
@@ -132,8 +133,8 @@ pub struct LevelStats {
     pub tables: u64,
     /// Bytes of their files.
     pub bytes: u64,
-    /// Bytes it may hold before compaction relieves it; 0 for level 0, which counts tables, and for
-    /// levels that stay empty.
+    /// Size in bytes from which on compaction moves data out of it. 0 for level 0, which counts
+    /// tables, and for levels that stay empty.
     pub target_bytes: u64,
     /// Their entries, deletes and older versions included.
     pub entries: u64,
@@ -145,20 +146,20 @@ pub struct LevelStats {
     pub filter_bytes: u64,
     /// Bytes of their filters in memory.
     pub filter_bytes_in_memory: u64,
-    /// How often their filters were asked.
+    /// Probes of their filters.
     pub filter_probes: u64,
-    /// How often a filter said no, which saved searching the table.
+    /// Probes that excluded the key, which saved a search of the table.
     pub filter_true_negatives: u64,
-    /// How often a filter said maybe and the key was not there.
+    /// Probes that passed a key that the table lacks.
     pub filter_false_positives: u64,
-    /// How often a table was searched for a key.
+    /// Searches of a table for a key.
     pub table_reads: u64,
-    /// How often a table was searched that did not have the key, with a filter or without.
+    /// Searches of a table that lacks the key, with a filter or without.
     pub false_reads: u64,
-    /// The share of missing keys that the filters let through by design, of the tables opened so
-    /// far; 1 without filters.
+    /// False-positive rate that the filters of the tables opened so far have by design; 1 without
+    /// filters.
     pub designed_rate: f64,
-    /// The share of missing keys that they did let through; `None` before the first miss.
+    /// Measured false-positive rate; `None` before the first miss.
     pub measured_rate: Option<f64>,
     /// Bytes of tables that compactions into the level read.
     pub bytes_read_compaction: u64,
@@ -168,46 +169,46 @@ pub struct LevelStats {
     pub bytes_moved: u64,
     /// Compactions into the level; at level 0 flushes.
     pub compactions: u64,
-    /// Time they took, in microseconds.
+    /// Time of these compactions, in microseconds.
     pub compaction_micros: u64,
-    /// Entries they read.
+    /// Entries that these compactions read.
     pub compaction_entries_in: u64,
-    /// Entries they dropped.
+    /// Entries that these compactions dropped.
     pub compaction_entries_dropped: u64,
-    /// Entries that they kept behind a newer version of the key only because a snapshot, or a
-    /// reader that was there when they began, sees them still.
+    /// Entries kept after a newer version of the key only because a snapshot, or a reader from
+    /// before the compaction, still sees them.
     pub compaction_versions_kept: u64,
-    /// Bytes of the keys and values of these.
+    /// Bytes of the keys and values of these entries.
     pub compaction_version_bytes_kept: u64,
 }
 
-/// The numbers of a store.
+/// Collects the statistics of a store.
 pub fn of_store(store: &Store) -> Stats {
     let keyspaces = store.keyspaces();
-    // Before the searches, because a get counts its search first.
+    // Loads before searches, because a get counts its search first.
     let loads: u64 = keyspaces.iter().map(|keyspace| keyspace.reads.get_loads()).sum();
     let keyspaces: Vec<_> = keyspaces.iter().map(|keyspace| of_keyspace(keyspace)).collect();
     let (cache_loads, cache_evictions) = store.cache.turnover();
     let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
     let counters = &store.counters;
-    let cache_carried = read(&counters.blocks_carried);
+    let cache_carried = read(&counters.blocks_warmed);
     let (last_sequence, log_bytes_live, log_bytes_mapped, log) = {
         let state = store.commit_lock();
         let wal = &state.wal;
-        (state.last_sequence, wal.live_bytes(), wal.mapped_bytes(), log::of_wal(wal))
+        (state.last_sequence, wal.live_bytes(), wal.mapped_bytes(), wal_stats::of_wal(wal))
     };
     let log_bytes_written = read(&counters.log_bytes);
     let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();
     let user: u64 = keyspaces.iter().map(|k| k.user_bytes_written).sum();
-    let blobs = blobs::of_store(store, &keyspaces);
+    let blobs = blob_stats::of_store(store, &keyspaces);
     let written = tables + log_bytes_written + blobs.bytes_written;
     Stats {
         keyspaces,
         cache_hits: reads.saturating_sub(loads),
         cache_misses: cache_loads.saturating_sub(cache_carried),
-        cache_carried,
+        cache_warmed: cache_carried,
         cache_evictions,
-        cache_bytes: store.cache.held(),
+        cache_bytes: store.cache.held_bytes(),
         cache_capacity: store.cache.capacity(),
         stalls: read(&counters.stalls),
         stall_micros: read(&counters.stall_micros),
@@ -220,27 +221,27 @@ pub fn of_store(store: &Store) -> Stats {
         log_bytes_live,
         log,
         snapshots: store.snapshots.summary().0,
-        memory: resources::memory(store, log_bytes_mapped),
-        descriptors: resources::descriptors(store),
-        readers: resources::readers(store),
+        memory: resource_stats::memory(store, log_bytes_mapped),
+        descriptors: resource_stats::descriptors(store),
+        readers: resource_stats::readers(store),
         blobs,
         last_sequence,
         write_amplification: ratio(written, user),
         directory: DirectoryStats::of_store(store),
-        read_only_reason: store.poison.check().err().map(|error| error.to_string()),
+        read_only_reason: store.fatal_error.check().err().map(|error| error.to_string()),
     }
 }
 
-/// The numbers of a keyspace.
-pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
-    let view = keyspace.view.load();
+/// Collects the statistics of a keyspace.
+pub fn of_keyspace(keyspace: &KeyspaceState) -> KeyspaceStats {
+    let view = keyspace.super_version.load();
     let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
-    let targets = pick::level_targets(&facts::of(&view.version, &options, &cursors));
+    let targets = picker::level_targets(&picker_input::build(&view.version, &options, &cursors));
     let level = |level| LevelStats { target_bytes: targets[level], ..of_level(keyspace, level) };
     let levels: Vec<_> = (0..LEVELS).map(level).collect();
     let user_bytes_written = read(&keyspace.counters.user_bytes);
     let buffers = std::iter::once(&view.active).chain(&view.frozen);
-    let blobs = blobs::of_view(&view);
+    let blobs = blob_stats::of_view(&view);
     KeyspaceStats {
         name: keyspace.name.clone(),
         user_bytes_written,
@@ -248,12 +249,12 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         memtable_entries: buffers.map(|buffer| buffer.memtable.entries()).sum(),
         frozen_memtables: view.frozen.len(),
         memtable_negatives: keyspace.reads.memtable_negatives(),
-        prefix_probes: read(&keyspace.prefixes.asked),
-        prefix_negatives: read(&keyspace.prefixes.refused),
+        prefix_probes: read(&keyspace.prefixes.probes),
+        prefix_negatives: read(&keyspace.prefixes.negatives),
         gets: keyspace.reads.gets(),
-        existence_filter: keyspace.options_given().existence_filter,
+        existence_filter: keyspace.configured_options().existence_filter,
         existence: keyspace.existence.stats(),
-        existence_is_asked: keyspace.existence.is_on(),
+        existence_is_probed: keyspace.existence.is_on(),
         existence_problem: keyspace.existence.problem(),
         write_amplification: ratio(
             levels.iter().map(|l| l.bytes_written).sum(),
@@ -265,15 +266,15 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
     }
 }
 
-fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
-    let view = keyspace.view.load();
+fn of_level(keyspace: &KeyspaceState, level: usize) -> LevelStats {
+    let view = keyspace.super_version.load();
     let tables = &view.version.levels[level];
     let reads = &keyspace.reads;
-    let work = &keyspace.counters.work[level];
+    let work = &keyspace.counters.levels[level];
     let filter_true_negatives = reads.sum(level, ReadEvent::FilterNegative);
     let filter_false_positives = reads.sum(level, ReadEvent::FilterFalsePositive);
     let misses = filter_true_negatives + filter_false_positives;
-    // Keys spread over tables by their entries, so that is how the rates weigh.
+    // Keys spread over tables in proportion to their entries, so the rates are weighted by them.
     let (mut weighed, mut weight) = (0.0, 0.0);
     for table in tables {
         if let Some(reader) = table.opened() {
@@ -312,8 +313,8 @@ fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+fn ratio(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
 }
 
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -325,13 +326,12 @@ impl fmt::Display for Stats {
         }
         writeln!(
             f,
-            "cache: {:.1} of {:.1} MiB, {} hits, {} misses, {} carried over compactions, {} \
-             evictions",
+            "cache: {:.1} of {:.1} MiB, {} hits, {} misses, {} warmed by compactions, {} evictions",
             self.cache_bytes as f64 / MEBIBYTE,
             self.cache_capacity as f64 / MEBIBYTE,
             self.cache_hits,
             self.cache_misses,
-            self.cache_carried,
+            self.cache_warmed,
             self.cache_evictions
         )?;
         writeln!(
@@ -395,6 +395,6 @@ impl fmt::Display for KeyspaceStats {
                 level.compactions
             )?;
         }
-        existence::write(f, self)
+        existence_stats::write(f, self)
     }
 }

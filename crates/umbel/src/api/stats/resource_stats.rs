@@ -1,92 +1,93 @@
-//! What a store holds of the machine: memory, file descriptors, and what readers keep from going.
+//! Statistics of a store's resources: memory, file descriptors, and resources that readers keep.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_table::FilterKeep;
+use umbel_table::FilterResidency;
 
 use super::MEBIBYTE;
-use crate::filter_choice::Choice;
-use crate::memory_budget::MemoryBudgetStats;
-use crate::store::Store;
-use crate::weigh;
+use crate::maintenance::memory_enforcement;
+use crate::shared_budget::MemoryBudgetStats;
+use crate::state::store::Store;
+use crate::store_budget::filter_selection::FilterSelection;
 
-/// Memory, in bytes, against the budget.
+/// Memory of a store and its budget, in bytes.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStats {
     /// The budget for all parts together.
     pub budget_bytes: u64,
-    /// What the process may use, where the operating system says.
+    /// Memory that the process may use, where the operating system reports it.
     pub machine_bytes: Option<u64>,
-    /// Whether the budget is larger than that.
+    /// Whether the budget exceeds that memory.
     pub exceeds_machine: bool,
-    /// All parts together.
+    /// Sum of all parts.
     pub held_bytes: u64,
     /// Memtables that take writes or wait to be flushed, with their filters.
     pub memtable_bytes: u64,
-    /// Memtables that were flushed, but that cursors still look at.
+    /// Flushed memtables that cursors still read.
     pub memtable_held_bytes: u64,
     /// Cached blocks.
     pub block_bytes: u64,
-    /// Taken for blocks and indexes, but free at the moment.
+    /// Allocated for blocks and indexes, but free at the moment.
     pub spare_bytes: u64,
     /// Open tables: indexes, filters, slots, range tombstones.
     pub table_bytes: u64,
-    /// The mapped log as far as it was touched, about.
+    /// Mapped WAL as far as it was touched, about.
     pub log_bytes: u64,
     /// Buffers of running flushes and compactions, about.
     pub compaction_bytes: u64,
-    /// Open cursors and iterators, and blocks that are in memory only because they stand in them.
+    /// Open cursors and iterators, and evicted blocks that they still read.
     pub cursor_bytes: u64,
-    /// Whether these are so many that cursors keep copies of their entries instead of blocks.
+    /// Whether cursors take so much memory that they keep copies of their entries instead of
+    /// blocks.
     pub cursors_park: bool,
-    /// Tables that are open.
+    /// Open tables.
     pub tables_open: u64,
-    /// Open tables of whose indexes only the tops stay, the parts coming and going as blocks do.
+    /// Open tables that keep only the top of their index; its other blocks are cached and evicted.
     pub indexes_paged: u64,
-    /// Open tables whose filters are kept smaller than they are on disk.
+    /// Open tables whose filters in memory are smaller than on disk.
     pub filters_folded: u64,
-    /// Open tables whose filters are not kept.
+    /// Open tables whose filters are not in memory.
     pub filters_left_out: u64,
-    /// Whether memory that asks for huge pages may be given some, where the operating system says.
-    /// Where not, everything works on small pages, with more misses of address translation.
+    /// Whether memory that requests huge pages may get them, where the operating system reports it.
+    /// Otherwise everything uses small pages, with more TLB misses.
     pub huge_pages: Option<bool>,
-    /// Tables that were closed, to be opened again when needed, to stay within the budget.
+    /// Tables closed to stay within the budget; a read opens them again.
     pub tables_closed: u64,
-    /// What all stores hold together, where the budget is shared. Blocks, spare bytes and cursors
-    /// are those of all stores then, in the other fields, too.
+    /// Totals of all stores, where the budget is shared. Then the block, spare and cursor bytes in
+    /// the other fields are also those of all stores.
     pub shared: Option<MemoryBudgetStats>,
 }
 
 /// File descriptors of tables.
 #[derive(Debug, Clone, Default)]
 pub struct DescriptorStats {
-    /// How many files of tables may be open; `None` where there is no limit.
+    /// Limit of open table files; `None` where there is no limit.
     pub open_tables_max: Option<u64>,
-    /// How many are open.
+    /// Open table files.
     pub open_tables: u64,
-    /// How often one was opened again that had been closed for others.
+    /// Number of times that a closed table file was opened again.
     pub reopened: u64,
-    /// How often a call found no descriptor left.
-    pub shortages: u64,
-    /// Why background work is put off, while it is.
-    pub work_put_off: Option<String>,
+    /// Number of calls that found no free descriptor.
+    pub exhaustions: u64,
+    /// Reason why background work is postponed, while it is.
+    pub postponed_work: Option<String>,
 }
 
-/// What readers hold back, as far as known.
+/// Resources that readers keep from being freed, as far as known.
 #[derive(Debug, Clone, Default)]
 pub struct ReaderStats {
-    /// Snapshots that are open.
+    /// Open snapshots.
     pub snapshots: usize,
-    /// The newest write that the oldest of them sees.
+    /// Sequence number of the newest write that the oldest of them sees.
     pub oldest_snapshot: Option<u64>,
-    /// How long the oldest has been open at least, in microseconds: counted from the first flush,
-    /// compaction or call for these numbers after it was taken.
+    /// Minimum age of the oldest snapshot, in microseconds. It counts from the first flush,
+    /// compaction or statistics call after the snapshot.
     pub oldest_snapshot_micros: u64,
-    /// Cursors that look at memtables and tables some of which were replaced since.
+    /// Cursors that read memtables and tables of which some were replaced since.
     pub cursors_behind: usize,
-    /// How long the oldest of them has been behind at least, in microseconds.
+    /// Minimum time since the oldest of them became outdated, in microseconds.
     pub oldest_cursor_micros: u64,
     /// Bytes of flushed memtables that they keep in memory.
     pub held_memtable_bytes: u64,
@@ -94,24 +95,24 @@ pub struct ReaderStats {
     pub held_tables: u64,
     /// Bytes of those files.
     pub held_table_bytes: u64,
-    /// Obsolete files, of whatever kind, that are kept because another process has the store open
-    /// for reading only.
+    /// Obsolete files of any kind that are kept because another process has the store open
+    /// read-only.
     pub pinned_files: u64,
     /// Their bytes.
     pub pinned_file_bytes: u64,
     /// Older versions that flushes and compactions have kept since the store was opened, because a
-    /// snapshot, or a reader that was there when they began, saw them still. One that is kept by
-    /// several in turn counts each time.
+    /// snapshot or an earlier reader still saw them. A version that several of them keep in turn
+    /// counts each time.
     pub versions_kept: u64,
-    /// Bytes of the keys and values of these.
+    /// Bytes of the keys and values of these versions.
     pub version_bytes_kept: u64,
 }
 
 pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
-    let parts = weigh::parts(store, log_bytes);
-    weigh::settle_cache(store, &parts);
+    let parts = memory_enforcement::measure(store, log_bytes);
+    memory_enforcement::resize_cache(store, &parts);
     let budget = &store.budget;
-    let kept = kept(store);
+    let kept = table_counts(store);
     MemoryStats {
         budget_bytes: budget.sizes.total,
         machine_bytes: budget.sizes.machine,
@@ -133,18 +134,18 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
     }
 }
 
-/// How many tables are open, and what of them is kept.
-fn kept(store: &Store) -> MemoryStats {
+/// Counts the open tables and the parts of them that are in memory.
+fn table_counts(store: &Store) -> MemoryStats {
     let mut kept = MemoryStats::default();
     for keyspace in store.keyspaces() {
-        let view = keyspace.view.load();
+        let view = keyspace.super_version.load();
         for (_, table) in view.version.tables() {
             let Some(open) = table.opened() else { continue };
-            let on_disk = Choice::Plain.bytes(&table.meta);
+            let on_disk = FilterSelection::Plain.bytes(&table.meta);
             kept.tables_open += 1;
             kept.indexes_paged += u64::from(open.table().is_paged());
             kept.filters_left_out += u64::from(on_disk > 0 && !open.has_filter());
-            let is_folded = matches!(open.keep(), FilterKeep::Plain { factor: 2.. });
+            let is_folded = matches!(open.keep(), FilterResidency::Plain { factor: 2.. });
             let is_folded = is_folded && open.has_filter() && open.filter_bytes() <= on_disk / 2;
             kept.filters_folded += u64::from(is_folded);
         }
@@ -153,14 +154,14 @@ fn kept(store: &Store) -> MemoryStats {
 }
 
 pub(super) fn descriptors(store: &Store) -> DescriptorStats {
-    let [most, open_tables, reopened, shortages] = store.context.descriptors.summary();
-    let put_off = store.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+    let [limit, open_tables, reopened, shortages] = store.context.file_cache.summary();
+    let postponed = store.postponed.lock().ignore_poison();
     DescriptorStats {
-        open_tables_max: (most < u64::MAX).then_some(most),
+        open_tables_max: (limit < u64::MAX).then_some(limit),
         open_tables,
         reopened,
-        shortages,
-        work_put_off: put_off.as_ref().map(ToString::to_string),
+        exhaustions: shortages,
+        postponed_work: postponed.as_ref().map(ToString::to_string),
     }
 }
 
@@ -170,23 +171,23 @@ pub(super) fn readers(store: &Store) -> ReaderStats {
     let (snapshots, oldest_snapshot, since) = store.snapshots.summary();
     let micros = |since: std::time::Duration| now.saturating_sub(since).as_micros() as u64;
     store.context.obsolete.sweep();
-    let (pinned_files, pinned_file_bytes) = store.context.obsolete.kept_sums();
+    let (pinned_files, pinned_file_bytes) = store.context.obsolete.kept_totals();
     let mut stats = ReaderStats {
         pinned_files,
         pinned_file_bytes,
         snapshots,
         oldest_snapshot,
         oldest_snapshot_micros: since.map_or(0, micros),
-        held_tables: store.context.held_files.0.load(Ordering::Relaxed),
-        held_table_bytes: store.context.held_files.1.load(Ordering::Relaxed),
+        held_tables: store.context.retired_files.0.load(Ordering::Relaxed),
+        held_table_bytes: store.context.retired_files.1.load(Ordering::Relaxed),
         ..ReaderStats::default()
     };
     for keyspace in store.keyspaces() {
-        keyspace.view.note_time(now);
-        let past = keyspace.view.past();
+        keyspace.super_version.note_time(now);
+        let past = keyspace.super_version.retired_stats();
         stats.cursors_behind += past.holders;
         stats.held_memtable_bytes += past.memtable_bytes;
-        for work in &keyspace.counters.work {
+        for work in &keyspace.counters.levels {
             stats.versions_kept += work.versions_kept.load(Ordering::Relaxed);
             stats.version_bytes_kept += work.version_bytes_kept.load(Ordering::Relaxed);
         }
@@ -200,10 +201,10 @@ impl fmt::Display for MemoryStats {
         let mebibytes = |bytes: u64| bytes as f64 / MEBIBYTE;
         writeln!(
             f,
-            "memory: {:.1} of {:.1} MiB: memtables {:.1}, memtables held by cursors {:.1}, blocks \
-             {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}, cursors {:.1}; \
-             {} tables open, \
-             {} indexes paged, {} filters folded, {} left out; {} tables closed",
+            "memory: {:.1} of {:.1} MiB: memtables {:.1}, memtables pinned by cursors {:.1}, \
+             blocks {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}, cursors \
+             {:.1}; {} tables open, {} indexes paged, {} filters folded, {} left out; {} tables \
+             closed",
             mebibytes(self.held_bytes),
             mebibytes(self.budget_bytes),
             mebibytes(self.memtable_bytes),
@@ -224,7 +225,7 @@ impl fmt::Display for MemoryStats {
             writeln!(f, "memory of the shared budget: {shared}")?;
         }
         if self.huge_pages == Some(false) {
-            writeln!(f, "memory: the system gives no huge pages; small ones do")?;
+            writeln!(f, "memory: the system grants no huge pages; normal ones are used")?;
         }
         match self.machine_bytes {
             Some(machine) if self.exceeds_machine => writeln!(
@@ -239,14 +240,15 @@ impl fmt::Display for MemoryStats {
 
 impl fmt::Display for DescriptorStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = self.open_tables_max.map_or("any number".to_string(), |most| most.to_string());
+        let limit =
+            self.open_tables_max.map_or("any number".to_string(), |limit| limit.to_string());
         writeln!(
             f,
-            "files: {} tables open of {most}, {} opened again, {} calls short of descriptors",
-            self.open_tables, self.reopened, self.shortages
+            "files: {} tables open of {limit}, {} opened again, {} calls short of descriptors",
+            self.open_tables, self.reopened, self.exhaustions
         )?;
-        match &self.work_put_off {
-            Some(reason) => writeln!(f, "files: background work is put off: {reason}"),
+        match &self.postponed_work {
+            Some(reason) => writeln!(f, "files: background work is postponed: {reason}"),
             None => Ok(()),
         }
     }
@@ -263,9 +265,9 @@ impl fmt::Display for ReaderStats {
         };
         writeln!(
             f,
-            "readers: {} snapshots{oldest}; {} cursors behind, the oldest for {:.1} s; they hold \
-             {:.1} MiB of memtables and {} replaced tables of {:.1} MiB; {} older versions of \
-             {:.1} MiB kept for them when tables were written",
+            "readers: {} snapshots{oldest}; {} cursors of older versions, the oldest for {:.1} s; \
+             they pin {:.1} MiB of memtables and {} replaced tables of {:.1} MiB; {} older \
+             versions of {:.1} MiB kept for them when tables were written",
             self.snapshots,
             self.cursors_behind,
             self.oldest_cursor_micros as f64 / 1e6,

@@ -1,10 +1,10 @@
-//! What is written again in the last level, and that it ends.
+//! Tests of the rewrites in the last level, and that they end.
 
 use super::*;
-use crate::compaction::pick::{PickOptions, RangePick, pick_range};
+use crate::compaction::picker::{PickOptions, RangePick, pick_range};
 
-fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> TableFact<'a> {
-    TableFact {
+fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> TableInfo<'a> {
+    TableInfo {
         id,
         bytes,
         entries: 100,
@@ -14,74 +14,83 @@ fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> T
         largest_is_exclusive: false,
         sequence_min: sequences.0,
         sequence_max: sequences.1,
-        kept_for: &[],
+        retained_for: &[],
         busy: false,
     }
 }
 
-fn view(last: Vec<TableFact>) -> LevelsView {
+fn view(last: Vec<TableInfo>) -> PickerInput {
     let mut levels = vec![Vec::new(); LEVELS];
-    levels[LAST] = last;
+    levels[LAST_LEVEL] = last;
     let options =
         PickOptions { level0_tables: 4, level_bytes_base: 1000, level_ratio: 10, table_bytes: 100 };
-    LevelsView { levels, options, cursors: Vec::new() }
+    PickerInput { levels, options, cursors: Vec::new() }
 }
 
-fn ids(pick: LastPick) -> Vec<u64> {
+fn ids(pick: BottommostPick) -> Vec<u64> {
     match pick {
-        LastPick::Run(pick) => {
-            assert_eq!((pick.level, pick.target_level, pick.inputs.len()), (LAST, LAST, 1));
+        BottommostPick::Run(pick) => {
+            assert_eq!(
+                (pick.level, pick.target_level, pick.inputs.len()),
+                (LAST_LEVEL, LAST_LEVEL, 1)
+            );
             pick.inputs[0].1.clone()
         }
-        LastPick::Done => Vec::new(),
-        LastPick::Blocked => panic!("blocked"),
+        BottommostPick::Done => Vec::new(),
+        BottommostPick::Blocked => panic!("blocked"),
     }
 }
 
 const ALL: (Option<&[u8]>, Option<&[u8]>) = (None, None);
 
 #[test]
-fn leftovers_wait_for_the_oldest_reader() {
+fn garbage_waits_for_the_oldest_reader() {
     let merged = view(vec![table(1, 50, b"ac", (0, 0)), table(2, 50, b"df", (0, 9))]);
-    assert_eq!(leftovers(&merged, &[8]), Leftovers { waits_for: Some(9), ..Leftovers::default() });
-    let found = leftovers(&merged, &[9]).pick.unwrap();
-    assert_eq!(found.inputs, [(LAST, vec![2])]);
+    assert_eq!(
+        pick_rewrite(&merged, &[8]),
+        BottommostRewrite { oldest_reader_needed: Some(9), ..BottommostRewrite::default() }
+    );
+    let found = pick_rewrite(&merged, &[9]).pick.unwrap();
+    assert_eq!(found.inputs, [(LAST_LEVEL, vec![2])]);
     let moved = table(3, 50, b"gi", (4, 9));
-    assert_eq!(leftovers(&view(vec![moved]), &[9]), Leftovers::default());
-    let rich = TableFact { deletes: 30, ..moved };
-    assert_eq!(leftovers(&view(vec![rich]), &[9]).pick.unwrap().inputs, [(LAST, vec![3])]);
-    let busy = TableFact { busy: true, ..rich };
-    assert_eq!(leftovers(&view(vec![busy]), &[9]), Leftovers::default());
+    assert_eq!(pick_rewrite(&view(vec![moved]), &[9]), BottommostRewrite::default());
+    let rich = TableInfo { deletes: 30, ..moved };
+    assert_eq!(pick_rewrite(&view(vec![rich]), &[9]).pick.unwrap().inputs, [(LAST_LEVEL, vec![3])]);
+    let busy = TableInfo { busy: true, ..rich };
+    assert_eq!(pick_rewrite(&view(vec![busy]), &[9]), BottommostRewrite::default());
 }
 
-/// What was kept for a newer reader waited for the oldest one.
+/// Garbage of a newer reader had to wait for the oldest one.
 #[test]
-fn leftovers_of_a_newer_reader_go_before_the_oldest_one() {
-    let kept = TableFact { kept_for: &[(3, 3), (6, 6)], ..table(1, 50, b"ac", (0, 9)) };
-    let waits = leftovers(&view(vec![kept]), &[3, 6, 12]);
-    assert_eq!((waits.pick, waits.waits_for_end_of), (None, vec![3, 6]));
+fn garbage_of_newer_reader_is_dropped_before_the_oldest() {
+    let kept = TableInfo { retained_for: &[(3, 3), (6, 6)], ..table(1, 50, b"ac", (0, 9)) };
+    let waits = pick_rewrite(&view(vec![kept]), &[3, 6, 12]);
+    assert_eq!((waits.pick, waits.blocking_snapshots), (None, vec![3, 6]));
     for readers in [&[3, 12][..], &[6, 12]] {
-        let found = leftovers(&view(vec![kept]), readers).pick.unwrap();
-        assert_eq!(found.inputs, [(LAST, vec![1])]);
-        assert_eq!(ids(pick_last(&view(vec![kept]), Wanted::Stale(readers), ALL, &None)), [1]);
+        let found = pick_rewrite(&view(vec![kept]), readers).pick.unwrap();
+        assert_eq!(found.inputs, [(LAST_LEVEL, vec![1])]);
+        assert_eq!(
+            ids(pick_in_range(&view(vec![kept]), RewriteReason::Stale(readers), ALL, &None)),
+            [1]
+        );
     }
 }
 
-/// A table was written again, with nothing dropped, as soon as one of several states was held no
-/// more that all saw the same versions.
+/// A table was rewritten, with nothing dropped, as soon as one of several snapshots was dropped
+/// that all saw the same versions.
 #[test]
-fn versions_that_several_readers_see_go_with_the_last_of_them() {
-    let kept = TableFact { kept_for: &[(3, 6)], ..table(1, 50, b"ac", (0, 9)) };
+fn shared_versions_are_dropped_with_their_last_reader() {
+    let kept = TableInfo { retained_for: &[(3, 6)], ..table(1, 50, b"ac", (0, 9)) };
     for (readers, held) in [(&[2, 3, 5, 6, 12][..], &[3, 5, 6][..]), (&[2, 5, 12], &[5])] {
-        let waits = leftovers(&view(vec![kept]), readers);
-        assert_eq!((waits.pick, waits.waits_for_end_of), (None, held.to_vec()));
+        let waits = pick_rewrite(&view(vec![kept]), readers);
+        assert_eq!((waits.pick, waits.blocking_snapshots), (None, held.to_vec()));
     }
-    let found = leftovers(&view(vec![kept]), &[2, 12]).pick.unwrap();
-    assert_eq!(found.inputs, [(LAST, vec![1])]);
+    let found = pick_rewrite(&view(vec![kept]), &[2, 12]).pick.unwrap();
+    assert_eq!(found.inputs, [(LAST_LEVEL, vec![1])]);
 }
 
 #[test]
-fn asked_for_every_table_with_numbers_is_written_again_once() {
+fn manual_compaction_rewrites_each_numbered_table_once() {
     let last = vec![
         table(1, 50, b"ac", (4, 9)),
         table(2, 50, b"df", (0, 8)),
@@ -90,17 +99,19 @@ fn asked_for_every_table_with_numbers_is_written_again_once() {
         table(5, 50, b"mo", (7, 7)),
     ];
     let view = view(last);
-    let stale = |behind: &Behind| ids(pick_last(&view, Wanted::Stale(&[9]), ALL, behind));
+    let stale = |resume_after: &ResumeKey| {
+        ids(pick_in_range(&view, RewriteReason::Stale(&[9]), ALL, resume_after))
+    };
     assert_eq!(stale(&None), [1, 2]);
-    assert_eq!(stale(&end_of(b"f", false)), [5]);
-    assert_eq!(stale(&end_of(b"d", true)), [2]);
-    assert_eq!(stale(&end_of(b"o", false)), []);
+    assert_eq!(stale(&resume_key_of(b"f", false)), [5]);
+    assert_eq!(stale(&resume_key_of(b"d", true)), [2]);
+    assert_eq!(stale(&resume_key_of(b"o", false)), []);
     let part = (Some(&b"d"[..]), Some(&b"m"[..]));
-    assert_eq!(ids(pick_last(&view, Wanted::Stale(&[10]), part, &None)), [2]);
+    assert_eq!(ids(pick_in_range(&view, RewriteReason::Stale(&[10]), part, &None)), [2]);
 }
 
 #[test]
-fn neighbours_are_joined_where_one_table_holds_them() {
+fn neighbours_that_fit_one_table_are_joined() {
     let clean = |id, bytes, keys| table(id, bytes, keys, (0, 0));
     let last = vec![
         clean(1, 90, b"ac"),
@@ -110,23 +121,26 @@ fn neighbours_are_joined_where_one_table_holds_them() {
         clean(5, 61, b"mo"),
     ];
     let mut view = view(last);
-    assert_eq!(ids(pick_last(&view, Wanted::Small, ALL, &None)), [2, 3, 4]);
-    assert_eq!(ids(pick_last(&view, Wanted::Small, ALL, &end_of(b"l", false))), []);
-    // One that comes down between two of them has to be waited for.
-    view.levels[LAST - 1] = vec![TableFact { busy: true, ..clean(6, 9, b"hh") }];
-    assert_eq!(pick_last(&view, Wanted::Small, ALL, &None), LastPick::Blocked);
+    assert_eq!(ids(pick_in_range(&view, RewriteReason::Small, ALL, &None)), [2, 3, 4]);
+    assert_eq!(
+        ids(pick_in_range(&view, RewriteReason::Small, ALL, &resume_key_of(b"l", false))),
+        []
+    );
+    // A compaction that writes between two of them blocks the pick.
+    view.levels[LAST_LEVEL - 1] = vec![TableInfo { busy: true, ..clean(6, 9, b"hh") }];
+    assert_eq!(pick_in_range(&view, RewriteReason::Small, ALL, &None), BottommostPick::Blocked);
 }
 
-/// Two tables that are being joined may become one that covers the gap between them: nothing may
-/// come down into it meanwhile.
+/// Two tables that are being joined may become one table that covers the gap between them. No other
+/// compaction may write into the gap meanwhile.
 #[test]
-fn the_gap_between_joined_tables_is_lent_to_nobody() {
+fn gap_between_joined_tables_is_reserved() {
     let clean = |id, keys| table(id, 30, keys, (0, 0));
-    let joined = |id, keys| TableFact { busy: true, ..clean(id, keys) };
+    let joined = |id, keys| TableInfo { busy: true, ..clean(id, keys) };
     let mut view = view(vec![joined(1, b"ac"), joined(2, b"mo")]);
-    view.levels[LAST - 1] = vec![clean(3, b"eg"), clean(4, b"qs")];
-    let down = |end: &[u8]| pick_range(&view, LAST - 1, None, Some(end));
+    view.levels[LAST_LEVEL - 1] = vec![clean(3, b"eg"), clean(4, b"qs")];
+    let down = |end: &[u8]| pick_range(&view, LAST_LEVEL - 1, None, Some(end));
     assert_eq!(down(b"p"), RangePick::Blocked);
-    let RangePick::Run(behind) = down(b"z") else { panic!("nothing picked") };
-    assert_eq!(behind.inputs, [(LAST - 1, vec![4])]);
+    let RangePick::Run(pick) = down(b"z") else { panic!("nothing picked") };
+    assert_eq!(pick.inputs, [(LAST_LEVEL - 1, vec![4])]);
 }

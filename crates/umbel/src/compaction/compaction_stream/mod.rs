@@ -1,41 +1,45 @@
-//! What survives a compaction: a walk over the merged inputs that leaves out what no reader can
-//! see any more.
+//! The output of a compaction: an iteration over the merged inputs that drops entries that no
+//! reader can see any more.
 //!
-//! The sequence numbers that readers may ask for are the `boundaries`: those of the snapshots held
-//! and the visible sequence when the compaction began, from which all later readers count on. They
-//! cut time into stripes: two sequence numbers lie in one stripe where no boundary `s` has
-//! `older <= s < newer`. Within a stripe only the newest version of a key can be seen.
+//! The sequence numbers that readers may use are the `boundaries`: those of the snapshots and the
+//! visible sequence number when the compaction began. All later readers use that number or a later
+//! one. Boundaries divide time into stripes: two sequence numbers lie in one stripe where no
+//! boundary `s` has `older <= s < newer`. Within a stripe only the newest version of a key can be
+//! seen.
 //!
 //! INVARIANTS:
-//! 1. At every boundary, and at every sequence number from the last boundary on, a reader sees the
-//!    same in (all above the inputs, outputs, all beneath) as in (all above, inputs, all beneath).
-//! 2. What is newer than the last boundary hides nothing: a reader may yet come in between.
-//! 3. A delete or range tombstone goes only where nothing older lies beneath, as the caller says.
+//! 1. A reader at any boundary, or at any sequence number from the last boundary on, sees the same
+//!    before and after. Before is (all above the inputs, inputs, all beneath), after is (all above
+//!    the inputs, outputs, all beneath).
+//! 2. An entry newer than the last boundary hides nothing: a reader may still come in between.
+//! 3. A delete or range tombstone is dropped only where nothing older lies beneath, as the caller
+//!    says.
 //! 4. Entries in = entries out + entries dropped.
 
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 
-/// The stripes of time that readers can tell apart.
+/// Stripes of sequence numbers that readers can distinguish.
 #[derive(Debug, Clone)]
-pub struct Stripes {
+pub struct SnapshotStripes {
     boundaries: Vec<SequenceNumber>,
 }
 
-impl Stripes {
-    /// The stripes between `boundaries`, in any order: the sequence numbers of the snapshots held
-    /// and the visible one when the compaction begins. Without any boundary nothing is dropped.
+impl SnapshotStripes {
+    /// The stripes between `boundaries`, in any order: the sequence numbers of the snapshots and
+    /// the visible one when the compaction begins. Without any boundary nothing is dropped.
     ///
     /// REQUIRES: the visible sequence is read **before** the snapshots are listed, or under the
-    /// same lock, so that a snapshot taken meanwhile is either listed or not older than it; and a
-    /// snapshot is listed in the same step in which it reads the visible sequence.
-    pub fn new(mut boundaries: Vec<SequenceNumber>) -> Stripes {
+    /// same lock. So a snapshot taken meanwhile is either listed or not older than it. A snapshot
+    /// is listed in the same step in which it reads the visible sequence.
+    pub fn new(mut boundaries: Vec<SequenceNumber>) -> SnapshotStripes {
         boundaries.sort_unstable();
         boundaries.dedup();
-        Stripes { boundaries }
+        SnapshotStripes { boundaries }
     }
 
-    /// The boundaries but for the newest, the visible one: the states that are held.
-    pub fn held(&self) -> &[SequenceNumber] {
+    /// Returns the snapshots: all boundaries except the newest, which is the visible sequence
+    /// number.
+    pub fn boundaries(&self) -> &[SequenceNumber] {
         self.boundaries.split_last().map_or(&[], |(_, held)| held)
     }
 
@@ -46,19 +50,19 @@ impl Stripes {
         self.boundaries.get(oldest_reader).is_some_and(|&reader| newer <= reader)
     }
 
-    /// Whether every reader, now and later, sees what was written at `sequence`.
+    /// Whether every reader, now and later, sees writes at `sequence`.
     #[inline]
     fn all_see(&self, sequence: SequenceNumber) -> bool {
         self.boundaries.first().is_some_and(|&oldest| sequence <= oldest)
     }
 }
 
-/// How many entries went in and where they went.
+/// Counts of entries by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// Entries read.
     pub entries_in: u64,
-    /// Entries handed on.
+    /// Entries emitted.
     pub entries_out: u64,
     /// Entries dropped because a newer version of the key hides them from every reader.
     pub dropped_shadowed: u64,
@@ -66,13 +70,12 @@ pub struct StreamCounts {
     pub dropped_deleted_by_range: u64,
     /// Deletes dropped because there is nothing left for them to delete.
     pub dropped_tombstones: u64,
-    /// Of the entries handed on, those whose sequence number was set to zero.
+    /// Emitted entries whose sequence number was set to zero.
     pub zeroed: u64,
-    /// Of the entries handed on, those behind a newer version of their key: some reader sees them
-    /// still.
-    pub kept_behind: u64,
-    /// Bytes of the keys and values of these.
-    pub kept_behind_bytes: u64,
+    /// Emitted entries after a newer version of their key: some reader still sees them.
+    pub versions_kept: u64,
+    /// Bytes of the keys and values of these entries.
+    pub version_bytes_kept: u64,
 }
 
 impl StreamCounts {
@@ -84,16 +87,16 @@ impl StreamCounts {
         self.dropped_deleted_by_range += other.dropped_deleted_by_range;
         self.dropped_tombstones += other.dropped_tombstones;
         self.zeroed += other.zeroed;
-        self.kept_behind += other.kept_behind;
-        self.kept_behind_bytes += other.kept_behind_bytes;
+        self.versions_kept += other.versions_kept;
+        self.version_bytes_kept += other.version_bytes_kept;
     }
 
-    /// Entries dropped, for whatever reason.
+    /// Entries dropped, for any reason.
     pub fn dropped(&self) -> u64 {
         self.dropped_shadowed + self.dropped_deleted_by_range + self.dropped_tombstones
     }
 
-    /// Checks that the inputs' `entries_expected` all came in and that every one was handed on or
+    /// Checks that all `entries_expected` of the inputs were read, and that each was emitted or
     /// dropped for a reason.
     ///
     /// # Errors
@@ -117,63 +120,63 @@ impl StreamCounts {
     }
 }
 
-/// A surviving entry, lent until the stream moves on.
+/// A surviving entry, borrowed until the stream's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamEntry<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The sequence number to write, zero where it no longer tells anything apart.
+    /// Sequence number to write; zero where it distinguishes nothing any more.
     pub sequence: SequenceNumber,
     /// The kind.
     pub kind: ValueKind,
     /// The value; empty for a delete.
     pub value: &'a [u8],
-    /// Whether the entry handed on before has the same key.
+    /// Whether the entry emitted before has the same key.
     pub repeats: bool,
 }
 
-/// What becomes of an entry.
+/// Decision on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Kept,
-    KeptAsZero,
+enum EntryFate {
+    Keep,
+    KeepWithZeroSequence,
     Shadowed,
     DeletedByRange,
     NothingToDelete,
 }
 
-/// The surviving entries of the inputs of a compaction, or of one memtable, in internal order.
+/// Stream of the surviving entries of a compaction's inputs, or of one memtable, in internal order.
 pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     inner: C,
     tombstones: FragmentedTombstones,
-    /// The first fragment that ends behind the current key.
+    /// Index of the first fragment that ends after the current key.
     fragment: usize,
-    stripes: Stripes,
-    is_bottom: B,
+    stripes: SnapshotStripes,
+    is_bottommost: B,
     zero_sequences: bool,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     started: bool,
-    /// Whether the inner cursor's entry has the key of the one before.
+    /// Whether the inner cursor's entry has the key of the previous one.
     repeats: bool,
-    /// The sequence number of the entry read last.
+    /// Sequence number of the entry read last.
     newer: SequenceNumber,
-    /// Whether a version of the current key was handed on.
-    handed_on: bool,
+    /// Whether a version of the current key was emitted.
+    has_emitted: bool,
     counts: StreamCounts,
 }
 
 impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// A stream over `inner`, which merges the inputs, with all `tombstones` of the inputs.
     ///
-    /// `is_bottom` says whether no entry of a key **and no range tombstone over it** lies in any
-    /// source older than the inputs; it is asked with ascending keys. Where unsure it says no.
-    /// `zero_sequences` lets entries there lose their sequence number, which makes them smaller;
-    /// never set it where tables are ordered by sequence number, which is level 0.
+    /// `is_bottommost` says whether no entry of a key **and no range tombstone over it** lies in
+    /// any source older than the inputs. It is called with ascending keys, and returns `false`
+    /// where unsure. `zero_sequences` lets entries there lose their sequence number, which makes
+    /// them smaller. Never set it for level 0, whose tables are ordered by sequence number.
     pub fn new(
         inner: C,
         tombstones: FragmentedTombstones,
-        stripes: Stripes,
+        stripes: SnapshotStripes,
         zero_sequences: bool,
         is_bottom: B,
     ) -> Self {
@@ -182,55 +185,55 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             tombstones,
             fragment: 0,
             stripes,
-            is_bottom,
+            is_bottommost: is_bottom,
             zero_sequences,
             lower: None,
             upper: None,
             started: false,
             repeats: false,
             newer: 0,
-            handed_on: false,
+            has_emitted: false,
             counts: StreamCounts::default(),
         }
     }
 
-    /// Limits the stream to keys in `lower..upper`, so that parts can run side by side.
+    /// Limits the stream to keys in `lower..upper`, so that parts can run in parallel.
     pub fn within(mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Self {
         self.lower = lower.map(<[u8]>::to_vec);
         self.upper = upper.map(<[u8]>::to_vec);
         self
     }
 
-    /// The next surviving entry; `None` behind the last.
+    /// Returns the next surviving entry; `None` after the last.
     pub fn next_entry(&mut self) -> Result<Option<StreamEntry<'_>>> {
         let sequence = loop {
             self.advance()?;
-            if !self.inner.valid() || self.is_behind_upper() {
+            if !self.inner.valid() || self.is_past_upper() {
                 return Ok(None);
             }
             self.counts.entries_in += 1;
-            match self.judge() {
-                Fate::Kept => break self.inner.sequence(),
-                Fate::KeptAsZero => {
+            match self.classify() {
+                EntryFate::Keep => break self.inner.sequence(),
+                EntryFate::KeepWithZeroSequence => {
                     self.counts.zeroed += 1;
                     break 0;
                 }
-                Fate::Shadowed => self.counts.dropped_shadowed += 1,
-                Fate::DeletedByRange => self.counts.dropped_deleted_by_range += 1,
-                Fate::NothingToDelete => self.counts.dropped_tombstones += 1,
+                EntryFate::Shadowed => self.counts.dropped_shadowed += 1,
+                EntryFate::DeletedByRange => self.counts.dropped_deleted_by_range += 1,
+                EntryFate::NothingToDelete => self.counts.dropped_tombstones += 1,
             }
         };
         self.counts.entries_out += 1;
         let (kind, value) = (self.inner.kind(), self.inner.value());
-        let repeats = std::mem::replace(&mut self.handed_on, true);
+        let repeats = std::mem::replace(&mut self.has_emitted, true);
         if repeats {
-            self.counts.kept_behind += 1;
-            self.counts.kept_behind_bytes += (self.inner.key().len() + value.len()) as u64;
+            self.counts.versions_kept += 1;
+            self.counts.version_bytes_kept += (self.inner.key().len() + value.len()) as u64;
         }
         Ok(Some(StreamEntry { key: self.inner.key(), sequence, kind, value, repeats }))
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> StreamCounts {
         self.counts
     }
@@ -240,11 +243,11 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         if !self.started {
             return self.begin();
         }
-        // Asking again behind the end, or after an error, must not step from nowhere.
+        // A call after the end, or after an error, must not step an invalid cursor.
         if !self.inner.valid() {
             return Ok(());
         }
-        self.repeats = match self.inner.step() {
+        self.repeats = match self.inner.try_next() {
             Some(repeats) => repeats,
             None => self.inner.next_repeats()?,
         };
@@ -259,51 +262,53 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         }
     }
 
-    fn is_behind_upper(&self) -> bool {
+    fn is_past_upper(&self) -> bool {
         self.upper.as_ref().is_some_and(|upper| self.inner.key() >= upper.as_slice())
     }
 
-    /// Decides about the entry the inner cursor stands on and remembers it.
-    fn judge(&mut self) -> Fate {
+    /// Decides about the inner cursor's current entry and remembers it.
+    fn classify(&mut self) -> EntryFate {
         let sequence = self.inner.sequence();
         let newer = std::mem::replace(&mut self.newer, sequence);
-        // The nearest newer version hides it from most readers: one farther off need not be asked.
+        // The next newer version hides it from most readers; versions further away need no check.
         if self.repeats {
             if self.stripes.hides(newer, sequence) {
-                return Fate::Shadowed;
+                return EntryFate::Shadowed;
             }
         } else {
-            self.handed_on = false;
+            self.has_emitted = false;
         }
         let is_covered = match self.tombstones.fragments() {
             [] => false,
-            _ => match self.covered(sequence) {
-                (_, true) => return Fate::DeletedByRange,
+            _ => match self.range_deleted(sequence) {
+                (_, true) => return EntryFate::DeletedByRange,
                 (is_covered, false) => is_covered,
             },
         };
         if !self.stripes.all_see(sequence) {
-            return Fate::Kept;
+            return EntryFate::Keep;
         }
         match self.inner.kind() {
-            ValueKind::Delete if (self.is_bottom)(self.inner.key()) => Fate::NothingToDelete,
-            // Every older version lies in the same stripe and is dropped behind this one. A range
+            ValueKind::Delete if (self.is_bottommost)(self.inner.key()) => {
+                EntryFate::NothingToDelete
+            }
+            // Every older version lies in the same stripe and is dropped after this one. A range
             // tombstone over the key would hide an entry with sequence number zero.
             ValueKind::Put | ValueKind::BlobPointer
                 if self.zero_sequences
                     && sequence > 0
                     && !is_covered
-                    && (self.is_bottom)(self.inner.key()) =>
+                    && (self.is_bottommost)(self.inner.key()) =>
             {
-                Fate::KeptAsZero
+                EntryFate::KeepWithZeroSequence
             }
-            _ => Fate::Kept,
+            _ => EntryFate::Keep,
         }
     }
 
-    /// Whether a range tombstone lies over the current key, and whether one hides its entry of this
-    /// sequence number from every reader.
-    fn covered(&mut self, sequence: SequenceNumber) -> (bool, bool) {
+    /// Whether a range tombstone covers the current key, and whether one hides this sequence number
+    /// of it from every reader.
+    fn range_deleted(&mut self, sequence: SequenceNumber) -> (bool, bool) {
         let key = self.inner.key();
         let fragments = self.tombstones.fragments();
         while fragments.get(self.fragment).is_some_and(|f| f.end.as_slice() <= key) {
@@ -316,15 +321,15 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     }
 }
 
-/// The range tombstones to write out of those of the inputs, with neighbours that go on joined
-/// again. `is_bottom` says whether no older entry lies beneath the inputs in `start..end`.
+/// Returns the range tombstones of the inputs to write, with adjacent equal ones joined again.
+/// `is_bottommost` says whether no older entry lies beneath the inputs in `start..end`.
 pub fn surviving_tombstones(
     tombstones: &FragmentedTombstones,
-    stripes: &Stripes,
+    stripes: &SnapshotStripes,
     mut is_bottom: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Vec<RangeTombstone> {
     let mut surviving: Vec<RangeTombstone> = Vec::new();
-    // Where in `surviving` those of the fragment before stand.
+    // Range in `surviving` of the previous fragment's tombstones.
     let mut before = 0..0;
     for fragment in tombstones.fragments() {
         let first = surviving.len();
@@ -332,8 +337,8 @@ pub fn surviving_tombstones(
         let mut newer = None;
         for &sequence in &fragment.sequences {
             let hidden = newer.replace(sequence).is_some_and(|n| stripes.hides(n, sequence));
-            let gone = stripes.all_see(sequence) && is_bottom(&fragment.start, &fragment.end);
-            if hidden || gone {
+            let droppable = stripes.all_see(sequence) && is_bottom(&fragment.start, &fragment.end);
+            if hidden || droppable {
                 continue;
             }
             let goes_on = |index: &usize| {
@@ -356,7 +361,7 @@ pub fn surviving_tombstones(
     surviving
 }
 
-/// The parts of `tombstones` within `lower..upper`, the keys of one output table.
+/// Cuts `tombstones` to `lower..upper`, the keys of one output table.
 pub fn clip(
     tombstones: &[RangeTombstone],
     lower: Option<&[u8]>,
@@ -372,5 +377,4 @@ pub fn clip(
 }
 
 #[cfg(test)]
-#[path = "stream_tests.rs"]
 mod tests;

@@ -1,12 +1,13 @@
-//! The compaction stream against the rule taken word for word, and against what readers see.
+//! The compaction stream against a literal implementation of the rule, and against readers'
+//! results.
 
 use proptest::prelude::*;
 use umbel_base::{FragmentedTombstones, RangeTombstone, ValueKind, cmp_internal};
 
-use super::{CompactionStream, StreamCounts, Stripes, clip, surviving_tombstones};
-use crate::iter::testing::{Row, RowCursor, model};
+use super::{CompactionStream, SnapshotStripes, StreamCounts, clip, surviving_tombstones};
+use crate::test_support::row_cursor::{Row, RowCursor, model};
 
-/// One write; its place in the history is its sequence number.
+/// One write; its index in the script is its sequence number.
 #[derive(Debug, Clone)]
 enum Write {
     Put(u8),
@@ -22,7 +23,7 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
-/// A part of the store: everything written in a stretch of time.
+/// A part of the store: all writes in an interval of time.
 #[derive(Debug, Clone, Default)]
 struct Part {
     rows: Vec<Row>,
@@ -72,7 +73,7 @@ fn compact(
     zero: bool,
     cuts: &[u8],
 ) -> (Part, StreamCounts) {
-    let stripes = Stripes::new(boundaries.to_vec());
+    let stripes = SnapshotStripes::new(boundaries.to_vec());
     let tombstones = FragmentedTombstones::new(&inputs.ranges);
     let surviving =
         surviving_tombstones(&tombstones, &stripes, |start, end| !beneath.touches(start, end));
@@ -103,7 +104,7 @@ fn compact(
     (out, counts)
 }
 
-/// Which rows the rules keep, found by asking for every reader about every row.
+/// Rows that the rules keep, found by checking every row for every reader.
 fn naive_survivors(inputs: &Part, beneath: &Part, boundaries: &[u64]) -> Vec<Row> {
     let last = boundaries.iter().max().copied().unwrap_or(0);
     let oldest = boundaries.iter().min().copied();
@@ -135,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn readers_see_the_same_before_and_after(
+    fn readers_see_the_same_before_and_after_compaction(
         history in proptest::collection::vec(write(), 1..70),
         from in 0usize..40,
         width in 0usize..60,
@@ -182,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn at_the_bottom_without_snapshots_only_live_puts_stay(
+    fn bottommost_without_snapshots_keeps_live_puts_only(
         history in proptest::collection::vec(write(), 1..70),
     ) {
         let inputs = Part::of(&history, 0, history.len());
@@ -197,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn surviving_tombstones_answer_every_reader_as_before(
+    fn surviving_tombstones_hide_the_same_keys(
         list in proptest::collection::vec((0u8..20, 0u8..20, 1u64..30), 0..12),
         boundaries in proptest::collection::vec(0u64..31, 1..4),
         cut in 0u8..20,
@@ -206,7 +207,7 @@ proptest! {
             .map(|(a, b, sequence)| RangeTombstone { start: vec![a], end: vec![b], sequence })
             .collect();
         let before = FragmentedTombstones::new(&list);
-        let stripes = Stripes::new(boundaries.clone());
+        let stripes = SnapshotStripes::new(boundaries.clone());
         let mut kept = surviving_tombstones(&before, &stripes, |_, _| false);
         let again = surviving_tombstones(&FragmentedTombstones::new(&kept), &stripes, |_, _| false);
         prop_assert_eq!(&again, &kept, "a second compaction changes nothing");
@@ -225,7 +226,7 @@ proptest! {
 }
 
 #[test]
-fn neighbouring_fragments_are_joined_again() {
+fn adjacent_fragments_are_joined() {
     let range = |start: u8, end: u8, sequence| RangeTombstone {
         start: vec![start],
         end: vec![end],
@@ -234,12 +235,12 @@ fn neighbouring_fragments_are_joined_again() {
     let list = [range(1, 9, 5), range(3, 4, 7), range(6, 7, 8)];
     let cut = FragmentedTombstones::new(&list);
     assert_eq!(cut.fragments().len(), 5);
-    let kept = surviving_tombstones(&cut, &Stripes::new(vec![5, 10]), |_, _| false);
+    let kept = surviving_tombstones(&cut, &SnapshotStripes::new(vec![5, 10]), |_, _| false);
     assert_eq!(kept, [range(1, 9, 5), range(3, 4, 7), range(6, 7, 8)]);
 }
 
 #[test]
-fn a_wrong_count_is_noticed() {
+fn wrong_entry_count_is_detected() {
     let counts =
         StreamCounts { entries_in: 5, entries_out: 3, dropped_shadowed: 2, ..<_>::default() };
     assert_eq!(counts.check(5), Ok(()));

@@ -1,42 +1,41 @@
-//! Which tables to compact next: pure functions over facts about the tables.
+//! Picks the next compaction: pure functions over table metadata.
 //!
-//! Levels are sized from below: the last level holds nearly everything, each level above it may
-//! hold a part smaller by the level ratio, up to the first level whose share is no more than
-//! `level_bytes_base`. That is the base level, into which level 0 is compacted; levels above it
-//! stay empty. So what is stored twice stays near one part in the ratio at every size of the store.
+//! Levels are sized from below: the last level holds nearly everything, and each level above it is
+//! smaller by the level ratio. The first level whose share is no more than `level_bytes_base` is
+//! the base level, into which level 0 is compacted. Levels above it stay empty. So space
+//! amplification stays near `1 + 1 / ratio` at every size of the store.
 //!
 //! INVARIANTS of every pick:
-//! 1. Whatever lies in the way is taken along: no pick passes a level that holds tables, and all
-//!    tables of the target level that overlap the inputs are inputs too. From level 0, every table
-//!    that overlaps an input is an input. So versions of a key never swap places.
-//! 2. No input is busy. The key ranges of the inputs touch one another without a gap, so what a
-//!    running compaction will write lies within what its busy inputs cover, and whoever would
-//!    write into the same keys of the same level meets a busy table.
-//! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends. What is
-//!    written again within the last level is picked in [`super::last`].
-//! 4. Tables of level 0 that are joined there are neighbours by age; what comes of them takes their
-//!    place.
+//! 1. No pick skips overlapping tables: it passes no level that holds tables, and all tables of the
+//!    target level that overlap the inputs are inputs too. From level 0, every table that overlaps
+//!    an input is an input. So versions of a key never swap places.
+//! 2. No input is busy. The key ranges of the inputs touch one another without a gap. So the output
+//!    of a running compaction lies within the range of its busy inputs. A compaction that would
+//!    write the same keys of the same level meets a busy table.
+//! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends.
+//!    [`crate::compaction::bottommost`] picks rewrites within the last level.
+//! 4. Tables of level 0 that are joined there are neighbours by age; the output takes their place.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use umbel_base::limits::LEVELS;
 
-/// Level 0 is joined rather than brought down where it would meet more than so many times its
-/// bytes. Joining until there is twice as much writes each byte once more and saves half of what it
-/// meets, so what is written is least near two; a little more keeps fewer tables to ask.
-const JOINED_BELOW: u64 = 3;
+/// Level 0 is joined instead of compacted down where it would overlap more than this multiple of
+/// its bytes. Joining until it has doubled writes each byte once more and halves the overlap, so
+/// the bytes written are least near two. A slightly larger value keeps fewer tables to probe.
+const JOINED_BELOW_TABLES: u64 = 3;
 
-/// Level 0 is joined while its way down is taken by running compactions where it has grown to so
-/// many times the number of tables that bring it down: before that it is worth waiting for.
+/// Level 0 is joined while running compactions block it once it has this multiple of its trigger's
+/// tables. Below that it is worth waiting for them.
 const JOINED_WHILE_BLOCKED: usize = 2;
 
-/// A compaction is not widened for free neighbours beyond this many full tables of input.
+/// A compaction is not widened by free neighbours beyond this many full tables of input.
 pub(super) const WIDENED_TABLES_MAX: u64 = 25;
 
-/// What picking needs to know about one table.
+/// Metadata of one table that picking needs.
 #[derive(Debug, Clone, Copy)]
-pub struct TableFact<'a> {
+pub struct TableInfo<'a> {
     /// The table's id.
     pub id: u64,
     /// Its size.
@@ -45,84 +44,84 @@ pub struct TableFact<'a> {
     pub entries: u64,
     /// Its deletes, range tombstones included.
     pub deletes: u64,
-    /// The first key it says something about, range tombstones included.
+    /// First key of its entries and range tombstones.
     pub smallest: &'a [u8],
-    /// The last key it says something about, or the first behind.
+    /// Last key of its entries and range tombstones, or the first key after them.
     pub largest: &'a [u8],
-    /// Whether `largest` is the first key behind.
+    /// Whether `largest` is exclusive.
     pub largest_is_exclusive: bool,
     /// The least sequence number in it.
     pub sequence_min: u64,
     /// The greatest sequence number in it; 0 where every reader sees all of it.
     pub sequence_max: u64,
-    /// Ranges of states, both ends included, for whose readers alone it was written with many older
-    /// versions each.
-    pub kept_for: &'a [(u64, u64)],
+    /// Ranges of snapshots, both ends included. The table was written with many older versions for
+    /// the readers of each range alone.
+    pub retained_for: &'a [(u64, u64)],
     /// Whether a running compaction reads it.
     pub busy: bool,
 }
 
-/// The sizes that steer picking.
+/// Sizes that control picking.
 #[derive(Debug, Clone, Copy)]
 pub struct PickOptions {
-    /// Level 0 is compacted from this many tables on.
+    /// Number of tables from which on level 0 is compacted.
     pub level0_tables: usize,
-    /// Most bytes in the base level.
+    /// Maximum bytes in the base level.
     pub level_bytes_base: u64,
-    /// How many times larger each level is than the one above.
+    /// Size ratio of each level to the one above.
     pub level_ratio: u32,
     /// Bytes of a full table.
     pub table_bytes: u64,
 }
 
-/// The tables of a keyspace as they stand.
+/// Current tables of a keyspace.
 #[derive(Debug, Clone)]
-pub struct LevelsView<'a> {
-    /// Level 0 newest table first; the others sorted by key, no two tables overlapping.
-    pub levels: Vec<Vec<TableFact<'a>>>,
-    /// The sizes to keep to.
+pub struct PickerInput<'a> {
+    /// Level 0 is ordered newest table first. The others are sorted by key without overlaps.
+    pub levels: Vec<Vec<TableInfo<'a>>>,
+    /// Sizes that control picking.
     pub options: PickOptions,
-    /// For each level the largest key of the table picked last; among equally good tables the next
-    /// behind it is taken. Missing ones count as empty.
+    /// Largest key of the table picked last, for each level. Among equally good tables the next one
+    /// after it is taken. Missing ones count as empty.
     pub cursors: Vec<&'a [u8]>,
 }
 
 /// A compaction to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pick {
-    /// The level to relieve.
+    /// The source level.
     pub level: usize,
-    /// Where the outputs go.
+    /// The level of the outputs.
     pub target_level: usize,
-    /// The inputs by level, upper level first, in the order of the view.
+    /// Inputs by level, upper level first, in the order of the picker input.
     pub inputs: Vec<(usize, Vec<u64>)>,
-    /// Whether the one input can be put into the target level as it is.
+    /// Whether the one input can move to the target level unchanged.
     pub trivial_move: bool,
-    /// How urgent it is: 1 is where compacting starts. 0 for a range asked for by hand.
+    /// Urgency: compacting starts at 1. 0 for a manual compaction of a range.
     pub score: f64,
 }
 
-/// The next step of a compaction asked for by hand.
+/// Next step of a manual compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RangePick {
-    /// Nothing of the range is left in the level.
+    /// The level holds nothing of the range any more.
     Done,
-    /// Running compactions hold what is left; ask again after one of them ended.
+    /// Running compactions read the rest; pick again after one of them ends.
     Blocked,
-    /// Run this, then ask again.
+    /// Run this, then pick again.
     Run(Pick),
 }
 
-/// A stretch of keys with the bounds of a table.
+/// A key range with the bounds of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span<'a> {
+pub(super) struct KeySpan<'a> {
     smallest: &'a [u8],
     largest: &'a [u8],
     largest_is_exclusive: bool,
 }
 
-impl<'a> Span<'a> {
-    /// Whether the span ends at or behind `key`.
+impl<'a> KeySpan<'a> {
+    /// Whether the span ends at or after `key`.
     fn reaches(&self, key: &[u8]) -> bool {
         match self.largest.cmp(key) {
             Ordering::Less => false,
@@ -131,59 +130,59 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Whether some of it lies in `start..end`, where `None` is an open end.
+    /// Whether part of it lies in `start..end`, where `None` is an open end.
     pub(super) fn is_within(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
         start.is_none_or(|start| self.reaches(start)) && end.is_none_or(|end| self.smallest < end)
     }
 
-    pub(super) fn overlaps(&self, other: &Span) -> bool {
+    pub(super) fn overlaps(&self, other: &KeySpan) -> bool {
         self.reaches(other.smallest) && other.reaches(self.smallest)
     }
 
-    pub(super) fn joined(self, other: Span<'a>) -> Span<'a> {
-        let end = |span: &Span<'a>| (span.largest, !span.largest_is_exclusive);
+    pub(super) fn union(self, other: KeySpan<'a>) -> KeySpan<'a> {
+        let end = |span: &KeySpan<'a>| (span.largest, !span.largest_is_exclusive);
         let (largest, inclusive) = end(&self).max(end(&other));
         let smallest = self.smallest.min(other.smallest);
-        Span { smallest, largest, largest_is_exclusive: !inclusive }
+        KeySpan { smallest, largest, largest_is_exclusive: !inclusive }
     }
 }
 
-impl<'a> TableFact<'a> {
-    pub(super) fn span(&self) -> Span<'a> {
+impl<'a> TableInfo<'a> {
+    pub(super) fn span(&self) -> KeySpan<'a> {
         let (smallest, largest) = (self.smallest, self.largest);
-        Span { smallest, largest, largest_is_exclusive: self.largest_is_exclusive }
+        KeySpan { smallest, largest, largest_is_exclusive: self.largest_is_exclusive }
     }
 
-    /// Whether so much of the table is deletes that sinking it soon frees space.
-    pub(super) fn is_rich_in_deletes(&self) -> bool {
+    /// Whether the share of deletes is high enough that compacting the table soon frees space.
+    pub(super) fn has_many_deletes(&self) -> bool {
         self.deletes > 0 && self.deletes.saturating_mul(4) >= self.entries
     }
 }
 
-/// Those of `tables`, which are sorted and disjoint, that overlap `span`.
-fn overlapping(tables: &[TableFact], span: &Span) -> Range<usize> {
+/// Returns the index range of the `tables`, sorted and disjoint, that overlap `span`.
+fn overlapping(tables: &[TableInfo], span: &KeySpan) -> Range<usize> {
     let start = tables.partition_point(|table| !table.span().reaches(span.smallest));
     let end = tables.partition_point(|table| span.reaches(table.smallest));
     start..end.max(start)
 }
 
-fn bytes_of(tables: &[TableFact]) -> u64 {
+fn bytes_of(tables: &[TableInfo]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 
-/// How large each level may be, and where level 0 goes.
-struct Shape {
+/// Target sizes of the levels, and the target level of level 0.
+struct LevelShape {
     targets: [u64; LEVELS],
     bytes: [u64; LEVELS],
     base_level: usize,
 }
 
-impl<'a> LevelsView<'a> {
-    pub(super) fn level(&self, level: usize) -> &[TableFact<'a>] {
+impl<'a> PickerInput<'a> {
+    pub(super) fn level(&self, level: usize) -> &[TableInfo<'a>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> LevelShape {
         let mut bytes = [0; LEVELS];
         for (level, bytes) in bytes.iter_mut().enumerate() {
             *bytes = bytes_of(self.level(level));
@@ -199,39 +198,39 @@ impl<'a> LevelsView<'a> {
             share /= ratio;
             targets[base_level] = share;
         }
-        Shape { targets, bytes, base_level }
+        LevelShape { targets, bytes, base_level }
     }
 
-    /// Where the tables of `level` go: the next level that holds tables or may hold some.
-    fn level_below(&self, shape: &Shape, level: usize) -> usize {
+    /// Returns the target of tables of `level`: the next level that holds tables or may hold some.
+    fn level_below(&self, shape: &LevelShape, level: usize) -> usize {
         let used = |&below: &usize| below >= shape.base_level || !self.level(below).is_empty();
         (level + 1..LEVELS).find(used).unwrap_or(LEVELS - 1)
     }
 
-    /// How urgently `level` wants relief; at 1 and above it does.
-    fn score(&self, shape: &Shape, level: usize) -> f64 {
+    /// Returns the urgency of `level`, which is due from 1 on.
+    fn score(&self, shape: &LevelShape, level: usize) -> f64 {
         let idle = self.level(level).iter().filter(|table| !table.busy);
         if level == 0 {
             return idle.count() as f64 / self.options.level0_tables.max(1) as f64;
         }
         let bytes = idle.map(|table| table.bytes).sum::<u64>() as f64;
         match shape.targets[level] {
-            // A level above the base level is to be emptied, but not before all else.
+            // A level above the base level is to be emptied, but not before everything else.
             0 if bytes > 0.0 => 1.0 + bytes / self.options.level_bytes_base.max(1) as f64,
             0 => 0.0,
             target if bytes > target as f64 => bytes / target as f64,
-            // At the target to the byte is not over it.
+            // A level of exactly its target size is not over it.
             target => (bytes / target as f64).min(0.999),
         }
     }
 
-    /// The overlap of `span` in `target`, unless a busy table is among it or it lies in a gap that
-    /// a running compaction may write into.
-    fn idle_overlap(&self, target: usize, span: &Span) -> Option<Range<usize>> {
+    /// Returns the overlap of `span` in `target`. `None` where it contains a busy table or lies in
+    /// a gap that a running compaction may write into.
+    fn find_idle_overlap(&self, target: usize, span: &KeySpan) -> Option<Range<usize>> {
         let tables = self.level(target);
         let overlap = overlapping(tables, span);
         let busy = tables[overlap.clone()].iter().any(|table| table.busy);
-        // Neighbours in the last level may be written into one table, with the gap between them.
+        // Neighbours in the last level may be joined into one table, with the gap between them.
         let before = overlap.start.checked_sub(1).and_then(|index| tables.get(index));
         let gap = overlap.is_empty() && target == LEVELS - 1;
         let taken = gap
@@ -244,7 +243,7 @@ impl<'a> LevelsView<'a> {
         &self,
         (level, upper): (usize, &[usize]),
         (target_level, lower): (usize, Range<usize>),
-        is_movable: impl Fn(&TableFact) -> bool,
+        is_movable: impl Fn(&TableInfo) -> bool,
     ) -> Pick {
         let tables = self.level(level);
         let trivial_move = upper.len() == 1 && lower.is_empty() && is_movable(&tables[upper[0]]);
@@ -256,18 +255,18 @@ impl<'a> LevelsView<'a> {
         Pick { level, target_level, inputs, trivial_move, score: 0.0 }
     }
 
-    /// The tables of level 0 in groups that no other table overlaps, each with its span.
-    fn level0_groups(&self) -> Vec<(Vec<usize>, Span<'a>)> {
+    /// Groups the tables of level 0 so that no other table overlaps a group, each with its span.
+    fn level0_groups(&self) -> Vec<(Vec<usize>, KeySpan<'a>)> {
         let tables = self.level(0);
         let mut by_key: Vec<usize> = (0..tables.len()).collect();
         by_key.sort_by_key(|&index| tables[index].smallest);
-        let mut groups: Vec<(Vec<usize>, Span)> = Vec::new();
+        let mut groups: Vec<(Vec<usize>, KeySpan)> = Vec::new();
         for index in by_key {
             let span = tables[index].span();
             match groups.last_mut() {
                 Some((group, whole)) if whole.overlaps(&span) => {
                     group.push(index);
-                    *whole = whole.joined(span);
+                    *whole = whole.union(span);
                 }
                 _ => groups.push((vec![index], span)),
             }
@@ -278,12 +277,12 @@ impl<'a> LevelsView<'a> {
         groups
     }
 
-    /// The best group of level 0 to compact into `target`, among those that `wanted` accepts.
+    /// Picks the best group of level 0 to compact into `target`, among those that `wanted` accepts.
     fn pick_level0(
         &self,
         target: usize,
-        wanted: impl Fn(&Span) -> bool,
-        is_movable: impl Fn(&TableFact) -> bool,
+        wanted: impl Fn(&KeySpan) -> bool,
+        is_movable: impl Fn(&TableInfo) -> bool,
     ) -> Option<Pick> {
         let tables = self.level(0);
         let idle = |group: &[usize]| group.iter().all(|&index| !tables[index].busy);
@@ -291,14 +290,14 @@ impl<'a> LevelsView<'a> {
             .level0_groups()
             .into_iter()
             .filter(|(group, span)| idle(group) && wanted(span))
-            .filter_map(|(group, span)| Some((group, self.idle_overlap(target, &span)?)))
-            // The group that relieves most, and of equal ones the one with the oldest table.
+            .filter_map(|(group, span)| Some((group, self.find_idle_overlap(target, &span)?)))
+            // The largest group, and of equal ones the one with the oldest table.
             .max_by_key(|(group, _)| (group.len(), group.last().copied()))?;
         Some(self.finish((0, &group), (target, overlap), is_movable))
     }
 
-    /// What to do instead of `down`, a pick of level 0 that costs too much for what it brings:
-    /// small tables become one, until there is enough of them.
+    /// Returns the alternative to `down`, a pick of level 0 that rewrites too much for its size:
+    /// small tables are joined, until there are enough of them.
     fn join_level0(&self, down: &Pick) -> Option<Pick> {
         let bytes = |(level, ids): &(usize, Vec<u64>)| {
             let tables = self.level(*level).iter().filter(|table| ids.contains(&table.id));
@@ -306,28 +305,28 @@ impl<'a> LevelsView<'a> {
         };
         let met: u64 = down.inputs.iter().skip(1).map(bytes).sum();
         let brought = down.inputs.first().map_or(0, bytes);
-        if met <= brought.saturating_mul(JOINED_BELOW) {
+        if met <= brought.saturating_mul(JOINED_BELOW_TABLES) {
             return None;
         }
-        self.join_row(down.score)
+        self.join_adjacent(down.score)
     }
 
-    /// What to do where running compactions are in the way of all of level 0, so that it does not
-    /// grow until writers have to wait: the tables that they do not read are joined.
+    /// Returns the pick where running compactions block all of level 0, so that it does not grow
+    /// until writers stall. It joins the tables that they do not read.
     fn join_blocked(&self, score: f64) -> Option<Pick> {
         let many = self.options.level0_tables.max(1) * JOINED_WHILE_BLOCKED;
         let idle = self.level(0).iter().filter(|table| !table.busy).count();
-        if idle < many { None } else { self.join_row(score) }
+        if idle < many { None } else { self.join_adjacent(score) }
     }
 
-    /// Joins the longest row of neighbours in level 0 of which none is much larger than all newer
-    /// ones together, so that an entry is written again a number of times that grows with the
-    /// logarithm of the sizes only.
-    fn join_row(&self, score: f64) -> Option<Pick> {
+    /// Joins the longest run of neighbours in level 0 of which none is much larger than all newer
+    /// ones together. So the number of times that an entry is rewritten grows only with the
+    /// logarithm of the sizes.
+    fn join_adjacent(&self, score: f64) -> Option<Pick> {
         let tables = self.level(0);
         let row_from = |start: usize| {
             let mut newer = 0u64;
-            let joins = |table: &&TableFact| {
+            let joins = |table: &&TableInfo| {
                 let fits = newer == 0 || table.bytes <= newer.saturating_mul(2);
                 newer = newer.saturating_add(table.bytes).max(1);
                 !table.busy && fits
@@ -340,27 +339,27 @@ impl<'a> LevelsView<'a> {
         Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score })
     }
 
-    /// The best table of `level` to compact into `target`: one rich in deletes before others, then
-    /// the one that costs least rewriting in the target for each byte it brings.
+    /// Picks the best table of `level` to compact into `target`. A table with many deletes comes
+    /// first, then the table with the least rewriting in the target per byte.
     fn pick_table(&self, level: usize, target: usize) -> Option<Pick> {
         let tables = self.level(level);
         let cursor = self.cursors.get(level).copied().unwrap_or_default();
         let ranked = tables.iter().enumerate().filter(|(_, table)| !table.busy);
         let ranked = ranked.filter_map(|(index, table)| {
-            let overlap = self.idle_overlap(target, &table.span())?;
+            let overlap = self.find_idle_overlap(target, &table.span())?;
             let cost = u128::from(bytes_of(&self.level(target)[overlap.clone()])) * 1024
                 / u128::from(table.bytes.max(1));
-            let rank = (!table.is_rich_in_deletes(), cost, table.smallest <= cursor, index);
+            let rank = (!table.has_many_deletes(), cost, table.smallest <= cursor, index);
             Some((rank, index, overlap))
         });
         let (_, index, overlap) = ranked.min_by_key(|(rank, _, _)| *rank)?;
         let upper: Vec<usize> = self.widened(level, index, target, &overlap).collect();
-        let is_movable = |table: &TableFact| !table.is_rich_in_deletes();
+        let is_movable = |table: &TableInfo| !table.has_many_deletes();
         Some(self.finish((level, &upper), (target, overlap), is_movable))
     }
 
-    /// Table `index` of `level` with those neighbours that can join without a further table of the
-    /// target level: they come down at no cost beyond their own.
+    /// Returns table `index` of `level` with those neighbours that add no further table of the
+    /// target level. They move down at no cost beyond their own.
     fn widened(
         &self,
         level: usize,
@@ -371,7 +370,7 @@ impl<'a> LevelsView<'a> {
         let tables = self.level(level);
         let limit = self.options.table_bytes.saturating_mul(WIDENED_TABLES_MAX);
         let mut bytes = bytes_of(&self.level(target)[overlap.clone()]) + tables[index].bytes;
-        let mut joins = |neighbour: &TableFact| {
+        let mut joins = |neighbour: &TableInfo| {
             let own = overlapping(self.level(target), &neighbour.span());
             let free = !own.is_empty() && own.start >= overlap.start && own.end <= overlap.end;
             let fits = !neighbour.busy && bytes.saturating_add(neighbour.bytes) <= limit;
@@ -391,15 +390,15 @@ impl<'a> LevelsView<'a> {
     }
 }
 
-/// The bytes each level may hold. Zero for level 0, which counts tables, and for levels that are
-/// to stay empty; the last level's is what it holds, or the base size where it holds less.
-pub fn level_targets(view: &LevelsView) -> [u64; LEVELS] {
+/// Target bytes of each level. Zero for level 0, which counts tables, and for levels that are to
+/// stay empty. The last level's target is its size, or the base size where that is larger.
+pub fn level_targets(view: &PickerInput) -> [u64; LEVELS] {
     view.shape().targets
 }
 
-/// About how many bytes compactions have to read and write until no level is over its target.
-/// Zero exactly where nothing would be picked were no table busy.
-pub fn debt_bytes(view: &LevelsView) -> u64 {
+/// Approximate bytes that compactions have to read and write until no level is over its target.
+/// Zero exactly where nothing would be picked with no table busy.
+pub fn debt_bytes(view: &PickerInput) -> u64 {
     let shape = view.shape();
     let mut incoming = [0u64; LEVELS];
     let mut debt = 0u64;
@@ -415,7 +414,7 @@ pub fn debt_bytes(view: &LevelsView) -> u64 {
             continue;
         }
         let below = view.level_below(&shape, level);
-        // What comes down meets its share of the level below.
+        // The bytes moved down meet their share of the level below.
         let met = u128::from(over) * u128::from(shape.bytes[below]) / u128::from(bytes);
         debt = debt.saturating_add(over).saturating_add(u64::try_from(met).unwrap_or(u64::MAX));
         incoming[below] = incoming[below].saturating_add(over);
@@ -423,9 +422,9 @@ pub fn debt_bytes(view: &LevelsView) -> u64 {
     debt
 }
 
-/// The most urgent compaction that can run now; `None` where no level wants relief or all that
-/// could give it is busy.
-pub fn pick(view: &LevelsView) -> Option<Pick> {
+/// Picks the most urgent compaction that can run now. `None` where no level is due, or all its
+/// tables are busy.
+pub fn pick(view: &PickerInput) -> Option<Pick> {
     let shape = view.shape();
     let mut wanting: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| (view.score(&shape, level), level))
@@ -435,7 +434,7 @@ pub fn pick(view: &LevelsView) -> Option<Pick> {
     wanting.into_iter().find_map(|(score, level)| {
         let target = view.level_below(&shape, level);
         let pick = match level {
-            0 => view.pick_level0(target, |_| true, |table| !table.is_rich_in_deletes()),
+            0 => view.pick_level0(target, |_| true, |table| !table.has_many_deletes()),
             _ => view.pick_table(level, target),
         };
         let pick = match pick {
@@ -447,28 +446,28 @@ pub fn pick(view: &LevelsView) -> Option<Pick> {
     })
 }
 
-/// The next step of bringing everything in `start..end` from `level` to the level below, whatever
-/// the sizes. Asked for each level from 0 on until `Done`, it brings the range to the last level.
-/// A table with deletes is rewritten, never just moved, so that they can go.
+/// Picks the next step that moves everything in `start..end` from `level` to the level below,
+/// regardless of sizes. Called for each level from 0 on until `Done`, it moves the range to the
+/// last level. A table with deletes is rewritten, never just moved, so that they can be dropped.
 pub fn pick_range(
-    view: &LevelsView,
+    view: &PickerInput,
     level: usize,
     start: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> RangePick {
-    let within = |span: &Span| span.is_within(start, end);
+    let within = |span: &KeySpan| span.is_within(start, end);
     let tables = view.level(level);
     if level + 1 >= LEVELS || !tables.iter().any(|table| within(&table.span())) {
         return RangePick::Done;
     }
     let target = view.level_below(&view.shape(), level);
-    let is_movable = |table: &TableFact| table.deletes == 0;
+    let is_movable = |table: &TableInfo| table.deletes == 0;
     let pick = if level == 0 {
         view.pick_level0(target, within, is_movable)
     } else {
-        let idle = |(_, table): &(usize, &TableFact)| !table.busy && within(&table.span());
-        let with_overlap = |(index, table): (usize, &TableFact)| {
-            Some((index, view.idle_overlap(target, &table.span())?))
+        let idle = |(_, table): &(usize, &TableInfo)| !table.busy && within(&table.span());
+        let with_overlap = |(index, table): (usize, &TableInfo)| {
+            Some((index, view.find_idle_overlap(target, &table.span())?))
         };
         tables.iter().enumerate().filter(idle).find_map(with_overlap).map(|(index, overlap)| {
             let upper: Vec<usize> = view.widened(level, index, target, &overlap).collect();
@@ -479,5 +478,4 @@ pub fn pick_range(
 }
 
 #[cfg(test)]
-#[path = "pick_tests.rs"]
 mod tests;

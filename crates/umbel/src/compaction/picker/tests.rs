@@ -1,5 +1,5 @@
-//! Picking on a toy store that keeps every version it was ever given, so that any version lost,
-//! doubled or put on the wrong side of another shows.
+//! Tests of picking on a model store that keeps every version it was given. Lost, duplicated or
+//! misordered versions show.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use umbel_base::limits::LEVELS;
 
 use super::*;
-use crate::compaction::last::{LAST, LastPick, Wanted, pick_last};
+use crate::compaction::bottommost::{BottommostPick, LAST_LEVEL, RewriteReason, pick_in_range};
 
-/// What a table says about keys: sequence numbers by key. A range tombstone says it of every key
-/// of its range and of what lies between.
+/// Entries of a table: sequence numbers by key. A range tombstone is an entry of every key of its
+/// range and of the keys between.
 #[derive(Debug, Clone)]
 struct Table {
     id: u64,
     items: BTreeMap<u8, Vec<u64>>,
-    /// Where a range tombstone reaches up to, if it ends the table.
+    /// End of a range tombstone that ends the table.
     exclusive_end: Option<u8>,
     deletes: u64,
     busy: bool,
@@ -32,8 +32,8 @@ impl Table {
         (vec![first], vec![self.exclusive_end.unwrap_or(last)])
     }
 
-    fn fact<'a>(&self, smallest: &'a [u8], largest: &'a [u8]) -> TableFact<'a> {
-        TableFact {
+    fn fact<'a>(&self, smallest: &'a [u8], largest: &'a [u8]) -> TableInfo<'a> {
+        TableInfo {
             id: self.id,
             bytes: self.entries() * 50,
             entries: self.entries(),
@@ -43,7 +43,7 @@ impl Table {
             largest_is_exclusive: self.exclusive_end.is_some(),
             sequence_min: 1,
             sequence_max: 1,
-            kept_for: &[],
+            retained_for: &[],
             busy: self.busy,
         }
     }
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    fn with_view<R>(&self, look: impl FnOnce(&LevelsView) -> R) -> R {
+    fn with_view<R>(&self, read: impl FnOnce(&PickerInput) -> R) -> R {
         let bounds: Vec<Vec<(Vec<u8>, Vec<u8>)>> =
             self.levels.iter().map(|level| level.iter().map(Table::bounds).collect()).collect();
         let mut levels = Vec::new();
@@ -90,7 +90,7 @@ impl Store {
             levels.push(facts.map(|(table, (a, b))| table.fact(a, b)).collect());
         }
         let cursors = self.cursors.iter().map(Vec::as_slice).collect();
-        look(&LevelsView { levels, options: self.options, cursors })
+        read(&PickerInput { levels, options: self.options, cursors })
     }
 
     fn flush(&mut self, flush: Flush) {
@@ -117,7 +117,7 @@ impl Store {
     }
 
     fn start(&mut self, pick: Pick) {
-        let stays = [0, LAST].contains(&pick.level) && !pick.trivial_move;
+        let stays = [0, LAST_LEVEL].contains(&pick.level) && !pick.trivial_move;
         assert!(pick.level < pick.target_level || pick.level == pick.target_level && stays);
         assert!(pick.target_level < LEVELS);
         for level in pick.level + 1..pick.target_level {
@@ -160,23 +160,23 @@ impl Store {
             self.levels[pick.target_level]
                 .extend(taken.into_iter().map(|table| Table { busy: false, ..table }));
         } else {
-            let mut whole: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+            let mut merged: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
             let ends: Vec<u8> = taken.iter().filter_map(|table| table.exclusive_end).collect();
             let deletes: u64 = taken.iter().map(|table| table.deletes).sum();
             for (key, versions) in taken.into_iter().flat_map(|table| table.items) {
-                whole.entry(key).or_default().extend(versions);
+                merged.entry(key).or_default().extend(versions);
             }
-            while !whole.is_empty() {
+            while !merged.is_empty() {
                 let mut items = BTreeMap::new();
                 let mut bytes = 0;
                 while (bytes < self.options.table_bytes || pick.target_level == 0)
-                    && let Some((key, mut versions)) = whole.pop_first()
+                    && let Some((key, mut versions)) = merged.pop_first()
                 {
                     versions.sort_unstable_by(|a, b| b.cmp(a));
                     bytes += 50 * versions.len() as u64;
                     items.insert(key, versions);
                 }
-                // A table that ends where a tombstone did, or is cut within one, ends exclusively.
+                // A table that ends where a tombstone does, or is cut within one, ends exclusively.
                 let last = *items.last_key_value().unwrap().0;
                 let exclusive_end = ends.contains(&(last + 1)).then_some(last + 1);
                 let deletes = if pick.target_level == LEVELS - 1 { 0 } else { deletes };
@@ -197,7 +197,8 @@ impl Store {
         self.check();
     }
 
-    /// Levels are disjoint, and reading from the top finds exactly what was written, newest first.
+    /// Checks that levels are disjoint, and that reading from the top finds exactly the writes,
+    /// newest first.
     fn check(&self) {
         self.with_view(|view| {
             for level in &view.levels[1..] {
@@ -263,18 +264,18 @@ fn take_step(store: &mut Store, step: Step) {
         }
         Step::Range(level, start, n) => {
             let (start, end) = ([start], [start.saturating_add(n)]);
-            let asked =
-                |view: &LevelsView| pick_range(view, usize::from(level), Some(&start), Some(&end));
-            if let RangePick::Run(pick) = store.with_view(asked) {
+            let query =
+                |view: &PickerInput| pick_range(view, usize::from(level), Some(&start), Some(&end));
+            if let RangePick::Run(pick) = store.with_view(query) {
                 store.start(pick);
             }
         }
         Step::Last(small, start, n) => {
             let (start, end) = ([start], [start.saturating_add(n)]);
             let range = (Some(&start[..]), Some(&end[..]));
-            let wanted = if small { Wanted::Small } else { Wanted::Stale(&[1]) };
-            let asked = |view: &LevelsView| pick_last(view, wanted, range, &None);
-            if let LastPick::Run(pick) = store.with_view(asked) {
+            let wanted = if small { RewriteReason::Small } else { RewriteReason::Stale(&[1]) };
+            let query = |view: &PickerInput| pick_in_range(view, wanted, range, &None);
+            if let BottommostPick::Run(pick) = store.with_view(query) {
                 store.start(pick);
             }
         }
@@ -293,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn no_pick_breaks_the_order_of_versions(
+    fn picks_keep_the_order_of_versions(
         steps in proptest::collection::vec(step(), 1..160),
         base in prop::sample::select(vec![200u64, 600, 2_000, 100_000]),
     ) {
@@ -302,7 +303,7 @@ proptest! {
         store.finish_all();
         store.check();
 
-        // Left alone, picking ends, and then no level is over its target.
+        // Without further writes, picking ends, and then no level is over its target.
         let mut picks = 0;
         while let Some(pick) = store.with_view(pick) {
             prop_assert!(store.with_view(debt_bytes) > 0);
@@ -319,7 +320,7 @@ proptest! {
             prop_assert!(bytes <= *target, "level {} holds {} of {}", level, bytes, target);
         }
 
-        // By hand, everything comes to the last level.
+        // A manual compaction moves everything to the last level.
         for level in 0..LEVELS {
             loop {
                 match store.with_view(|view| pick_range(view, level, None, None)) {
@@ -337,9 +338,9 @@ proptest! {
 
     #[test]
     fn targets_shrink_by_the_ratio_up_to_the_base(sizes in prop::array::uniform6(0u64..1 << 40)) {
-        let facts = |bytes: u64| TableFact {
+        let facts = |bytes: u64| TableInfo {
             id: 1, bytes, entries: 1, deletes: 0, smallest: b"a", largest: b"b",
-            largest_is_exclusive: false, sequence_min: 0, sequence_max: 0, kept_for: &[],
+            largest_is_exclusive: false, sequence_min: 0, sequence_max: 0, retained_for: &[],
             busy: false,
         };
         let mut levels = vec![Vec::new()];
@@ -347,23 +348,23 @@ proptest! {
         let options = PickOptions {
             level0_tables: 4, level_bytes_base: 256 << 20, level_ratio: 10, table_bytes: 64 << 20,
         };
-        let view = LevelsView { levels, options, cursors: Vec::new() };
+        let view = PickerInput { levels, options, cursors: Vec::new() };
         let targets = level_targets(&view);
         let largest = sizes.iter().copied().max().unwrap_or(0);
         prop_assert_eq!(targets[LEVELS - 1], largest.max(options.level_bytes_base));
         let above: u64 = targets[..LEVELS - 1].iter().sum();
-        prop_assert!(above <= largest / 9 + 1, "more than a ninth lies above the last level");
+        prop_assert!(above <= largest / 9 + 1, "more than a ninth is above the last level");
         let used: Vec<u64> = targets[1..LEVELS - 1].iter().copied().filter(|t| *t > 0).collect();
         if let Some(base) = used.first() {
-            let most = options.level_bytes_base;
-            prop_assert!((most / 10..=most).contains(base));
+            let base_max = options.level_bytes_base;
+            prop_assert!((base_max / 10..=base_max).contains(base));
         }
         prop_assert!(used.windows(2).all(|pair| pair[1] / 10 == pair[0]));
     }
 }
 
-fn fact<'a>(id: u64, bytes: u64, smallest: &'a [u8], largest: &'a [u8]) -> TableFact<'a> {
-    TableFact {
+fn fact<'a>(id: u64, bytes: u64, smallest: &'a [u8], largest: &'a [u8]) -> TableInfo<'a> {
+    TableInfo {
         id,
         bytes,
         entries: 100,
@@ -373,22 +374,22 @@ fn fact<'a>(id: u64, bytes: u64, smallest: &'a [u8], largest: &'a [u8]) -> Table
         largest_is_exclusive: false,
         sequence_min: 0,
         sequence_max: 0,
-        kept_for: &[],
+        retained_for: &[],
         busy: false,
     }
 }
 
-fn view<'a>(levels: Vec<Vec<TableFact<'a>>>) -> LevelsView<'a> {
-    LevelsView { levels, options: SMALL, cursors: Vec::new() }
+fn view<'a>(levels: Vec<Vec<TableInfo<'a>>>) -> PickerInput<'a> {
+    PickerInput { levels, options: SMALL, cursors: Vec::new() }
 }
 
 #[test]
-fn tables_that_only_touch_at_an_exclusive_end_do_not_overlap() {
-    let upper = TableFact { largest_is_exclusive: true, ..fact(1, 9, b"a", b"m") };
+fn tables_touching_at_exclusive_end_do_not_overlap() {
+    let upper = TableInfo { largest_is_exclusive: true, ..fact(1, 9, b"a", b"m") };
     let mut levels = vec![Vec::new(); LEVELS];
     levels[5] = vec![upper];
     levels[6] = vec![fact(2, 9_000, b"m", b"z")];
-    // Level 5 may hold 3,000 bytes; a range asked for by hand goes down all the same.
+    // Level 5 may hold 3,000 bytes; a manual compaction of a range moves down regardless.
     let RangePick::Run(pick) = pick_range(&view(levels.clone()), 5, None, None) else {
         panic!("nothing picked")
     };
@@ -401,21 +402,21 @@ fn tables_that_only_touch_at_an_exclusive_end_do_not_overlap() {
 }
 
 #[test]
-fn a_single_table_moves_and_one_rich_in_deletes_is_rewritten() {
+fn single_table_moves_unless_rich_in_deletes() {
     let level0 = vec![fact(3, 9, b"a", b"b"), fact(2, 9, b"c", b"d"), fact(1, 9, b"e", b"f")];
     let moved = pick(&view(vec![level0.clone()])).unwrap();
     assert!(moved.trivial_move);
     assert_eq!((moved.target_level, &moved.inputs), (6, &vec![(0, vec![1])]));
-    let rich = level0.iter().map(|table| TableFact { deletes: 30, ..*table }).collect();
+    let rich = level0.iter().map(|table| TableInfo { deletes: 30, ..*table }).collect();
     assert!(!pick(&view(vec![rich])).unwrap().trivial_move);
 }
 
 #[test]
-fn a_busy_table_in_the_way_blocks() {
+fn busy_table_in_range_blocks_the_pick() {
     let level0: Vec<_> = (1..4).rev().map(|id| fact(id, 9, b"a", b"m")).collect();
     let mut levels = vec![Vec::new(); LEVELS];
     levels[0] = level0;
-    levels[6] = vec![TableFact { busy: true, ..fact(9, 50, b"k", b"p") }];
+    levels[6] = vec![TableInfo { busy: true, ..fact(9, 50, b"k", b"p") }];
     assert_eq!(pick(&view(levels.clone())), None);
     assert_eq!(pick_range(&view(levels.clone()), 0, None, None), RangePick::Blocked);
     assert_eq!(pick_range(&view(levels.clone()), 0, Some(b"n"), None), RangePick::Done);
@@ -425,7 +426,7 @@ fn a_busy_table_in_the_way_blocks() {
 }
 
 #[test]
-fn the_table_that_costs_least_goes_first_unless_one_is_rich_in_deletes() {
+fn cheapest_table_is_first_unless_one_is_rich_in_deletes() {
     let mut levels = vec![Vec::new(); LEVELS];
     levels[5] = vec![fact(1, 3_000, b"a", b"c"), fact(2, 3_000, b"d", b"f")];
     levels[6] = vec![fact(3, 9_000, b"a", b"b"), fact(4, 500, b"e", b"f")];
@@ -435,8 +436,8 @@ fn the_table_that_costs_least_goes_first_unless_one_is_rich_in_deletes() {
 }
 
 #[test]
-fn a_level_above_the_base_level_is_emptied_without_passing_another() {
-    // The store was large once: what is left in levels 3 and 5 belongs into the last level now.
+fn level_above_base_is_emptied_into_the_next() {
+    // The store was large once: the rest in levels 3 and 5 belongs to the last level now.
     let mut levels = vec![Vec::new(); LEVELS];
     levels[3] = vec![fact(1, 50, b"a", b"c")];
     levels[5] = vec![fact(2, 50, b"b", b"d")];
@@ -451,41 +452,41 @@ fn a_level_above_the_base_level_is_emptied_without_passing_another() {
 }
 
 #[test]
-fn small_tables_of_level_0_are_joined_before_they_meet_a_large_level() {
-    let sized = |id, bytes| TableFact { bytes, ..fact(id, bytes, b"a", b"z") };
+fn small_level_0_tables_are_joined_before_large_level() {
+    let sized = |id, bytes| TableInfo { bytes, ..fact(id, bytes, b"a", b"z") };
     let mut levels = vec![Vec::new(); LEVELS];
     levels[0] = vec![sized(3, 50), sized(2, 60), sized(1, 400)];
     levels[6] = vec![sized(9, 90_000)];
     let options = PickOptions { level_bytes_base: 1 << 20, ..SMALL };
-    let view = |levels| LevelsView { options, ..view(levels) };
+    let view = |levels| PickerInput { options, ..view(levels) };
     let joined = pick(&view(levels.clone())).unwrap();
     assert_eq!((joined.target_level, joined.inputs), (0, vec![(0, vec![3, 2])]));
     assert!(joined.score >= 1.0);
-    // Enough of them go down.
+    // Enough of them are compacted down.
     levels[0] = vec![sized(3, 11_000), sized(2, 12_000), sized(1, 8_000)];
     let down = pick(&view(levels.clone())).unwrap();
     assert_eq!((down.target_level, down.inputs.len()), (6, 2));
-    // Tables that meet nothing are moved, however small.
+    // Tables without overlap are moved, however small.
     levels[0] =
         vec![fact(3, 10, b"z3", b"z4"), fact(2, 10, b"z5", b"z6"), fact(1, 10, b"z7", b"z8")];
     assert!(pick(&view(levels)).unwrap().trivial_move);
 }
 
-/// Level 0 grew for as long as a compaction took whose inputs were in its way.
+/// Level 0 grew for as long as a compaction ran whose inputs blocked it.
 #[test]
-fn level_0_is_joined_where_its_way_down_is_taken() {
+fn blocked_level_0_is_joined_within_itself() {
     let mut levels = vec![Vec::new(); LEVELS];
     levels[0] = (2..8).rev().map(|id| fact(id, 9, b"a", b"m")).collect();
-    levels[0].push(TableFact { busy: true, ..fact(1, 9, b"a", b"m") });
-    levels[6] = vec![TableFact { busy: true, ..fact(9, 50, b"k", b"p") }];
+    levels[0].push(TableInfo { busy: true, ..fact(1, 9, b"a", b"m") });
+    levels[6] = vec![TableInfo { busy: true, ..fact(9, 50, b"k", b"p") }];
     let joined = pick(&view(levels.clone())).unwrap();
     assert_eq!((joined.target_level, joined.inputs), (0, vec![(0, vec![7, 6, 5, 4, 3, 2])]));
-    // What is between them stays between them.
+    // The tables between them keep their place.
     levels[0][3].busy = true;
     levels[0].insert(0, fact(8, 9, b"a", b"m"));
     let joined = pick(&view(levels.clone())).unwrap();
     assert_eq!(joined.inputs, [(0, vec![8, 7, 6, 5])]);
-    // A few wait for the way to be free.
+    // A few tables wait for the running compaction.
     levels[0].drain(..2);
     assert_eq!(pick(&view(levels)), None);
 }

@@ -1,20 +1,22 @@
-//! File descriptors: how many the tables of a store may have open, and what happens when there are
-//! none left.
+//! File descriptors: limit of open table files, and handling of exhausted descriptors.
 //!
-//! A table's file is closed when others need its descriptor and opened again by its path when it
-//! is next read. That is safe because nobody reads a file that was removed: a table's file goes
-//! with the last reference of it, and ids are never given twice. A program other than Umbel may put
-//! another file there, so the length and the last bytes, which hold the checksum of a table's
-//! footer, are compared each time. They tell more than the identity: a file system gives the number
-//! of a removed file to the next one, and a copy-up of overlayfs changes it.
+//! A table's file is closed when others need its descriptor, and opened again by its path at its
+//! next read. That is safe because no reader reads a removed file: a table's file is removed with
+//! its last reference, and ids are never reused.
 //!
-//! INVARIANT: of the pool and the files in it only one lock is held at a time.
+//! A program other than Umbel may put another file there. So each reopening compares the length and
+//! the last bytes, which hold the checksum of the table's footer. They prove more than the file
+//! identity. A file system reuses the inode number of a removed file, and a copy-up of overlayfs
+//! changes it.
+//!
+//! INVARIANT: a thread holds at most one lock of the cache and its files at a time.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, File, FileIdentity, FileSystem, Mapping, ProcessMark};
@@ -22,147 +24,147 @@ use umbel_env::{Access, File, FileIdentity, FileSystem, Mapping, ProcessMark};
 /// Bytes at the end of a file that are compared when it is opened again.
 const TAIL_BYTES: usize = 32;
 
-/// The fewest files of tables that stay open.
+/// Minimum limit of open table files.
 pub const OPEN_TABLES_MIN: u64 = 4;
 
-/// How many files of tables may be open where the process may open `limit` files: half of what is
-/// left when logs, manifest and the program around the store have had theirs.
+/// Returns the limit of open table files where the process may open `limit` files: half of the rest
+/// after the WAL, the manifest and the program around the store.
 pub fn open_tables_max(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit.saturating_sub(32) / 2).max(OPEN_TABLES_MIN))
 }
 
-/// Explains that a file is missing where the writer of another process may have removed it.
-pub trait MissingFile: Send + Sync + Debug {
-    /// The error to report in place of `error`.
+/// Explains a missing file that the writer of another process may have removed.
+pub trait MissingFileExplainer: Send + Sync + Debug {
+    /// Returns the error to report instead of `error`.
     fn explain(&self, path: &Path, error: Error) -> Error;
 }
 
 /// The open files of a store's tables.
 #[derive(Debug)]
-pub struct Descriptors {
+pub struct FileCache {
     /// The process that opened the store.
     process: ProcessMark,
     files: Arc<dyn FileSystem>,
-    most: u64,
+    capacity: u64,
     open: AtomicU64,
     reopened: AtomicU64,
-    shortages: AtomicU64,
-    /// Those that are open, and some that are not any more, in the order in which they were opened.
-    seats: Mutex<VecDeque<Weak<PooledFile>>>,
-    /// Set once the store was closed: what lies at a path may be another's since.
-    ended: AtomicBool,
-    /// What explains that a file is missing; nothing where this handle alone removes files.
-    missing: OnceLock<Arc<dyn MissingFile>>,
+    exhaustions: AtomicU64,
+    /// Open files, and some closed ones, in the order of opening.
+    entries: Mutex<VecDeque<Weak<CachedFile>>>,
+    /// Set once the store is closed: a path may since belong to another store.
+    is_shut_down: AtomicBool,
+    /// Explainer of missing files; unset where this handle alone removes files.
+    missing_file_explainer: OnceLock<Arc<dyn MissingFileExplainer>>,
 }
 
-impl Descriptors {
-    /// A pool of at most `most` open files.
-    pub fn new(files: Arc<dyn FileSystem>, most: u64) -> Arc<Descriptors> {
-        Arc::new(Descriptors {
+impl FileCache {
+    /// Creates a cache of at most `capacity` open files.
+    pub fn new(files: Arc<dyn FileSystem>, open_max: u64) -> Arc<FileCache> {
+        Arc::new(FileCache {
             process: ProcessMark::current(),
             files,
-            most: most.max(OPEN_TABLES_MIN),
+            capacity: open_max.max(OPEN_TABLES_MIN),
             open: AtomicU64::new(0),
             reopened: AtomicU64::new(0),
-            shortages: AtomicU64::new(0),
-            seats: Mutex::default(),
-            ended: AtomicBool::new(false),
-            missing: OnceLock::new(),
+            exhaustions: AtomicU64::new(0),
+            entries: Mutex::default(),
+            is_shut_down: AtomicBool::new(false),
+            missing_file_explainer: OnceLock::new(),
         })
     }
 
-    /// How many files may be open, how many are, how often one was opened again, and how often a
-    /// call found no descriptor left.
+    /// Returns the limit of open files, their number, the number of reopenings, and the number of
+    /// calls that found no free descriptor.
     pub fn summary(&self) -> [u64; 4] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [self.most, read(&self.open), read(&self.reopened), read(&self.shortages)]
+        [self.capacity, read(&self.open), read(&self.reopened), read(&self.exhaustions)]
     }
 
-    /// An error in a forked child, where what guards the pool may be locked for ever.
+    /// Returns an error in a forked child, where the cache's locks may be held forever.
     pub fn check_process(&self, path: &Path) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(Error::Forked(path.to_path_buf())) }
     }
 
-    /// Opens no file again from now on.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+    /// Refuses to open files from now on.
+    pub fn shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::Release);
     }
 
-    /// Opens the file at `path` for reading, as a file that may be closed between two reads.
-    pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<PooledFile>> {
+    /// Opens the file at `path` for reading; the cache may close it between two reads.
+    pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<CachedFile>> {
         self.check_process(path)?;
-        let file = self.open_now(path)?;
+        let file = self.open_with_retry(path)?;
         let len = file.len()?;
         let tail = tail(&*file, len)?;
         self.open.fetch_add(1, Ordering::Relaxed);
-        let pooled = Arc::new(PooledFile {
+        let pooled = Arc::new(CachedFile {
             path: path.to_path_buf(),
             len,
             tail,
-            pool: Arc::clone(self),
+            cache: Arc::clone(self),
             touched: AtomicBool::new(false),
             file: Mutex::new(Some(file)),
             pinned_bytes: PinnedBytes::default(),
         });
-        self.seat(&pooled);
+        self.insert(&pooled);
         Ok(pooled)
     }
 
-    /// Opens the file at `path` for reading, to be closed soon: it has no seat in the pool.
-    pub fn open_for_once(&self, path: &Path) -> Result<Arc<dyn File>> {
-        if self.ended.load(Ordering::Acquire) {
+    /// Opens the file at `path` for a short read, outside the cache.
+    pub fn open_uncached(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if self.is_shut_down.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
         self.open_named(path)
     }
 
-    fn open_now(&self, path: &Path) -> Result<Arc<dyn File>> {
-        if self.ended.load(Ordering::Acquire) {
+    fn open_with_retry(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if self.is_shut_down.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        while self.open.load(Ordering::Relaxed) >= self.most && self.close_one() {}
+        while self.open.load(Ordering::Relaxed) >= self.capacity && self.close_one() {}
         self.open_named(path)
     }
 
     fn open_named(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let opened = self.with_room(|| self.files.open(path, Access::Read));
-        opened.map_err(|error| match self.missing.get() {
+        let opened = self.retry_without_descriptors(|| self.files.open(path, Access::Read));
+        opened.map_err(|error| match self.missing_file_explainer.get() {
             Some(missing) if error.is_missing_file() => missing.explain(path, error),
             _ => error,
         })
     }
 
-    /// Says what explains a missing file, where others may remove files.
-    pub fn explain_missing_by(&self, missing: Arc<dyn MissingFile>) {
+    /// Sets the explainer of missing files, where others may remove files.
+    pub fn set_missing_file_explainer(&self, missing: Arc<dyn MissingFileExplainer>) {
         // Nothing else sets it.
-        let _ = self.missing.set(missing);
+        let _ = self.missing_file_explainer.set(missing);
     }
 
-    fn seats(&self) -> MutexGuard<'_, VecDeque<Weak<PooledFile>>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_entries(&self) -> MutexGuard<'_, VecDeque<Weak<CachedFile>>> {
+        self.entries.lock().ignore_poison()
     }
 
-    /// Puts a file that was opened, and counted, into the row.
-    fn seat(&self, file: &Arc<PooledFile>) {
-        let mut seats = self.seats();
-        // Files that went leave their seats behind.
-        if seats.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + 64 {
-            seats.retain(|seat| seat.strong_count() > 0);
+    /// Adds an open, counted file to the queue.
+    fn insert(&self, file: &Arc<CachedFile>) {
+        let mut entries = self.lock_entries();
+        // Closed files leave dead entries in the queue.
+        if entries.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + 64 {
+            entries.retain(|entry| entry.strong_count() > 0);
         }
-        seats.push_back(Arc::downgrade(file));
+        entries.push_back(Arc::downgrade(file));
     }
 
-    /// Closes the first file in the row that was not read since it was last passed. `false` where
+    /// Closes the first file in the queue that was not read since its last visit. `false` where
     /// none is open.
     fn close_one(&self) -> bool {
-        // Each is passed once to clear its mark and once to be closed.
-        let mut steps = 2 * self.seats().len();
+        // Each file is visited once to clear its mark and once to be closed.
+        let mut steps = 2 * self.lock_entries().len();
         while steps > 0 {
             steps -= 1;
-            let Some(seat) = self.seats().pop_front() else { return false };
-            let Some(file) = seat.upgrade() else { continue };
+            let Some(entry) = self.lock_entries().pop_front() else { return false };
+            let Some(file) = entry.upgrade() else { continue };
             if steps > 0 && file.touched.swap(false, Ordering::Relaxed) {
-                self.seats().push_back(seat);
+                self.lock_entries().push_back(entry);
                 continue;
             }
             if file.close() {
@@ -172,13 +174,13 @@ impl Descriptors {
         false
     }
 
-    /// Runs `call`; where it fails for want of a descriptor, closes half of the pool's files and
-    /// tries again, until there is none left to close.
-    pub fn with_room<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    /// Runs `call`. Where it fails for lack of a descriptor, closes half of the cached files and
+    /// retries, until none is left to close.
+    pub fn retry_without_descriptors<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match call() {
-                Err(error) if error.is_short_of_descriptors() => {
-                    self.shortages.fetch_add(1, Ordering::Relaxed);
+                Err(error) if error.is_out_of_descriptors() => {
+                    self.exhaustions.fetch_add(1, Ordering::Relaxed);
                     let half = self.open.load(Ordering::Relaxed).div_ceil(2).max(1);
                     if (0..half).filter(|_| self.close_one()).count() == 0 {
                         return Err(error);
@@ -190,64 +192,65 @@ impl Descriptors {
     }
 }
 
-/// Bytes that an open table keeps in memory, counted in a sum while the table's file lives.
+/// Bytes that an open table keeps in memory, part of a sum while the table's file lives.
 #[derive(Debug, Default)]
 struct PinnedBytes(Mutex<Option<(u64, Arc<AtomicU64>)>>);
 
 impl Drop for PinnedBytes {
     fn drop(&mut self) {
-        let counted = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let counted = self.0.get_mut().ignore_poison().take();
         if let Some((bytes, sum)) = counted {
             sum.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// A table's file, open or not. It goes with the table's reader.
+/// A table's file, open or not. Dropped with the table's reader.
 #[derive(Debug)]
-pub struct PooledFile {
+pub struct CachedFile {
     path: PathBuf,
     len: u64,
-    /// Its last bytes; zeros where it is shorter.
+    /// Last bytes of the file; zeros where it is shorter.
     tail: [u8; TAIL_BYTES],
-    pool: Arc<Descriptors>,
-    /// Whether it was read since the pool last passed it.
+    cache: Arc<FileCache>,
+    /// Whether it was read since the cache's last visit.
     touched: AtomicBool,
     file: Mutex<Option<Arc<dyn File>>>,
     pinned_bytes: PinnedBytes,
 }
 
-impl PooledFile {
-    /// Counts `bytes` that the table's reader keeps in memory in `sum`, until the file goes.
+impl CachedFile {
+    /// Adds the `bytes` that the table's reader keeps in memory to `sum`, until the file is
+    /// dropped.
     pub fn count_pinned(&self, bytes: u64, sum: &Arc<AtomicU64>) {
         sum.fetch_add(bytes, Ordering::Relaxed);
-        let mut counted = self.pinned_bytes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.pinned_bytes.0.lock().ignore_poison();
         *counted = Some((bytes, Arc::clone(sum)));
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<dyn File>>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().ignore_poison()
     }
 
-    /// Gives the descriptor back once those who read have done. `false` where it was not open.
+    /// Releases the descriptor once current readers are done. `false` where the file was not open.
     fn close(&self) -> bool {
         let closed = self.slot().take().is_some();
         if closed {
-            self.pool.open.fetch_sub(1, Ordering::Relaxed);
+            self.cache.open.fetch_sub(1, Ordering::Relaxed);
         }
         closed
     }
 }
 
-/// The last bytes of a file of this length.
+/// Returns the last bytes of a file of this length.
 fn tail(file: &dyn File, len: u64) -> Result<[u8; TAIL_BYTES]> {
     let mut bytes = [0; TAIL_BYTES];
     file.read_at(&mut bytes, len.saturating_sub(TAIL_BYTES as u64))?;
     Ok(bytes)
 }
 
-/// An error where the file that has the name now is not the one that was opened first.
-fn check_same(pooled: &PooledFile, file: &dyn File) -> Result<()> {
+/// Returns an error where the file at the path is not the file that was opened first.
+fn check_same(pooled: &CachedFile, file: &dyn File) -> Result<()> {
     let len = file.len()?;
     if len == pooled.len && tail(file, len)? == pooled.tail {
         return Ok(());
@@ -257,24 +260,24 @@ fn check_same(pooled: &PooledFile, file: &dyn File) -> Result<()> {
 }
 
 /// Opens the file again where it was closed.
-fn opened(pooled: &PooledFile) -> Result<Arc<dyn File>> {
+fn opened(pooled: &CachedFile) -> Result<Arc<dyn File>> {
     if !pooled.touched.load(Ordering::Relaxed) {
         pooled.touched.store(true, Ordering::Relaxed);
     }
     if let Some(file) = &*pooled.slot() {
         return Ok(Arc::clone(file));
     }
-    let file = pooled.pool.open_now(&pooled.path)?;
+    let file = pooled.cache.open_with_retry(&pooled.path)?;
     check_same(pooled, &*file)?;
-    pooled.pool.reopened.fetch_add(1, Ordering::Relaxed);
+    pooled.cache.reopened.fetch_add(1, Ordering::Relaxed);
     Ok(file)
 }
 
-/// A reader's handle of a file in the pool.
+/// A reader's handle of a cached file.
 #[derive(Debug)]
-pub struct PooledHandle(pub Arc<PooledFile>);
+pub struct CachedFileHandle(pub Arc<CachedFile>);
 
-impl File for PooledHandle {
+impl File for CachedFileHandle {
     fn path(&self) -> &Path {
         &self.0.path
     }
@@ -288,16 +291,16 @@ impl File for PooledHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.0.pool.check_process(&self.0.path)?;
+        self.0.cache.check_process(&self.0.path)?;
         let file = opened(&self.0)?;
         let read = file.read_at(buffer, offset);
         let mut slot = self.0.slot();
         if slot.is_none() {
-            // Counted before anybody can close it.
-            self.0.pool.open.fetch_add(1, Ordering::Relaxed);
+            // Counted before any thread can close it.
+            self.0.cache.open.fetch_add(1, Ordering::Relaxed);
             *slot = Some(file);
             drop(slot);
-            self.0.pool.seat(&self.0);
+            self.0.cache.insert(&self.0);
         }
         read
     }
@@ -327,12 +330,11 @@ fn read_only(path: &Path) -> Error {
     Error::invalid(format!("internal: {} is open for reading only", path.display()))
 }
 
-impl Drop for PooledFile {
+impl Drop for CachedFile {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 #[cfg(test)]
-#[path = "descriptors_tests.rs"]
 mod tests;

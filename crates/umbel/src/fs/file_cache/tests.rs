@@ -1,13 +1,13 @@
-//! Tests of the pool of descriptors.
+//! Tests of the file cache.
 
 use std::collections::VecDeque;
 
 use umbel_env::Env;
 
 use super::*;
-use crate::patient_files::PatientFiles;
+use crate::fs::retrying_files::RetryingFiles;
 
-/// A file system that has only so many descriptors.
+/// A file system with a limited number of descriptors.
 #[derive(Debug)]
 struct Scarce {
     files: Arc<dyn FileSystem>,
@@ -73,12 +73,12 @@ impl Scarce {
 
 impl FileSystem for Scarce {
     umbel_env::pass_on! {
-        files: absolute reaches place identity innermost create_dir_all rename exchange hard_link
-            remove_file remove_dir read_dir exists sync_dir lock pin
+        files: absolute reaches directory_location identity innermost create_dir_all rename exchange
+            hard_link remove_file remove_dir read_dir exists sync_dir lock pin
     }
 
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let inner = self.files.hold(path)?;
+    fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.files.open_directory(path)?;
         Ok(Arc::new(Scarce { files: inner, left: Arc::clone(&self.left) }))
     }
 
@@ -90,19 +90,19 @@ impl FileSystem for Scarce {
     }
 }
 
-struct World {
+struct Fixture {
     folder: tempfile::TempDir,
     files: Arc<dyn FileSystem>,
     left: Arc<AtomicU64>,
 }
 
-fn world(descriptors: u64) -> World {
+fn fixture(descriptors: u64) -> Fixture {
     let left = Arc::new(AtomicU64::new(descriptors));
     let files = Arc::new(Scarce { files: Env::system().files, left: Arc::clone(&left) });
-    World { folder: tempfile::tempdir().unwrap(), files, left }
+    Fixture { folder: tempfile::tempdir().unwrap(), files, left }
 }
 
-impl World {
+impl Fixture {
     fn path(&self, number: u8) -> PathBuf {
         self.folder.path().join(format!("{number}"))
     }
@@ -112,20 +112,20 @@ impl World {
     }
 }
 
-fn read(file: &Arc<PooledFile>) -> Result<u8> {
+fn read(file: &Arc<CachedFile>) -> Result<u8> {
     let mut bytes = [0; 9];
-    PooledHandle(Arc::clone(file)).read_exact_at(&mut bytes, 0)?;
+    CachedFileHandle(Arc::clone(file)).read_exact_at(&mut bytes, 0)?;
     Ok(bytes[8])
 }
 
 #[test]
-fn more_files_than_may_be_open_are_read() {
-    let world = world(1000);
-    let pool = Descriptors::new(Arc::clone(&world.files), 5);
+fn reads_more_files_than_the_limit() {
+    let fixture = fixture(1000);
+    let pool = FileCache::new(Arc::clone(&fixture.files), 5);
     let mut files = Vec::new();
     for number in 0..40 {
-        world.make(number);
-        files.push(pool.open(&world.path(number)).unwrap());
+        fixture.make(number);
+        files.push(pool.open(&fixture.path(number)).unwrap());
         assert!(pool.summary()[1] <= 5);
     }
     let mut order: VecDeque<u8> = (0..40).collect();
@@ -133,63 +133,63 @@ fn more_files_than_may_be_open_are_read() {
         order.rotate_left(step % 7);
         assert_eq!(read(&files[usize::from(order[0])]).unwrap(), order[0]);
         assert!(pool.summary()[1] <= 5, "at step {step}");
-        assert_eq!(world.left.load(Ordering::Relaxed), 1000 - pool.summary()[1]);
+        assert_eq!(fixture.left.load(Ordering::Relaxed), 1000 - pool.summary()[1]);
     }
     assert!(pool.summary()[2] > 100, "files were opened again");
     files.truncate(3);
     drop(files);
-    assert_eq!((pool.summary()[1], world.left.load(Ordering::Relaxed)), (0, 1000));
+    assert_eq!((pool.summary()[1], fixture.left.load(Ordering::Relaxed)), (0, 1000));
 }
 
 #[test]
-fn a_shortage_takes_from_the_pool_and_is_an_error_only_when_the_pool_is_empty() {
-    let world = world(8);
-    let pool = Descriptors::new(Arc::clone(&world.files), 100);
-    let patient = PatientFiles::new(Arc::clone(&world.files), Arc::clone(&pool));
+fn descriptor_shortage_fails_only_with_an_empty_pool() {
+    let fixture = fixture(8);
+    let pool = FileCache::new(Arc::clone(&fixture.files), 100);
+    let patient = RetryingFiles::new(Arc::clone(&fixture.files), Arc::clone(&pool));
     for number in 0..20 {
-        world.make(number);
+        fixture.make(number);
     }
-    let pooled: Vec<_> = (0..20).map(|number| pool.open(&world.path(number)).unwrap()).collect();
+    let pooled: Vec<_> = (0..20).map(|number| pool.open(&fixture.path(number)).unwrap()).collect();
     let mut held = Vec::new();
     for _ in 0..8 {
-        held.push(patient.open(&world.path(0), Access::Read).unwrap());
+        held.push(patient.open(&fixture.path(0), Access::Read).unwrap());
     }
-    let refused = patient.open(&world.path(0), Access::Read).unwrap_err();
-    assert!(refused.is_short_of_descriptors(), "{refused}");
-    assert!(read(&pooled[7]).unwrap_err().is_short_of_descriptors());
+    let refused = patient.open(&fixture.path(0), Access::Read).unwrap_err();
+    assert!(refused.is_out_of_descriptors(), "{refused}");
+    assert!(read(&pooled[7]).unwrap_err().is_out_of_descriptors());
     held.pop();
     for (number, file) in pooled.iter().enumerate() {
         assert_eq!(usize::from(read(file).unwrap()), number, "it passes");
     }
-    pool.end();
+    pool.shut_down();
     assert!(matches!(read(&pooled[0]), Err(Error::Closed)));
 }
 
-/// A table's file was opened again by its name alone. A program put another table with the same id
-/// there, and its blocks were read as those of the table whose index was in memory: wrong values
-/// without an error.
+/// A table's file was opened again by its name alone. A program had put another table with the same
+/// id there. Its blocks were read with the index of the first table in memory: wrong values without
+/// an error.
 #[test]
-fn another_file_that_has_the_name_is_noticed_when_it_is_opened_again() {
-    let world = world(1000);
-    let pool = Descriptors::new(Arc::clone(&world.files), 5);
-    world.make(1);
-    let file = pool.open(&world.path(1)).unwrap();
-    let put_there = |bytes: &[u8]| {
+fn replaced_file_is_detected_on_reopen() {
+    let fixture = fixture(1000);
+    let pool = FileCache::new(Arc::clone(&fixture.files), 5);
+    fixture.make(1);
+    let file = pool.open(&fixture.path(1)).unwrap();
+    let replace_file = |bytes: &[u8]| {
         file.close();
-        world.files.remove_file(&world.path(1)).unwrap();
-        world.files.create(&world.path(1)).unwrap().write_all_at(bytes, 0).unwrap();
+        fixture.files.remove_file(&fixture.path(1)).unwrap();
+        fixture.files.create(&fixture.path(1)).unwrap().write_all_at(bytes, 0).unwrap();
     };
     let is_noticed = || matches!(read(&file), Err(Error::Replaced { .. }));
-    put_there(&[2; 9]);
+    replace_file(&[2; 9]);
     assert!(is_noticed(), "another file as long as the first");
-    put_there(&[1; 10]);
+    replace_file(&[1; 10]);
     assert!(is_noticed(), "a longer file");
     // A copy-up of overlayfs: another identity, the same bytes.
-    put_there(&[1; 9]);
+    replace_file(&[1; 9]);
     assert_eq!(read(&file).unwrap(), 1);
     // The same identity, other bytes.
     file.close();
-    let opened = world.files.open(&world.path(1), Access::ReadWrite).unwrap();
+    let opened = fixture.files.open(&fixture.path(1), Access::ReadWrite).unwrap();
     opened.write_all_at(&[3; 9], 0).unwrap();
     assert!(is_noticed(), "a file that was written over");
 }

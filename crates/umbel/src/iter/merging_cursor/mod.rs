@@ -1,101 +1,103 @@
-//! Many cursors as one: [`MergeCursor`] over sources that overlap.
+//! [`MergingCursor`]: one cursor over overlapping sources.
 //!
-//! INVARIANT: `order` holds exactly the children that are valid, sorted in the direction of travel
-//! by what they stand on, so that `order[0]` is what the merge stands on. All others stand behind
-//! it in that direction, or, where two children hold the same entry, on it. Keeping them sorted
-//! means that a step costs one comparison for as long as the same child stays in front, which is
-//! nearly always so in a store whose last level holds nine tenths of the keys; and that comparison
-//! is one of two numbers, unless the first eight bytes of both keys are the same.
+//! INVARIANT: `order` holds exactly the valid children, sorted by their entries in the direction of
+//! iteration, so that `order[0]` is on the merge's entry. All others are after it in that
+//! direction, or on it where two children hold the same entry.
+//!
+//! With this order a step costs one comparison for as long as the same child stays in front. That
+//! is nearly always so in a store whose last level holds nine tenths of the keys. The comparison is
+//! one of two numbers, unless the first eight bytes of both keys are equal.
 
 use std::cmp::Ordering;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use super::beginning::{Beginning, key_head};
-use super::walker::{Walker, cursor_of_walker};
+use crate::iter::detached_cursor::{DetachedCursor, impl_cursor};
+use crate::iter::shared_prefix::{SharedPrefix, key_head};
 
-/// A valid child, with the first bytes of the key it stands on: most comparisons end there and
-/// never ask the child.
+/// A valid child, with the first bytes of its current key: most comparisons end there and never
+/// read the child.
 #[derive(Debug, Clone, Copy)]
-struct Standing {
-    /// Ascends in the direction of travel.
+struct ChildPosition {
+    /// Ascends in the direction of iteration.
     head: u64,
     child: usize,
 }
 
 /// All entries of all children in internal order.
 ///
-/// Children come newest source first. An entry that several children hold shows once, as the
-/// earliest of them has it.
+/// Children are ordered newest source first. An entry that several children hold appears once, from
+/// the earliest of them.
 #[derive(Debug)]
-pub struct MergeCursor<C = Box<dyn Cursor>> {
+pub struct MergingCursor<C = Box<dyn Cursor>> {
     children: Vec<C>,
-    order: Vec<Standing>,
+    order: Vec<ChildPosition>,
     backward: bool,
-    /// Whether the first two in `order` stand on the same key.
-    twins: bool,
-    /// Whether the child in front knows how far it may stride. Never while travelling backward.
+    /// Whether the first two in `order` are on the same key.
+    is_front_tied: bool,
+    /// Whether the child in front has its limit for `try_next_visible`. Never while iterating
+    /// backward.
     is_limited: bool,
-    /// What the first two in `order` both began with when heads last could not tell them apart.
-    /// Empty when travelling backward.
+    /// Common prefix of the first two keys in `order` when their heads were last equal. Empty when
+    /// iterating backward.
     ///
-    /// INVARIANT: it begins a key at or before the front.
-    shared: Beginning,
-    /// The key the merge stood on while the children are being moved away from it.
-    turning_key: Vec<u8>,
+    /// INVARIANT: it is a prefix of a key at or before the front.
+    shared_prefix: SharedPrefix,
+    /// Key of the merge while its children are moved away from it.
+    reversal_key: Vec<u8>,
 }
 
-impl<C> MergeCursor<C> {
+impl<C> MergingCursor<C> {
     /// A merge of `children`, newest source first; not valid until the first seek.
     pub fn new(children: Vec<C>) -> Self {
         let order = Vec::with_capacity(children.len());
         let turning_key = Vec::new();
-        let shared = Beginning::default();
-        MergeCursor {
+        let shared = SharedPrefix::default();
+        MergingCursor {
             children,
             order,
             backward: false,
-            twins: false,
+            is_front_tied: false,
             is_limited: false,
-            shared,
-            turning_key,
+            shared_prefix: shared,
+            reversal_key: turning_key,
         }
     }
 
-    /// How many children there are.
+    /// Number of children.
     pub fn children(&self) -> usize {
         self.children.len()
     }
 
-    /// Where a child that stands on `key` belongs, as far as a number can say.
+    /// Sort number of a child on `key`, from the key's head.
     #[inline]
     fn head(&self, key: &[u8]) -> u64 {
-        if self.backward { !key_head(key) } else { self.shared.head(key) }
+        if self.backward { !key_head(key) } else { self.shared_prefix.head(key) }
     }
 
-    /// Sees to it that heads tell the first two apart, where they do not.
+    /// Refreshes the shared prefix where the heads of the first two are equal.
     #[inline(never)]
-    fn share<G: ?Sized>(&mut self)
+    fn extend_shared_prefix<G: ?Sized>(&mut self)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         let [front, second, ..] = self.order[..] else { return };
         if self.backward || front.head != second.head {
             return;
         }
         let [front, second] = [front, second].map(|standing| self.children[standing.child].key());
-        self.shared.set(front, second);
+        self.shared_prefix.set(front, second);
         for at in 0..self.order.len() {
             self.order[at].head = self.head(self.children[self.order[at].child].key());
         }
     }
 
-    /// How what two children stand on compares in the direction of travel, and whether the keys
-    /// are the same.
+    /// Compares the entries of two children in the direction of iteration, and says whether the
+    /// keys are equal.
     #[inline]
-    fn compare<G: ?Sized>(&self, a: Standing, b: Standing) -> (Ordering, bool)
+    fn compare<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         match a.head.cmp(&b.head) {
             Ordering::Equal => self.compare_keys(a, b),
@@ -104,29 +106,29 @@ impl<C> MergeCursor<C> {
     }
 
     #[inline(never)]
-    fn compare_keys<G: ?Sized>(&self, a: Standing, b: Standing) -> (Ordering, bool)
+    fn compare_keys<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         let (a, b) = (&self.children[a.child], &self.children[b.child]);
         let keys = a.key().cmp(b.key());
-        // Of one key the greater number comes first.
+        // Within one key the greater sequence number comes first.
         let ordering = keys.then_with(|| b.sequence().cmp(&a.sequence()));
         let ordering = if self.backward { ordering.reverse() } else { ordering };
         (ordering, keys.is_eq())
     }
 
-    /// Seeks every child with `seek` and sorts them for travel in the direction given.
+    /// Seeks every child with `seek` and sorts them for the given direction.
     fn seek_all<G: ?Sized>(
         &mut self,
         backward: bool,
         mut seek: impl FnMut(usize, &mut C) -> Result<()>,
     ) -> Result<()>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         self.order.clear();
-        self.shared.clear();
+        self.shared_prefix.clear();
         self.is_limited = false;
         self.backward = backward;
         for (index, child) in self.children.iter_mut().enumerate() {
@@ -135,35 +137,36 @@ impl<C> MergeCursor<C> {
         for child in (0..self.children.len()).rev() {
             if self.children[child].valid() {
                 let head = self.head(self.children[child].key());
-                self.order.insert(0, Standing { head, child });
-                self.sink(head);
+                self.order.insert(0, ChildPosition { head, child });
+                self.sift_down(head);
             }
         }
-        self.share();
+        self.extend_shared_prefix();
         Ok(())
     }
 
-    /// Sorts in the first of `order`, which now stands on a key with this head; sees to `twins`.
+    /// Moves the first of `order`, now on a key with this head, to its place; updates
+    /// `is_front_tied`.
     #[inline]
-    fn sink<G: ?Sized>(&mut self, head: u64)
+    fn sift_down<G: ?Sized>(&mut self, head: u64)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         match self.order[..] {
             [ref mut front, second, ..] if head < second.head => {
                 front.head = head;
-                self.twins = false;
+                self.is_front_tied = false;
             }
-            _ => self.sink_behind(head),
+            _ => self.sift_down_after(head),
         }
     }
 
     #[inline(never)]
-    fn sink_behind<G: ?Sized>(&mut self, head: u64)
+    fn sift_down_after<G: ?Sized>(&mut self, head: u64)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
-        let moved = Standing { head, child: self.order[0].child };
+        let moved = ChildPosition { head, child: self.order[0].child };
         let mut place = 0;
         while let Some(&next) = self.order.get(place + 1) {
             let goes_before = match moved.head.cmp(&next.head) {
@@ -180,81 +183,80 @@ impl<C> MergeCursor<C> {
             place += 1;
         }
         self.order[place] = moved;
-        self.see_to_twins();
+        self.update_tie();
     }
 
     #[inline]
-    fn share_if_alike<G: ?Sized>(&mut self)
+    fn extend_shared_prefix_if_tied<G: ?Sized>(&mut self)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         if let [front, second, ..] = self.order[..]
             && front.head == second.head
         {
-            self.share();
+            self.extend_shared_prefix();
         }
     }
 
-    /// Finds out whether the first two stand on the same key.
+    /// Finds out whether the first two are on the same key.
     #[inline]
-    fn see_to_twins<G: ?Sized>(&mut self)
+    fn update_tie<G: ?Sized>(&mut self)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
-        self.twins = match self.order[..] {
+        self.is_front_tied = match self.order[..] {
             [front, second, ..] => self.compare(front, second).1,
             _ => false,
         };
     }
 
-    /// Leaves the entry stood on and travels the other way: every child is put on its first entry
-    /// beyond it in the new direction. It seeks instead of stepping because a memtable may have
-    /// got entries since.
+    /// Reverses the direction: every child moves to its first entry beyond the current one in the
+    /// new direction. It seeks instead of stepping because a memtable may have got entries since.
     #[inline(never)]
-    fn turn<G: ?Sized>(&mut self, ground: &G) -> Result<()>
+    fn reverse<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         let current = self.order[0].child;
-        let mut key = std::mem::take(&mut self.turning_key);
+        let mut key = std::mem::take(&mut self.reversal_key);
         key.clear();
         key.extend_from_slice(self.children[current].key());
         let sequence = self.children[current].sequence();
         let backward = !self.backward;
         let turned = self.seek_all(backward, |index, child| {
             if index != current {
-                child.seek(ground, &key, sequence)?;
+                child.seek(context, &key, sequence)?;
             }
             match (child.valid(), backward) {
-                (true, true) => child.prev(ground),
-                (false, true) => child.seek_to_last(ground),
+                (true, true) => child.prev(context),
+                (false, true) => child.seek_to_last(context),
                 (true, false) if child.sequence() == sequence && child.key() == key => {
-                    child.next(ground)
+                    child.next(context)
                 }
                 (_, false) => Ok(()),
             }
         });
-        self.turning_key = key;
+        self.reversal_key = key;
         turned
     }
 
-    /// Moves the child in front one entry on and sorts it in again. Says whether the key that is
-    /// then in front is the one that was, where `ASKED` and travelling forward.
+    /// Steps the child in front by one entry and sorts it again. With `REPORT_REPEATS`, going
+    /// forward, returns whether the new front key is the previous one.
     #[inline]
-    fn step_front<G: ?Sized, const ASKED: bool>(&mut self, ground: &G) -> Result<bool>
+    fn step_front<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         self.is_limited = false;
         let child = self.order[0].child;
         let cursor = &mut self.children[child];
         let moved = if self.backward {
-            if cursor.step_back() { Ok(false) } else { cursor.prev(ground).map(|()| false) }
+            if cursor.try_prev() { Ok(false) } else { cursor.prev(context).map(|()| false) }
         } else {
-            match cursor.step() {
+            match cursor.try_next() {
                 Some(repeats) => Ok(repeats),
-                None if ASKED => cursor.next_repeats(ground),
-                None => cursor.next(ground).map(|()| false),
+                None if REPORT_REPEATS => cursor.next_repeats(context),
+                None => cursor.next(context).map(|()| false),
             }
         };
         let repeats = match moved {
@@ -264,35 +266,35 @@ impl<C> MergeCursor<C> {
                 return Err(error);
             }
         };
-        let twins = self.twins;
+        let was_tied = self.is_front_tied;
         if !self.children[child].valid() {
             self.order.remove(0);
-            self.see_to_twins();
-            return Ok(twins);
+            self.update_tie();
+            return Ok(was_tied);
         }
         let head = self.head(self.children[child].key());
-        self.sink(head);
-        self.share_if_alike();
-        // The one behind it was compared with the key that was in front, before that was left.
-        Ok(if self.order[0].child == child { repeats } else { twins })
+        self.sift_down(head);
+        self.extend_shared_prefix_if_tied();
+        // The second child was compared with the front key before the step.
+        Ok(if self.order[0].child == child { repeats } else { was_tied })
     }
 
-    /// Moves as `step_all` where the child in front can step by itself and nothing else has to be
-    /// seen to. `None`, and nothing changed, elsewhere.
+    /// Moves like `step_all` where the child in front can step by itself and nothing else is to be
+    /// done. Otherwise returns `None` and changes nothing.
     #[inline]
-    fn step_quickly<G: ?Sized>(&mut self) -> Option<bool>
+    fn try_step_front<G: ?Sized>(&mut self) -> Option<bool>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
-        if self.backward || self.twins {
+        if self.backward || self.is_front_tied {
             return None;
         }
         self.is_limited = false;
         let child = self.children.get_mut(self.order.first()?.child)?;
-        let repeats = child.step()?;
-        let head = self.shared.head(child.key());
+        let repeats = child.try_next()?;
+        let head = self.shared_prefix.head(child.key());
         match &mut self.order[..] {
-            [_, second, ..] if head >= second.head => Some(self.fall_behind(head, repeats)),
+            [_, second, ..] if head >= second.head => Some(self.demote_front(head, repeats)),
             order => {
                 order.first_mut()?.head = head;
                 Some(repeats)
@@ -300,55 +302,55 @@ impl<C> MergeCursor<C> {
         }
     }
 
-    /// Sorts in the first of `order`, which nearly certainly is not the first any more. No other
-    /// stood on the key that it left.
+    /// Moves the first of `order` to its place, which is most probably not the front any more. No
+    /// other child was on the key that it left.
     #[inline(never)]
-    fn fall_behind<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
+    fn demote_front<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         let child = self.order[0].child;
-        self.sink_behind(head);
-        self.share_if_alike();
+        self.sift_down_after(head);
+        self.extend_shared_prefix_if_tied();
         repeats && self.order[0].child == child
     }
 
-    /// Steps every child that stands on the same entry as the one in front, then that one.
+    /// Steps every child on the same entry as the one in front, then that one.
     #[inline(never)]
-    fn step_all<G: ?Sized, const ASKED: bool>(&mut self, ground: &G) -> Result<bool>
+    fn step_all<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
-        if self.twins {
-            self.pass_twins(ground)?;
+        if self.is_front_tied {
+            self.skip_tied(context)?;
         }
-        self.step_front::<G, ASKED>(ground)
+        self.step_front::<G, REPORT_REPEATS>(context)
     }
 
-    /// Moves on every child that stands on the same entry as the one in front, but not that one.
+    /// Steps every child on the same entry as the one in front, but not that one.
     #[inline(never)]
-    fn pass_twins<G: ?Sized>(&mut self, ground: &G) -> Result<()>
+    fn skip_tied<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
-        // They stand right behind the front. Each is brought to the front, stepped and sorted in
-        // again; the old front then stands in front of them all again, having the least entry.
-        while self.twins {
+        // They are right after the front. Each is brought to the front, stepped and sorted again.
+        // Then the old front is first again, because it has the least entry.
+        while self.is_front_tied {
             let [front, second] = [0, 1].map(|at| self.children[self.order[at].child].sequence());
             if front != second {
                 break;
             }
             self.order.swap(0, 1);
-            self.step_front::<G, false>(ground)?;
+            self.step_front::<G, false>(context)?;
         }
         Ok(())
     }
 
-    /// Tells the child in front how far it may stride: up to what stands second.
+    /// Sets the limit of `try_next_visible` of the child in front: the second child's key.
     #[inline(never)]
     fn limit_front<G: ?Sized>(&mut self)
     where
-        C: Walker<G>,
+        C: DetachedCursor<G>,
     {
         if self.backward {
             return;
@@ -371,80 +373,79 @@ impl<C> MergeCursor<C> {
     }
 }
 
-impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
-    fn seek_to_first(&mut self, ground: &G) -> Result<()> {
-        self.seek_all(false, |_, child| child.seek_to_first(ground))
+impl<G: ?Sized, C: DetachedCursor<G>> DetachedCursor<G> for MergingCursor<C> {
+    fn seek_to_first(&mut self, context: &G) -> Result<()> {
+        self.seek_all(false, |_, child| child.seek_to_first(context))
     }
 
-    fn seek_to_last(&mut self, ground: &G) -> Result<()> {
-        self.seek_all(true, |_, child| child.seek_to_last(ground))
+    fn seek_to_last(&mut self, context: &G) -> Result<()> {
+        self.seek_all(true, |_, child| child.seek_to_last(context))
     }
 
-    fn seek(&mut self, ground: &G, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        // No child may be stepped from where it stood before, should one of these fail.
+    fn seek(&mut self, context: &G, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        // If a call fails, no child may be stepped from its old position.
         self.order.clear();
         for child in &mut self.children {
-            child.aim(ground, key, sequence)?;
+            child.begin_seek(context, key, sequence)?;
         }
         for child in &mut self.children {
-            child.approach(ground)?;
+            child.prefetch_seek(context)?;
         }
         for child in &mut self.children {
-            child.reach(ground, key, sequence)?;
+            child.narrow_seek(context, key, sequence)?;
         }
-        self.seek_all(false, |_, child| child.seek_aimed(ground, key, sequence))?;
+        self.seek_all(false, |_, child| child.finish_seek(context, key, sequence))?;
         if !self.order.is_empty() {
-            self.front().expect();
+            self.front().prefetch_entries();
         }
         Ok(())
     }
 
-    fn seek_before(&mut self, ground: &G, key: &[u8]) -> Result<()> {
-        self.seek_all(true, |_, child| child.seek_before(ground, key))
+    fn seek_before(&mut self, context: &G, key: &[u8]) -> Result<()> {
+        self.seek_all(true, |_, child| child.seek_before(context, key))
     }
 
     #[inline]
-    fn next(&mut self, ground: &G) -> Result<()> {
+    fn next(&mut self, context: &G) -> Result<()> {
         if self.backward {
-            return self.turn(ground);
+            return self.reverse(context);
         }
-        if self.step_quickly().is_some() {
+        if self.try_step_front().is_some() {
             return Ok(());
         }
-        self.step_all::<G, false>(ground).map(|_| ())
+        self.step_all::<G, false>(context).map(|_| ())
     }
 
     #[inline]
-    fn next_repeats(&mut self, ground: &G) -> Result<bool> {
+    fn next_repeats(&mut self, context: &G) -> Result<bool> {
         if self.backward {
-            self.turn(ground)?;
-            return Ok(self.order.first().is_some_and(|_| self.front().key() == self.turning_key));
+            self.reverse(context)?;
+            return Ok(self.order.first().is_some_and(|_| self.front().key() == self.reversal_key));
         }
-        self.step_all::<G, true>(ground)
+        self.step_all::<G, true>(context)
     }
 
     #[inline]
-    fn step(&mut self) -> Option<bool> {
-        self.step_quickly()
+    fn try_next(&mut self) -> Option<bool> {
+        self.try_step_front()
     }
 
-    /// The head of the one in front falls behind by it; nobody asks for that before it is taken
-    /// anew.
+    /// The front child's head becomes outdated by it; no call reads it before it is refreshed.
     #[inline]
-    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         if !self.is_limited {
             self.limit_front();
         }
         let front = self.order.first().and_then(|front| self.children.get_mut(front.child));
-        self.is_limited && front.is_some_and(|front| front.stride(sequence))
+        self.is_limited && front.is_some_and(|front| front.try_next_visible(sequence))
     }
 
     #[inline]
-    fn prev(&mut self, ground: &G) -> Result<()> {
+    fn prev(&mut self, context: &G) -> Result<()> {
         if !self.backward {
-            return self.turn(ground);
+            return self.reverse(context);
         }
-        self.step_all::<G, false>(ground).map(|_| ())
+        self.step_all::<G, false>(context).map(|_| ())
     }
 
     fn release(&mut self) {
@@ -481,5 +482,8 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
     }
 }
 
-// A merge whose children hold what they walk over.
-cursor_of_walker!(<C: Walker<()>> MergeCursor<C>);
+// A merge whose children own their data.
+impl_cursor!(<C: DetachedCursor<()>> MergingCursor<C>);
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use umbel_base::{Cursor, Error, Result, ValueKind, cmp_internal};
 
-use super::concat::{ConcatCursor, Run};
-use super::merge::MergeCursor;
-use super::testing::{Row, RowCursor, RowWalk, sort_rows};
+use crate::iter::level_cursor::{LevelCursor, SortedRun};
+use crate::iter::merging_cursor::MergingCursor;
+use crate::test_support::row_cursor::{Row, RowCursor, RowWalk, sort_rows};
 
-/// Keys that often equal each other in the first eight bytes, and some shorter than that.
+/// Keys that often have equal first eight bytes, and some shorter keys.
 fn key(number: u8) -> Vec<u8> {
     match number % 3 {
         0 => vec![b'k', number],
@@ -18,12 +18,12 @@ fn key(number: u8) -> Vec<u8> {
     }
 }
 
-/// Walks `cursor` and a list side by side; `moves` are (what, key, sequence).
-fn walk<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)]) {
+/// Moves `cursor` and a list in parallel; `moves` are (what, key, sequence).
+fn check_moves<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)]) {
     let mut place = 0usize; // index + 1
     for &(what, number, sequence) in moves {
         let target = key(number);
-        let sound = (1..=rows.len()).contains(&place);
+        let is_valid = (1..=rows.len()).contains(&place);
         match what {
             0 => (cursor.seek_to_first().unwrap(), place = 1).1,
             1 => (cursor.seek_to_last().unwrap(), place = rows.len()).1,
@@ -36,22 +36,22 @@ fn walk<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)
                 cursor.seek_before(&target).unwrap();
                 place = rows.partition_point(|r| r.key < target);
             }
-            4 | 5 if sound => (cursor.next().unwrap(), place += 1).1,
-            6 | 7 if sound => {
+            4 | 5 if is_valid => (cursor.next().unwrap(), place += 1).1,
+            6 | 7 if is_valid => {
                 let repeats = cursor.next_repeats().unwrap();
                 let same = rows.get(place).is_some_and(|row| row.key == rows[place - 1].key);
                 assert_eq!(repeats, same);
                 place += 1;
             }
-            8 | 9 if sound => {
-                if cursor.stride(sequence) {
+            8 | 9 if is_valid => {
+                if cursor.try_next_visible(sequence) {
                     let (left, row) = (&rows[place - 1], &rows[place]);
                     assert!(row.key != left.key && row.kind == ValueKind::Put);
                     assert!(row.sequence <= sequence);
                     place += 1;
                 }
             }
-            _ if sound => (cursor.prev().unwrap(), place -= 1).1,
+            _ if is_valid => (cursor.prev().unwrap(), place -= 1).1,
             _ => continue,
         }
         let expected = place.checked_sub(1).and_then(|index| rows.get(index));
@@ -69,10 +69,10 @@ fn row(number: u8, sequence: u64, child: usize) -> Row {
     Row { key: key(number), sequence, kind, value }
 }
 
-/// A run of tables; the even ones among its tables hold nothing between bounds of their own.
+/// A run of tables; the even ones hold nothing between their bounds.
 struct Tables(Vec<(Vec<u8>, Vec<u8>, Vec<Row>)>);
 
-impl Run<()> for Tables {
+impl SortedRun<()> for Tables {
     type Table = Vec<Row>;
     fn len(&self) -> usize {
         self.0.len()
@@ -92,9 +92,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn merge_walks_as_one_sorted_list(
+    fn merge_iterates_as_one_sorted_list(
         list in proptest::collection::vec((0u8..24, 0u64..12, 0usize..9), 0..80),
-        twins in any::<bool>(),
+        has_duplicates in any::<bool>(),
         children in 0usize..9,
         moves in proptest::collection::vec((0u8..14, 0u8..26, 0u64..14), 1..120),
     ) {
@@ -106,28 +106,29 @@ proptest! {
             let row = row(number, sequence, child % children);
             let same = |r: &Row| r.key == row.key && r.sequence == row.sequence;
             let own = runs[child % children].iter().any(same);
-            if !own && (twins || !runs.iter().flatten().any(same)) {
+            if !own && (has_duplicates || !runs.iter().flatten().any(same)) {
                 runs[child % children].push(row);
             }
         }
-        // The stable sort and dedup keep the earliest child's twin.
+        // The stable sort and dedup keep the earliest child's duplicate.
         let mut rows: Vec<Row> = runs.iter().flatten().cloned().collect();
         sort_rows(&mut rows);
         rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
         let boxed = |rows| Box::new(RowCursor::new(rows));
         let erased = runs.iter().cloned().map(|r| boxed(r) as Box<dyn Cursor>).collect();
-        walk(&mut MergeCursor::new(erased), &rows, &moves);
-        let walks = runs.iter().cloned().map(|mut rows| {
+        check_moves(&mut MergingCursor::new(erased), &rows, &moves);
+        let lists = runs.iter().cloned().map(|mut rows| {
             sort_rows(&mut rows);
             let tables = Tables(vec![(Vec::new(), vec![255], rows)]);
-            ConcatCursor::over(tables, RowWalk::default())
+            LevelCursor::over(tables, RowWalk::default())
         });
-        walk(&mut MergeCursor::new(walks.collect::<Vec<_>>()), &rows, &moves);
-        walk(&mut MergeCursor::new(runs.into_iter().map(boxed).collect::<Vec<_>>()), &rows, &moves);
+        check_moves(&mut MergingCursor::new(lists.collect::<Vec<_>>()), &rows, &moves);
+        let runs = runs.into_iter().map(boxed).collect::<Vec<_>>();
+        check_moves(&mut MergingCursor::new(runs), &rows, &moves);
     }
 
     #[test]
-    fn concat_walks_as_one_sorted_list(
+    fn concat_iterates_as_one_sorted_list(
         list in proptest::collection::vec((0u8..24, 0u64..12), 0..60),
         cuts in proptest::collection::vec(0u8..30, 0..6),
         moves in proptest::collection::vec((0u8..14, 0u8..26, 0u64..14), 1..120),
@@ -146,20 +147,21 @@ proptest! {
             let largest = within.last().map_or(cut[0].clone(), |r| r.key.clone());
             (cut[0].clone(), largest, within)
         });
-        walk(&mut ConcatCursor::over(Tables(tables.collect()), RowWalk::default()), &rows, &moves);
+        let mut cursor = LevelCursor::over(Tables(tables.collect()), RowWalk::default());
+        check_moves(&mut cursor, &rows, &moves);
     }
 }
 
-/// A cursor that sees rows pushed behind its back, as one over a memtable does.
+/// A cursor that sees rows added during iteration, like one over a memtable.
 struct LiveCursor {
     rows: Arc<Mutex<Vec<Row>>>,
     at: Option<Row>,
 }
 
 impl LiveCursor {
-    fn go(&mut self, go: impl FnOnce(&mut RowCursor, Option<&Row>) -> Result<()>) -> Result<()> {
+    fn run(&mut self, run: impl FnOnce(&mut RowCursor, Option<&Row>) -> Result<()>) -> Result<()> {
         let mut cursor = RowCursor::new(self.rows.lock().unwrap().clone());
-        go(&mut cursor, self.at.as_ref())?;
+        run(&mut cursor, self.at.as_ref())?;
         self.at = cursor.valid().then(|| Row {
             key: cursor.key().to_vec(),
             sequence: cursor.sequence(),
@@ -177,22 +179,22 @@ impl LiveCursor {
 
 impl Cursor for LiveCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.go(|cursor, _| cursor.seek_to_first())
+        self.run(|cursor, _| cursor.seek_to_first())
     }
     fn seek_to_last(&mut self) -> Result<()> {
-        self.go(|cursor, _| cursor.seek_to_last())
+        self.run(|cursor, _| cursor.seek_to_last())
     }
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.go(|cursor, _| cursor.seek(key, sequence))
+        self.run(|cursor, _| cursor.seek(key, sequence))
     }
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.go(|cursor, _| cursor.seek_before(key))
+        self.run(|cursor, _| cursor.seek_before(key))
     }
     fn next(&mut self) -> Result<()> {
-        self.go(|cursor, at| LiveCursor::step(cursor, at, true))
+        self.run(|cursor, at| LiveCursor::step(cursor, at, true))
     }
     fn prev(&mut self) -> Result<()> {
-        self.go(|cursor, at| LiveCursor::step(cursor, at, false))
+        self.run(|cursor, at| LiveCursor::step(cursor, at, false))
     }
     fn valid(&self) -> bool {
         self.at.is_some()
@@ -212,16 +214,16 @@ impl Cursor for LiveCursor {
 }
 
 #[test]
-fn entries_that_come_during_the_walk_do_not_break_the_order() {
-    // The memtable stands far ahead of the merge (on 30, or past its end) and then gets entries
-    // in between. A single step back by each child would land on those, in front of where the
-    // merge stands.
+fn concurrent_inserts_keep_the_order() {
+    // The memtable's cursor is far ahead of the merge (on 30, or past its end), and then the
+    // memtable gets entries in between. A single step back by each child would reach those, ahead
+    // of the merge's position.
     for memtable_first in [Some(30), None] {
         let first = memtable_first.map(|n| row(n, 2, 0));
         let rows = Arc::new(Mutex::new(first.into_iter().collect::<Vec<_>>()));
         let memtable: Box<dyn Cursor> = Box::new(LiveCursor { rows: rows.clone(), at: None });
         let table = Box::new(RowCursor::new((0..3).map(|n| row(n * 3, 1, 0)).collect()));
-        let mut merge = MergeCursor::new(vec![memtable, table]);
+        let mut merge = MergingCursor::new(vec![memtable, table]);
         merge.seek(&key(3), 9).unwrap();
         rows.lock().unwrap().extend([9, 12, 15, 18].map(|n| row(n, 7, 0)));
         merge.prev().unwrap();
@@ -237,7 +239,7 @@ fn entries_that_come_during_the_walk_do_not_break_the_order() {
 }
 
 #[test]
-fn a_failing_child_fails_the_merge_until_the_next_seek() {
+fn failed_child_fails_the_merge_until_next_seek() {
     let list: Vec<Row> = (0..20).map(|n| row(n * 3, 1, 0)).collect();
     for movements in 0..30 {
         let (odd, even): (Vec<_>, Vec<_>) =
@@ -245,7 +247,7 @@ fn a_failing_child_fails_the_merge_until_the_next_seek() {
         let [odd, even] = [odd, even].map(|l| l.into_iter().map(|(_, r)| r).collect());
         let mut failing = RowCursor::new(odd);
         failing.movements_left = movements;
-        let mut merge = MergeCursor::new(vec![Box::new(failing), Box::new(RowCursor::new(even))]);
+        let mut merge = MergingCursor::new(vec![Box::new(failing), Box::new(RowCursor::new(even))]);
         let mut seen = 0;
         let outcome: std::result::Result<(), Error> = (|| {
             merge.seek_to_first()?;

@@ -1,4 +1,4 @@
-//! The visible cursor against a map made by looking at every version.
+//! The visible cursor against a map built from every version.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 
-use super::merge::MergeCursor;
-use super::mvcc::{Shown, VisibleCursor};
-use super::testing::{Row, RowCursor, model};
-use crate::cursor_memory::CursorMemory;
+use crate::cache::cursor_memory::CursorMemory;
+use crate::iter::merging_cursor::MergingCursor;
+use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
+use crate::test_support::row_cursor::{Row, RowCursor, model};
 
 fn key(number: u8) -> Vec<u8> {
     if number.is_multiple_of(2) { vec![number] } else { vec![number - 1, 0] }
@@ -37,9 +37,9 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
         }
 }
 
-/// Walks the cursor and the list side by side, from `start` on: the index in the list and one more.
-/// Says where it ends.
-fn walk<C: Cursor>(
+/// Moves the cursor and the list in parallel, from `start` on, which is an index in the list plus
+/// one. Returns the final index.
+fn check_moves<C: Cursor>(
     cursor: &mut VisibleCursor<C>,
     list: &[(Vec<u8>, Vec<u8>)],
     moves: &[(u8, u8)],
@@ -48,7 +48,7 @@ fn walk<C: Cursor>(
     let mut place = start;
     for &(what, number) in moves {
         let target = key(number);
-        let sound = (1..=list.len()).contains(&place);
+        let is_valid = (1..=list.len()).contains(&place);
         match what {
             0 => (cursor.seek_to_first().unwrap(), place = 1).1,
             1 => (cursor.seek_to_last().unwrap(), place = list.len()).1,
@@ -60,37 +60,41 @@ fn walk<C: Cursor>(
                 cursor.seek_for_prev(&target).unwrap();
                 place = list.partition_point(|(k, _)| *k <= target);
             }
-            4..=7 if sound => (cursor.next().unwrap(), place += 1).1,
-            _ if sound => (cursor.prev().unwrap(), place -= 1).1,
+            4..=7 if is_valid => (cursor.next().unwrap(), place += 1).1,
+            _ if is_valid => (cursor.prev().unwrap(), place -= 1).1,
             _ => continue,
         }
         let expected = place.checked_sub(1).and_then(|index| list.get(index));
         assert_eq!(cursor.valid(), expected.is_some(), "after move {what} to {target:?}");
         if let Some((key, value)) = expected {
-            // Pointers are told by their length.
-            let shown = if value.len() == 2 { Shown::Pointer(value) } else { Shown::Value(value) };
+            // Pointers are recognized by their length.
+            let shown = if value.len() == 2 {
+                VisibleValue::Pointer(value)
+            } else {
+                VisibleValue::Value(value)
+            };
             assert_eq!((cursor.key(), cursor.shown()), (key.as_slice(), shown));
-            assert_eq!(cursor.is_on_pointer(), value.len() == 2);
+            assert_eq!(cursor.is_blob_pointer(), value.len() == 2);
         }
     }
     place
 }
 
 /// Rows spread over `sources` by their sequence number, newest source first.
-fn merge(rows: &[Row], sources: u64) -> MergeCursor {
+fn merge(rows: &[Row], sources: u64) -> MergingCursor {
     let share = |source: u64| -> Box<dyn Cursor> {
         let own = |r: &&Row| r.sequence % sources == source;
         Box::new(RowCursor::new(rows.iter().filter(own).cloned().collect()))
     };
-    MergeCursor::new((0..sources).map(share).collect())
+    MergingCursor::new((0..sources).map(share).collect())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn shows_what_the_model_shows(
-        // (key, is a delete); the place in the list is the sequence number.
+    fn cursor_equals_the_model(
+        // (key, is a delete); the index in the list is the sequence number.
         history in proptest::collection::vec((0u8..14, 0u8..4), 0..120),
         ranges in proptest::collection::vec((0u8..16, 0u8..16, 0u64..130), 0..5),
         bounds in ((0u8..3, 0u8..16), (0u8..3, 0u8..16)),
@@ -119,12 +123,12 @@ proptest! {
         let inner = merge(&rows, sources);
         let memory = Arc::new(CursorMemory::new(1));
         let mut cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
-        cursor.count_in(&memory, 1);
-        // Memory is tight now and then, and cursors park or go on as they were.
+        cursor.count_memory(&memory, 1);
+        // Memory is tight at times, and cursors park or continue.
         let mut place = 0;
         for (number, part) in moves.chunks(3).enumerate() {
             memory.note_blocks(parks >> (number % 64) & 1);
-            place = walk(&mut cursor, &list, part, place);
+            place = check_moves(&mut cursor, &list, part, place);
             if memory.is_tight() && part.iter().any(|moved| moved.0 < 4) {
                 assert!(memory.bytes() > 1 + 1 || !cursor.valid(), "it parked");
             }
@@ -135,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn a_failure_is_never_taken_for_an_end(
+    fn read_error_is_not_reported_as_end(
         history in proptest::collection::vec((0u8..14, 0u8..4), 1..60),
         movements in 0usize..60,
         backward in any::<bool>(),
@@ -168,8 +172,8 @@ proptest! {
 }
 
 #[test]
-fn long_runs_of_versions_are_passed_by_seeking() {
-    // 10,000 versions of one key between two others: a reader far in the past, one in the middle
+fn long_runs_of_versions_are_skipped_by_seeks() {
+    // 10,000 versions of one key between two others. A reader far in the past, one in the middle
     // and one at the end each need a few movements, not thousands.
     let mut rows: Vec<Row> = (1..=10_000)
         .map(|sequence| Row { key: vec![5], sequence, kind: ValueKind::Put, value: vec![1] })

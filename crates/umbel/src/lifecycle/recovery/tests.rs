@@ -1,11 +1,11 @@
-//! Tests of logs that are whole and say what no store writes.
+//! Tests of WAL segments that are complete but contain records that no store writes.
 
 use umbel_filter::HashSecret;
 use umbel_log::{LogKind, LogOptions, LogWriter};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
 use super::*;
-use crate::db::Db;
+use crate::api::db::Db;
 use crate::options::{KeyspaceOptions, Options};
 use crate::version::Manifest;
 
@@ -22,7 +22,7 @@ fn open(sim: &Sim) -> Result<Db> {
     Db::open(FOLDER, options)
 }
 
-/// A store that a crash left with one open log, and that log's path and id.
+/// A store that a crash left with one open segment, and that segment's path and id.
 fn crashed() -> (Sim, PathBuf, u64) {
     let sim = Sim::new(1);
     let db = open(&sim).expect("a new store");
@@ -37,7 +37,7 @@ fn crashed() -> (Sim, PathBuf, u64) {
     (image, path.clone(), id)
 }
 
-/// The store after its log was replaced by one of these records, and opened.
+/// Opens the store after one of these records replaced its segment.
 fn with_log(records: &[(u64, &[u8])]) -> Result<Db> {
     let (sim, path, id) = crashed();
     let other = Sim::new(2);
@@ -66,23 +66,23 @@ fn assert_corrupt(records: &[(u64, &[u8])], reason: &str) {
 }
 
 #[test]
-fn sequence_numbers_go_up_and_stay_below_the_limit() {
+fn sequence_numbers_must_increase_below_the_limit() {
     assert!(with_log(&[(1, TWO), (3, PUT)]).is_ok());
     assert!(with_log(&[(1, PUT), (9, TWO)]).is_ok(), "gaps are writes without a log");
-    assert_corrupt(&[(0, PUT)], "taken or over the limit");
-    assert_corrupt(&[(1, TWO), (2, PUT)], "taken or over the limit");
-    assert_corrupt(&[(limits::SEQUENCE_MAX, TWO)], "taken or over the limit");
-    assert_corrupt(&[(u64::MAX, PUT)], "taken or over the limit");
+    assert_corrupt(&[(0, PUT)], "used already or over the limit");
+    assert_corrupt(&[(1, TWO), (2, PUT)], "used already or over the limit");
+    assert_corrupt(&[(limits::SEQUENCE_MAX, TWO)], "used already or over the limit");
+    assert_corrupt(&[(u64::MAX, PUT)], "used already or over the limit");
 }
 
 #[test]
-fn a_payload_that_is_none_is_named() {
+fn invalid_payload_is_reported() {
     assert_corrupt(&[(1, PUT), (2, &[1, 7, 0, 1, b'k', 0])], "byte 1 of this record's payload");
     assert_corrupt(&[(1, PUT), (2, &[])], "byte 0 of this record's payload");
 }
 
 #[test]
-fn what_goes_to_an_unknown_keyspace_was_dropped_with_it() {
+fn writes_to_dropped_keyspace_are_skipped() {
     let db = with_log(&[(1, PUT), (2, &[1, 1, 9, 1, b'x', 0])]).expect("it opens");
     let plants = db.existing_keyspace("plants").expect("open").expect("it is there");
     assert_eq!(plants.get("k").expect("it reads").as_deref(), Some(&b"v"[..]));
@@ -90,11 +90,11 @@ fn what_goes_to_an_unknown_keyspace_was_dropped_with_it() {
 }
 
 #[test]
-fn a_log_whose_edit_was_lost_is_not_taken_for_a_leftover() {
+fn wal_segment_with_lost_edit_is_not_an_orphan() {
     let (sim, log, _) = crashed();
     let is_manifest = |path: &PathBuf| path.extension().is_some_and(|e| e == "manifest");
     let path = sim.files().into_iter().find(is_manifest).expect("there is a manifest");
-    // The last record, which no mark covers, is the edit that names the log.
+    // The last record, which no mark covers, is the edit that names the segment.
     let end = sim.read(&path).len() as u64;
     sim.flip(&path, end - 8, 1);
     let error = open(&sim).expect_err("a durable write would be lost");
@@ -104,9 +104,9 @@ fn a_log_whose_edit_was_lost_is_not_taken_for_a_leftover() {
 }
 
 #[test]
-fn a_log_without_writes_that_no_edit_names_is_a_leftover() {
+fn unnamed_empty_wal_segment_is_an_orphan() {
     let (sim, _, id) = crashed();
-    let path = names::log(Path::new(FOLDER), id + 1);
+    let path = filenames::segment(Path::new(FOLDER), id + 1);
     let state = Manifest::read(&sim.env(), Path::new(FOLDER)).expect("it reads").expect("a store");
     let seed = state.identity.expect("it has one").hash_seed;
     let options = wal::log_options(&HashSecret::from_seed(seed), id + 1, 4 << 10);
@@ -117,9 +117,9 @@ fn a_log_without_writes_that_no_edit_names_is_a_leftover() {
 }
 
 #[test]
-fn a_stray_file_with_a_number_near_the_end_is_refused() {
+fn stray_file_with_number_near_limit_is_rejected() {
     let (sim, _, _) = crashed();
-    let stray = names::table(Path::new(FOLDER), names::ID_MAX - 1);
+    let stray = filenames::table(Path::new(FOLDER), filenames::ID_MAX - 1);
     sim.env().files.create(&stray).expect("a file");
     let error = open(&sim).expect_err("no numbers are left");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -128,7 +128,7 @@ fn a_stray_file_with_a_number_near_the_end_is_refused() {
     assert!(open(&sim).is_ok());
 }
 
-/// A budget under which all memtables together may take so much, and the options of a store.
+/// Options of a store whose budget limits all memtables together to `bytes`.
 fn with_buffers(sim: &Sim, bytes: u64) -> Options {
     Options {
         env: sim.env(),
@@ -144,7 +144,7 @@ fn name(number: u32) -> Vec<u8> {
     format!("key {number:05}").into_bytes()
 }
 
-/// Two keyspaces with 6,000 writes in logs only.
+/// Two keyspaces with 6,000 writes in the WAL only.
 fn killed_with_full_memtables() -> Sim {
     let sim = Sim::new(3);
     let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("a new store");
@@ -162,7 +162,7 @@ fn killed_with_full_memtables() -> Sim {
 }
 
 #[test]
-fn what_does_not_fit_beside_what_comes_goes_to_tables() {
+fn replayed_writes_over_memtable_limit_are_flushed() {
     let sim = killed_with_full_memtables();
     let buffers = 64 << 10;
     let folder = Path::new(FOLDER);
@@ -170,18 +170,19 @@ fn what_does_not_fit_beside_what_comes_goes_to_tables() {
         sim.files().iter().filter(|path| path.extension().is_some_and(|e| e == "log")).count()
     };
     let before = logs(&sim);
-    let store = crate::open::open(folder, with_buffers(&sim, buffers), false).expect("it opens");
+    let store =
+        crate::lifecycle::open::open(folder, with_buffers(&sim, buffers), false).expect("it opens");
     let keyspaces = store.keyspaces();
     let held: u64 = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
-    // What is put in between two weighings comes on top, and so does its memory for finding it.
+    // Entries between two checks come on top, and so does the memory of their index.
     assert!(held < 2 * buffers + (24 << 10), "{held}");
     for keyspace in &keyspaces {
-        let view = keyspace.view.load();
+        let view = keyspace.super_version.load();
         assert!(view.version.levels[0].len() > 2, "{}", keyspace.name);
         assert!(view.version.levels[0].iter().all(|table| table.opened().is_none()));
     }
-    assert!(logs(&sim) + 4 < before, "whole logs are in the tables");
-    // The process dies before anything else was done.
+    assert!(logs(&sim) + 4 < before, "complete logs are in the tables");
+    // The process dies before anything else is done.
     let again = sim.kill_image();
     drop(store);
     for sim in [sim, again] {
@@ -191,22 +192,23 @@ fn what_does_not_fit_beside_what_comes_goes_to_tables() {
 }
 
 #[test]
-fn with_the_memory_it_was_written_with_nothing_goes_to_tables() {
+fn replay_within_original_memory_flushes_nothing() {
     let sim = killed_with_full_memtables();
     let options = with_buffers(&sim, 64 << 20);
-    let store = crate::open::open(Path::new(FOLDER), options, false).expect("it opens");
-    let tables = |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().version.tables().count();
+    let store = crate::lifecycle::open::open(Path::new(FOLDER), options, false).expect("it opens");
+    let tables =
+        |keyspace: &Arc<KeyspaceState>| keyspace.super_version.load().version.tables().count();
     assert!(store.keyspaces().iter().all(|keyspace| tables(keyspace) == 0));
 }
 
 #[test]
-fn a_store_without_room_for_the_tables_opens_all_the_same() {
+fn open_succeeds_without_space_for_recovery_flush() {
     let sim = killed_with_full_memtables();
     sim.fail_site("create *.table", 2, Fault { kind: FaultKind::Enospc, sticky: false });
     let options = with_buffers(&sim, 64 << 10);
-    let store = crate::open::open(Path::new(FOLDER), options, false).expect("it opens");
-    let entries = |keyspace: &Arc<KeyspaceCore>| {
-        let view = keyspace.view.load();
+    let store = crate::lifecycle::open::open(Path::new(FOLDER), options, false).expect("it opens");
+    let entries = |keyspace: &Arc<KeyspaceState>| {
+        let view = keyspace.super_version.load();
         let frozen = view.frozen.iter().chain([&view.active]);
         frozen.map(|buffer| buffer.memtable.entries()).sum::<u64>()
     };
@@ -216,13 +218,13 @@ fn a_store_without_room_for_the_tables_opens_all_the_same() {
 }
 
 #[test]
-fn an_open_that_fails_leaves_no_tables_behind() {
+fn failed_open_leaves_no_tables() {
     let sim = killed_with_full_memtables();
     let newest = |path: &PathBuf| path.extension().is_some_and(|e| e == "log");
     let log = sim.files().into_iter().rfind(newest).expect("there are logs");
     sim.remove(&log);
     let options = with_buffers(&sim, 64 << 10);
-    let opened = crate::open::open(Path::new(FOLDER), options, false);
+    let opened = crate::lifecycle::open::open(Path::new(FOLDER), options, false);
     assert!(matches!(opened, Err(Error::Corruption { .. })));
     assert!(!sim.files().iter().any(|path| path.extension().is_some_and(|e| e == "table")));
 }
@@ -243,20 +245,22 @@ fn assert_holds_all(db: &Db) {
     }
 }
 
-/// Each open that was killed after it had written its tables left all of them to the next one,
-/// which wrote all of them again beside them.
+/// Each killed open that had written its tables left all of them to the next one, which wrote all
+/// of them again.
 #[test]
-fn opens_that_are_killed_again_and_again_leave_the_tables_of_one() {
+fn repeatedly_killed_opens_leave_tables_of_one_only() {
     let mut sim = killed_with_full_memtables();
-    let open = |sim: &Sim| crate::open::open(Path::new(FOLDER), with_buffers(sim, 64 << 10), false);
+    let open = |sim: &Sim| {
+        crate::lifecycle::open::open(Path::new(FOLDER), with_buffers(sim, 64 << 10), false)
+    };
     let mut left = Vec::new();
     for round in 0..4 {
         let trial = sim.clone_disk();
         open(&trial).expect("it opens");
         let is_begin = |call: &u64| trial.site_of(*call).as_deref() == Some("create *.table");
         let begins: Vec<u64> = trial.changing_calls().into_iter().filter(is_begin).collect();
-        sim.crash_at(begins[begins.len() - 1 - round], When::After);
-        open(&sim).expect_err("the power is gone");
+        sim.crash_at(begins[begins.len() - 1 - round], CrashSide::After);
+        open(&sim).expect_err("the power failed");
         sim = match round % 2 {
             0 => sim.kill_image(),
             _ => sim.crash_image(&Survival::All, round as u64),
@@ -264,12 +268,13 @@ fn opens_that_are_killed_again_and_again_leave_the_tables_of_one() {
         left.push(with_extension(&sim, "table"));
     }
     assert!(left[0] > 8 && left.windows(2).all(|two| two[1] < two[0]), "{left:?}");
-    // One that is killed before it has written any leaves none.
+    // An open that is killed before it has written any leaves none.
     sim.fail_site("create *.table", 1, Fault { kind: FaultKind::Eio, sticky: false });
     open(&sim).expect_err("a table cannot be written");
     assert_eq!((with_extension(&sim, "table"), with_extension(&sim, "manifest")), (0, 1));
     let store = open(&sim).expect("it opens");
-    let version = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().version);
+    let version =
+        |keyspace: &Arc<KeyspaceState>| Arc::clone(&keyspace.super_version.load().version);
     let named = store.keyspaces().iter().map(|keyspace| version(keyspace).tables().count()).sum();
     assert_eq!((with_extension(&sim, "table"), with_extension(&sim, "manifest")), (named, 1));
     drop(store);
@@ -277,9 +282,9 @@ fn opens_that_are_killed_again_and_again_leave_the_tables_of_one() {
 }
 
 /// Tables were written until the disk was full, and the manifest that was to name them found no
-/// room: the store could not be opened, and the tables stayed.
+/// space. The store could not be opened, and the tables stayed.
 #[test]
-fn tables_leave_the_room_that_the_open_itself_needs() {
+fn recovery_flush_leaves_space_for_the_manifest() {
     let sim = killed_with_full_memtables();
     let pages = |sim: &Sim| {
         let bytes = |path: &PathBuf| (sim.read(path).len() as u64).next_multiple_of(4096);
@@ -289,7 +294,8 @@ fn tables_leave_the_room_that_the_open_itself_needs() {
     let opened = |buffers: u64, free: u64| {
         let sim = sim.clone_disk();
         sim.set_capacity((used + free) * 4096);
-        let opened = crate::open::open(Path::new(FOLDER), with_buffers(&sim, buffers), false);
+        let opened =
+            crate::lifecycle::open::open(Path::new(FOLDER), with_buffers(&sim, buffers), false);
         (sim, opened)
     };
     let least = (0..100).find(|free| opened(64 << 20, *free).1.is_ok()).expect("some are enough");
@@ -301,7 +307,7 @@ fn tables_leave_the_room_that_the_open_itself_needs() {
                 sim.clear_capacity();
                 assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("again"));
             }
-            Err(Error::Full { .. }) if free < least => {
+            Err(Error::DiskFull { .. }) if free < least => {
                 let left = (with_extension(&sim, "table"), with_extension(&sim, "manifest"));
                 assert_eq!(left, (0, 1), "{free} free pages");
             }
@@ -310,16 +316,16 @@ fn tables_leave_the_room_that_the_open_itself_needs() {
     }
 }
 
-/// Whatever fails while the new manifest is made leaves no tables unless it may name them.
+/// Any failure while the new manifest is made leaves no tables, unless it may name them.
 #[test]
-fn an_open_whose_manifest_cannot_be_made_leaves_no_tables_behind() {
+fn open_without_manifest_leaves_no_tables() {
     for site in ["create *.manifest", "write *.manifest", "sync *.manifest", "write CURRENT.new"] {
         let sim = killed_with_full_memtables();
-        // The first one created keeps room.
+        // The first created file is the reservation.
         let nth = if site.starts_with("create") { 2 } else { 1 };
         sim.fail_site(site, nth, Fault { kind: FaultKind::Eio, sticky: false });
         let options = with_buffers(&sim, 64 << 10);
-        let opened = crate::open::open(Path::new(FOLDER), options, false);
+        let opened = crate::lifecycle::open::open(Path::new(FOLDER), options, false);
         assert!(opened.is_err(), "{site}");
         let left = (with_extension(&sim, "table"), with_extension(&sim, "manifest"));
         assert_eq!(left, (0, 1), "{site}");
@@ -327,10 +333,10 @@ fn an_open_whose_manifest_cannot_be_made_leaves_no_tables_behind() {
     }
 }
 
-/// The end of the manifest that an open reads may not be durable: what it no longer names is there
-/// after a power loss that takes that end, whatever opens that were killed have removed.
+/// The end of the manifest that an open reads may not be durable. A power loss that takes this end
+/// restores the tables that it dropped, whatever killed opens removed.
 #[test]
-fn killed_opens_remove_no_table_that_the_durable_part_of_the_manifest_names() {
+fn killed_opens_keep_tables_of_the_durable_manifest() {
     let sim = killed_with_full_memtables();
     let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("it opens");
     let left = db.keyspace("left", None).expect("a keyspace");
@@ -348,11 +354,12 @@ fn killed_opens_remove_no_table_that_the_durable_part_of_the_manifest_names() {
     for _ in 0..3 {
         let options = |sim: &Sim| with_buffers(sim, 64 << 10);
         let trial = sim.clone_disk();
-        crate::open::open(Path::new(FOLDER), options(&trial), false).expect("it opens");
+        crate::lifecycle::open::open(Path::new(FOLDER), options(&trial), false).expect("it opens");
         let is_begin = |call: &u64| trial.site_of(*call).as_deref() == Some("create *.table");
         let last = trial.changing_calls().into_iter().rfind(is_begin);
-        sim.crash_at(last.expect("tables are written"), When::After);
-        crate::open::open(Path::new(FOLDER), options(&sim), false).expect_err("no power");
+        sim.crash_at(last.expect("tables are written"), CrashSide::After);
+        crate::lifecycle::open::open(Path::new(FOLDER), options(&sim), false)
+            .expect_err("no power");
         sim = sim.kill_image();
         let image = sim.crash_image(&Survival::None, 1);
         assert_holds_all(&Db::open(FOLDER, options(&image)).expect("it opens"));

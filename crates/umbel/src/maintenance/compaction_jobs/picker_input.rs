@@ -1,19 +1,19 @@
-//! What the picker of compactions is told about the tables of a keyspace.
+//! Input of the compaction picker: metadata of a keyspace's tables.
 
 use std::sync::Arc;
 
-use crate::compaction::pick::{self, LevelsView, PickOptions, TableFact};
-use crate::keyspace_core::KeyspaceCore;
+use crate::compaction::picker::{self, PickOptions, PickerInput, TableInfo};
 use crate::options::KeyspaceOptions;
+use crate::state::keyspace_state::KeyspaceState;
 use crate::version::{TableFile, Version};
 
-/// The facts of a version that the picker decides by.
-pub fn of<'a>(
+/// Builds the picker's input from a version.
+pub fn build<'a>(
     version: &'a Version,
     options: &KeyspaceOptions,
     cursors: &'a [Vec<u8>],
-) -> LevelsView<'a> {
-    let fact = |table: &'a Arc<TableFile>| TableFact {
+) -> PickerInput<'a> {
+    let fact = |table: &'a Arc<TableFile>| TableInfo {
         id: table.meta.id,
         bytes: table.meta.file_bytes,
         entries: table.meta.entries,
@@ -23,11 +23,11 @@ pub fn of<'a>(
         largest_is_exclusive: table.meta.largest_is_exclusive,
         sequence_min: table.meta.sequence_min,
         sequence_max: table.meta.sequence_max,
-        kept_for: table.kept_for(),
+        retained_for: table.retained_for(),
         busy: table.is_busy(),
     };
     let level = |tables: &'a Vec<Arc<TableFile>>| tables.iter().map(fact).collect();
-    LevelsView {
+    PickerInput {
         levels: version.levels.iter().map(level).collect(),
         options: pick_options(options),
         cursors: cursors.iter().map(Vec::as_slice).collect(),
@@ -43,10 +43,10 @@ fn pick_options(options: &KeyspaceOptions) -> PickOptions {
     }
 }
 
-/// About how many bytes compactions have to move in a keyspace until all levels are within their
-/// targets, those counted that running ones move.
-pub fn debt_bytes(keyspace: &KeyspaceCore) -> u64 {
-    let version = Arc::clone(&keyspace.view.load().version);
+/// Approximate bytes that compactions have to move in a keyspace until all levels are within their
+/// targets, including those of running compactions.
+pub fn debt_bytes(keyspace: &KeyspaceState) -> u64 {
+    let version = Arc::clone(&keyspace.super_version.load().version);
     let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
-    pick::debt_bytes(&of(&version, &options, &cursors))
+    picker::debt_bytes(&build(&version, &options, &cursors))
 }

@@ -1,80 +1,87 @@
-//! [`Way`]: when a compaction that is only of use makes way for what is needed.
+//! [`Preemption`]: cancels an optional compaction when required work needs its slot or tables.
 //!
-//! Garbage is compacted when nothing else is to do, but may take long. It is given up where the
-//! store is being closed, and where a flush or a compaction waits that nobody else may run or that
-//! wants the tables it reads, or where a store that shares the budget waits for its turn. What it
-//! wrote by then is removed.
+//! Garbage is compacted when there is nothing else to do, but may take long. Its compaction is
+//! cancelled in these cases:
+//! - the store is being closed;
+//! - a flush or compaction waits that no other thread may run, or that needs the tables it reads;
+//! - a store that shares the budget waits for its slot.
+//!
+//! Its output so far is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::facts;
-use crate::keyspace_core::KeyspaceCore;
-use crate::store::{Store, WorkState};
+use crate::maintenance::compaction_jobs::picker_input;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::{SchedulerState, Store};
 
-/// What one compaction knows of it; all of its parts ask.
+/// State of one compaction's preemption check, shared by all of its parts.
 #[derive(Debug)]
-pub struct Way {
-    /// Changes seen by [`Store::signal`]: as long as there is none, nothing new waits.
+pub struct Preemption {
+    /// Changes seen by [`Store::signal`]: without a new one, nothing new waits.
     ticks: AtomicU64,
-    is_made: AtomicBool,
+    is_preempted: AtomicBool,
 }
 
-impl Default for Way {
-    fn default() -> Way {
-        Way { ticks: AtomicU64::new(u64::MAX), is_made: AtomicBool::new(false) }
+impl Default for Preemption {
+    fn default() -> Preemption {
+        Preemption { ticks: AtomicU64::new(u64::MAX), is_preempted: AtomicBool::new(false) }
     }
 }
 
-impl Way {
-    /// Whether something waits for what a compaction of `keyspace` takes.
-    pub fn is_wanted(&self, store: &Store, keyspace: &Arc<KeyspaceCore>) -> bool {
-        if self.is_made.load(Ordering::Relaxed) {
+impl Preemption {
+    /// Whether work waits for the slot or tables of a compaction of `keyspace`.
+    pub fn should_preempt(&self, store: &Store, keyspace: &Arc<KeyspaceState>) -> bool {
+        if self.is_preempted.load(Ordering::Relaxed) {
             return true;
         }
-        if store.budget.is_turn_needed() {
-            self.is_made.store(true, Ordering::Relaxed);
+        if store.budget.is_slot_awaited() {
+            self.is_preempted.store(true, Ordering::Relaxed);
             return true;
         }
-        let ticks = store.work_lock().ticks;
+        let ticks = store.scheduler_lock().ticks;
         if self.ticks.swap(ticks, Ordering::Relaxed) == ticks {
             return false;
         }
         let keyspaces = store.keyspaces();
-        let owing: Vec<u32> = owing(&keyspaces).collect();
-        let state = store.work_lock();
+        let with_debt: Vec<u32> = keyspaces_with_debt(&keyspaces).collect();
+        let state = store.scheduler_lock();
         let is_wanted = state.stop
-            || a_flush_waits(store, &keyspaces, &state)
-            || owing.contains(&keyspace.id)
-            || !owing.is_empty() && !has_room(store, state.compactions);
+            || is_flush_waiting(store, &keyspaces, &state)
+            || with_debt.contains(&keyspace.id)
+            || !with_debt.is_empty() && !has_free_thread(store, state.compactions);
         if is_wanted {
-            self.is_made.store(true, Ordering::Relaxed);
+            self.is_preempted.store(true, Ordering::Relaxed);
         }
         is_wanted
     }
 }
 
-/// Keyspaces whose levels are over their targets.
-pub fn owing(keyspaces: &[Arc<KeyspaceCore>]) -> impl Iterator<Item = u32> {
-    let owes = |keyspace: &&Arc<KeyspaceCore>| {
-        !keyspace.dropped.load(Ordering::Acquire) && facts::debt_bytes(keyspace) > 0
+/// Returns the keyspaces whose levels are over their targets.
+pub fn keyspaces_with_debt(keyspaces: &[Arc<KeyspaceState>]) -> impl Iterator<Item = u32> {
+    let has_debt = |keyspace: &&Arc<KeyspaceState>| {
+        !keyspace.dropped.load(Ordering::Acquire) && picker_input::debt_bytes(keyspace) > 0
     };
-    keyspaces.iter().filter(owes).map(|keyspace| keyspace.id)
+    keyspaces.iter().filter(has_debt).map(|keyspace| keyspace.id)
 }
 
-/// Whether a further compaction may run beside so many. One thread stays free for flushes, so that
-/// a long compaction holds no writer up.
-pub fn has_room(store: &Store, compactions: usize) -> bool {
+/// Whether a further compaction may run beside `compactions` others. One thread stays free for
+/// flushes, so that a long compaction stalls no writer.
+pub fn has_free_thread(store: &Store, compactions: usize) -> bool {
     let threads = store.options.background_threads;
     let spared = usize::from(threads > 1);
     let fits = threads == 0 || compactions + spared < threads;
     fits && compactions < store.budget.sizes.compactions
 }
 
-/// Whether a full memtable waits for the only thread there is.
-fn a_flush_waits(store: &Store, keyspaces: &[Arc<KeyspaceCore>], state: &WorkState) -> bool {
-    let waits = |keyspace: &Arc<KeyspaceCore>| {
-        !state.flushing.contains(&keyspace.id) && !keyspace.view.load().frozen.is_empty()
+/// Whether a full memtable waits for the only background thread.
+fn is_flush_waiting(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceState>],
+    state: &SchedulerState,
+) -> bool {
+    let waits = |keyspace: &Arc<KeyspaceState>| {
+        !state.flushing.contains(&keyspace.id) && !keyspace.super_version.load().frozen.is_empty()
     };
     store.options.background_threads == 1 && keyspaces.iter().any(waits)
 }

@@ -1,24 +1,24 @@
-//! The operations of a batch, and their bytes in the write-ahead log.
+//! The operations of a batch, and their encoding in the WAL.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{BlobPointer, Decoder, Error, Result, SequenceNumber, ValueKind, limits, varint};
 
-use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
+use crate::state::keyspace_state::KeyspaceState;
 
-/// What an operation does. The numbers are stored in the log and never change.
+/// Kind of an operation. The numbers are stored in the WAL and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
     /// Deletes a key.
     Delete = 0,
-    /// Gives a key a value.
+    /// Sets the value of a key.
     Put = 1,
-    /// Deletes the keys from a first one up to, and without, a second one.
+    /// Deletes the keys from a first one up to, and excluding, a second one.
     DeleteRange = 2,
-    /// Gives a key a value that lies in a file of its own. 3 and 4 are reserved.
+    /// Sets a long value of a key. 3 and 4 are reserved.
     PutBlob = 5,
 }
 
@@ -33,8 +33,8 @@ impl Action {
         }
     }
 
-    /// Whether it lets a compaction make room on the disk.
-    pub fn makes_room(self) -> bool {
+    /// Whether it lets a compaction free disk space.
+    pub fn frees_space(self) -> bool {
         matches!(self, Action::Delete | Action::DeleteRange)
     }
 
@@ -50,7 +50,7 @@ impl Action {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Operation {
+struct EncodedOperation {
     action: Action,
     keyspace: u32,
     start: usize,
@@ -58,7 +58,7 @@ struct Operation {
     value_bytes: usize,
 }
 
-/// What has to hold for a batch to be committed.
+/// Condition under which a batch is committed.
 #[derive(Debug)]
 pub enum Condition {
     /// The key was not written after this sequence number.
@@ -66,44 +66,44 @@ pub enum Condition {
     /// The key has no value.
     Absent,
     /// The key has this value.
-    Value(Vec<u8>, Compared),
+    Value(Vec<u8>, ComparedPointer),
 }
 
-/// The long value that was last found to be the one in a condition. To compare, its file is read,
-/// which is not done under the commit lock unless others keep putting such values.
-pub type Compared = Option<BlobPointer>;
+/// Pointer to the long value that was last found equal to a condition's value. A comparison reads
+/// its file, which happens outside the commit lock unless other writers keep replacing the value.
+pub type ComparedPointer = Option<BlobPointer>;
 
-/// What an emptied batch keeps room for at most.
-const KEPT_BYTES: usize = 64 << 10;
-const KEPT_OPERATIONS: usize = 1024;
+/// Maximum capacity that a cleared batch keeps.
+const RETAINED_BYTES_MAX: usize = 64 << 10;
+const RETAINED_OPERATIONS_MAX: usize = 1024;
 
-/// The operations of a batch. The first bad one is remembered and refused at the commit.
+/// The operations of a batch. The first invalid one is kept and rejected at the commit.
 #[derive(Debug, Default)]
-pub struct Writes {
-    keyspaces: Vec<Arc<KeyspaceCore>>,
-    operations: Vec<Operation>,
+pub struct WriteBatch {
+    keyspaces: Vec<Arc<KeyspaceState>>,
+    operations: Vec<EncodedOperation>,
     bytes: Vec<u8>,
-    /// Values that get files of their own, and where in `bytes` the pointers to them stand.
+    /// Long values, and the offsets in `bytes` of the pointers to them.
     long_values: Vec<(usize, Vec<u8>)>,
     conditions: Vec<(u32, Vec<u8>, Condition)>,
     markers: Vec<(u32, Vec<u8>)>,
-    refused: Option<Error>,
+    error: Option<Error>,
 }
 
 /// One operation as it is applied.
 #[derive(Debug)]
-pub struct Write<'a> {
-    /// What it does.
+pub struct WriteOperation<'a> {
+    /// Its kind.
     pub action: Action,
-    /// Where.
-    pub keyspace: &'a Arc<KeyspaceCore>,
+    /// Its keyspace.
+    pub keyspace: &'a Arc<KeyspaceState>,
     /// The key, or a range's first key.
     pub key: &'a [u8],
-    /// The value, or the key behind a range's last one.
+    /// The value, or the exclusive end of a range.
     pub value: &'a [u8],
 }
 
-/// An error where a key is over the limit.
+/// Fails if a key exceeds the limit.
 fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= limits::KEY_BYTES_MAX {
         return Ok(());
@@ -115,7 +115,7 @@ fn check_key(key: &[u8]) -> Result<()> {
     )))
 }
 
-/// An error where a value is over the limit.
+/// Fails if a value exceeds the limit.
 fn check_value(value: &[u8]) -> Result<()> {
     if value.len() <= limits::VALUE_BYTES_MAX {
         return Ok(());
@@ -127,7 +127,7 @@ fn check_value(value: &[u8]) -> Result<()> {
     )))
 }
 
-/// An error where an operation is over a limit.
+/// Fails if an operation exceeds a limit.
 pub fn check_operation(action: Action, key: &[u8], value: &[u8]) -> Result<()> {
     check_key(key)?;
     match action {
@@ -137,9 +137,9 @@ pub fn check_operation(action: Action, key: &[u8], value: &[u8]) -> Result<()> {
     }
 }
 
-impl Writes {
-    fn index_of(&mut self, keyspace: &Arc<KeyspaceCore>) -> u32 {
-        // The last one used is nearly always the one meant.
+impl WriteBatch {
+    fn index_of(&mut self, keyspace: &Arc<KeyspaceState>) -> u32 {
+        // The keyspace used last is nearly always used again.
         let found = self.keyspaces.iter().rposition(|known| Arc::ptr_eq(known, keyspace));
         let index = found.unwrap_or_else(|| {
             self.keyspaces.push(Arc::clone(keyspace));
@@ -148,17 +148,23 @@ impl Writes {
         index as u32
     }
 
-    fn refuse(&mut self, checked: Result<()>) -> bool {
+    fn note_error(&mut self, checked: Result<()>) -> bool {
         if let Err(error) = checked {
-            self.refused.get_or_insert(error);
+            self.error.get_or_insert(error);
             return true;
         }
         false
     }
 
     /// Adds an operation.
-    pub fn push(&mut self, action: Action, keyspace: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) {
-        if self.refuse(check_operation(action, key, value)) {
+    pub fn push(
+        &mut self,
+        action: Action,
+        keyspace: &Arc<KeyspaceState>,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        if self.note_error(check_operation(action, key, value)) {
             return;
         }
         let start = self.bytes.len();
@@ -166,24 +172,24 @@ impl Writes {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         let (key_bytes, value_bytes) = (key.len(), value.len());
-        self.operations.push(Operation { action, keyspace, start, key_bytes, value_bytes });
+        self.operations.push(EncodedOperation { action, keyspace, start, key_bytes, value_bytes });
     }
 
-    /// Adds a put of a value that gets a file of its own.
-    pub fn push_long(&mut self, keyspace: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) {
-        if self.refuse(check_operation(Action::Put, key, value)) {
+    /// Adds a put of a long value.
+    pub fn push_long_value(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
+        if self.note_error(check_operation(Action::Put, key, value)) {
             return;
         }
         self.push(Action::PutBlob, keyspace, key, &[0; BlobPointer::BYTES]);
         self.long_values.push((self.bytes.len() - BlobPointer::BYTES, value.to_vec()));
     }
 
-    /// Whether there are values that get files of their own.
+    /// Whether there are long values.
     pub fn has_long_values(&self) -> bool {
         !self.long_values.is_empty()
     }
 
-    /// Has `write` write each value that gets a file of its own and fills in what points at it.
+    /// Has `write` write each long value and fills in the pointer to it.
     pub fn place_long_values(
         &mut self,
         mut write: impl FnMut(&[u8]) -> Result<BlobPointer>,
@@ -196,21 +202,30 @@ impl Writes {
     }
 
     /// Adds a condition.
-    pub fn require(&mut self, keyspace: &Arc<KeyspaceCore>, key: &[u8], condition: Condition) {
-        if !self.refuse(check_key(key)) {
+    pub fn require(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], condition: Condition) {
+        if !self.note_error(check_key(key)) {
             let keyspace = self.index_of(keyspace);
             self.conditions.push((keyspace, key.to_vec(), condition));
         }
     }
 
-    /// Forgets everything, and keeps the room for as many small operations as most batches have.
+    /// Clears everything, and keeps the capacity for the small operations of most batches.
     pub fn clear(&mut self) {
-        if self.bytes.capacity() > KEPT_BYTES || self.operations.capacity() > KEPT_OPERATIONS {
-            *self = Writes::default();
+        if self.bytes.capacity() > RETAINED_BYTES_MAX
+            || self.operations.capacity() > RETAINED_OPERATIONS_MAX
+        {
+            *self = WriteBatch::default();
             return;
         }
-        let Writes { keyspaces, operations, bytes, long_values, conditions, markers, refused } =
-            self;
+        let WriteBatch {
+            keyspaces,
+            operations,
+            bytes,
+            long_values,
+            conditions,
+            markers,
+            error: refused,
+        } = self;
         keyspaces.clear();
         operations.clear();
         bytes.clear();
@@ -220,58 +235,58 @@ impl Writes {
         *refused = None;
     }
 
-    /// Forgets the conditions.
+    /// Clears the conditions.
     pub fn clear_conditions(&mut self) {
         self.conditions.clear();
     }
 
-    /// Sets the marker of a keyspace without a log.
-    pub fn mark(&mut self, keyspace: &Arc<KeyspaceCore>, marker: &[u8]) {
-        if self.refuse(check_marker(keyspace, marker)) {
+    /// Sets the marker of a keyspace without WAL.
+    pub fn set_marker(&mut self, keyspace: &Arc<KeyspaceState>, marker: &[u8]) {
+        if self.note_error(check_marker(keyspace, marker)) {
             return;
         }
         let keyspace = self.index_of(keyspace);
         self.markers.push((keyspace, marker.to_vec()));
     }
 
-    /// How many operations there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Bytes of keys and values, of values with files of their own those of the pointers.
+    /// Bytes of keys and values; a long value counts with the bytes of its pointer.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes of keys and values, as they were given.
+    /// Bytes of keys and values as the caller passed them.
     pub fn bytes_given(&self) -> usize {
         let given: usize = self.long_values.iter().map(|(_, value)| value.len()).sum();
         self.bytes.len() - self.long_values.len() * BlobPointer::BYTES + given
     }
 
-    /// The keyspaces named.
-    pub fn keyspaces(&self) -> &[Arc<KeyspaceCore>] {
+    /// The keyspaces that the batch names.
+    pub fn keyspaces(&self) -> &[Arc<KeyspaceState>] {
         &self.keyspaces
     }
 
     /// The markers to set.
-    pub fn markers(&self) -> impl Iterator<Item = (&Arc<KeyspaceCore>, &[u8])> {
+    pub fn markers(&self) -> impl Iterator<Item = (&Arc<KeyspaceState>, &[u8])> {
         self.markers.iter().map(|(index, marker)| (&self.keyspaces[*index as usize], &marker[..]))
     }
 
     /// The conditions to check.
-    pub fn conditions(&self) -> impl Iterator<Item = (&Arc<KeyspaceCore>, &[u8], &Condition)> {
+    pub fn conditions(&self) -> impl Iterator<Item = (&Arc<KeyspaceState>, &[u8], &Condition)> {
         self.conditions
             .iter()
             .map(|(index, key, condition)| (&self.keyspaces[*index as usize], &key[..], condition))
     }
 
-    /// Has `compare` compare the present value of each key that has to have a certain one, and note
-    /// which one it was. Ends with the first error.
+    /// Has `compare` compare the present value of each key that has a value condition, and store
+    /// the pointer found. Ends with the first error.
     pub fn compare_values(
         &mut self,
-        mut compare: impl FnMut(&KeyspaceCore, &[u8], &[u8], &mut Compared) -> Result<()>,
+        mut compare: impl FnMut(&KeyspaceState, &[u8], &[u8], &mut ComparedPointer) -> Result<()>,
     ) -> Result<()> {
         for (keyspace, key, condition) in &mut self.conditions {
             if let Condition::Value(value, compared) = condition {
@@ -281,18 +296,18 @@ impl Writes {
         Ok(())
     }
 
-    /// The operations, those that go to the log first.
-    pub fn iter(&self) -> impl Iterator<Item = Write<'_>> {
+    /// The operations, those for the WAL first.
+    pub fn iter(&self) -> impl Iterator<Item = WriteOperation<'_>> {
         let logged = |wanted: bool| {
-            let keep = move |w: &Write<'_>| w.keyspace.logs() == wanted;
+            let keep = move |w: &WriteOperation<'_>| w.keyspace.uses_wal() == wanted;
             self.operations.iter().map(|operation| self.write(operation)).filter(keep)
         };
         logged(true).chain(logged(false))
     }
 
-    fn write(&self, operation: &Operation) -> Write<'_> {
+    fn write(&self, operation: &EncodedOperation) -> WriteOperation<'_> {
         let middle = operation.start + operation.key_bytes;
-        Write {
+        WriteOperation {
             action: operation.action,
             keyspace: &self.keyspaces[operation.keyspace as usize],
             key: &self.bytes[operation.start..middle],
@@ -300,8 +315,8 @@ impl Writes {
         }
     }
 
-    /// An error where a keyspace was dropped or, with or without a log as it is now, cannot do what
-    /// is asked of it. Certain only under the commit lock.
+    /// Fails if a keyspace was dropped, or cannot do the operations with, or without, its WAL.
+    /// Certain only under the commit lock.
     pub fn check_keyspaces(&self, durability: Option<Durability>) -> Result<()> {
         for keyspace in &self.keyspaces {
             keyspace.check_not_dropped()?;
@@ -312,7 +327,7 @@ impl Writes {
         if durability != Some(Durability::Synced) {
             return Ok(());
         }
-        match self.keyspaces.iter().find(|keyspace| !keyspace.logs()) {
+        match self.keyspaces.iter().find(|keyspace| !keyspace.uses_wal()) {
             None => Ok(()),
             Some(_) => self.check_logged(),
         }
@@ -320,7 +335,7 @@ impl Writes {
 
     fn check_logged(&self) -> Result<()> {
         let mut keyspaces = self.operations.iter().map(|o| &self.keyspaces[o.keyspace as usize]);
-        match keyspaces.find(|keyspace| !keyspace.logs()) {
+        match keyspaces.find(|keyspace| !keyspace.uses_wal()) {
             None => Ok(()),
             Some(keyspace) => Err(Error::invalid(format!(
                 "keyspace '{}' has no log, so a write to it cannot be synced; commit it Buffered \
@@ -330,10 +345,10 @@ impl Writes {
         }
     }
 
-    /// An error where an operation was bad or the batch is over a limit.
+    /// Fails if an operation is invalid or the batch exceeds a limit.
     pub fn check(&self, durability: Option<Durability>) -> Result<()> {
-        // It stays refused: the batch may be given back and committed again.
-        if let Some(error) = &self.refused {
+        // The batch stays rejected: it may be returned and committed again.
+        if let Some(error) = &self.error {
             return Err(error.clone());
         }
         self.check_keyspaces(durability)?;
@@ -354,10 +369,10 @@ impl Writes {
         Ok(())
     }
 
-    /// FORMAT: appends the record of the operations that go to the log (`docs/formats/wal.md`) and
-    /// answers with their number; nothing is appended where there are none.
+    /// FORMAT: appends the record of the operations that go to the WAL (`docs/formats/wal.md`) and
+    /// returns their number; appends nothing if there are none.
     pub fn encode(&self, out: &mut Vec<u8>) -> u64 {
-        let logged = self.iter().take_while(|write| write.keyspace.logs());
+        let logged = self.iter().take_while(|write| write.keyspace.uses_wal());
         let count = logged.count() as u64;
         if count > 0 {
             varint::put_u64(out, count);
@@ -370,12 +385,12 @@ impl Writes {
     }
 }
 
-/// An error where `marker` cannot be stored with a flush of `keyspace`.
-pub fn check_marker(keyspace: &KeyspaceCore, marker: &[u8]) -> Result<()> {
-    if keyspace.logs() {
+/// Fails if `marker` cannot be stored with a flush of `keyspace`.
+pub fn check_marker(keyspace: &KeyspaceState, marker: &[u8]) -> Result<()> {
+    if keyspace.uses_wal() {
         return Err(Error::invalid(format!(
-            "keyspace '{}' writes to the log, which keeps its place by itself; markers are for \
-             keyspaces opened with log: false",
+            "keyspace '{}' writes to the log, which needs no marker; markers are for keyspaces \
+             opened with log: false",
             keyspace.name
         )));
     }
@@ -389,7 +404,7 @@ pub fn check_marker(keyspace: &KeyspaceCore, marker: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// FORMAT: appends everything of an operation but its value.
+/// FORMAT: appends all of an operation except its value.
 pub fn encode_head(
     action: Action,
     keyspace: u32,
@@ -403,44 +418,44 @@ pub fn encode_head(
     varint::put_u64(out, value_bytes as u64);
 }
 
-impl Write<'_> {
-    /// What points at its value, where that has a file of its own.
+impl WriteOperation<'_> {
+    /// Pointer to its value, if that is a long one.
     #[inline]
     pub fn blob(&self) -> Option<BlobPointer> {
         if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
     }
 }
 
-impl Logged<'_> {
-    /// What points at its value, where that has a file of its own.
+impl LoggedWrite<'_> {
+    /// Pointer to its value, if that is a long one.
     pub fn blob(&self) -> Option<BlobPointer> {
         if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
     }
 }
 
-/// One operation of a log record.
+/// One operation of a WAL record.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Logged<'a> {
-    /// What it does.
+pub struct LoggedWrite<'a> {
+    /// Its kind.
     pub action: Action,
     /// The keyspace's id.
     pub keyspace: u32,
     /// The key, or a range's first key.
     pub key: &'a [u8],
-    /// The value, or the key behind a range's last one.
+    /// The value, or the exclusive end of a range.
     pub value: &'a [u8],
 }
 
-/// Reads what [`Writes::encode`] wrote; the error says at which byte it is malformed.
-pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<Logged<'_>>, usize> {
+/// Reads the output of [`WriteBatch::encode`]; the error is the offset at which it is malformed.
+pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<LoggedWrite<'_>>, usize> {
     let mut decoder = Decoder::new(bytes);
     let count = decoder.varint_usize().ok_or(0usize)?;
-    // No operation has fewer bytes, and no record is without one.
+    // No operation has fewer bytes, and no record is empty.
     if count == 0 || count > limits::BATCH_OPERATIONS_MAX || count > decoder.remaining() / 4 {
         return Err(0);
     }
-    // What is reserved ahead stays below what was read.
-    let mut writes = Vec::with_capacity(count.min(bytes.len() / size_of::<Logged<'_>>()));
+    // The capacity reserved in advance stays below the bytes read.
+    let mut writes = Vec::with_capacity(count.min(bytes.len() / size_of::<LoggedWrite<'_>>()));
     for _ in 0..count {
         let at = decoder.position();
         writes.push(decode_one(&mut decoder).ok_or(at)?);
@@ -448,7 +463,7 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<Logged<'_>>, usize> {
     if decoder.is_done() { Ok(writes) } else { Err(decoder.position()) }
 }
 
-fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
+fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<LoggedWrite<'a>> {
     let action = Action::from_u8(decoder.u8()?)?;
     let keyspace = u32::try_from(decoder.varint()?).ok()?;
     let (key, value) = (decoder.bytes()?, decoder.bytes()?);
@@ -459,40 +474,45 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
             Action::DeleteRange => key < value && value.len() <= limits::KEY_BYTES_MAX,
             Action::PutBlob => BlobPointer::decode(value).is_some(),
         };
-    fits.then_some(Logged { action, keyspace, key, value })
+    fits.then_some(LoggedWrite { action, keyspace, key, value })
 }
 
-/// A batch that waits for whoever holds the commit lock.
+/// A batch that waits for the holder of the commit lock.
 #[derive(Debug)]
-pub struct Request {
-    /// What to write.
-    pub writes: Writes,
-    /// How durable it shall be; `None` for the store's default.
+pub struct CommitRequest {
+    /// The batch to write.
+    pub writes: WriteBatch,
+    /// Its durability; `None` for the store's default.
     pub durability: Option<Durability>,
-    /// What came of it.
-    pub outcome: Mutex<Option<Result<Committed>>>,
-    /// Whether it was refused only because a long value has to be compared first.
-    pub is_to_compare: AtomicBool,
-    /// Whether it is not to be refused for that: long values are compared under the commit lock.
-    pub compares_locked: bool,
+    /// Its result.
+    pub outcome: Mutex<Option<Result<CommitOutcome>>>,
+    /// Whether it failed only because a long value must be compared first.
+    pub needs_compare: AtomicBool,
+    /// Whether long values are compared under the commit lock, so that it does not fail for that.
+    pub compares_under_lock: bool,
 }
 
-impl Request {
-    /// One without an outcome.
-    pub fn new(writes: Writes, durability: Option<Durability>) -> Request {
+impl CommitRequest {
+    /// A request without an outcome.
+    pub fn new(writes: WriteBatch, durability: Option<Durability>) -> CommitRequest {
         let (outcome, is_to_compare, compares_locked) = Default::default();
-        Request { writes, durability, outcome, is_to_compare, compares_locked }
+        CommitRequest {
+            writes,
+            durability,
+            outcome,
+            needs_compare: is_to_compare,
+            compares_under_lock: compares_locked,
+        }
     }
 }
 
-/// What a commit came to.
+/// Result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// The newest sequence number that must be synced for the batch to be durable; 0 where nothing
-    /// of it went to the log.
+pub struct CommitOutcome {
+    /// The newest sequence number that must be synced for the batch to be durable; 0 if none of it
+    /// went to the WAL.
     pub logged_through: SequenceNumber,
 }
 
 #[cfg(test)]
-#[path = "writes_tests.rs"]
 mod tests;

@@ -1,31 +1,31 @@
-//! Tests of the payload of write-ahead log records.
+//! Tests of the payload of WAL records.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use umbel_filter::{HashSecret, KeyHasher};
 
 use super::*;
-use crate::options::{Caps, KeyspaceOptions};
-use crate::page;
+use crate::options::{KeyspaceOptions, OptionCaps};
+use crate::test_support::format_examples;
 use crate::version::Version;
 
-/// What points at 1.5 MiB in file 9.
+/// Pointer to 1.5 MiB in file 9.
 const POINTER: &[u8] = &[
     9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,
     0xa8,
 ];
 
-fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
+fn keyspace(id: u32, log: bool) -> Arc<KeyspaceState> {
     let options = KeyspaceOptions { log, memtable_bytes: 4 << 10, ..KeyspaceOptions::default() };
-    let most = u64::MAX;
-    let caps = Caps {
-        memtable_bytes: most,
-        table_bytes: most,
-        last_table_bytes: most,
-        level_bytes_base: most,
+    let unlimited = u64::MAX;
+    let caps = OptionCaps {
+        memtable_bytes: unlimited,
+        table_bytes: unlimited,
+        last_table_bytes: unlimited,
+        level_bytes_base: unlimited,
     };
     let keys = KeyHasher::keyed(HashSecret::from_seed([1; 16]));
-    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, keys, caps, Version::default()))
+    Arc::new(KeyspaceState::new(id, format!("k{id}"), options, keys, caps, Version::default()))
 }
 
 fn logged(
@@ -33,11 +33,11 @@ fn logged(
     keyspace: u32,
     key: &'static str,
     value: &'static str,
-) -> Logged<'static> {
-    Logged { action, keyspace, key: key.as_bytes(), value: value.as_bytes() }
+) -> LoggedWrite<'static> {
+    LoggedWrite { action, keyspace, key: key.as_bytes(), value: value.as_bytes() }
 }
 
-fn encode_logged(writes: &[Logged<'_>]) -> Vec<u8> {
+fn encode_logged(writes: &[LoggedWrite<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     varint::put_u64(&mut bytes, writes.len() as u64);
     for write in writes {
@@ -47,15 +47,15 @@ fn encode_logged(writes: &[Logged<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// A batch whose second operation goes to a keyspace without a log.
-fn batch() -> (Vec<u8>, Vec<Logged<'static>>) {
+/// A batch whose second operation goes to a keyspace without WAL.
+fn batch() -> (Vec<u8>, Vec<LoggedWrite<'static>>) {
     let (plants, counts, cache) = (keyspace(0, true), keyspace(300, true), keyspace(2, false));
-    let mut writes = Writes::default();
+    let mut writes = WriteBatch::default();
     writes.push(Action::Put, &plants, b"basil", b"green");
     writes.push(Action::Put, &cache, b"basil", b"not in the log");
     writes.push(Action::Delete, &counts, b"mint", b"");
     writes.push(Action::DeleteRange, &plants, b"sage", b"thyme");
-    writes.push_long(&plants, b"yew", b"a value with a file of its own");
+    writes.push_long_value(&plants, b"yew", b"a value with a file of its own");
     let placed = writes.place_long_values(|value| {
         assert_eq!(value.len(), 30);
         Ok(BlobPointer::decode(POINTER).expect("it is one"))
@@ -67,28 +67,28 @@ fn batch() -> (Vec<u8>, Vec<Logged<'static>>) {
         logged(Action::Put, 0, "basil", "green"),
         logged(Action::Delete, 300, "mint", ""),
         logged(Action::DeleteRange, 0, "sage", "thyme"),
-        Logged { action: Action::PutBlob, keyspace: 0, key: b"yew", value: POINTER },
+        LoggedWrite { action: Action::PutBlob, keyspace: 0, key: b"yew", value: POINTER },
     ];
     (bytes, expected)
 }
 
 #[test]
-fn the_page_shows_the_bytes() {
+fn format_document_matches_encoding() {
     let (bytes, expected) = batch();
     assert_eq!(decode(&bytes), Ok(expected));
-    page::assert_shows("wal.md", "payload", &bytes);
+    format_examples::assert_shows("wal.md", "payload", &bytes);
 }
 
 #[test]
-fn a_batch_without_logged_operations_leaves_no_bytes() {
-    let mut writes = Writes::default();
+fn batch_without_logged_operations_encodes_nothing() {
+    let mut writes = WriteBatch::default();
     writes.push(Action::Put, &keyspace(2, false), b"basil", b"green");
     let mut bytes = Vec::new();
     assert_eq!((writes.encode(&mut bytes), bytes.len()), (0, 0));
 }
 
 #[test]
-fn no_part_of_a_payload_is_one_and_nothing_may_follow() {
+fn truncated_or_extended_payload_is_rejected() {
     let (mut bytes, _) = batch();
     for cut in 0..bytes.len() {
         assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
@@ -98,7 +98,7 @@ fn no_part_of_a_payload_is_one_and_nothing_may_follow() {
 }
 
 #[test]
-fn what_no_writer_writes_is_refused() {
+fn invalid_payloads_are_rejected() {
     let refused = |bytes: &[u8], at: usize| assert_eq!(decode(bytes), Err(at), "{bytes:?}");
     assert!(decode(&[1, 0, 0, 1, b'k', 0]).is_ok());
     refused(&[0], 0);
@@ -114,22 +114,22 @@ fn what_no_writer_writes_is_refused() {
     refused(&[1, 0, 0x80, 0x80, 0x80, 0x80, 0x10, 1, b'k', 0], 1);
     refused(&[2, 0, 0, 1, b'k', 0, 1, 0, 1, b'k', 9], 6);
     let long = vec![b'k'; limits::KEY_BYTES_MAX + 1];
-    let delete = |key| Logged { action: Action::Delete, keyspace: 0, key, value: b"" };
+    let delete = |key| LoggedWrite { action: Action::Delete, keyspace: 0, key, value: b"" };
     assert!(decode(&encode_logged(&[delete(&long[1..])])).is_ok());
     refused(&encode_logged(&[delete(&long)]), 1);
-    let range = Logged { action: Action::DeleteRange, keyspace: 0, key: b"a", value: &long };
+    let range = LoggedWrite { action: Action::DeleteRange, keyspace: 0, key: b"a", value: &long };
     refused(&encode_logged(&[range]), 1);
 }
 
 #[test]
-fn a_count_that_the_bytes_cannot_hold_is_refused_before_anything_is_reserved() {
+fn excessive_count_is_rejected_before_allocation() {
     for count in [2, 1 << 20, limits::BATCH_OPERATIONS_MAX as u64 + 1, u64::MAX >> 1, u64::MAX] {
         let mut bytes = Vec::new();
         varint::put_u64(&mut bytes, count);
         bytes.extend([1, 0, 1, b'k', 0]);
         assert_eq!(decode(&bytes), Err(0), "{count} operations");
     }
-    // Over the limit although the bytes would hold them.
+    // Exceeds the limit although the bytes would hold the operations.
     let mut bytes = Vec::new();
     let count = limits::BATCH_OPERATIONS_MAX + 1;
     varint::put_u64(&mut bytes, count as u64);
@@ -152,21 +152,21 @@ fn any_write() -> impl Strategy<Value = (Action, u32, Vec<u8>, Vec<u8>)> {
     })
 }
 
-fn as_logged(write: &(Action, u32, Vec<u8>, Vec<u8>)) -> Logged<'_> {
+fn as_logged(write: &(Action, u32, Vec<u8>, Vec<u8>)) -> LoggedWrite<'_> {
     let (action, keyspace, key, value) = write;
-    Logged { action: *action, keyspace: *keyspace, key, value }
+    LoggedWrite { action: *action, keyspace: *keyspace, key, value }
 }
 
 proptest! {
     #[test]
-    fn payloads_come_back(writes in vec(any_write(), 1..9)) {
+    fn payloads_round_trip(writes in vec(any_write(), 1..9)) {
         let writes: Vec<_> = writes.iter().map(as_logged).collect();
         let bytes = encode_logged(&writes);
         prop_assert_eq!(decode(&bytes), Ok(writes));
     }
 
     #[test]
-    fn changed_bytes_are_refused_or_have_one_encoding(
+    fn changed_bytes_are_rejected_or_canonical(
         at: prop::sample::Index,
         byte: u8,
     ) {
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_have_one_encoding(bytes in vec(0u8..8, 0..40)) {
+    fn any_bytes_are_rejected_or_canonical(bytes in vec(0u8..8, 0..40)) {
         if let Ok(writes) = decode(&bytes) {
             prop_assert_eq!(encode_logged(&writes), bytes);
         }

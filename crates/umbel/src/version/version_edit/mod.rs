@@ -1,4 +1,4 @@
-//! Manifest edits: their bytes, and the state that a sequence of them amounts to.
+//! Manifest edits: their encoding, and the state that results from a sequence of them.
 //!
 //! FORMAT: `docs/formats/manifest.md`. An edit is one record of the manifest's log; it is applied
 //! whole or not at all.
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, limits, varint};
 use umbel_env::Entropy;
-use umbel_log::Sealed;
+use umbel_log::Seal;
 use umbel_table::TableMeta;
 
-use super::features;
-use super::openings::{Opening, Openings};
-use crate::evidence::Counts;
-use crate::names;
+use crate::fs::filenames;
 use crate::options::{ExistenceSize, KeyspaceOptions};
+use crate::version::feature_bits;
+use crate::version::open_history::{OpenHistory, OpenRecord};
+use crate::version::read_stats::ReadCounts;
 
-/// What makes a store this store.
+/// Identity of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Random, made at creation; in every manifest.
@@ -26,25 +26,25 @@ pub struct Identity {
     pub hash_seed: [u8; 16],
     /// The number by which tables name the seed.
     pub seed_id: u32,
-    /// Features a reader must know.
+    /// Features that a reader must know.
     pub features: u64,
 }
 
-/// What is known of a write-ahead log segment.
+/// Known state of a WAL segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogState {
-    /// It may still grow: read it by the tail rule.
+    /// It may still grow: recovery applies the tail rule.
     Open,
     /// It was closed and must be whole.
-    Sealed(Sealed),
-    /// Recovery read it up to this offset and synced it; what lies behind does not count.
+    Sealed(Seal),
+    /// Recovery read it up to this offset and synced it; later bytes are ignored.
     Recovered(u64),
 }
 
-/// One change.
+/// One change of the store's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// Who the store is. First edit of every manifest, and only there.
+    /// Identity of the store. First edit of every manifest, and only there.
     Identity(Identity),
     /// Every id below this one is taken.
     NextFileId(u64),
@@ -52,7 +52,7 @@ pub enum Edit {
     LastSequence(u64),
     /// A keyspace exists, or its options changed.
     Keyspace {
-        /// Its id, never used again after a drop.
+        /// Its id, never reused after a drop.
         id: u32,
         /// Its name.
         name: String,
@@ -61,7 +61,7 @@ pub enum Edit {
     },
     /// A keyspace was dropped with everything in it.
     DropKeyspace(u32),
-    /// A table joined a level; at level 0 as the newest.
+    /// A table was added to a level; at level 0 as the newest.
     AddTable {
         /// Its keyspace.
         keyspace: u32,
@@ -70,7 +70,7 @@ pub enum Edit {
         /// The table.
         meta: Arc<TableMeta>,
     },
-    /// A table left a level.
+    /// A table was removed from a level.
     RemoveTable {
         /// Its keyspace.
         keyspace: u32,
@@ -79,35 +79,35 @@ pub enum Edit {
         /// Its id.
         id: u64,
     },
-    /// Everything of the keyspace up to this sequence number is in tables.
+    /// All writes of the keyspace up to this sequence number are in tables.
     FlushedThrough {
         /// The keyspace.
         keyspace: u32,
         /// The sequence number.
         sequence: u64,
     },
-    /// What the caller wants to know again after a crash.
+    /// Marker that the caller needs again after a crash.
     Marker {
         /// The keyspace.
         keyspace: u32,
         /// The caller's bytes.
         marker: Vec<u8>,
     },
-    /// A log segment exists, or more is known of it.
+    /// A WAL segment exists, or its state changed.
     Log {
         /// Its id.
         id: u64,
-        /// What is known.
+        /// Its state.
         state: LogState,
     },
-    /// A log segment is no longer needed.
+    /// A WAL segment is no longer needed.
     DropLog(u64),
-    /// What reads asked of a keyspace's levels of late.
-    Evidence(u32, Arc<Counts>),
-    /// Which copy of the store this is. The last one given counts.
+    /// Recent reads of a keyspace's levels.
+    ReadStats(u32, Arc<ReadCounts>),
+    /// Instance id of this copy of the store. The last one is valid.
     Instance([u8; 16]),
     /// A writer opened the store.
-    Opening(Opening),
+    OpenRecord(OpenRecord),
 }
 
 const IDENTITY: u8 = 1;
@@ -123,7 +123,7 @@ const LOG: u8 = 10;
 const DROP_LOG: u8 = 11;
 const ADD_TABLE_WITH_BLOBS: u8 = 12;
 const ADD_TABLE_WITH_FILTERS: u8 = 13;
-const EVIDENCE: u8 = 14;
+const READ_STATS: u8 = 14;
 const INSTANCE: u8 = 15;
 const OPENING: u8 = 16;
 
@@ -147,7 +147,7 @@ impl Edit {
             }
             Edit::DropKeyspace(id) => put(out, DROP_KEYSPACE, &[u64::from(*id)]),
             Edit::AddTable { keyspace, level, meta } => {
-                let kind = match (meta.has_other_filters(), meta.blobs.is_empty()) {
+                let kind = match (meta.has_extra_filters(), meta.blobs.is_empty()) {
                     (true, _) => ADD_TABLE_WITH_FILTERS,
                     (false, true) => ADD_TABLE,
                     (false, false) => ADD_TABLE_WITH_BLOBS,
@@ -155,7 +155,7 @@ impl Edit {
                 put(out, kind, &[u64::from(*keyspace), *level as u64]);
                 meta.encode(out);
                 if kind == ADD_TABLE_WITH_FILTERS {
-                    meta.encode_other_filters(out);
+                    meta.encode_extra_filters(out);
                     out.push(u8::from(!meta.blobs.is_empty()));
                 }
                 if !meta.blobs.is_empty() {
@@ -178,22 +178,22 @@ impl Edit {
                 LogState::Recovered(end) => put(out, LOG, &[*id, 2, *end]),
             },
             Edit::DropLog(id) => put(out, DROP_LOG, &[*id]),
-            Edit::Evidence(keyspace, evidence) => {
-                put(out, EVIDENCE, &[u64::from(*keyspace)]);
+            Edit::ReadStats(keyspace, evidence) => {
+                put(out, READ_STATS, &[u64::from(*keyspace)]);
                 evidence.encode(out);
             }
             Edit::Instance(id) => {
                 out.push(INSTANCE);
                 out.extend(id);
             }
-            Edit::Opening(Opening { after, id }) => {
+            Edit::OpenRecord(OpenRecord { after, id }) => {
                 put(out, OPENING, &[*after]);
                 out.extend(id.to_le_bytes());
             }
         }
     }
 
-    /// Reads one edit; `None` where the bytes are malformed or of an unknown kind.
+    /// Reads one edit; `None` if the bytes are malformed or of an unknown kind.
     pub fn decode(decoder: &mut Decoder<'_>) -> Option<Edit> {
         Some(match decoder.u8()? {
             IDENTITY => Edit::Identity(Identity {
@@ -214,11 +214,15 @@ impl Edit {
             }
             DROP_KEYSPACE => Edit::DropKeyspace(keyspace_id(decoder)?),
             INSTANCE => Edit::Instance(decoder.array()?),
-            OPENING => Edit::Opening(Opening { after: sequence(decoder)?, id: decoder.u64()? }),
+            OPENING => {
+                Edit::OpenRecord(OpenRecord { after: sequence(decoder)?, id: decoder.u64()? })
+            }
             kind @ (ADD_TABLE | ADD_TABLE_WITH_BLOBS | ADD_TABLE_WITH_FILTERS) => {
                 add_table(kind, decoder)?
             }
-            EVIDENCE => Edit::Evidence(keyspace_id(decoder)?, Arc::new(Counts::decode(decoder)?)),
+            READ_STATS => {
+                Edit::ReadStats(keyspace_id(decoder)?, Arc::new(ReadCounts::decode(decoder)?))
+            }
             REMOVE_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
                 Edit::RemoveTable { keyspace, level, id: decoder.varint()? }
@@ -241,7 +245,7 @@ impl Edit {
                     0 => LogState::Open,
                     1 => {
                         let (len, checksum) = (decoder.varint()?, decoder.varint()?);
-                        LogState::Sealed(Sealed { len, checksum })
+                        LogState::Sealed(Seal { len, checksum })
                     }
                     2 => LogState::Recovered(decoder.varint()?),
                     _ => return None,
@@ -259,7 +263,7 @@ fn add_table(kind: u8, decoder: &mut Decoder<'_>) -> Option<Edit> {
     let mut meta = TableMeta::decode(decoder)?;
     let mut has_blobs = kind == ADD_TABLE_WITH_BLOBS;
     if kind == ADD_TABLE_WITH_FILTERS {
-        meta.decode_other_filters(decoder)?;
+        meta.decode_extra_filters(decoder)?;
         has_blobs = match decoder.u8()? {
             0 => false,
             1 => true,
@@ -298,14 +302,15 @@ pub fn encode_record(edits: &[Edit], out: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes [`encode_record`] appends.
+/// Number of bytes that [`encode_record`] appends.
 pub fn encoded_bytes(edits: &[Edit]) -> u64 {
     let mut record = Vec::new();
     encode_record(edits, &mut record);
     record.len() as u64
 }
 
-/// The edits of one manifest record. The error says at which byte of the record it is malformed.
+/// The edits of one manifest record. The error is the offset in the record at which it is
+/// malformed.
 pub fn decode_record(bytes: &[u8]) -> Result<Vec<Edit>, usize> {
     let mut decoder = Decoder::new(bytes);
     let mut edits = Vec::new();
@@ -316,46 +321,46 @@ pub fn decode_record(bytes: &[u8]) -> Result<Vec<Edit>, usize> {
     Ok(edits)
 }
 
-/// What the manifest says of a keyspace.
+/// State of a keyspace in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceRecord {
     /// Its name.
     pub name: String,
     /// Its options.
     pub options: KeyspaceOptions,
-    /// Everything up to here is in tables.
+    /// All writes up to this sequence number are in tables.
     pub flushed_through: u64,
     /// The last durable marker.
     pub marker: Option<Vec<u8>>,
-    /// What reads asked of its levels of late, where that was written down.
-    pub evidence: Option<Arc<Counts>>,
+    /// Recent reads of its levels, if recorded.
+    pub read_stats: Option<Arc<ReadCounts>>,
     /// Its tables per level; level 0 oldest first. Shared with the tables of the versions.
     pub levels: [Vec<Arc<TableMeta>>; limits::LEVELS],
 }
 
-/// What all edits so far amount to.
+/// State that results from all edits so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ManifestState {
     /// `None` only before the first edit.
     pub identity: Option<Identity>,
-    /// Which copy of the store this is; `None` in a store of an earlier version.
+    /// Instance id of this copy of the store; `None` in a store of an earlier version.
     pub instance: Option<[u8; 16]>,
-    /// Which opens gave which sequence numbers, where a keyspace has or had an existence filter.
-    pub openings: Openings,
+    /// The opens and their sequence numbers, if a keyspace has or had an existence filter.
+    pub open_history: OpenHistory,
     /// The next free file id.
     pub next_file_id: u64,
-    /// The last sequence number known to be taken.
+    /// The last sequence number known to be assigned.
     pub last_sequence: u64,
     /// The next free keyspace id.
     pub next_keyspace_id: u32,
     /// Keyspaces by id.
     pub keyspaces: BTreeMap<u32, KeyspaceRecord>,
-    /// Live log segments by id, which is their order.
+    /// Live WAL segments by id, which is their order.
     pub logs: BTreeMap<u64, LogState>,
 }
 
-impl State {
-    /// Applies one edit. The error says why it does not fit what came before it.
+impl ManifestState {
+    /// Applies one edit. The error says why it contradicts earlier edits.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         match edit {
             Edit::Identity(identity) => {
@@ -367,9 +372,9 @@ impl State {
                 return Err("the store's identity is not the first edit".into());
             }
             Edit::Instance(id) => self.set_instance(*id),
-            Edit::Opening(opening) => {
-                self.openings.add(*opening)?;
-                self.add_feature(features::OPENINGS);
+            Edit::OpenRecord(opening) => {
+                self.open_history.add(*opening)?;
+                self.add_feature(feature_bits::OPENINGS);
             }
             Edit::NextFileId(id) => self.next_file_id = self.next_file_id.max(*id),
             Edit::LastSequence(last) => self.last_sequence = self.last_sequence.max(*last),
@@ -405,8 +410,8 @@ impl State {
                     return Err(format!("log {id} changes, but had ended"));
                 }
             }
-            Edit::Evidence(keyspace, evidence) => {
-                self.keyspace(*keyspace)?.evidence = Some(Arc::clone(evidence));
+            Edit::ReadStats(keyspace, evidence) => {
+                self.keyspace(*keyspace)?.read_stats = Some(Arc::clone(evidence));
             }
             Edit::DropLog(id) => {
                 let missing = || format!("log {id} is dropped, but is not live");
@@ -416,13 +421,13 @@ impl State {
         Ok(())
     }
 
-    /// Whether an edit says something new of a log that is live, or something of a keyspace that is
-    /// still there. Others say nothing of either.
-    pub fn is_news(&self, edit: &Edit) -> bool {
+    /// Whether an edit changes a live WAL segment, or concerns a keyspace that still exists. Other
+    /// edits concern neither.
+    pub fn is_change(&self, edit: &Edit) -> bool {
         match edit {
             Edit::Log { id, .. } => self.logs.get(id) == Some(&LogState::Open),
             Edit::DropLog(id) => self.logs.contains_key(id),
-            Edit::Evidence(keyspace, _) => self.keyspaces.contains_key(keyspace),
+            Edit::ReadStats(keyspace, _) => self.keyspaces.contains_key(keyspace),
             _ => true,
         }
     }
@@ -440,14 +445,16 @@ impl State {
             options: options.clone(),
             flushed_through: 0,
             marker: None,
-            evidence: None,
+            read_stats: None,
             levels: Default::default(),
         });
         if record.options.hash != options.hash {
-            return Err(format!("keyspace {id} changes what its keys are hashed with"));
+            return Err(format!("keyspace {id} changes its hash"));
         }
         (record.name, record.options) = (name.to_string(), options.clone());
-        self.identity.iter_mut().for_each(|identity| identity.features |= features::of(options));
+        self.identity
+            .iter_mut()
+            .for_each(|identity| identity.features |= feature_bits::required_by(options));
         Ok(())
     }
 
@@ -455,13 +462,13 @@ impl State {
         self.keyspaces.get_mut(&id).ok_or_else(|| unknown(id))
     }
 
-    /// The error says why no writer could have left this state: what one edit cannot show, such as
-    /// a table that stands in two places.
+    /// Checks invariants that one edit cannot show, such as a table in two levels. The error says
+    /// why no writer could have left this state.
     pub fn check(&self) -> Result<(), String> {
         if self.identity.is_none() {
             return Err("the store's identity is missing".into());
         }
-        if self.next_file_id > names::ID_MAX {
+        if self.next_file_id > filenames::ID_MAX {
             return Err(format!("file id {} is over the limit", self.next_file_id));
         }
         if self.keyspaces.len() > limits::KEYSPACES_MAX {
@@ -470,43 +477,43 @@ impl State {
         let (mut keyspace_names, mut ids) = (HashSet::new(), HashSet::new());
         for record in self.keyspaces.values() {
             if record.name.is_empty() || !keyspace_names.insert(&record.name) {
-                return Err(format!("two keyspaces, or none, are called '{}'", record.name));
+                return Err(format!("a keyspace's name is empty or used twice: '{}'", record.name));
             }
             for meta in record.levels.iter().flatten() {
                 let blobs = meta.blobs.iter().map(|blob| blob.id);
                 if let Some(twice) = blobs.chain([meta.id]).find(|id| !ids.insert(*id)) {
-                    return Err(format!("file {twice} stands in two places"));
+                    return Err(format!("file {twice} is listed twice"));
                 }
             }
         }
         for &id in self.logs.keys() {
             if !ids.insert(id) {
-                return Err(format!("file {id} stands in two places"));
+                return Err(format!("file {id} is listed twice"));
             }
         }
         match ids.into_iter().find(|&id| id >= self.next_file_id) {
-            Some(id) => Err(format!("file {id} is named, but its id was never taken")),
+            Some(id) => Err(format!("file {id} is named, but its id was never assigned")),
             None => Ok(()),
         }
     }
 
-    /// Says which copy of the store this is.
+    /// Sets the instance id of this copy of the store.
     pub fn set_instance(&mut self, id: [u8; 16]) {
         self.instance = Some(id);
-        self.add_feature(features::INSTANCE);
+        self.add_feature(feature_bits::INSTANCE);
     }
 
-    /// Notes that a writer opens the store, which has all its numbers by now, where a keyspace has
-    /// an existence filter or had one.
+    /// Records an open for writing, after all earlier numbers were assigned, if a keyspace has or
+    /// had an existence filter.
     pub fn note_opening(&mut self, entropy: &dyn Entropy) -> umbel_base::Result<()> {
         let has_filter =
             |record: &KeyspaceRecord| record.options.existence_filter != ExistenceSize::Off;
-        if self.openings.is_empty() && !self.keyspaces.values().any(has_filter) {
+        if self.open_history.is_empty() && !self.keyspaces.values().any(has_filter) {
             return Ok(());
         }
         let id = entropy.number()?;
-        let begun = self.openings.begin(self.last_sequence, id);
-        self.add_feature(features::OPENINGS);
+        let begun = self.open_history.record_open(self.last_sequence, id);
+        self.add_feature(feature_bits::OPENINGS);
         begun.map_err(|reason| Error::invalid(format!("internal: {reason}")))
     }
 
@@ -514,11 +521,11 @@ impl State {
         self.identity.iter_mut().for_each(|identity| identity.features |= feature);
     }
 
-    /// The fewest edits that amount to this state.
+    /// The fewest edits that result in this state.
     pub fn to_edits(&self) -> Vec<Edit> {
         let mut edits: Vec<Edit> = self.identity.iter().cloned().map(Edit::Identity).collect();
         edits.extend(self.instance.map(Edit::Instance));
-        edits.extend(self.openings.iter().map(Edit::Opening));
+        edits.extend(self.open_history.iter().map(Edit::OpenRecord));
         edits.push(Edit::NextFileId(self.next_file_id));
         edits.push(Edit::LastSequence(self.last_sequence));
         for (&id, record) in &self.keyspaces {
@@ -528,8 +535,8 @@ impl State {
             if let Some(marker) = &record.marker {
                 edits.push(Edit::Marker { keyspace: id, marker: marker.clone() });
             }
-            if let Some(evidence) = &record.evidence {
-                edits.push(Edit::Evidence(id, Arc::clone(evidence)));
+            if let Some(evidence) = &record.read_stats {
+                edits.push(Edit::ReadStats(id, Arc::clone(evidence)));
             }
             for (level, tables) in record.levels.iter().enumerate() {
                 let add = |meta: &Arc<TableMeta>| {
@@ -539,7 +546,7 @@ impl State {
                 edits.extend(tables.iter().map(add));
             }
         }
-        // The id of a dropped keyspace must not come back.
+        // The id of a dropped keyspace must not be reused.
         if self.next_keyspace_id > self.keyspaces.last_key_value().map_or(0, |(&id, _)| id + 1) {
             let id = self.next_keyspace_id - 1;
             let (name, options) = (String::new(), KeyspaceOptions::default());
@@ -552,9 +559,8 @@ impl State {
 }
 
 fn unknown(id: u32) -> String {
-    format!("keyspace {id} is not known")
+    format!("keyspace {id} is unknown")
 }
 
 #[cfg(test)]
-#[path = "edit_tests.rs"]
 mod tests;

@@ -1,4 +1,5 @@
-//! Tests of the manifest's edits: their bytes, and what a sequence of them amounts to.
+//! Tests of the manifest's edits: their encoding, and the state that results from a sequence of
+//! them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,11 +7,11 @@ use umbel_base::BlobPointer;
 use umbel_table::{Compression, SecondFilter};
 
 use super::*;
-use crate::evidence::Count;
 use crate::options::{
     CompressionPlan, ExistenceSize, FilterKind, HashKind, KeyPrefix, LevelFilter,
 };
-use crate::page;
+use crate::test_support::format_examples;
+use crate::version::read_stats::LevelReadCounts;
 
 fn meta() -> TableMeta {
     TableMeta {
@@ -53,9 +54,9 @@ fn meta_with_second_filter() -> TableMeta {
     TableMeta { id: 3, second_filter: Some(SecondFilter { kind: 5, bytes: 100 }), ..meta() }
 }
 
-fn evidence() -> Arc<Counts> {
-    let mut counts = Counts { gets: 300, loads: 7, ..Counts::default() };
-    counts.levels[1] = Count { absent: 200, present: 80, false_reads: 2 };
+fn evidence() -> Arc<ReadCounts> {
+    let mut counts = ReadCounts { gets: 300, loads: 7, ..ReadCounts::default() };
+    counts.levels[1] = LevelReadCounts { absent: 200, present: 80, false_reads: 2 };
     Arc::new(counts)
 }
 
@@ -66,7 +67,7 @@ fn identity() -> Identity {
 }
 
 fn sealed() -> LogState {
-    LogState::Sealed(Sealed { len: 192, checksum: 0x5424_a36d_9f89_688e })
+    LogState::Sealed(Seal { len: 192, checksum: 0x5424_a36d_9f89_688e })
 }
 
 /// One edit of every kind; the worked example.
@@ -86,9 +87,9 @@ fn every_kind() -> Vec<Edit> {
         Edit::RemoveTable { keyspace: 0, level: 0, id: 9 },
         Edit::DropLog(6),
         Edit::AddTable { keyspace: 0, level: 2, meta: meta_with_second_filter().into() },
-        Edit::Evidence(0, evidence()),
+        Edit::ReadStats(0, evidence()),
         Edit::Instance(std::array::from_fn(|at| 0xc0 + at as u8)),
-        Edit::Opening(Opening { after: 300, id: 0xd7d6_d5d4_d3d2_d1d0 }),
+        Edit::OpenRecord(OpenRecord { after: 300, id: 0xd7d6_d5d4_d3d2_d1d0 }),
         Edit::DropKeyspace(0),
     ]
 }
@@ -105,12 +106,12 @@ fn one(bytes: &[u8]) -> Option<Edit> {
 }
 
 #[test]
-fn the_page_shows_the_bytes() {
-    page::assert_shows("manifest.md", "record", &bytes_of(&every_kind()));
+fn format_document_matches_encoding() {
+    format_examples::assert_shows("manifest.md", "record", &bytes_of(&every_kind()));
 }
 
 #[test]
-fn every_kind_comes_back_and_no_part_of_it_does() {
+fn every_kind_round_trips_and_prefixes_are_rejected() {
     let mut kinds = HashSet::new();
     for edit in every_kind() {
         let bytes = bytes_of(std::slice::from_ref(&edit));
@@ -129,23 +130,23 @@ fn every_kind_comes_back_and_no_part_of_it_does() {
 }
 
 #[test]
-fn the_error_says_where_the_bad_edit_begins() {
+fn error_has_the_offset_of_the_invalid_edit() {
     let edits = every_kind();
     let bytes = bytes_of(&edits);
     let mut starts: Vec<usize> = (0..edits.len()).map(|n| bytes_of(&edits[..n]).len()).collect();
     starts.push(bytes.len());
     for cut in 0..=bytes.len() {
-        let whole = starts.iter().take_while(|start| **start <= cut).count() - 1;
-        let expected = match starts[whole] == cut {
-            true => Ok(edits[..whole].to_vec()),
-            false => Err(starts[whole]),
+        let complete = starts.iter().take_while(|start| **start <= cut).count() - 1;
+        let expected = match starts[complete] == cut {
+            true => Ok(edits[..complete].to_vec()),
+            false => Err(starts[complete]),
         };
         assert_eq!(decode_record(&bytes[..cut]), expected, "cut at {cut}");
     }
 }
 
 #[test]
-fn what_no_writer_writes_is_refused() {
+fn invalid_edits_are_rejected() {
     let with = |kind: u8, rest: &[u8]| [&[kind], rest].concat();
     let number = |kind: u8, number: u64| {
         let mut bytes = vec![kind];
@@ -186,14 +187,14 @@ fn what_no_writer_writes_is_refused() {
     assert_eq!(one(&bytes), None, "a flag that is neither 0 nor 1");
 }
 
-fn applied(edits: &[Edit]) -> Result<State, String> {
-    let mut state = State::default();
+fn applied(edits: &[Edit]) -> Result<ManifestState, String> {
+    let mut state = ManifestState::default();
     edits.iter().try_for_each(|edit| state.apply(edit))?;
     Ok(state)
 }
 
 #[test]
-fn edits_that_do_not_fit_are_refused() {
+fn inapplicable_edits_are_rejected() {
     let first = Edit::Identity(identity());
     let keyspace =
         |id| Edit::Keyspace { id, name: "k".into(), options: KeyspaceOptions::default() };
@@ -202,12 +203,12 @@ fn edits_that_do_not_fit_are_refused() {
     let other = KeyspaceOptions { hash: HashKind::SipHash13, ..KeyspaceOptions::default() };
     let rehashed = Edit::Keyspace { id: 0, name: "k".into(), options: other };
     let misfits: [(&[Edit], &str); 11] = [
-        (&[first.clone(), keyspace(0), rehashed], "keyspace 0 changes what its keys are hashed"),
+        (&[first.clone(), keyspace(0), rehashed], "keyspace 0 changes its hash"),
         (&[Edit::NextFileId(1), first.clone()], "not the first edit"),
         (&[first.clone(), first.clone()], "given twice"),
-        (&[first.clone(), Edit::DropKeyspace(0)], "keyspace 0 is not known"),
-        (&[first.clone(), add.clone()], "keyspace 0 is not known"),
-        (&[first.clone(), keyspace(0), Edit::DropKeyspace(0), add.clone()], "is not known"),
+        (&[first.clone(), Edit::DropKeyspace(0)], "keyspace 0 is unknown"),
+        (&[first.clone(), add.clone()], "keyspace 0 is unknown"),
+        (&[first.clone(), keyspace(0), Edit::DropKeyspace(0), add.clone()], "is unknown"),
         (&[first.clone(), keyspace(u32::MAX)], "used up its keyspace ids"),
         (
             &[first.clone(), keyspace(0), add, Edit::RemoveTable { keyspace: 0, level: 2, id: 9 }],
@@ -226,10 +227,10 @@ fn edits_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn states_that_no_writer_leaves_are_refused() {
+fn invalid_states_are_rejected() {
     let good = applied(&every_kind()[..10]).expect("they fit");
     assert_eq!(good.check(), Ok(()));
-    let refused = |change: &dyn Fn(&mut State), reason: &str| {
+    let refused = |change: &dyn Fn(&mut ManifestState), reason: &str| {
         let mut state = good.clone();
         change(&mut state);
         let refused = state.check().expect_err(reason);
@@ -237,19 +238,19 @@ fn states_that_no_writer_leaves_are_refused() {
     };
     refused(&|state| state.identity = None, "identity is missing");
     refused(&|state| state.next_file_id = u64::MAX, "over the limit");
-    refused(&|state| state.next_file_id = 8, "never taken");
-    refused(&|state| state.logs.extend([(9, LogState::Open)]), "file 9 stands in two places");
+    refused(&|state| state.next_file_id = 8, "never assigned");
+    refused(&|state| state.logs.extend([(9, LogState::Open)]), "file 9 is listed twice");
     refused(&|state| drop(state.keyspaces.insert(1, state.keyspaces[&0].clone())), "'plants'");
-    let twice = |state: &mut State| {
+    let twice = |state: &mut ManifestState| {
         let record = state.keyspaces.get_mut(&0).expect("it is there");
         record.levels[3] = record.levels[0].clone();
     };
-    refused(&twice, "file 9 stands in two places");
-    let unnamed = |state: &mut State| {
+    refused(&twice, "file 9 is listed twice");
+    let unnamed = |state: &mut ManifestState| {
         state.keyspaces.get_mut(&0).expect("it is there").name.clear();
     };
     refused(&unnamed, "''");
-    let many = |state: &mut State| {
+    let many = |state: &mut ManifestState| {
         let record = applied(&every_kind()[..4]).expect("they fit").keyspaces[&0].clone();
         state.keyspaces.extend((1..=limits::KEYSPACES_MAX as u32).map(|id| (id, record.clone())));
     };
@@ -317,7 +318,7 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
             level_filters: (shape.1 % 3 == 0).then(|| {
                 let kind = |level| FilterKind::ALL[(shape.2 + level) % 6];
                 let has_probes = shape.2 % 2 == 0;
-                let probes = |most: u32| (shape.2 as u32 % most) as u8 + 1;
+                let probes = |limit: u32| (shape.2 as u32 % limit) as u8 + 1;
                 std::array::from_fn(|level| LevelFilter {
                     kind: kind(level),
                     bits_per_key: bits,
@@ -346,12 +347,12 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
 fn any_log_state() -> impl Strategy<Value = LogState> {
     prop_oneof![
         Just(LogState::Open),
-        any::<(u64, u64)>().prop_map(|(len, checksum)| LogState::Sealed(Sealed { len, checksum })),
+        any::<(u64, u64)>().prop_map(|(len, checksum)| LogState::Sealed(Seal { len, checksum })),
         any::<u64>().prop_map(LogState::Recovered),
     ]
 }
 
-/// Few ids, so that edits often fit each other.
+/// Few ids, so that edits often match each other.
 fn any_edit() -> impl Strategy<Value = Edit> {
     let (id, keyspace, level) = (1u64..40, 0u32..4, 0..limits::LEVELS);
     let sequence = 0..=limits::SEQUENCE_MAX;
@@ -383,24 +384,24 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             .prop_map(|(keyspace, marker)| Edit::Marker { keyspace, marker }),
         (id.clone(), any_log_state()).prop_map(|(id, state)| Edit::Log { id, state }),
         id.prop_map(Edit::DropLog),
-        (0u64..9, any::<u64>()).prop_map(|(after, id)| Edit::Opening(Opening { after, id })),
+        (0u64..9, any::<u64>()).prop_map(|(after, id)| Edit::OpenRecord(OpenRecord { after, id })),
         (0u32..4, any::<u64>(), any::<[u32; 3]>()).prop_map(|(keyspace, gets, numbers)| {
-            let mut counts = Counts { gets, ..Counts::default() };
+            let mut counts = ReadCounts { gets, ..ReadCounts::default() };
             let [absent, present, false_reads] = numbers.map(u64::from);
-            counts.levels[2] = Count { absent, present, false_reads };
-            Edit::Evidence(keyspace, Arc::new(counts))
+            counts.levels[2] = LevelReadCounts { absent, present, false_reads };
+            Edit::ReadStats(keyspace, Arc::new(counts))
         }),
     ]
 }
 
 proptest! {
     #[test]
-    fn records_come_back(edits in vec(any_edit(), 0..6)) {
+    fn records_round_trip(edits in vec(any_edit(), 0..6)) {
         prop_assert_eq!(decode_record(&bytes_of(&edits)), Ok(edits));
     }
 
     #[test]
-    fn changed_bytes_are_refused_or_have_one_encoding(
+    fn changed_bytes_are_rejected_or_canonical(
         edits in vec(any_edit(), 1..4),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -411,20 +412,20 @@ proptest! {
         }
         if let Ok(edits) = decode_record(&bytes) {
             prop_assert_eq!(bytes_of(&edits), bytes);
-            // Whether they fit or not.
+            // The edits may match or not.
             let _ = applied(&edits);
         }
     }
 
     #[test]
-    fn any_bytes_are_refused_or_have_one_encoding(bytes: Vec<u8>) {
+    fn any_bytes_are_rejected_or_canonical(bytes: Vec<u8>) {
         if let Ok(edits) = decode_record(&bytes) {
             prop_assert_eq!(bytes_of(&edits), bytes);
         }
     }
 
     #[test]
-    fn a_state_comes_back_from_its_edits(edits in vec(any_edit(), 0..60)) {
+    fn state_round_trips_through_its_edits(edits in vec(any_edit(), 0..60)) {
         let mut state = applied(&[Edit::Identity(identity())]).expect("it comes first");
         for edit in &edits {
             let mut next = state.clone();

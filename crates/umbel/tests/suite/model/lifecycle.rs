@@ -1,4 +1,4 @@
-//! Operations on the store as a whole: closing, crashing, opening, copying.
+//! Operations on the store as a whole: close, crash, open, checkpoint.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,123 +7,127 @@ use std::path::Path;
 use umbel::{Db, Env, Error, Options};
 
 use super::check;
+use super::oracle::{CrashStates, Map, ModelStore};
 use super::scan;
-use super::world::{History, Map, World};
-use crate::suite::settings;
+use crate::suite::option_sets;
 
-/// Lets go of everything that keeps the store open, but the store itself.
-fn let_go(world: &mut World) {
-    world.iters.clear();
-    world.held.clear();
+/// Drops everything that keeps the store open, except the store itself.
+fn drop_readers(model: &mut ModelStore) {
+    model.iters.clear();
+    model.snapshots.clear();
 }
 
-/// Closes the store while handles and a cursor are still held, and opens it again.
-pub fn reopen_closed(world: &mut World) {
-    world.note("close and open again");
-    close(world);
-    open(world);
+/// Closes the store while handles and a cursor still exist, and opens it again.
+pub fn reopen_closed(model: &mut ModelStore) {
+    model.note("close and open again");
+    close(model);
+    open(model);
 }
 
-fn close(world: &mut World) {
-    let space = world.any_space();
-    let bounds = scan::any_bounds(world, space);
-    let expected = scan::within(&world.spaces[space].map, &bounds);
-    let cursor = world.spaces[space].handle.cursor::<Vec<u8>>(bounds).unwrap();
-    let db = world.db.take().expect("open between operations");
+fn close(model: &mut ModelStore) {
+    let space = model.any_space();
+    let bounds = scan::any_bounds(model, space);
+    let expected = scan::within(&model.spaces[space].map, &bounds);
+    let cursor = model.spaces[space].handle.cursor::<Vec<u8>>(bounds).unwrap();
+    let db = model.db.take().expect("open between operations");
     let other = db.clone();
     db.close().unwrap();
-    let handle = &world.spaces[space].handle;
+    let handle = &model.spaces[space].handle;
     assert!(matches!(handle.get(b"a"), Err(Error::Closed)));
     assert!(matches!(handle.put(b"a", b"b"), Err(Error::Closed)));
     assert!(matches!(other.sync(), Err(Error::Closed)));
     assert!(matches!(other.flush(), Err(Error::Closed)));
-    // What was opened before goes on.
-    scan::walk(world, cursor, &expected, None);
-    let_go(world);
-    world.spaces.iter_mut().for_each(|space| space.note_flushed());
+    // Cursors opened before continue.
+    scan::check_cursor(model, cursor, &expected, None);
+    drop_readers(model);
+    model.spaces.iter_mut().for_each(|space| space.note_flushed());
 }
 
 /// Drops every handle, which closes the store too, and opens it again.
-pub fn reopen_dropped(world: &mut World) {
-    world.note("drop every handle and open again");
-    drop_all(world);
-    world.spaces.iter_mut().for_each(|space| space.note_flushed());
-    open(world);
+pub fn reopen_dropped(model: &mut ModelStore) {
+    model.note("drop every handle and open again");
+    drop_all(model);
+    model.spaces.iter_mut().for_each(|space| space.note_flushed());
+    open(model);
 }
 
-/// Drops the store. What is in the model stays, with handles that are good for nothing.
-fn drop_all(world: &mut World) {
-    let_go(world);
-    world.db = None;
-    // A closed stand-in, so that nothing holds the store.
-    let stand_in = stand_in();
-    for space in &mut world.spaces {
-        space.handle = stand_in.keyspace(&space.name, space.options.clone()).unwrap();
+/// Drops the store. The model stays, with handles that no longer work.
+fn drop_all(model: &mut ModelStore) {
+    drop_readers(model);
+    model.db = None;
+    // A closed stand-in, so that no handle keeps the store open.
+    let placeholder = placeholder();
+    for space in &mut model.spaces {
+        space.handle = placeholder.keyspace(&space.name, space.options.clone()).unwrap();
     }
 }
 
-fn stand_in() -> Db {
+fn placeholder() -> Db {
     let env = umbel_sim::Sim::new(0).env();
     let options = Options { env, background_threads: 0, ..Options::default() };
     Db::open("/stand-in", options).unwrap()
 }
 
-/// Kills the process and opens the store again. On the real machine it is only dropped.
-pub fn reopen_killed(world: &mut World) {
-    let Some(sim) = world.sim.take() else { return reopen_dropped(world) };
-    world.note("kill the process and open again");
+/// Kills the process and opens the store again. On the real machine the store is only dropped.
+pub fn reopen_killed(model: &mut ModelStore) {
+    let Some(sim) = model.sim.take() else { return reopen_dropped(model) };
+    model.note("kill the process and open again");
     let image = sim.kill_image();
-    world.env = image.env();
-    world.sim = Some(image);
-    drop_all(world);
-    open_with(world, true);
+    model.env = image.env();
+    model.sim = Some(image);
+    drop_all(model);
+    open_with(model, true);
 }
 
-fn open(world: &mut World) {
-    open_with(world, false);
+fn open(model: &mut ModelStore) {
+    open_with(model, false);
 }
 
-/// Opens the store and compares everything; after a crash keyspaces without a log may stand at
-/// any of their flushes.
-fn open_with(world: &mut World, after_crash: bool) {
-    if world.random.percent(30) {
-        look_read_only(world, after_crash);
+/// Opens the store and compares everything; after a crash keyspaces without WAL may have the state
+/// of any of their flushes.
+fn open_with(model: &mut ModelStore, after_crash: bool) {
+    if model.random.percent(30) {
+        check_read_only(model, after_crash);
     }
-    if world.random.percent(50) {
-        world.set = world.random.next() % settings::SETS;
+    if model.random.percent(50) {
+        model.set = model.random.next() % option_sets::SETS;
     }
-    let db = Db::open(&world.path, world.options()).unwrap();
-    adopt(world, &db, after_crash);
-    world.db = Some(db);
+    let db = Db::open(&model.path, model.options()).unwrap();
+    adopt(model, &db, after_crash);
+    model.db = Some(db);
 }
 
-/// Takes the keyspaces of `db` as those of the world and compares all of them.
-fn adopt(world: &mut World, db: &Db, after_crash: bool) {
-    let names: Vec<String> = world.spaces.iter().map(|space| space.name.clone()).collect();
+/// Adopts the keyspaces of `db` as those of the model and compares all of them.
+fn adopt(model: &mut ModelStore, db: &Db, after_crash: bool) {
+    let names: Vec<String> = model.spaces.iter().map(|space| space.name.clone()).collect();
     assert_eq!(db.keyspaces(), names);
-    for space in &mut world.spaces {
+    for space in &mut model.spaces {
         space.handle = db.existing_keyspace(&space.name).unwrap().expect("it is listed");
         assert_eq!(space.handle.options(), space.options);
         space.gets = 0;
         if after_crash && !space.options.log {
             let found = check::contents(&space.handle);
-            (space.map, space.marker) = settle(&space.history, &found, space.handle.marker());
+            (space.map, space.marker) = settle(&space.crash_states, &found, space.handle.marker());
             space.note_flushed();
         }
     }
     if !db.stats().keyspaces.is_empty() && db.sync().is_ok() {
         db.wait_for_compaction().unwrap();
-        for space in &mut world.spaces {
+        for space in &mut model.spaces {
             space.entries_at_open = check::entries_before(&space.handle.stats());
         }
     }
-    check::everything(world);
+    check::everything(model);
 }
 
-/// The state of a keyspace without a log that a crash has left, which must be one it had.
-fn settle(history: &History, found: &Map, marker: Option<Vec<u8>>) -> (Map, Option<Vec<u8>>) {
-    let (mut map, mut set) = history.flushed.clone();
-    let mut steps = history.steps.iter();
+/// The state of a keyspace without WAL after a crash, which must be one of its earlier states.
+fn settle(
+    crash_states: &CrashStates,
+    found: &Map,
+    marker: Option<Vec<u8>>,
+) -> (Map, Option<Vec<u8>>) {
+    let (mut map, mut set) = crash_states.flushed.clone();
+    let mut steps = crash_states.steps.iter();
     loop {
         if map == *found && set == marker {
             return (map, set);
@@ -141,22 +145,22 @@ fn settle(history: &History, found: &Map, marker: Option<Vec<u8>>) -> (Map, Opti
     );
 }
 
-/// Opens the store for reading only, compares everything and checks that no byte was changed.
-fn look_read_only(world: &mut World, after_crash: bool) {
-    world.note("look at it read-only");
-    let before = bytes_of(&world.env, &world.path);
-    let db = Db::open_read_only(&world.path, world.options()).unwrap();
-    adopt(world, &db, after_crash);
-    let space = &world.spaces[0].handle;
+/// Opens the store read-only, compares everything and checks that no byte was changed.
+fn check_read_only(model: &mut ModelStore, after_crash: bool) {
+    model.note("check it read-only");
+    let before = bytes_of(&model.env, &model.path);
+    let db = Db::open_read_only(&model.path, model.options()).unwrap();
+    adopt(model, &db, after_crash);
+    let space = &model.spaces[0].handle;
     assert!(matches!(space.put(b"a", b"b"), Err(Error::Invalid(_))));
     assert!(matches!(db.flush(), Err(Error::Invalid(_))));
     assert!(db.verify().unwrap().damage.is_empty());
     drop(db);
-    drop_all(world);
-    assert!(bytes_of(&world.env, &world.path) == before, "reading only changed the folder");
+    drop_all(model);
+    assert!(bytes_of(&model.env, &model.path) == before, "reading only changed the folder");
 }
 
-/// Every file of a folder but the lock.
+/// Every file of a directory except the lock.
 fn bytes_of(env: &Env, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in env.files.read_dir(folder).unwrap() {
@@ -170,21 +174,21 @@ fn bytes_of(env: &Env, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Copies the store, compares the copy and writes to it, which must not change the original.
-pub fn checkpoint(world: &mut World) {
-    world.copies += 1;
-    if world.copies > 3 {
+/// Makes a checkpoint, compares it and writes to it, which must not change the original.
+pub fn checkpoint(model: &mut ModelStore) {
+    model.copies += 1;
+    if model.copies > 3 {
         return;
     }
-    world.note("copy the store");
-    let mut target = world.path.clone();
-    target.set_extension(format!("copy{}", world.copies));
-    world.db().checkpoint(&target).unwrap();
-    world.spaces.iter_mut().for_each(|space| space.note_flushed());
-    let options = Options { background_threads: 0, ..world.options() };
+    model.note("copy the store");
+    let mut target = model.path.clone();
+    target.set_extension(format!("copy{}", model.copies));
+    model.db().checkpoint(&target).unwrap();
+    model.spaces.iter_mut().for_each(|space| space.note_flushed());
+    let options = Options { background_threads: 0, ..model.options() };
     let copy = Db::open(&target, options).unwrap();
     assert!(copy.verify().unwrap().damage.is_empty());
-    for space in &world.spaces {
+    for space in &model.spaces {
         let copied = copy.existing_keyspace(&space.name).unwrap().expect("it was copied");
         assert!(check::contents(&copied) == space.map, "the copy of '{}' differs", space.name);
         assert_eq!(copied.marker(), space.handle.marker());

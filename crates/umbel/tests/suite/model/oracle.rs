@@ -1,4 +1,4 @@
-//! A store and what it should contain.
+//! Oracle: a store and its expected content.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use umbel::{Db, Env, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
 use umbel_sim::Sim;
 
-use crate::suite::keys::{Keys, SHAPES};
+use crate::suite::key_shapes::{Keys, SHAPES};
+use crate::suite::option_sets;
 use crate::suite::random::Random;
-use crate::suite::settings;
 
-/// What a keyspace should contain.
+/// Expected content of a keyspace.
 pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
 /// One write.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A key gets a value.
+    /// A key is set to a value.
     Put(Vec<u8>, Arc<[u8]>),
     /// A key is deleted.
     Delete(Vec<u8>),
@@ -26,7 +26,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Does to `map` what the store should have done.
+    /// Applies the expected change to `map`.
     pub fn apply(&self, map: &mut Map) {
         match self {
             Change::Put(key, value) => {
@@ -36,41 +36,41 @@ impl Change {
                 map.remove(key);
             }
             Change::DeleteRange(start, end) if start < end => {
-                let gone: Vec<_> =
+                let covered: Vec<_> =
                     map.range(start.clone()..end.clone()).map(|e| e.0.clone()).collect();
-                gone.iter().for_each(|key| drop(map.remove(key)));
+                covered.iter().for_each(|key| drop(map.remove(key)));
             }
             Change::DeleteRange(..) => {}
         }
     }
 }
 
-/// What a keyspace without a log may stand at after a crash: any state since `flushed`.
+/// Permitted states of a keyspace without WAL after a crash: any state since `flushed`.
 #[derive(Debug, Clone, Default)]
-pub struct History {
-    /// The state of the last flush that is known of, and its marker.
+pub struct CrashStates {
+    /// The state of the last known flush, and its marker.
     pub flushed: (Map, Option<Vec<u8>>),
-    /// What was committed since, batch by batch, and the marker set with it.
+    /// The changes committed since, batch by batch, and the marker set with each batch.
     pub steps: Vec<(Vec<Change>, Option<Vec<u8>>)>,
 }
 
-/// A keyspace and what it should contain.
+/// A keyspace and its expected content.
 #[derive(Debug)]
 pub struct Space {
     /// The keyspace.
     pub handle: Keyspace,
-    /// Tells keyspaces of the same name apart.
+    /// Distinguishes keyspaces of the same name.
     pub number: u64,
     /// Its name.
     pub name: String,
     /// Its options.
     pub options: KeyspaceOptions,
-    /// What it should contain.
+    /// Its expected content.
     pub map: Map,
     /// The marker set last.
     pub marker: Option<Vec<u8>>,
-    /// Used while it has no log.
-    pub history: History,
+    /// Used while it has no WAL.
+    pub crash_states: CrashStates,
     /// Gets done since the store was opened.
     pub gets: u64,
     /// Entries in its tables when the store was opened.
@@ -78,69 +78,69 @@ pub struct Space {
 }
 
 impl Space {
-    /// Notes that everything so far is in tables.
+    /// Records that everything so far is in tables.
     pub fn note_flushed(&mut self) {
-        self.history =
-            History { flushed: (self.map.clone(), self.marker.clone()), steps: Vec::new() };
+        self.crash_states =
+            CrashStates { flushed: (self.map.clone(), self.marker.clone()), steps: Vec::new() };
     }
 }
 
-/// A snapshot and what every keyspace should contain in it.
+/// A snapshot and the expected content of every keyspace in it.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldSnapshot {
     /// The snapshot.
     pub snapshot: Snapshot,
     /// By the keyspace's number.
     pub maps: BTreeMap<u64, Map>,
 }
 
-/// An iterator that stays open across other operations, and what it should still yield.
+/// An iterator that stays open across other operations, and the entries it should still yield.
 #[derive(Debug)]
 pub struct OpenIter {
     /// The iterator.
     pub iter: Iter,
-    /// What is left between its ends.
+    /// Entries left between its ends.
     pub left: VecDeque<(Vec<u8>, Arc<[u8]>)>,
 }
 
-/// A store and what it should contain.
+/// A store and its expected content.
 #[derive(Debug)]
-pub struct World {
-    /// Decides everything.
+pub struct ModelStore {
+    /// Source of every decision.
     pub random: Random,
     /// The keys in use.
     pub keys: Keys,
-    /// The simulated machine, where it is not the real one.
+    /// The simulated machine; `None` on the real one.
     pub sim: Option<Sim>,
-    /// The world the store lives in.
+    /// The environment of the store.
     pub env: Env,
     /// The option set.
     pub set: u64,
-    /// How many background threads there may be.
+    /// Permitted numbers of background threads.
     pub threads: Vec<usize>,
-    /// The store's folder.
+    /// The store's directory.
     pub path: PathBuf,
-    /// Which copy of the store comes next.
+    /// Number of the next checkpoint.
     pub copies: u64,
     /// The store.
     pub db: Option<Db>,
     /// Its keyspaces.
     pub spaces: Vec<Space>,
     /// The snapshots held.
-    pub held: Vec<Held>,
+    pub snapshots: Vec<HeldSnapshot>,
     /// The iterators held.
     pub iters: Vec<OpenIter>,
     /// The next number of a keyspace.
     pub next_number: u64,
-    /// Number of the write that is being made; markers are made of it.
+    /// Number of the current write; markers are derived from it.
     pub writes: u64,
-    /// What was done last, for whoever looks into a failure.
+    /// The last operations, to diagnose a failure.
     pub trace: VecDeque<String>,
-    /// How to replay it.
+    /// Instructions to replay it.
     pub replay: String,
 }
 
-impl Drop for World {
+impl Drop for ModelStore {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the last operations:");
@@ -150,14 +150,20 @@ impl Drop for World {
     }
 }
 
-impl World {
-    /// A new store with one keyspace. Everything follows from `seed`.
-    pub fn new(seed: u64, sim: Option<Sim>, env: Env, path: PathBuf, threads: &[usize]) -> World {
+impl ModelStore {
+    /// A new store with one keyspace. `seed` decides everything.
+    pub fn new(
+        seed: u64,
+        sim: Option<Sim>,
+        env: Env,
+        path: PathBuf,
+        threads: &[usize],
+    ) -> ModelStore {
         let mut random = Random::new(seed);
         let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];
         let keys = Keys::new(shape, random.pick(&[12, 60, 250, 800]));
-        let set = seed % settings::SETS;
-        let mut world = World {
+        let set = seed % option_sets::SETS;
+        let mut model = ModelStore {
             random,
             keys,
             sim,
@@ -168,24 +174,24 @@ impl World {
             copies: 0,
             db: None,
             spaces: Vec::new(),
-            held: Vec::new(),
+            snapshots: Vec::new(),
             iters: Vec::new(),
             next_number: 0,
             writes: 0,
             trace: VecDeque::new(),
             replay: String::new(),
         };
-        world.db = Some(Db::open(&world.path, world.options()).unwrap());
-        world.add_space("one", settings::set_keyspace_options(set));
-        world
+        model.db = Some(Db::open(&model.path, model.options()).unwrap());
+        model.add_space("one", option_sets::set_keyspace_options(set));
+        model
     }
 
     /// The options to open the store with.
     pub fn options(&self) -> Options {
-        settings::store_options(self.set, &self.env, &self.threads)
+        option_sets::store_options(self.set, &self.env, &self.threads)
     }
 
-    /// Whether work goes on in the background.
+    /// Whether background work runs.
     pub fn has_threads(&self) -> bool {
         self.options().background_threads > 0
     }
@@ -195,7 +201,7 @@ impl World {
         self.db.as_ref().expect("open between operations")
     }
 
-    /// Notes what is being done.
+    /// Records the current operation.
     pub fn note(&mut self, what: impl Into<String>) {
         if self.trace.len() == 40 {
             self.trace.pop_front();
@@ -214,13 +220,13 @@ impl World {
             options,
             map: Map::new(),
             marker: None,
-            history: History::default(),
+            crash_states: CrashStates::default(),
             gets: 0,
             entries_at_open: 0,
         });
     }
 
-    /// The number of one of the keyspaces.
+    /// The index of a random keyspace.
     pub fn any_space(&mut self) -> usize {
         self.random.below(self.spaces.len())
     }
@@ -230,7 +236,7 @@ impl World {
         self.keys.any(&mut self.random)
     }
 
-    /// A key that keyspace `space` should have, or any where it has none.
+    /// A key that keyspace `space` should have, or any key if it is empty.
     pub fn present_key(&mut self, space: usize) -> Vec<u8> {
         let map = &self.spaces[space].map;
         if map.is_empty() {
@@ -240,12 +246,12 @@ impl World {
         self.spaces[space].map.keys().nth(nth).expect("below its length").clone()
     }
 
-    /// A key that is there as often as not.
+    /// A key that is present in about half of the cases.
     pub fn likely_key(&mut self, space: usize) -> Vec<u8> {
         if self.random.percent(50) { self.present_key(space) } else { self.any_key() }
     }
 
-    /// Does to the model what a commit did to the store. `markers` were set with it.
+    /// Applies a commit to the model. `markers` were set with it.
     pub fn apply(&mut self, changes: &[(usize, Change)], markers: &[(usize, Vec<u8>)]) {
         for (index, space) in self.spaces.iter_mut().enumerate() {
             let own: Vec<Change> =
@@ -256,7 +262,7 @@ impl World {
                 space.marker = Some(marker.clone());
             }
             if !space.options.log && (!own.is_empty() || marker.is_some()) {
-                space.history.steps.push((own, marker));
+                space.crash_states.steps.push((own, marker));
             }
         }
     }

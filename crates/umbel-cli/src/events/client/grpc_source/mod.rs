@@ -4,42 +4,42 @@
 use tokio::runtime::Runtime;
 use tonic::Streaming;
 use umbel_events::EventId;
-use umbel_proto::reading::of_all;
+use umbel_proto::read_options::of_all;
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::AllOption;
 use umbel_proto::streams::read_resp::{Content, RecordedEvent};
 
-use super::connection::{self, Connection, event_id};
-use super::server_address::ServerAddress;
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection, event_id};
 
-/// What a server keeps for itself and is not imported.
+/// Kind of an internal event of a server, which is not imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum InternalEventKind {
     /// Links in streams that are views here.
     ViewLinks,
-    /// What it wrote about how it does.
+    /// Statistics of the server.
     Statistics,
     /// Its users, projections and the like.
     System,
 }
 
-impl Class {
-    /// Which of these an event is; `None` where it is to be imported.
-    pub fn of(stream: &str, kind: &str, takes_system: bool) -> Option<Class> {
+impl InternalEventKind {
+    /// Kind of an event; `None` if it is to be imported.
+    pub fn classify(stream: &str, kind: &str, takes_system: bool) -> Option<InternalEventKind> {
         let subject = stream.strip_prefix("$$");
         let about = subject.unwrap_or(stream);
-        // Nobody can append to these here; the others hold links of a projection.
+        // No client can append to these here; the others hold links of a projection.
         let is_view = about == "$streams" || ["$ce-", "$et-"].iter().any(|p| about.starts_with(p));
         let holds_links = ["$bc-", "$category-", "$et"].iter().any(|p| about.starts_with(p));
         if subject.is_none() && (is_view || (holds_links && matches!(kind, "$>" | "$@"))) {
-            return Some(Class::ViewLinks);
+            return Some(InternalEventKind::ViewLinks);
         }
         if about.starts_with("$stats-") {
-            return Some(Class::Statistics);
+            return Some(InternalEventKind::Statistics);
         }
         let is_system = about.starts_with('$') && about != "$settings" && !takes_system;
-        is_system.then_some(Class::System)
+        is_system.then_some(InternalEventKind::System)
     }
 }
 
@@ -50,73 +50,73 @@ pub struct RemoteEvent {
     pub stream: String,
     /// Its number in the stream.
     pub revision: u64,
-    /// When it was appended, in units of 100 ns since 1970.
+    /// Time of its append, in units of 100 ns since 1970.
     pub created: Option<u64>,
     /// Its id.
     pub id: EventId,
     /// Its type.
     pub kind: String,
-    /// Whether its data is said to be JSON.
+    /// Whether its data is declared as JSON.
     pub is_json: bool,
     /// Its data.
     pub data: Vec<u8>,
-    /// What is said about it besides.
+    /// Its metadata.
     pub metadata: Vec<u8>,
 }
 
 /// All events of a server, on their way.
-pub struct Remote {
+pub struct GrpcSource {
     name: String,
     runtime: Runtime,
-    answers: Streaming<ReadResp>,
-    taken: u64,
+    responses: Streaming<ReadResp>,
+    events_read: u64,
 }
 
-impl Remote {
-    /// Connects to a server and asks for all of its events.
-    pub fn open(address: &ServerAddress) -> Outcome<Remote> {
-        let name = address.shown();
-        let runtime = connection::runtime()?;
+impl GrpcSource {
+    /// Connects to a server and reads all of its events.
+    pub fn open(address: &ConnectionString) -> CommandResult<GrpcSource> {
+        let name = address.host_and_port_text();
+        let runtime = grpc_connection::runtime()?;
         let answers = runtime.block_on(async {
             let connection = Connection::open(address).await?;
             connection.read(of_all(AllOption::Start(()))).await
         })?;
-        Ok(Remote { name, runtime, answers, taken: 0 })
+        Ok(GrpcSource { name, runtime, responses: answers, events_read: 0 })
     }
 
-    /// What the server is called.
+    /// Name of the server.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The next event; `None` where there are no more.
-    pub fn next(&mut self) -> Outcome<Option<RemoteEvent>> {
+    pub fn next(&mut self) -> CommandResult<Option<RemoteEvent>> {
         loop {
-            let answer = self.runtime.block_on(self.answers.message());
-            let answer = answer.map_err(|status| self.failed(status.message()))?;
+            let answer = self.runtime.block_on(self.responses.message());
+            let answer = answer.map_err(|status| self.source_error(status.message()))?;
             let Some(answer) = answer else { return Ok(None) };
             // Others say where the log ends, which the last answer says as well.
             let Some(Content::Event(read)) = answer.content else { continue };
             let Some(event) = read.event.or(read.link) else { continue };
-            self.taken += 1;
-            return match event_of(event) {
+            self.events_read += 1;
+            return match decode_event(event) {
                 Some(event) => Ok(Some(event)),
-                None => Err(self.failed("an answer holds no event that can be read")),
+                None => Err(self.source_error("the server sent an invalid event")),
             };
         }
     }
 
-    fn failed(&self, reason: &str) -> Failure {
-        Failure::System(format!(
-            "reading from the server at {} ended after {} events: {reason}; run this again, what \
-             was imported is passed over",
-            self.name, self.taken
+    fn source_error(&self, reason: &str) -> CommandError {
+        CommandError::System(format!(
+            "reading from the server at {} ended after {} events: {reason}; run the import again, \
+             it skips imported events",
+            self.name, self.events_read
         ))
     }
 }
 
 /// An event out of its message; `None` where it lacks what every event has.
-fn event_of(mut event: RecordedEvent) -> Option<RemoteEvent> {
+fn decode_event(mut event: RecordedEvent) -> Option<RemoteEvent> {
     let stream = String::from_utf8(event.stream_identifier?.stream_name.to_vec()).ok()?;
     let content = event.metadata.get("content-type");
     let is_json = content.is_some_and(|content| content == "application/json");
@@ -134,5 +134,4 @@ fn event_of(mut event: RecordedEvent) -> Option<RemoteEvent> {
 }
 
 #[cfg(test)]
-#[path = "remote_tests.rs"]
 mod tests;
