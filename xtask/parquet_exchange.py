@@ -1,9 +1,9 @@
-"""Exchanges Bloom filters of Parquet files with DuckDB, both ways.
+"""Exchanges Bloom filters of Parquet files with DuckDB, in both directions.
 
     python parquet_exchange.py UMBEL FOLDER
 
-UMBEL is the program that is tested, FOLDER an empty folder to work in. The last line says how many
-checks passed, failed and were skipped.
+UMBEL is the program that is tested, FOLDER an empty folder to work in. The last line counts passed,
+failed and skipped checks.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 KEYS = 10_000
-# Of so many absent keys at most this share may pass a filter designed for one in a hundred.
+# Largest share of absent keys that may pass a filter designed for one in a hundred.
 MOST_PASSING = 0.03
 
 
@@ -50,7 +50,7 @@ class Exchange:
         return path
 
     def parquet_file(self, keys):
-        """A Parquet file with a column of keys, and where the column's filter stands in it."""
+        """Writes a Parquet file with a column of keys; returns the position of the column's filter."""
         path = self.folder / "theirs.parquet"
         keys = self.write_lines("keys", keys)
         duckdb.execute(
@@ -66,7 +66,7 @@ class Exchange:
         return path, offset, length
 
     def excluded(self, path, key):
-        """Whether DuckDB says of the file's filter that the key is not in it."""
+        """Whether DuckDB finds that the file's filter excludes the key."""
         [(answer,)] = duckdb.execute(
             "SELECT bool_and(bloom_filter_excludes) FROM parquet_bloom_probe(?, 'key', ?)",
             [str(path), key],
@@ -74,7 +74,7 @@ class Exchange:
         return answer
 
     def theirs_to_ours(self):
-        """Every key that DuckDB put into a filter is found in it, absent ones seldom."""
+        """Checks that a filter of DuckDB has every key, and few absent ones."""
         path, offset, length = self.parquet_file(lines("there"))
         section = path.read_bytes()[offset : offset + length]
         theirs = self.folder / "theirs.filter"
@@ -87,8 +87,8 @@ class Exchange:
         return path, offset, section
 
     def ours_to_theirs(self, path, offset, section):
-        """A filter of the same keys and size is the same, byte for byte; and in the place of
-        DuckDB's a filter of ours of other keys is asked by DuckDB."""
+        """Checks that a filter of the same keys and size is identical. Then DuckDB reads a filter
+        of ours with other keys in the place of its own."""
         bits = 8 * (len(section) - len(section) % 32) / KEYS
         build = ("build", "--kind", "parquet", "--bits-per-key", bits, "-o")
         same = self.folder / "same.filter"

@@ -1,9 +1,9 @@
-//! Builds Pebble's part, which is written in Go, where the feature `pebble` asks for it.
+//! Builds the Go part of Pebble if the feature `pebble` is enabled.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the Go code is built from.
+/// Source files of the Go part.
 const SOURCES: [&str; 5] = ["go.mod", "go.sum", "options.go", "read.go", "store.go"];
 
 fn main() -> Result<(), String> {
@@ -15,7 +15,8 @@ fn main() -> Result<(), String> {
         println!("cargo:rerun-if-changed=pebble/{source}");
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo names no OUT_DIR")?);
-    // Without C code for names and users, which nothing here asks for, it needs no library more.
+    // Without cgo's resolvers for hosts and users, which this code does not need, it needs no
+    // further library.
     let status = Command::new("go")
         .args(["build", "-buildmode=c-archive", "-trimpath", "-buildvcs=false", "-mod=readonly"])
         .args(["-tags", "netgo,osusergo", "-o"])

@@ -1,11 +1,11 @@
-//! Blob files: whatever opens can be read and verified with the same outcome, and a value that is
-//! read is the one that its pointer stands for.
+//! Blob files: every file that opens can be read and verified with the same outcome, and a read
+//! value is that of its pointer.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use umbel_blob::{Blob, file_bytes};
+use umbel_blob::{BlobReader, file_bytes};
 use umbel_env::File;
 use umbel_fuzz::blob_file::{FILE_ID, assemble};
 use umbel_fuzz::memory::MemoryFile;
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let raw = parts.number::<1>() & RAW == RAW;
     let bytes = if raw { parts.rest().to_vec() } else { assemble(parts) };
     let file = || MemoryFile::alone("/000007.blob", bytes.clone()) as Arc<dyn File>;
-    let Ok(blob) = Blob::open_standalone(file(), FILE_ID) else { return };
+    let Ok(blob) = BlobReader::open_standalone(file(), FILE_ID) else { return };
     let pointer = *blob.pointer();
     assert_eq!(bytes.len() as u64, file_bytes(pointer.value_bytes));
     let (value, verified) = (blob.value(), blob.verify());

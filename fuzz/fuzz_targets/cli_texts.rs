@@ -1,5 +1,5 @@
-//! What people write for `umbel`: connection strings, and options of a server as a file and as
-//! variables, out of any text.
+//! Texts that people write for `umbel`: connection strings, and options of a server as a file and
+//! as variables, out of any text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| umbel_events::fuzz_head(input));
+fuzz_target!(|input: &[u8]| umbel_events::fuzz_stream_head(input));

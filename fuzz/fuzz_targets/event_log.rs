@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    umbel_events::fuzz_chunk_table(input);
+    umbel_events::fuzz_chunk_manifest(input);
     umbel_events::fuzz_frame(input);
-    umbel_events::fuzz_packed(input);
+    umbel_events::fuzz_scavenged_chunk(input);
 });

@@ -1,4 +1,4 @@
-//! What a repair saves of a chunk of an event log out of any bytes.
+//! Repair of a chunk of an event log from any bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
-//! The files of an existence filter: whatever is in them, it opens or is refused, and what is
-//! inserted then is not denied, neither now nor after the next open.
+//! The files of an existence filter: any bytes open or are refused, and later
+//! inserts are not denied, neither now nor after the next open.
 #![no_main]
 
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use umbel_base::Error;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 use umbel_fuzz::existence_files::{FOLDER, WHOSE, assemble, with_raw};
 use umbel_fuzz::memory::{Image, MemoryFiles};
 use umbel_fuzz::parts::Parts;
@@ -21,7 +21,7 @@ fn hash(number: u64) -> u64 {
 
 struct Keys;
 
-impl Source for Keys {
+impl HashSource for Keys {
     fn hashes(
         &self,
         _after: Option<&[u8]>,
@@ -35,7 +35,7 @@ impl Source for Keys {
 
 fn options() -> ExistenceOptions {
     ExistenceOptions {
-        size: Size::Fixed { bytes: 4096 },
+        size: ExistenceSize::Fixed { bytes: 4096 },
         store: WHOSE.0,
         hash: WHOSE.1,
         step_bytes: 4096,
@@ -59,7 +59,7 @@ fn live(image: &Image) {
     let position = filter.covered().saturating_add(1);
     KEYS.map(hash).for_each(|hash| filter.insert(hash));
     assert_there(&filter);
-    let is_over = |_: &usize| filter.step(&Keys).expect("memory is no disk") == Progress::Idle;
+    let is_over = |_: &usize| filter.step(&Keys).expect("memory is no disk") == StepProgress::Idle;
     assert!((0..STEPS_MAX).find(is_over).is_some(), "the steps do not end");
     assert_there(&filter);
     assert_eq!(filter.stats().damaged_lines, 0);

@@ -1,10 +1,10 @@
-//! Filters: all readers of a kind must agree on every input and every hash, and what is made of a
-//! filter must be one.
+//! Filters: all readers of a kind must agree on every input and every hash, and conversions of a
+//! filter must be valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use umbel_filter::{
-    Bloom, BloomView, CountingBloom, Filter, FilterKind, FilterView, Parsed, from_leveldb,
+    Bloom, BloomView, CountingBloom, Filter, FilterKind, FilterView, ParsedBloom, from_leveldb,
     from_parquet, to_leveldb, to_parquet,
 };
 
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
 fn lines(input: &[u8]) {
     let owned = Bloom::decode(input);
     match (BloomView::parse(input), owned) {
-        (Parsed::Bloom(view), Ok(bloom)) => {
+        (ParsedBloom::Bloom(view), Ok(bloom)) => {
             let any = FilterView::parse(input).expect("one of the kinds");
             for hash in HASHES {
                 assert_eq!(view.may_contain(hash), bloom.may_contain(hash), "hash {hash:#x}");
@@ -41,13 +41,13 @@ fn lines(input: &[u8]) {
             assert_eq!(view.keys(), bloom.keys());
             assert_eq!(view.probes(), bloom.probes());
         }
-        (Parsed::Bloom(_), Err(error)) => panic!("only the borrowed reader takes it: {error}"),
+        (ParsedBloom::Bloom(_), Err(error)) => panic!("only the borrowed reader takes it: {error}"),
         (_, Ok(bloom)) => panic!("only the owned reader takes it: {} keys", bloom.keys()),
-        (Parsed::Maybe | Parsed::Malformed(_), Err(_)) => {}
+        (ParsedBloom::Maybe | ParsedBloom::Malformed(_), Err(_)) => {}
     }
 }
 
-/// Everything that a filter of any kind can be asked and made into.
+/// Probes and converts a filter of any kind in all ways.
 fn any_kind(input: &[u8], view: &FilterView<'_>) {
     let mut found = [false; HASHES.len()];
     view.contains_batch(&HASHES, &mut found);

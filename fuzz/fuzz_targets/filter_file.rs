@@ -1,9 +1,9 @@
-//! Filters in files of their own: any bytes are read; what is read asks without a panic, and a file
+//! Filter files: any bytes are read, and probes of the result do not panic. A file
 //! around any bytes is read back or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use umbel_filter::{FileError, FilterFile, HashKind};
+use umbel_filter::{FilterFile, FilterFileError, HashKind};
 
 fuzz_target!(|input: &[u8]| {
     read(input);
@@ -13,7 +13,7 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(file.filter_bytes(), input);
             read(&around);
         }
-        Err(FileError::Filter(_) | FileError::OtherHash { .. }) => {}
+        Err(FilterFileError::Filter(_) | FilterFileError::HashMismatch { .. }) => {}
         Err(error) => panic!("{error}"),
     }
 });

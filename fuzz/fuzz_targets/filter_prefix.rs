@@ -1,11 +1,11 @@
-//! Prefix filters: any bytes are read and asked; rules of any name keep the laws, and the filter
+//! Prefix filters: any bytes are read and probed. Rules of any name keep the laws, and the filter
 //! made with one denies none of its keys.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use umbel_filter::{
-    HashKind, KeyPrefix, ParsedPrefix, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView,
-    PrefixHasher, check_laws,
+    HashKind, KeyPrefix, ParsedPrefixFilter, PrefixExtractor, PrefixFilterBuilder,
+    PrefixFilterView, PrefixHasher, check_laws,
 };
 use umbel_fuzz::parts::Parts;
 
@@ -20,9 +20,9 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The filter's own name is asked for too, as far as it is that of a built-in rule.
+/// Probes with the filter's own rule too, where its name is that of a built-in rule.
 fn read(input: &[u8], hasher: &PrefixHasher) {
-    let ParsedPrefix::Filter(view) = PrefixFilterView::parse(input) else {
+    let ParsedPrefixFilter::Filter(view) = PrefixFilterView::parse(input) else {
         return;
     };
     assert!(input.ends_with(view.inner()) && !view.extractor_name().is_empty());
@@ -33,7 +33,7 @@ fn read(input: &[u8], hasher: &PrefixHasher) {
         for start in [&b""[..], b"a", b"a/b/c", &[0; 300], input] {
             let maybe = view.may_contain_start(&rule, hasher, start);
             let other = rule.name() != view.extractor_name();
-            assert!(maybe || !other, "another rule was told no");
+            assert!(maybe || !other, "another rule got the answer no");
             assert!(maybe || rule.shared(start).is_some(), "nothing was shared");
             view.may_contain_key(&rule, hasher, start);
         }
@@ -57,7 +57,7 @@ fn build(mut parts: Parts<'_>, hasher: PrefixHasher) {
     let mut builder = PrefixFilterBuilder::new(rule.clone(), hasher).expect("its name fits");
     keys.iter().for_each(|key| builder.add(key));
     let bytes = builder.finish(10, 1);
-    let ParsedPrefix::Filter(view) = PrefixFilterView::parse(&bytes) else {
+    let ParsedPrefixFilter::Filter(view) = PrefixFilterView::parse(&bytes) else {
         assert!(keys.iter().all(|key| rule.prefix(key).is_none()), "there should be a filter");
         return;
     };

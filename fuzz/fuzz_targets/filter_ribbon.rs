@@ -1,6 +1,6 @@
-//! Ribbon filters. The input's first byte says whether the rest is an encoded filter or hashes to
-//! build one from: a filter that was built refuses none of its hashes, and any bytes that are
-//! taken for a filter answer alike one by one and all at once.
+//! Ribbon filters. The input's first byte says whether the rest is an encoded filter or hashes for
+//! a build. A built filter refuses none of its hashes. Any bytes that parse as a filter give the
+//! same answers single and in a batch.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

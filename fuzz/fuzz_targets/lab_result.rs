@@ -1,26 +1,28 @@
-//! Result files of the lab, the repetitions of a run under way and the user's own keys: any bytes
-//! are read without a panic. What is behind a checksum is reached by a right one: an input that is
-//! a result without its checksum is given one, as are the lines of a journal made of it.
+//! Result files of the lab, the repetitions of a run in progress and the user's own keys: any bytes
+//! are read without a panic. A correct checksum lets inputs reach the code after it: a result
+//! without its checksum gets one, and so do the lines of a journal made of it.
 #![no_main]
 
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use umbel_lab::journal::{self, Entry, Heading};
-use umbel_lab::outcome::Outcome;
-use umbel_lab::recorder::Record;
-use umbel_lab::user_data::UserData;
-use umbel_lab::{compare, experiments, report, results, terminal};
+use umbel_lab::experiments;
+use umbel_lab::report::{compare_results, html, terminal_table};
+use umbel_lab::results::journal::{self, JournalEntry, JournalHeading};
+use umbel_lab::results::outcome::Outcome;
+use umbel_lab::results::sample_recorder::Record;
+use umbel_lab::results::result_file;
+use umbel_lab::workload::user_data::UserData;
 
 fuzz_target!(|input: &[u8]| {
-    if let Ok(outcome) = results::parse("input", input) {
+    if let Ok(outcome) = result_file::parse("input", input) {
         show(&outcome);
     }
     read_journal(input);
     if let Ok(outcome) = serde_json::from_slice::<Outcome>(input) {
         show(&outcome);
-        let text = results::text_of(&outcome).expect("what JSON says it can say again");
-        if let Ok(read) = results::parse("input", text.as_bytes()) {
+        let text = result_file::text_of(&outcome).expect("JSON text round-trips");
+        if let Ok(read) = result_file::parse("input", text.as_bytes()) {
             assert_eq!(read, outcome);
         }
         journal_of(&outcome);
@@ -32,11 +34,12 @@ fuzz_target!(|input: &[u8]| {
 
 /// Everything that is made of a result.
 fn show(outcome: &Outcome) {
-    if let Ok(rows) = compare::rows(outcome, outcome) {
-        let _ = (compare::text(outcome, outcome, &rows), compare::json(outcome, &rows));
+    if let Ok(rows) = compare_results::figure_diffs(outcome, outcome) {
+        let _ =
+            (compare_results::text(outcome, outcome, &rows), compare_results::json(outcome, &rows));
     }
     if let Some(one) = experiments::ALL.into_iter().find(|one| one.name == outcome.experiment) {
-        let _ = (terminal::text(one, outcome), report::page(&[(one, outcome)]));
+        let _ = (terminal_table::text(one, outcome), html::page(&[(one, outcome)]));
     }
 }
 
@@ -50,9 +53,9 @@ fn read_journal(input: &[u8]) {
     }
 }
 
-/// A journal with what the result found, a line for each round.
+/// A journal with the findings of the result, a line for each round.
 fn journal_of(outcome: &Outcome) {
-    let heading = Heading {
+    let heading = JournalHeading {
         umbel_lab_part: outcome.umbel_lab,
         experiment: outcome.experiment.clone(),
         scale: outcome.scale,
@@ -73,10 +76,10 @@ fn journal_of(outcome: &Outcome) {
                 repetition: repetition.clone(),
             })
         });
-        Entry { subject: 0, round, seconds: outcome.seconds, records: records.collect() }
+        JournalEntry { subject: 0, round, seconds: outcome.seconds, records: records.collect() }
     };
-    let entries: Vec<Entry> = (0..4).map(entry).collect();
-    let text = journal::text_of(&heading, &entries).expect("what JSON says it can say again");
+    let entries: Vec<JournalEntry> = (0..4).map(entry).collect();
+    let text = journal::text_of(&heading, &entries).expect("JSON text round-trips");
     let parsed = journal::parse(Path::new("input"), text.as_bytes()).expect("its heading");
     let parsed = parsed.expect("its lines");
     assert_eq!(parsed.heading, heading);

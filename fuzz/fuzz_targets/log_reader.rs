@@ -8,14 +8,14 @@ use umbel_env::Env;
 use umbel_fuzz::log_file;
 use umbel_fuzz::memory::{Image, MemoryFiles};
 use umbel_fuzz::parts::Parts;
-use umbel_log::{Expectation, LogKind, LogReader, Outcome, Sealed};
+use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome, Seal};
 
 const LOG_ID: u64 = 3;
 const PATH: &str = "000003.log";
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;
 
-fn read(env: &Env, len: u64, expectation: Expectation) -> Option<Outcome> {
+fn read(env: &Env, len: u64, expectation: ExpectedEnd) -> Option<ReadOutcome> {
     let path = Path::new(PATH);
     let mut reader = LogReader::open(env, path, LogKind::WriteAhead, LOG_ID, expectation).ok()?;
     let mut sequence = 0;
@@ -35,11 +35,11 @@ fuzz_target!(|input: &[u8]| {
     };
     let len = file.len() as u64;
     let env = MemoryFiles::new(&Image::from([(PathBuf::from(PATH), file)])).env();
-    let Some(outcome) = read(&env, len, Expectation::Open) else { return };
+    let Some(outcome) = read(&env, len, ExpectedEnd::Open) else { return };
     assert!(outcome.end <= len);
     // A log that says it was sealed here must be accepted as sealed here.
-    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
-    let again = read(&env, len, Expectation::Sealed(sealed));
+    let sealed = Seal { len: outcome.end, checksum: outcome.checksum };
+    let again = read(&env, len, ExpectedEnd::Sealed(sealed));
     if outcome.sealed {
         assert_eq!(again.map(|again| again.records), Some(outcome.records));
     }

@@ -1,4 +1,4 @@
-//! The metadata of a stream and `$settings` out of any bytes: who may do what.
+//! The metadata of a stream and `$settings` from any bytes: the rights of each user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

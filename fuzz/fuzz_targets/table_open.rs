@@ -1,5 +1,5 @@
 //! Tables: whatever opens can be verified, walked both ways and searched without a panic, and the
-//! two directions agree where both come to their end.
+//! two directions agree where both reach their end.
 #![no_main]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use umbel_env::File;
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
-use umbel_table::{FilterKeep, KeepAll, Table, TableHasher};
+use umbel_table::{FilterResidency, Table, TableHasher, UnboundedCache};
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;
@@ -48,8 +48,8 @@ fn read(table: &Arc<Table>, hasher: &TableHasher) {
         assert_eq!(keys.len(), steps, "the directions disagree");
     }
     let absent = [&b""[..], b"absent", b"\xff\xff"];
-    let keeps = [FilterKeep::Plain { factor: 1 }, FilterKeep::Plain { factor: 2 }];
-    let keeps = keeps.into_iter().chain([FilterKeep::Second, FilterKeep::Nothing]);
+    let keeps = [FilterResidency::Plain { factor: 1 }, FilterResidency::Plain { factor: 2 }];
+    let keeps = keeps.into_iter().chain([FilterResidency::Second, FilterResidency::Nothing]);
     let filters: Vec<_> = keeps.filter_map(|keep| table.read_filter(keep).ok().flatten()).collect();
     for key in keys.iter().map(Vec::as_slice).chain(absent) {
         let hash = hasher.keys.hash(key);
@@ -77,12 +77,12 @@ fuzz_target!(|input: &[u8]| {
     let meta = table.meta().clone();
     let hasher = TableHasher::keyed([7; 16], 1);
     read(&Arc::new(table), &hasher);
-    let whole = Table::open(Arc::clone(&file), &meta, Some(&hasher), Arc::new(KeepAll));
-    if let Ok(table) = whole {
+    let opened = Table::open(Arc::clone(&file), &meta, Some(&hasher), Arc::new(UnboundedCache));
+    if let Ok(table) = opened {
         read(&Arc::new(table), &hasher);
     }
     let meta = Arc::new(meta);
-    let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(KeepAll), true);
+    let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(UnboundedCache), true);
     if let Ok(table) = paged {
         read(&Arc::new(table), &hasher);
     }

@@ -12,8 +12,8 @@ pub const FILE_ID: u64 = 7;
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 65_536;
 
-/// A file put together from an input: how its header differs from that of the value, how its first
-/// sums differ, how often the value is repeated, then the value.
+/// A file described by an input: differences of its header and first
+/// sums from those of the value, the number of repetitions of the value, then the value.
 pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let version = parts.number::<1>() as u32;
     let chunk_bytes = parts.number::<4>() as u32;
@@ -22,7 +22,7 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let sums_off = parts.number::<2>();
     let times = parts.number::<2>() as usize;
     let value = parts.rest().repeat(times + 1);
-    // What stands in an input is what is unusual, so that no bytes at all make a sound header.
+    // An input describes only deviations, so that an empty one gives a valid header.
     let mut header = b"UmbelBlb".to_vec();
     header.extend_from_slice(&(1 ^ version).to_le_bytes());
     header.extend_from_slice(&(CHUNK_BYTES as u32 ^ chunk_bytes).to_le_bytes());

@@ -15,7 +15,7 @@ pub const FOLDER: &str = "/existence";
 pub const WHOSE: (u64, u64) = (8, 3);
 /// The keys of the journal and of the filter file.
 const KEYS: (u64, u64) = (77, 99);
-/// What tells the log that is covered from others.
+/// Number of the covered log's history.
 const HISTORY: u64 = 96;
 const PAGE_BYTES: usize = 4096;
 /// Most pages of the filter, so that an input is quick to try.
@@ -25,8 +25,8 @@ fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// The files put together from an input: what is unusual about `CHECKPOINT`; words to be set in the
-/// filter; then records of the journal, and damage done to the finished files.
+/// Files described by an input: deviations of `CHECKPOINT`; words to be set in the
+/// filter; then records of the journal, and damage to the finished files.
 pub fn assemble(mut parts: Parts<'_>) -> Image {
     let pages = 1 + parts.number::<1>() % PAGES_MAX;
     let unusual = parts.number::<1>();
@@ -34,7 +34,7 @@ pub fn assemble(mut parts: Parts<'_>) -> Image {
     let filter = filter(pages, word);
     let digests: Vec<u64> = filter.chunks(PAGE_BYTES).enumerate().skip(1).map(digest).collect();
     let mut fields = vec![2, 5, WHOSE.0, WHOSE.1, 7, 3, KEYS.0];
-    // The history of what is covered, in every other one.
+    // The history of the coverage, in every other one.
     let history = (word % 2 == 1).then_some(HISTORY);
     fields.extend(history);
     fields.push(1);
@@ -96,8 +96,8 @@ fn digest((number, page): (usize, &[u8])) -> u64 {
     checksum(KEYS.1, (number * PAGE_BYTES) as u64, page)
 }
 
-/// A header, and up to eight records: kind, count, and how the count and the position differ from
-/// what they should be.
+/// A header, and up to eight records: kind, count, and the deviations of the count and the position
+/// from the correct ones.
 fn journal(parts: &mut Parts<'_>) -> Vec<u8> {
     let mut bytes = [&b"UmbelExJ"[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     bytes.extend_from_slice(&3u64.to_le_bytes());

@@ -1,5 +1,5 @@
-//! What the fuzz targets share: a world in memory, and files put together from mutated parts with
-//! right checksums, so that mutations reach the decoders behind the checksums.
+//! Shared code of the fuzz targets: a world in memory, and files made of mutated parts with
+//! correct checksums, so that mutations reach the decoders after the checksums.
 #![forbid(unsafe_code)]
 
 pub mod blob_file;

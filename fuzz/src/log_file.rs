@@ -10,7 +10,7 @@ use crate::parts::Parts;
 
 /// Bytes of the file's header that its checksum covers.
 const HEADER_COVERED: usize = HEADER_BYTES as usize - 8;
-/// Behind so many records an input is cut off.
+/// Number of records after which an input is cut off.
 const RECORDS_MAX: usize = 64;
 
 /// The durable mark of an input that stands for the record's own offset.
@@ -44,7 +44,7 @@ pub fn push_record(file: &mut Vec<u8>, log_id: u64, record: &Record<'_>) {
     bytes[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// What a record says of itself.
+/// Fields of a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// 1 for data, 2 for the end.
@@ -57,9 +57,9 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// A file of the records that an input describes: per record one byte of kind and flags, one of
-/// sequence step, two of durable mark, the payload. Flag 0x80 damages the record; with flag 0x40
-/// eight bytes of sequence number stand in place of the step. The mark [`MARK_HERE`] says that all
+/// A file of the records that an input describes. Each record has one byte of kind and flags, one
+/// of sequence step, two of durable mark, the payload. Flag 0x80 damages the record. With flag 0x40
+/// eight bytes of sequence number replace the step. The mark [`MARK_HERE`] says that all bytes
 /// before the record was durable.
 pub fn assemble(kind: LogKind, log_id: u64, mut parts: Parts<'_>) -> Vec<u8> {
     let mut file = header(kind, log_id);

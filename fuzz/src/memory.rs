@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, Clock, DirectoryEntry, DirectoryPlace, Entropy, Env, File, FileIdentity, FileSystem,
+    Access, Clock, DirectoryEntry, DirectoryLocation, Entropy, Env, File, FileIdentity, FileSystem,
     JoinHandle, Lock, Mapping, Pin, Resources, Threads,
 };
 
@@ -43,7 +43,7 @@ impl MemoryFiles {
         Arc::new(MemoryFiles { files: Arc::new(Mutex::new(files)), folders: Arc::default() })
     }
 
-    /// What every file holds now.
+    /// Current content of every file.
     pub fn image(&self) -> Image {
         lock(&self.files).iter().map(|(path, bytes)| (path.clone(), lock(bytes).clone())).collect()
     }
@@ -81,7 +81,7 @@ impl MemoryFile {
         Arc::new(MemoryFile { path: PathBuf::from(path), bytes: Arc::new(Mutex::new(bytes)) })
     }
 
-    /// What it holds now.
+    /// Current content of the file.
     pub fn bytes(&self) -> Vec<u8> {
         lock(&self.bytes).clone()
     }
@@ -148,12 +148,12 @@ impl FileSystem for MemoryFiles {
         Ok(Path::new("/").join(path))
     }
 
-    fn hold(&self, _path: &Path) -> Result<Arc<dyn FileSystem>> {
+    fn open_directory(&self, _path: &Path) -> Result<Arc<dyn FileSystem>> {
         Ok(Arc::new(self.clone()))
     }
 
-    fn place(&self) -> Result<DirectoryPlace> {
-        Ok(DirectoryPlace::Unchanged)
+    fn directory_location(&self) -> Result<DirectoryLocation> {
+        Ok(DirectoryLocation::Unchanged)
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
@@ -243,7 +243,7 @@ impl FileSystem for MemoryFiles {
     }
 }
 
-/// A clock that stands still, entropy that is always the same, a lock that nobody contends for.
+/// A constant clock, constant entropy, and a lock without contention.
 #[derive(Debug)]
 struct Still;
 

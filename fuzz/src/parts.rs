@@ -1,6 +1,6 @@
 //! Takes an input apart: numbers first, then parts with a length before each.
 //!
-//! Every input is something: what is missing reads as zero or empty, so no mutation is wasted.
+//! Every input is valid: missing bytes read as zero or empty, so no mutation is wasted.
 
 /// The rest of an input.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ impl<'a> Parts<'a> {
         self.rest.is_empty()
     }
 
-    /// What is left.
+    /// Rest of the input.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -38,7 +38,7 @@ impl<'a> Parts<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// The next part: two bytes of length, then so many bytes.
+    /// The next part: its length as two bytes, then its bytes.
     pub fn part(&mut self) -> &'a [u8] {
         let length = self.number::<2>() as usize;
         self.take(length)

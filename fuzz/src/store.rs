@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_base::checksum::checksum;
 use umbel_env::Env;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader};
+use umbel_log::{ExpectedEnd, HEADER_BYTES, LogKind, LogReader};
 
 use crate::log_file::{self, Record};
 use crate::memory::{Image, MemoryFiles};
@@ -69,13 +69,13 @@ fn build(files: &std::sync::Arc<MemoryFiles>) -> umbel::Result<Image> {
     db.flush()?;
     keyspace.put("fennel", "after the flush")?;
     db.sync()?;
-    // Not closed: this is what a crash leaves.
+    // Not closed: this is the state after a crash.
     Ok(files.image())
 }
 
 impl Template {
-    /// The store with more records in its manifest, as `log_file::assemble` reads an input; the
-    /// byte before them says whether they stand behind the good records or in their place.
+    /// The store with more records in its manifest, as `log_file::assemble` reads an input. The
+    /// byte before them says whether they follow the valid records or replace them.
     pub fn with_manifest(&self, mut parts: Parts<'_>) -> Image {
         const IN_PLACE: u64 = 1;
         let id = self.manifest_id;
@@ -93,7 +93,7 @@ impl Template {
         let (kind, id) = (LogKind::Manifest, self.manifest_id);
         let mut sequence = 0;
         let mut end = HEADER_BYTES;
-        if let Ok(mut reader) = LogReader::open(&env, &self.manifest, kind, id, Expectation::Open) {
+        if let Ok(mut reader) = LogReader::open(&env, &self.manifest, kind, id, ExpectedEnd::Open) {
             while let Ok(Some(record)) = reader.next() {
                 sequence = record.sequence;
             }
@@ -118,7 +118,7 @@ impl Template {
         image
     }
 
-    /// The store with this `CURRENT`; a right checksum is put behind 56 bytes where asked for.
+    /// The store with this `CURRENT`; with `fix_checksum`, a correct checksum follows 56 bytes.
     pub fn with_current(&self, bytes: &[u8], fix_checksum: bool) -> Image {
         let mut current = bytes.to_vec();
         if fix_checksum {
@@ -148,8 +148,8 @@ impl Template {
 fn payloads(image: &Image, path: &Path, kind: LogKind, id: u64) -> Vec<Vec<u8>> {
     let env = MemoryFiles::new(image).env();
     let mut payloads = Vec::new();
-    // The salt of a log is the store's secret; its header is believed.
-    let opened = LogReader::open_bound(&env, path, kind, id, None, Expectation::Open);
+    // The salt of a log is the store's secret; the header's salt is used.
+    let opened = LogReader::open_bound(&env, path, kind, id, None, ExpectedEnd::Open);
     if let Ok(mut reader) = opened {
         while let Ok(Some(record)) = reader.next() {
             payloads.push(record.payload.to_vec());
@@ -158,8 +158,8 @@ fn payloads(image: &Image, path: &Path, kind: LogKind, id: u64) -> Vec<Vec<u8>> 
     payloads
 }
 
-/// Opens the store of these files, to read and then to write, and reads all of it. Errors are fine;
-/// a panic is what a target looks for.
+/// Opens the store of these files, to read and then to write, and reads all of it. Errors are
+/// allowed; a target searches for panics.
 pub fn open(image: &Image) {
     let read_only = Db::open_read_only(FOLDER, options(MemoryFiles::new(image).env()));
     let first = read_only.is_ok();
@@ -210,9 +210,9 @@ mod tests {
         assert!(template().image().keys().any(|path| path.ends_with("000003.table")));
     }
 
-    /// Logs got a salt, without which the template's could not be read: its seeds had no record.
-    /// And the newest log was the spare one, of which nothing is read: what the target put together
-    /// was put where no decoder saw it.
+    /// Story: logs got a salt, without which the template's were unreadable: its seeds had no
+    /// record. The newest log was the spare one, which is never read. So the files of the target
+    /// never reached a decoder.
     #[test]
     fn seeds_of_logs_reach_the_memtable() {
         let read = |name| entries(&template().with_log(Parts::new(&seed("batch", name))));

@@ -11,11 +11,11 @@ use crate::parts::{Parts, put_part};
 
 /// Bytes of the file's header.
 const HEADER_BYTES: usize = 32;
-/// Bytes behind each payload: a tag, a length, a checksum.
+/// Bytes after each payload: a tag, a length, a checksum.
 const TRAILER_BYTES: usize = 13;
 /// Bytes of the footer.
 const FOOTER_BYTES: usize = 192;
-/// Where the footer's five regions stand in it.
+/// Offset of the footer's five regions.
 const REGIONS_AT: usize = 48;
 /// The id every assembled table has.
 pub const FILE_ID: u64 = 7;
@@ -33,21 +33,21 @@ mod kind {
 /// The name of the property that has the plain filter's checksum in its last eight bytes.
 const SECOND_FILTER: &[u8] = b"second_filter";
 
-/// What stands behind the data, as it comes from an input or a table.
+/// Parts after the data, from an input or a table.
 #[derive(Default)]
-struct Behind {
+struct Sections {
     index_parts: Vec<Vec<u8>>,
     index_top: Vec<u8>,
     filter: Vec<u8>,
-    /// Empty where there is none.
+    /// Empty where the table has none.
     second_filter: Vec<u8>,
     tombstones: Vec<u8>,
     properties: Vec<u8>,
 }
 
-/// A table put together from an input: the numbers of the footer, two bytes of compressions, how
-/// many parts the index has, the parts behind the data, then data blocks until the input ends.
-/// Checksums that stand inside of parts are made right.
+/// A table described by an input: the numbers of the footer, two bytes of compressions, the number
+/// of parts of the index, the parts after the data, then data blocks until the input ends.
+/// Checksums inside parts are corrected.
 pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let entries = parts.number::<4>();
     let blocks = parts.number::<2>() as u32;
@@ -56,11 +56,11 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let hash = parts.number::<2>();
     let [data_packed, others_packed] = [0; 2].map(|_: u8| parts.number::<1>() as u8 & 15);
     let index_parts = parts.number::<1>();
-    let mut behind = Behind {
+    let mut sections = Sections {
         index_parts: (0..index_parts).map(|_| parts.part().to_vec()).collect(),
-        ..Behind::default()
+        ..Sections::default()
     };
-    let Behind { index_top, filter, second_filter, tombstones, properties, .. } = &mut behind;
+    let Sections { index_top, filter, second_filter, tombstones, properties, .. } = &mut sections;
     for payload in [index_top, filter, second_filter, tombstones, properties] {
         *payload = parts.part().to_vec();
     }
@@ -78,10 +78,10 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
         push_block(file, payload, kind << 4 | others_packed)
     };
     let sums: Vec<u64> =
-        behind.index_parts.iter().map(|part| push(&mut file, part, kind::INDEX_PART)).collect();
-    patch_top(&mut behind.index_top, &sums);
+        sections.index_parts.iter().map(|part| push(&mut file, part, kind::INDEX_PART)).collect();
+    patch_top(&mut sections.index_top, &sums);
     let top_at = file.len();
-    let sum = push(&mut file, &behind.index_top, kind::INDEX_TOP);
+    let sum = push(&mut file, &sections.index_top, kind::INDEX_TOP);
     let index_top_bytes = (file.len() - top_at) as u32;
     regions[1] = (start as u64, (file.len() - start) as u64, sum);
     let mut region = |file: &mut Vec<u8>, which: usize, payloads: &[(&[u8], u8)]| {
@@ -95,14 +95,14 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     };
     // A table may lack filters and range tombstones, but no index and no properties.
     let mut filters: Vec<(&[u8], u8)> =
-        vec![(&behind.filter, kind::FILTER), (&behind.second_filter, kind::SECOND_FILTER)];
+        vec![(&sections.filter, kind::FILTER), (&sections.second_filter, kind::SECOND_FILTER)];
     filters.retain(|(payload, _)| !payload.is_empty());
     let plain = region(&mut file, 2, &filters);
-    let mut tombstones: Vec<(&[u8], u8)> = vec![(&behind.tombstones, kind::TOMBSTONES)];
+    let mut tombstones: Vec<(&[u8], u8)> = vec![(&sections.tombstones, kind::TOMBSTONES)];
     tombstones.retain(|(payload, _)| !payload.is_empty());
     region(&mut file, 3, &tombstones);
-    patch_properties(&mut behind.properties, plain);
-    region(&mut file, 4, &[(&behind.properties, kind::PROPERTIES)]);
+    patch_properties(&mut sections.properties, plain);
+    region(&mut file, 4, &[(&sections.properties, kind::PROPERTIES)]);
     let file_bytes = (file.len() + FOOTER_BYTES) as u64;
     let mut footer = Vec::with_capacity(FOOTER_BYTES);
     for number in [FILE_ID, file_bytes, entries] {
@@ -122,13 +122,13 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
 fn patch_top(top: &mut [u8], sums: &[u64]) {
     let mut at = 0;
     for sum in sums {
-        let Some((len, behind)) = varint(top, at) else { return };
-        let Some(mut end) = behind.checked_add(len as usize) else { return };
+        let Some((len, after)) = varint(top, at) else { return };
+        let Some(mut end) = after.checked_add(len as usize) else { return };
         for _ in 0..3 {
-            let Some((_, behind)) = varint(top, end) else { return };
-            end = behind;
+            let Some((_, after)) = varint(top, end) else { return };
+            end = after;
         }
-        let Some(place) = end.checked_add(8).and_then(|behind| top.get_mut(end..behind)) else {
+        let Some(place) = end.checked_add(8).and_then(|after| top.get_mut(end..after)) else {
             return;
         };
         place.copy_from_slice(&sum.to_le_bytes());
@@ -147,7 +147,7 @@ fn patch_properties(properties: &mut [u8], plain: u64) {
     }
 }
 
-/// The varint at `at`, and where what follows it stands.
+/// The varint at `at`, and the offset after it.
 fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
     for (count, byte) in bytes.get(at..)?.iter().take(10).enumerate() {
@@ -204,9 +204,7 @@ pub fn disassemble(table: &[u8]) -> Option<Vec<u8>> {
         put_part(&mut input, part);
     }
     put_part(&mut input, top);
-    for part in
-        [one(&filters, 0), one(&filters, 1), one(&tombstones, 0), one(&properties, 0)]
-    {
+    for part in [one(&filters, 0), one(&filters, 1), one(&tombstones, 0), one(&properties, 0)] {
         put_part(&mut input, &part);
     }
     for payload in payloads(table, region(0))? {

@@ -2,9 +2,9 @@
 
     python console_browser.py CONNECTION FOLDER
 
-CONNECTION is what clients connect with, FOLDER gets a picture of each page. A client has appended and
-parked before (python_parked.py). Each case is a line, the last line says how many passed, failed and
-were skipped.
+CONNECTION is the connection string of a server, FOLDER gets a screenshot of each page. REQUIRES:
+python_parked.py has appended and parked events. Each case prints a line; the last line counts
+passed, failed and skipped cases.
 """
 
 import shutil
@@ -34,13 +34,13 @@ def start():
     for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1280,900"):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # Named, so that nothing is fetched.
+    # With explicit paths Selenium downloads nothing.
     options.binary_location = shutil.which("chromium")
     return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
 
 def until(browser, is_so, what):
-    # What was found may have gone before it is looked at: the page is made anew.
+    # An element may be stale: the page renders again.
     wait = WebDriverWait(browser, 20, ignored_exceptions=[StaleElementReferenceException])
     wait.until(lambda _: is_so(), f"never: {what}")
 
@@ -74,7 +74,7 @@ def is_wider_than_the_window(browser):
 
 
 @case
-def append_an_event_by_hand_and_browse_it(browser):
+def append_an_event_and_browse_it(browser):
     open_page(browser, "streams", "Streams")
     find(browser, "Append an event").click()
     browser.find_element(By.ID, "a-stream").send_keys("till-1")
@@ -94,7 +94,7 @@ def append_an_event_by_hand_and_browse_it(browser):
 
 
 @case
-def see_what_is_wrong_with_an_append(browser):
+def see_the_error_of_an_append(browser):
     open_page(browser, "stream/till-1", "till-1")
     find(browser, "Append an event").click()
     browser.find_element(By.ID, "a-type").send_keys("Paid")
@@ -103,11 +103,11 @@ def see_what_is_wrong_with_an_append(browser):
     data.send_keys("{")
     data.submit()
     said = lambda: browser.find_element(By.ID, "said").text
-    until(browser, lambda: "no JSON" in said(), "what is wrong")
+    until(browser, lambda: "not valid JSON" in said(), "what is wrong")
 
 
 @case
-def see_what_a_client_has_appended(browser):
+def see_the_events_of_a_client(browser):
     open_page(browser, "streams", "Streams")
     search = browser.find_element(By.ID, "search")
     search.send_keys("parked-", Keys.ENTER)
@@ -119,7 +119,7 @@ def see_what_a_client_has_appended(browser):
 
 
 @case
-def watch_events_as_they_come(browser):
+def watch_live_events(browser):
     open_page(browser, "live", "Live")
     browser.execute_async_script(
         "const done = arguments[0];"
@@ -133,7 +133,7 @@ def watch_events_as_they_come(browser):
 
 
 @case
-def go_through_categories_and_types(browser):
+def browse_categories_and_types(browser):
     open_page(browser, "views", "Views")
     says(browser, "Paid")
     picture(browser, "views")
@@ -142,7 +142,7 @@ def go_through_categories_and_types(browser):
 
 
 @case
-def replay_what_is_parked(browser):
+def replay_parked_events(browser):
     open_page(browser, "groups", "Groups")
     says(browser, "parked-1")
     picture(browser, "groups")
@@ -159,16 +159,16 @@ def see_levels_filters_and_plots(browser):
     until(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "svg .plot"), "a plot")
     says(browser, "Event log")
     # Until the index is flushed for the first time there is no table.
-    levels = ("Filters in memory", "Nothing was written to tables yet.")
+    levels = ("Filters in memory", "No table was written yet.")
     until(browser, lambda: any(said in text(browser) for said in levels), "levels")
-    says(browser, "What the advisor keeps, and why")
+    says(browser, "Filters chosen by the advisor, and why")
     picture(browser, "store")
 
 
 @case
 def scavenge_and_back_up(browser):
     open_page(browser, "work", "Work")
-    find(browser, "Begin a scavenge").click()
+    find(browser, "Start a scavenge").click()
     says(browser, "Done:")
     browser.execute_script("document.activeElement.blur()")
     find(browser, "Back up now").click()
@@ -185,13 +185,13 @@ def add_and_refuse_a_user(browser):
         browser.find_element(By.ID, name).send_keys(value)
     find(browser, "Add").click()
     says(browser, "$ops, readers")
-    browser.find_element(By.CSS_SELECTOR, "[aria-label='Refuse ada']").click()
-    says(browser, "refused")
+    browser.find_element(By.CSS_SELECTOR, "[aria-label='Disable ada']").click()
+    says(browser, "disabled")
     picture(browser, "users")
 
 
 @case
-def switch_to_dark_and_stay_so(browser):
+def switch_to_dark_and_keep_it(browser):
     open_page(browser, "streams", "Streams")
     color = lambda: browser.execute_script("return getComputedStyle(document.body.parentElement).backgroundColor")
     light = color()
@@ -225,7 +225,7 @@ def fit_on_a_phone(browser):
 
 
 @case
-def be_used_by_keys_alone(browser):
+def work_by_keyboard_alone(browser):
     open_page(browser, "streams", "Streams")
     browser.execute_script("document.activeElement.blur(); window.focus()")
     reached = []
@@ -240,7 +240,7 @@ def be_used_by_keys_alone(browser):
 
 
 @case
-def have_names_and_roles_for_readers_of_screens(browser):
+def have_names_and_roles_for_screen_readers(browser):
     for page, title in (("streams", "Streams"), ("groups", "Groups"), ("store", "Store"), ("users", "Users")):
         open_page(browser, page, title)
         nameless = browser.execute_script(
@@ -254,7 +254,7 @@ def have_names_and_roles_for_readers_of_screens(browser):
 
 
 @case
-def find_streams_behind_those_of_the_system_and_numbers_as_they_were_written(browser):
+def find_streams_after_system_streams_and_keep_long_numbers(browser):
     open_page(browser, "streams", "Streams")
     browser.execute_async_script(
         "const done = arguments[0];"
@@ -276,7 +276,7 @@ def find_streams_behind_those_of_the_system_and_numbers_as_they_were_written(bro
 
 
 @case
-def break_no_rule_of_its_own(browser):
+def log_no_errors(browser):
     kept = [line for line in LOG if line["level"] == "SEVERE" and "400" not in line["message"]]
     assert kept == [], kept
 

@@ -2,9 +2,9 @@
 //
 //     NODE_PATH=node_modules node node_client.cjs CONNECTION FILE [again]
 //
-// CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with,
-// once the server was started again. Each case is a line, the last line says how many passed,
-// failed and were skipped.
+// CONNECTION is the client's connection string. FILE keeps state for the cases of "again", which
+// run after a restart of the server. Each case prints a line; the last line counts passed, failed
+// and skipped cases.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -31,8 +31,8 @@ const {
 
 const [connection, kept, turn] = process.argv.slice(2);
 const client = KurrentDBClient.connectionString(connection);
-// With credentials of its own a call goes by Append, else by BatchAppend.
-const ALONE = { credentials: { username: "nobody", password: "none" } };
+// With credentials of its own a call uses Append, otherwise BatchAppend.
+const ALONE = { credentials: { username: "user", password: "none" } };
 
 const newStream = () => `node-${randomUUID()}`;
 const range = (from, to) => Array.from({ length: to - from }, (_, index) => from + index);
@@ -73,7 +73,7 @@ const cases = {
       assert.equal(commitPosition, done.position.commit);
     }
   },
-  async "append by the call for one batch"() {
+  async "append through Append"() {
     const stream = newStream();
     const done = await append(stream, range(0, 3), ALONE);
     assert.equal(done.nextExpectedRevision, 2n);
@@ -104,7 +104,7 @@ const cases = {
     assert.ok(done.every((result) => result.success && result.nextExpectedRevision === 0n));
     assert.deepEqual(await numbers(client.readStream(streams[499])), [499]);
   },
-  async "see what an append may have"() {
+  async "check the limits of an append"() {
     const data = new Uint8Array(7_000_000);
     const blobs = range(0, 3).map(() => binaryEvent({ type: "Blob", data }));
     await assert.rejects(client.appendToStream(newStream(), blobs), MaxAppendSizeExceededError);
@@ -149,7 +149,7 @@ const cases = {
     const backwards = client.readAll({ direction: BACKWARDS, fromPosition: END, maxCount: 5 });
     assert.deepEqual(await numbers(backwards), [4, 3, 2, 1, 0]);
   },
-  async "find no stream"() {
+  async "report a missing stream"() {
     await assert.rejects(numbers(client.readStream(newStream())), StreamNotFoundError);
     await assert.rejects(client.deleteStream(newStream()), WrongExpectedVersionError);
   },
@@ -174,7 +174,7 @@ const cases = {
     await assert.rejects(append(stream, [1], ALONE), StreamDeletedError);
     await assert.rejects(client.deleteStream(stream), StreamDeletedError);
   },
-  async "subscribe to a stream, catch up and go on live"() {
+  async "subscribe to a stream, catch up and go live"() {
     const stream = newStream();
     await append(stream, range(0, 120));
     const subscription = client.subscribeToStream(stream);
@@ -227,7 +227,7 @@ const cases = {
   },
 };
 
-// The numbers of the streams with a name of their own, every second one in a cart.
+// Appends the numbers alternately to two streams with a unique name.
 async function mixed(from, to, name = newStream()) {
   let first;
   for (const n of range(from, to)) {
@@ -242,7 +242,7 @@ Object.assign(cases, {
     const { name, first } = await mixed(0, 20);
     const odd = range(1, 20).filter((n) => n % 2);
     for (const filter of [
-      streamNameFilter({ prefixes: [`${name}-cart`, "nobody"] }),
+      streamNameFilter({ prefixes: [`${name}-cart`, "absent"] }),
       streamNameFilter({ regex: `^${name}-(?!order)` }),
     ]) {
       const subscription = client.subscribeToAll({ fromPosition: first, filter });
@@ -273,7 +273,7 @@ Object.assign(cases, {
     assert.ok(places.length >= 6, places);
     writeFileSync(kept, JSON.stringify({ name, place: String(places.at(-1)) }));
   },
-  async "see that an expression is broken"() {
+  async "reject a broken expression"() {
     const filter = eventTypeFilter({ regex: "a(b" });
     await assert.rejects(take(client.subscribeToAll({ filter }), 1), /broken at character/);
   },
@@ -296,7 +296,7 @@ Object.assign(cases, {
 });
 
 const again = {
-  async "go on at a checkpoint after a restart"() {
+  async "resume at a checkpoint after a restart"() {
     const { name, place } = JSON.parse(readFileSync(kept, "utf8"));
     await mixed(20, 26, name);
     const fromPosition = { commit: BigInt(place), prepare: BigInt(place) };

@@ -2,8 +2,8 @@
 //
 //     NODE_PATH=node_modules node node_groups.cjs CONNECTION
 //
-// CONNECTION is what the client connects with. Each case is a line, the last line says how many
-// passed, failed and were skipped.
+// CONNECTION is the client's connection string. Each case prints a line; the last line counts
+// passed, failed and skipped cases.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -42,7 +42,7 @@ async function newGroup(numbers, changes) {
   return stream;
 }
 
-// The next so many events, each of which is answered by `answer`.
+// Receives `count` events and answers each by `answer`.
 async function take(subscription, count, answer = (event) => subscription.ack(event)) {
   const seen = [];
   const events = subscription[Symbol.asyncIterator]();
@@ -130,7 +130,7 @@ const cases = {
     assert.ok(all.some(({ eventSource }) => eventSource === stream));
     await client.restartPersistentSubscriptionSubsystem();
   },
-  async "find no group"() {
+  async "report a missing group"() {
     const calls = [
       () => info("groups-none"),
       () => client.deletePersistentSubscriptionToStream("groups-none", "group"),

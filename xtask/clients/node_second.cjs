@@ -1,9 +1,9 @@
-// The Node client, unchanged, against a server: several streams at once, and projections.
+// The Node client, unchanged, against a server: multi-stream appends and projections.
 //
 //     NODE_PATH=node_modules node node_second.cjs CONNECTION
 //
-// CONNECTION is what the client connects with. Each case is a line, the last line says how many
-// passed, failed and were skipped.
+// CONNECTION is the client's connection string. Each case prints a line; the last line counts
+// passed, failed and skipped cases.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -102,7 +102,7 @@ const cases = {
     assert.ok(error instanceof StreamTombstonedError, error);
     assert.equal(error.stream, stream);
   },
-  async "see what a session may have"() {
+  async "check the limits of a session"() {
     const large = (size) => binaryEvent({ type: "Blob", data: new Uint8Array(size) });
     const session = (events) =>
       client.multiStreamAppend([{ streamName: newStream(), expectedState: ANY, events }]);
@@ -134,7 +134,7 @@ const cases = {
     const done = await client.appendRecords([record(one, 0)], checks);
     assert.equal(done.responses[0].revision, 0n);
   },
-  async "see every check that does not hold"() {
+  async "report every failed check"() {
     const [one, other, gone, dead] = [newStream(), newStream(), newStream(), newStream()];
     await append(other, [0, 1]);
     await append(gone, [0]);
@@ -150,15 +150,15 @@ const cases = {
     ];
     const error = await refused(client.appendRecords([record(one, 0)], checks));
     assert.ok(error instanceof AppendConsistencyViolationError, error);
-    const told = error.violations.map((one) => [one.checkIndex, one.streamName, one.actualState]);
-    assert.deepEqual(told, [
+    const failedChecks = error.violations.map((one) => [one.checkIndex, one.streamName, one.actualState]);
+    assert.deepEqual(failedChecks, [
       [0, other, 1n],
       [2, one, NO_STREAM],
       [3, gone, -5n],
       [4, dead, -6n],
     ]);
   },
-  async "list the projections that are built in"() {
+  async "list the built-in projections"() {
     const listed = await client.listProjections();
     assert.deepEqual(Object.fromEntries(listed.map((one) => [one.name, one.status])), {
       $streams: RUNNING,
@@ -192,11 +192,11 @@ const cases = {
       assert.equal((await client.getProjectionStatus(name)).projectionStatus, RUNNING);
     }
   },
-  async "ask for the state and the result of a projection"() {
+  async "get the state and the result of a projection"() {
     assert.deepEqual(await client.getProjectionState("$by_category"), {});
     assert.deepEqual(await client.getProjectionResult("$by_category"), {});
   },
-  async "find no projection"() {
+  async "report a missing projection"() {
     const calls = [
       () => client.getProjectionStatus("mine"),
       () => client.enableProjection("mine"),
@@ -213,7 +213,7 @@ const cases = {
       assert.match(error.message, /Projection 'mine' not found/);
     }
   },
-  async "see that programs are not run"() {
+  async "reject projection programs"() {
     const options = [{}, { trackEmittedStreams: true }];
     for (const option of options) {
       const error = await refused(client.createProjection("mine", "fromAll()", option));

@@ -1,11 +1,11 @@
-// The Node client, unchanged, against a server that encrypts and asks users who they are.
+// The Node client, unchanged, against a TLS server that authenticates users.
 //
 //     NODE_PATH=node_modules node node_secure.cjs CONNECTION FOLDER
 //
-// CONNECTION names the server without a user. FOLDER has ca.crt (who has signed for the server),
-// strange.crt (who has not), and ops.crt with ops.key, a certificate of the user ops. The passwords of
-// admin and ops are first and second. Each case is a line, the last line says how many passed,
-// failed and were skipped.
+// CONNECTION names the server without a user. FOLDER has ca.crt (the authority of the server),
+// strange.crt (another authority), and ops.crt with ops.key, a certificate of the user ops. The
+// passwords of admin and ops are first and second. Each case prints a line; the last line counts
+// passed, failed and skipped cases.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -22,8 +22,8 @@ const {
 const [connection, folder] = process.argv.slice(2);
 
 function connect(user, query = {}) {
-  const told = { tlsCAFile: join(folder, "ca.crt"), ...query };
-  const parts = Object.entries(told).map(([name, value]) => `${name}=${value}`);
+  const settings = { tlsCAFile: join(folder, "ca.crt"), ...query };
+  const parts = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
   const at = connection.replace("://", `://${user ? `${user}@` : ""}`);
   return KurrentDBClient.connectionString(`${at}?${parts.join("&")}`);
 }
@@ -59,7 +59,7 @@ const cases = {
     assert.deepEqual(await read(ops, stream), [0, 1]);
   },
 
-  "say who one is with one call": async () => {
+  "authenticate one call": async () => {
     const stream = await newStream({ readRoles: ["admin"], writeRoles: ["admin"] });
     const credentials = { username: "admin", password: "first" };
     const event = jsonEvent({ type: "Counted", data: { n: 1 } });
@@ -69,15 +69,15 @@ const cases = {
     await denied(ops.appendToStream(stream, [event], wrong));
   },
 
-  "be refused without a password and with a wrong one": async () => {
-    for (const user of [undefined, "admin:second", "nobody:first"]) {
+  "reject a missing and a wrong password": async () => {
+    for (const user of [undefined, "admin:second", "unknown:first"]) {
       const client = connect(user);
       await denied(append(client, "secure-none"));
       await client.dispose();
     }
   },
 
-  "say by a certificate who one is": async () => {
+  "authenticate by a user certificate": async () => {
     const stream = await newStream({ readRoles: ["ops"], writeRoles: ["ops"] });
     const [userCertFile, userKeyFile] = [join(folder, "ops.crt"), join(folder, "ops.key")];
     const client = connect(undefined, { userCertFile, userKeyFile });
@@ -104,14 +104,14 @@ const cases = {
     await admin.deleteStream(stream);
   },
 
-  "take the general ACL by its name": async () => {
+  "use the general ACL by name": async () => {
     const stream = await newStream("$systemStreamAcl");
     await denied(read(ops, stream));
     await rule(admin, stream, "$userStreamAcl");
     assert.deepEqual(await read(ops, stream), [0]);
   },
 
-  "end a subscription whose right is taken away": async () => {
+  "end a subscription after its permission is revoked": async () => {
     const stream = await newStream();
     const subscription = ops.subscribeToStream(stream, { fromRevision: START });
     const events = subscription[Symbol.asyncIterator]();
@@ -121,7 +121,7 @@ const cases = {
     await denied(events.next());
   },
 
-  "consume what one may read": async () => {
+  "consume with read permission only": async () => {
     const [stream, hidden] = [await newStream(), await newStream({ readRoles: ["admin"] })];
     const settings = persistentSubscriptionToStreamSettingsFromDefaults({ startFrom: START });
     for (const of of [stream, hidden]) {

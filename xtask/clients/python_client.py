@@ -2,9 +2,9 @@
 
     python python_client.py CONNECTION FILE [again]
 
-CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with, once
-the server was started again. Each case is a line, the last line says how many passed,
-failed and were skipped.
+CONNECTION is the client's connection string. FILE keeps state for the cases of "again", which run
+after a restart of the server. Each case prints a line; the last line counts passed, failed and
+skipped cases.
 """
 
 import json
@@ -116,8 +116,8 @@ def append_four_megabytes(client):
 
 
 @case
-def refuse_more_than_an_append_may_have(client):
-    # As one message it is just under what the server takes.
+def reject_an_append_over_the_limit(client):
+    # As one message it is just below the limit of the server.
     sizes = [8_000_000, 8_000_000, 1_000_000]
     events = [NewEvent(type="Blob", data=b"x" * size) for size in sizes]
     work = lambda: client.append_to_stream(new_stream(), events=events, current_version=ANY)
@@ -177,7 +177,7 @@ def see_a_wrong_expected_version(client):
 
 
 @case
-def find_no_stream(client):
+def report_a_missing_stream(client):
     stream = new_stream()
     fails(NotFoundError, lambda: client.get_stream(stream))
     expect(client.get_current_version(stream), NO_STREAM)
@@ -220,7 +220,7 @@ def append_meanwhile(client, stream, all_numbers):
 
 
 @case
-def subscribe_to_a_stream_and_catch_up_and_go_on_live(client):
+def subscribe_to_a_stream_and_catch_up_and_go_live(client):
     stream = new_stream()
     client.append_to_stream(stream, events=counted(range(120)), current_version=ANY)
     subscription = client.subscribe_to_stream(stream, include_caught_up=True)
@@ -253,7 +253,7 @@ def subscribe_after_an_event_and_from_the_end(client):
 
 
 @case
-def subscribe_to_a_stream_that_is_not_there_yet(client):
+def subscribe_to_a_missing_stream(client):
     stream = new_stream()
     subscription = client.subscribe_to_stream(stream)
     client.append_to_stream(stream, events=counted([7]), current_version=NO_STREAM)
@@ -274,16 +274,16 @@ def subscribe_to_all(client):
 
 
 @case
-def keep_a_deadline(client):
+def observe_a_deadline(client):
     subscription = client.subscribe_to_stream(new_stream(), timeout=0.3)
     fails(GrpcDeadlineExceededError, lambda: next(subscription))
 
 
 @case
-def see_what_is_wrong_with_a_name(client):
+def reject_an_append_to_all(client):
     for events in [counted([0])[0], counted([0])]:
         work = lambda: client.append_to_stream("$all", events=events, current_version=ANY)
-        assert "nobody can append to '$all'" in str(fails(KurrentDBClientError, work))
+        assert "'$all' accepts no appends" in str(fails(KurrentDBClientError, work))
 
 
 @case
@@ -311,7 +311,7 @@ def find_the_leader_by_gossip(client):
 
 
 def mixed(client):
-    """Two streams in turn, two types, and a name that nobody else has."""
+    """Appends alternately to two streams with a unique name, events of two types."""
     name = f"python-{uuid4()}"
     before = client.get_commit_position(filter_exclude=())
     for n in range(20):
@@ -333,13 +333,13 @@ def read_all_by_prefixes_and_expressions(client):
     expect(read(filter_include=[f"{name}-order.*"], **by_stream), even)
     expect(read(filter_include=[f"{name}-Opened"]), opened)
     expect(read(filter_include=[f"{name}-O", f"{name}-X"], filter_by_prefix=True), opened)
-    expect(read(filter_include=["nobody"]), [])
+    expect(read(filter_include=["absent"]), [])
     backwards = client.read_all(filter_include=[f"{name}-Opened"], backwards=True, limit=3)
     expect(numbers(backwards), opened[::-1][:3])
 
 
 @case
-def read_all_with_what_is_left_out_by_default(client):
+def read_all_with_and_without_system_events(client):
     name, before = mixed(client)
     client.set_stream_metadata(f"{name}-cart", metadata={"$maxAge": 1000}, current_version=ANY)
     read = lambda **filters: [
@@ -355,7 +355,7 @@ def read_all_with_what_is_left_out_by_default(client):
 
 
 @case
-def see_what_is_wrong_with_an_expression(client):
+def reject_a_broken_expression(client):
     work = lambda: list(client.read_all(filter_include=["a(b"]))
     assert "broken at character" in str(fails(KurrentDBClientError, work))
 
@@ -394,7 +394,7 @@ def subscribe_with_a_filter_and_keep_a_checkpoint(client):
 
 
 @again
-def go_on_at_a_checkpoint_after_a_restart(client):
+def resume_at_a_checkpoint_after_a_restart(client):
     with open(KEPT) as file:
         kept = json.load(file)
     name = kept["name"]
@@ -413,9 +413,9 @@ def go_on_at_a_checkpoint_after_a_restart(client):
 
 
 @case
-def see_a_checkpoint_although_nothing_passes(client):
+def receive_checkpoints_although_nothing_passes(client):
     stream = new_stream()
-    subscription = carts(client, "nobody", from_end=True)
+    subscription = carts(client, "absent", from_end=True)
     first = next(subscription)
     assert isinstance(first, Checkpoint), first
     client.append_to_stream(stream, events=counted([1]), current_version=ANY)

@@ -2,8 +2,8 @@
 
     python python_groups.py CONNECTION
 
-CONNECTION is what the client connects with. Each case is a line, the last line says how many passed,
-failed and were skipped.
+CONNECTION is the client's connection string. Each case prints a line; the last line counts passed,
+failed and skipped cases.
 """
 
 import json
@@ -30,7 +30,7 @@ def case(function):
 
 
 def new_group(client, numbers, **settings):
-    """A stream of events with these numbers, and a group of it."""
+    """Creates a stream of events with these numbers and a group on it."""
     stream = f"groups-{uuid4()}"
     append(client, stream, numbers)
     client.create_subscription_to_stream("group", stream, **{**SOON, **settings})
@@ -66,7 +66,7 @@ def until(client, stream, is_so):
         if is_so(info):
             return info
         time.sleep(0.05)
-    raise AssertionError(f"it never was so: {info}")
+    raise AssertionError(f"condition not met in time: {info}")
 
 
 def expect(seen, wanted):
@@ -174,7 +174,7 @@ def list_groups(client):
 
 
 @case
-def find_no_group(client):
+def report_a_missing_group(client):
     fails(NotFoundError, lambda: join(client, "groups-none"))
     fails(NotFoundError, lambda: client.get_subscription_info("group", "groups-none"))
     fails(NotFoundError, lambda: client.replay_parked_events("group", "groups-none"))

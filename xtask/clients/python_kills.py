@@ -1,11 +1,11 @@
-"""Kills a server again and again while the Python client appends, follows and consumes.
+"""Kills a server repeatedly while the Python client appends, subscribes and consumes.
 
     python python_kills.py PROGRAM FOLDER ROUNDS [SEED]
 
-PROGRAM is `umbel`, FOLDER gets the store. After each kill the server is started again on it. In the end
-every event that was acknowledged is at its revision, a subscription that went on where it was has seen
-each once and in order, and a group of consumers has been given each at least once. Each case is a line,
-the last line says how many passed, failed and were skipped.
+PROGRAM is `umbel`, FOLDER gets the store. After each kill the server starts again on the store. At
+the end every acknowledged event must be at its revision. A resumed subscription must have received
+each event once and in order, and a consumer group each event at least once. Each case prints a
+line; the last line counts passed, failed and skipped cases.
 """
 
 import json
@@ -23,7 +23,7 @@ from kurrentdbclient.exceptions import AlreadyExistsError, KurrentDBClientError
 PROGRAM, FOLDER, ROUNDS = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 WRITERS = 3
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 
 class Server:
@@ -52,14 +52,14 @@ class Writer:
         while not stop.is_set():
             numbers = list(range(self.next, self.next + 1 + self.next % 3))
             events = [NewEvent(type="Counted", data=json.dumps({"n": n}).encode()) for n in numbers]
-            # What was not acknowledged may be there or not: its numbers are not used again.
+            # An unacknowledged append may exist or not: its numbers are not used again.
             self.next += len(numbers)
             client.append_to_stream(self.stream, current_version=StreamState.ANY, events=events)
             self.acknowledged.update(numbers)
 
 
 class Follower:
-    """Follows all streams, and goes on where it was."""
+    """Subscribes to all streams and resumes where it was."""
 
     def __init__(self):
         self.position = None
@@ -73,7 +73,7 @@ class Follower:
 
 
 class Consumer:
-    """Consumes the events of one stream with a group."""
+    """Consumes the events of one stream in a consumer group."""
 
     def __init__(self):
         self.given = set()
@@ -93,7 +93,7 @@ def guarded(work, client, stop, broken):
     try:
         work(client, stop)
     except KurrentDBClientError:
-        # The server is gone, as was to be expected.
+        # The server was killed, as expected.
         pass
     except Exception as error:
         if not stop.is_set():
@@ -101,7 +101,7 @@ def guarded(work, client, stop, broken):
 
 
 def round_of(workers, seconds, broken, is_last=None):
-    """Lets them work until the server is killed, or until it is enough."""
+    """Lets the clients work until the server is killed or they have done enough."""
     server = Server()
     stop = threading.Event()
     clients, threads = [], []
@@ -119,10 +119,10 @@ def round_of(workers, seconds, broken, is_last=None):
     stop.set()
     server.kill()
     for client in clients:
-        # To stop a group's consumer whose server is gone takes this client half a minute.
+        # This client needs half a minute to stop a consumer whose server is dead.
         threading.Thread(target=client.close, daemon=True).start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_SECONDS)
         assert not thread.is_alive(), "a client hangs"
     return server.took
 
@@ -147,12 +147,12 @@ def main():
         for writer in writers:
             stored[writer.stream] = [number(event) for event in client.get_stream(writer.stream)]
         wanted = sum(len(numbers) for numbers in stored.values())
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < until:
             if len(follower.seen) >= wanted and consumer.given >= set(stored["kills-0"]):
                 break
             time.sleep(0.1)
-        # Nothing may come twice behind it.
+        # No event may come twice after it.
         time.sleep(1)
 
     round_of([follower, consumer], 0, broken, is_last=last)

@@ -1,10 +1,10 @@
-"""Keys and values from Python, with nothing but gRPC and what the server says of itself.
+"""Keys and values from Python, with plain gRPC and the server's reflection.
 
     python python_kv.py CONNECTION
 
-CONNECTION is what clients of event stores connect with: kurrentdb://HOST:PORT?tls=false. No file is
-generated from the definition: reflection tells it. Each case is a line, the last line says how many
-passed, failed and were skipped.
+CONNECTION is a connection string of event store clients: kurrentdb://HOST:PORT?tls=false. No code
+is generated from the definition: reflection returns it. Each case prints a line; the last line
+counts passed, failed and skipped cases.
 """
 
 import sys
@@ -25,7 +25,7 @@ def case(function):
 
 
 def fields(data):
-    """The fields of an encoded message: pairs of a number and bytes; numbers are left out."""
+    """Decodes the length-delimited fields of a message: pairs of a field number and bytes."""
 
     def varint(at):
         value = shift = 0
@@ -46,7 +46,7 @@ def fields(data):
 
 
 class KeyValue:
-    """The service: each of its calls by its name."""
+    """The service, with each call by its name."""
 
     def __init__(self, channel):
         # ServerReflectionRequest.file_containing_symbol is field 4.
@@ -67,11 +67,11 @@ class KeyValue:
 
     def __getattr__(self, name):
         method = self.service.FindMethodByName(name)
-        asked = message_factory.GetMessageClass(method.input_type)
+        request_class = message_factory.GetMessageClass(method.input_type)
         answer = message_factory.GetMessageClass(method.output_type)
         make = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
-        call = make(f"/{SERVICE}/{name}", asked.SerializeToString, answer.FromString)
-        return lambda timeout=10, **said: call(asked(**said), timeout=timeout)
+        call = make(f"/{SERVICE}/{name}", request_class.SerializeToString, answer.FromString)
+        return lambda timeout=10, **said: call(request_class(**said), timeout=timeout)
 
 
 def fails(code, work):
@@ -84,10 +84,10 @@ def fails(code, work):
 
 
 @case
-def learn_the_service_by_reflection(kv):
+def discover_the_service_by_reflection(kv):
     names = {method.name for method in kv.service.methods}
     assert {"Get", "Put", "Delete", "Batch", "Scan", "Watch"} <= names, names
-    assert kv.comments, "the definition comes with what it says of itself"
+    assert kv.comments, "the definition comes with its comments"
 
 
 @case
@@ -124,7 +124,7 @@ def scan_a_prefix_both_ways(kv):
 
 
 @case
-def watch_what_there_is_and_what_comes(kv):
+def watch_existing_and_new_changes(kv):
     kv.Put(key=b"watch-1", value=b"old")
     watch = kv.Watch(prefix=b"watch-", with_entries=True)
     first, second = next(watch), next(watch)
@@ -132,10 +132,10 @@ def watch_what_there_is_and_what_comes(kv):
     assert second.WhichOneof("event") == "started"
     writer = threading.Thread(target=lambda: kv.Put(key=b"watch-1", value=b"new"))
     writer.start()
-    told = next(watch).changes
+    received = next(watch).changes
     writer.join()
-    assert told.sequence > second.started.sequence
-    assert [change.put.value for change in told.changes] == [b"new"]
+    assert received.sequence > second.started.sequence
+    assert [change.put.value for change in received.changes] == [b"new"]
     watch.cancel()
 
 

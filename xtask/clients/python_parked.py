@@ -1,4 +1,4 @@
-"""Appends events with the Python client and parks two of them, for the console to show.
+"""Appends events with the Python client and parks two of them, as data for the console.
 
     python python_parked.py CONNECTION
 """

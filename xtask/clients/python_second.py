@@ -1,9 +1,9 @@
-"""The Python client, unchanged, against a server: several streams at once, and projections.
+"""The Python client, unchanged, against a server: multi-stream appends and projections.
 
     python python_second.py CONNECTION
 
-CONNECTION is what the client connects with. Each case is a line, the last line says how many passed,
-failed and were skipped.
+CONNECTION is the client's connection string. Each case prints a line; the last line counts passed,
+failed and skipped cases.
 """
 
 import json
@@ -133,7 +133,7 @@ def see_a_tombstone_in_a_session(client):
 
 
 @case
-def see_a_stream_that_is_twice_in_a_session(client):
+def see_a_stream_twice_in_a_session(client):
     stream = new_stream()
     for again in [stream, stream.upper()]:
         events = [NewEvents(name, counted([9]), ANY) for name in [stream, again]]
@@ -142,7 +142,7 @@ def see_a_stream_that_is_twice_in_a_session(client):
 
 
 @case
-def see_what_a_session_may_have(client):
+def check_the_limits_of_a_session(client):
     def blob(size):
         data = b"x" * size
         return NewEvent(type="Blob", data=data, content_type="application/octet-stream")
@@ -183,7 +183,7 @@ def append_records_if_checks_hold(client):
 
 
 @case
-def see_every_check_that_does_not_hold(client):
+def report_every_failed_check(client):
     one, other, gone = new_stream(), new_stream(), new_stream()
     client.append_to_stream(other, events=counted([0, 1]), current_version=NO_STREAM)
     client.append_to_stream(gone, events=counted([0]), current_version=NO_STREAM)
@@ -195,7 +195,7 @@ def see_every_check_that_does_not_hold(client):
         StreamStateCheck(gone, EXISTS),
     ]
     error = fails(ConsistencyChecksFailedError, lambda: client.append_records(record(one, 0), checks))
-    told = [
+    failed_checks = [
         (
             failure.check_index,
             failure.stream_state_failure.stream_name,
@@ -203,12 +203,12 @@ def see_every_check_that_does_not_hold(client):
         )
         for failure in error.failures
     ]
-    expect(told, [(0, other, 1), (2, one, -1), (3, gone, -5)])
+    expect(failed_checks, [(0, other, 1), (2, one, -1), (3, gone, -5)])
     fails(NotFoundError, lambda: client.get_stream(one))
 
 
 @case
-def see_that_records_go_to_a_tombstone(client):
+def reject_records_for_a_tombstone(client):
     stream = new_stream()
     client.tombstone_stream(stream, current_version=ANY)
     fails(StreamTombstonedError, lambda: client.append_records(record(stream, 0)))
@@ -224,7 +224,7 @@ BUILT_IN = {
 
 
 @case
-def list_the_projections_that_are_built_in(client):
+def list_the_built_in_projections(client):
     for listed in [
         client.list_all_projection_statistics(),
         client.list_continuous_projection_statistics(),
@@ -252,12 +252,12 @@ def stop_start_and_reset_a_projection(client):
 
 
 @case
-def ask_for_the_state_of_a_projection(client):
+def get_the_state_of_a_projection(client):
     expect(client.get_projection_state("$by_category").value, {})
 
 
 @case
-def find_no_projection(client):
+def report_a_missing_projection(client):
     for work in [
         client.get_projection_statistics,
         client.enable_projection,
@@ -271,7 +271,7 @@ def find_no_projection(client):
 
 
 @case
-def see_that_programs_are_not_run(client):
+def reject_projection_programs(client):
     work = lambda: client.create_projection(name="mine", query="fromAll().when({})")
     assert "JavaScript are not run here" in str(fails(KurrentDBClientError, work))
     work = lambda: client.create_projection(name="$by_category", query="fromAll()")

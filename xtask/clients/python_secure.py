@@ -1,10 +1,10 @@
-"""The Python client, unchanged, against a server that encrypts and asks users who they are.
+"""The Python client, unchanged, against a TLS server that authenticates users.
 
     python python_secure.py CONNECTION FOLDER
 
-CONNECTION names the server without a user. FOLDER has ca.crt (who has signed for the server) and strange.crt
-(who has not). The passwords of admin and ops
-are first and second. Each case is a line, the last line says how many passed, failed and were skipped.
+CONNECTION names the server without a user. FOLDER has ca.crt (the authority of the server) and
+strange.crt (another authority). The passwords of admin and ops are first and second. Each case
+prints a line; the last line counts passed, failed and skipped cases.
 """
 
 import json
@@ -31,7 +31,7 @@ def case(function):
 
 
 def connect(user, ca="ca.crt"):
-    # This client wants a user wherever it encrypts.
+    # This client requires a user with TLS.
     scheme, host = CONNECTION.split("://")
     return KurrentDBClient(uri=f"{scheme}://{user}@{host}?tlsCaFile={FOLDER / ca}")
 
@@ -73,8 +73,8 @@ def append_and_read_encrypted_with_a_password(admin, ops):
 
 
 @case
-def be_refused_with_a_wrong_password(admin, ops):
-    for user in ("admin:second", "nobody:first"):
+def reject_a_wrong_password(admin, ops):
+    for user in ("admin:second", "unknown:first"):
         wrong = connect(user)
         fails(UnauthenticatedError, lambda: append(wrong, "secure-wrong"))
         wrong.close()
@@ -83,7 +83,7 @@ def be_refused_with_a_wrong_password(admin, ops):
 @case
 def reject_a_server_without_a_trusted_certificate(admin, ops):
     def work():
-        # This client asks who leads as soon as it connects.
+        # This client asks for the leader as soon as it connects.
         strange = connect("admin:first", ca="strange.crt")
         append(strange, "secure-strange")
 
@@ -103,7 +103,7 @@ def obey_the_acl_of_a_stream(admin, ops):
 
 
 @case
-def end_a_subscription_whose_right_is_taken_away(admin, ops):
+def end_a_subscription_after_its_permission_is_revoked(admin, ops):
     stream = new_stream(admin)
     subscription = ops.subscribe_to_stream(stream)
     assert next(subscription).stream_position == 0
@@ -120,7 +120,7 @@ def read_all_events_as_an_administrator_only(admin, ops):
 
 
 @case
-def consume_what_one_may_read(admin, ops):
+def consume_with_read_permission_only(admin, ops):
     stream, hidden = new_stream(admin), new_stream(admin, r=["admin"])
     for of in (stream, hidden):
         ops.create_subscription_to_stream("group", of)

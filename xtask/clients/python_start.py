@@ -1,12 +1,12 @@
-"""Kills whoever appended many events, and looks at how long a server needs to begin on their store.
+"""Kills a writer of many events and measures how long a server needs to start on the store.
 
     python python_start.py PROGRAM FOLDER EVENTS [STARTS]
 
-PROGRAM is `umbel`, FOLDER gets the store. `umbel append` is given EVENTS events in as many streams as there
-are tens of them, and killed when it has acknowledged the last one and has not been told that there are no more.
-Then a server is started on the store, with the page cache emptied where that is allowed, until it is ready and has
-answered an append to an old stream and one to a new stream; and killed as well, STARTS times (3). Each case is a
-line, the last line says how many passed, failed and were skipped.
+PROGRAM is `umbel`, FOLDER gets the store. `umbel append` gets EVENTS events in a tenth as many
+streams. It is killed after it has acknowledged the last one, before the end of its input. Then a
+server starts on the store, with an empty page cache if that is allowed. It is measured until it is
+ready and has acknowledged an append to an old stream and one to a new stream. Then it is killed,
+STARTS times (3). Each case prints a line; the last line counts passed, failed and skipped cases.
 """
 
 import signal

@@ -1,12 +1,12 @@
-//! Long work that a change does not wait for: torture, the comparison with rivals, fuzzing.
+//! Long-running work outside the test command: torture, comparison with rivals, fuzzing.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::programs::{self, target};
-use crate::steps::{Outcome, cargo, run, seconds};
-use crate::tree;
+use crate::checkout::tree;
+use crate::tools::built_programs::{self, target};
+use crate::tools::steps::{StepOutcome, cargo, run, seconds};
 
 /// Flags that make the compiler count edges and comparisons for libFuzzer. `-Z` needs
 /// `RUSTC_BOOTSTRAP=1` on the stable compiler.
@@ -22,19 +22,19 @@ const FUZZ_FLAGS: [&str; 9] = [
     "-Zsanitizer=address",
 ];
 
-/// How long each fuzz target runs unless told otherwise.
+/// Default running time of each fuzz target.
 const FUZZ_SECONDS: u64 = 30;
 
-/// Features of the rivals that need a C library: the header that shows that it is there, and the
-/// Debian package that brings it.
+/// Features of the rivals that need a C library, the header that proves its presence, and the
+/// Debian package that contains it.
 const RIVAL_LIBRARIES: [(&str, &str, &str); 2] =
     [("rocksdb", "rocksdb/c.h", "librocksdb-dev"), ("leveldb", "leveldb/c.h", "libleveldb-dev")];
 
-/// Where the report of the full campaigns is committed; the JSON lies beside it.
+/// Path of the committed report of the full campaigns; the JSON file is beside it.
 const TORTURE_REPORT: &str = "docs/lab/torture.md";
 
-/// Builds `umbel-torture` with the bugs that the canaries switch on, and runs it: without arguments
-/// every campaign in full, with the report that is committed. Whether no promise was broken.
+/// Builds `umbel-torture` with its failpoints and runs it. Without arguments it runs every campaign
+/// in full and writes the committed report. Returns whether every promise held.
 pub fn torture(arguments: &[String]) -> bool {
     let command = ["run", "--release", "-p", "umbel-torture", "--features", "canary", "--"];
     run(cargo().args(command).args(torture_arguments(arguments))).counts.failed == 0
@@ -48,17 +48,17 @@ fn torture_arguments(arguments: &[String]) -> Vec<String> {
 }
 
 /// Builds and runs the comparison with other engines, without those whose library or compiler is
-/// missing. Whether it succeeded.
+/// missing. Returns whether it succeeded.
 pub fn rivals(arguments: &[String]) -> bool {
     let mut features = Vec::new();
     for (feature, header, package) in RIVAL_LIBRARIES {
         if has_header(header) {
             features.push(feature);
         } else {
-            eprintln!("without {feature}: on Debian `apt-get install {package}` brings it");
+            eprintln!("without {feature}: on Debian `apt-get install {package}` installs it");
         }
     }
-    if answers("go", "version") {
+    if program_runs("go", "version") {
         features.push("pebble");
     } else {
         eprintln!("without pebble: it is written in Go, and there is no `go` on the PATH");
@@ -66,18 +66,18 @@ pub fn rivals(arguments: &[String]) -> bool {
     run_rivals("umbel-rivals", &features.join(","), arguments)
 }
 
-/// Builds and runs the comparison of filters with those of other crates. Whether it succeeded.
+/// Builds and runs the comparison with filters of other crates. Returns whether it succeeded.
 pub fn filters(arguments: &[String]) -> bool {
     run_rivals("filters", "filters", arguments)
 }
 
-/// Builds the command line, and runs the comparison of its server with a bare one. Whether it
-/// succeeded.
+/// Builds the command line and runs the comparison of its server with a bare server. Returns
+/// whether it succeeded.
 pub fn serving(arguments: &[String]) -> bool {
     if run(cargo().args(["build", "--release", "-p", "umbel-cli"])).counts.failed != 0 {
         return false;
     }
-    let binary = programs::umbel().display().to_string();
+    let binary = built_programs::umbel_program().display().to_string();
     let umbel = ["--umbel".to_string(), binary];
     run_rivals("serving", "serving", &[&umbel[..], arguments].concat())
 }
@@ -85,13 +85,13 @@ pub fn serving(arguments: &[String]) -> bool {
 fn run_rivals(binary: &str, features: &str, arguments: &[String]) -> bool {
     let manifest = tree::root().join("crates/umbel-rivals/Cargo.toml");
     if !manifest.exists() {
-        eprintln!("there is no crates/umbel-rivals in this checkout");
+        eprintln!("this checkout has no crates/umbel-rivals");
         return false;
     }
     let mut command = cargo();
     command.args(["run", "--release", "--locked", "--manifest-path"]).arg(manifest);
     command.args(["--features", features, "--bin", binary]);
-    // Its own folder: its dependencies would otherwise be built into everybody's.
+    // A target folder of its own, so that its dependencies are not built for the other packages.
     command.env("CARGO_TARGET_DIR", target().join("rivals"));
     run(command.arg("--").args(arguments)).counts.failed == 0
 }
@@ -104,7 +104,7 @@ fn has_header(header: &str) -> bool {
     folders.iter().any(|folder| folder.join(header).exists())
 }
 
-/// What `cargo xtask fuzz` was asked for.
+/// Arguments of `cargo xtask fuzz`.
 #[derive(Debug, PartialEq, Eq)]
 struct FuzzRequest {
     target: Option<String>,
@@ -129,7 +129,7 @@ impl FuzzRequest {
     }
 }
 
-/// Fuzzes one target or all of them, each for a while. Whether none found anything.
+/// Fuzzes one target or all of them, each for the given time. Returns whether no target failed.
 pub fn fuzz(arguments: &[String]) -> bool {
     let folder = tree::root().join("fuzz");
     let request = match FuzzRequest::parse(arguments) {
@@ -161,15 +161,15 @@ pub fn fuzz(arguments: &[String]) -> bool {
     passed
 }
 
-/// Whether every fuzz target compiles: what they call changes, and they are outside the workspace.
-pub fn check_fuzz_targets() -> Outcome {
+/// Checks that each fuzz target compiles: the targets are outside the workspace.
+pub fn check_fuzz_targets() -> StepOutcome {
     if !compiles_cpp() {
-        return Outcome::skip("fuzz targets: libFuzzer is C++ and there is no `c++` here");
+        return StepOutcome::skip("fuzz targets: libFuzzer is C++ and there is no `c++` here");
     }
     let mut command = cargo();
     command.args(["check", "--quiet", "--locked", "--bins", "--manifest-path"]);
     command.arg(tree::root().join("fuzz").join("Cargo.toml"));
-    // With the workspace's own folder, what both depend on in the same version is checked once.
+    // In the workspace's target folder, dependencies of the same version are checked once.
     run(command.arg("--target-dir").arg(target()))
 }
 
@@ -186,13 +186,13 @@ fn fuzz_targets(folder: &Path) -> Vec<String> {
 }
 
 fn compiles_cpp() -> bool {
-    answers(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()), "--version")
+    program_runs(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()), "--version")
 }
 
-/// Whether there is a program of this name that does well when it is asked this.
-fn answers(program: impl AsRef<OsStr>, question: &str) -> bool {
+/// Whether `program` exists and succeeds with this argument.
+fn program_runs(program: impl AsRef<OsStr>, argument: &str) -> bool {
     let mut command = Command::new(program);
-    let status = command.arg(question).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
@@ -206,11 +206,11 @@ fn fuzz_one(folder: &Path, name: &str, seconds: u64) -> bool {
         }
     }
     let Some(host) = host() else {
-        eprintln!("`rustc -vV` does not say what platform this is");
+        eprintln!("`rustc -vV` prints no host platform");
         return false;
     };
     let mut command = cargo();
-    // With an explicit platform the flags do not reach build scripts.
+    // With an explicit target the flags do not reach build scripts.
     command.args(["run", "--release", "--target", &host, "--manifest-path"]);
     command.arg(folder.join("Cargo.toml")).args(["--bin", name, "--"]);
     command.arg(corpus);
@@ -239,21 +239,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn torture_without_arguments_is_everything_with_the_report() {
+    fn torture_without_arguments_runs_all_with_report() {
         assert_eq!(torture_arguments(&[]), ["--report", "docs/lab/torture.md"]);
         let small = ["--small".to_string()];
         assert_eq!(torture_arguments(&small), ["--small"]);
     }
 
     #[test]
-    fn a_program_that_is_not_there_answers_nothing() {
-        assert!(answers("rustc", "--version"));
-        assert!(!answers("rustc", "--no-such-flag"));
-        assert!(!answers("no-such-program", "--version"));
+    fn absent_program_is_not_available() {
+        assert!(program_runs("rustc", "--version"));
+        assert!(!program_runs("rustc", "--no-such-flag"));
+        assert!(!program_runs("no-such-program", "--version"));
     }
 
     #[test]
-    fn reads_what_to_fuzz() {
+    fn fuzz_arguments_are_parsed() {
         let parse = |words: &[&str]| {
             FuzzRequest::parse(&words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>())
         };

@@ -1,56 +1,41 @@
-//! The project's own commands and the rules of the house.
+//! The project's commands and rules.
 //!
-//! Every rule is a function from a [`tree::Tree`] (the checkout, read once) to a list of
-//! [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules themselves, which
-//! plant one violation each, all run the same code. Nothing here depends on another crate: the
-//! commands must work on a machine that has only Rust.
+//! Every rule is a function from a [`crate::checkout::tree::Tree`] (the checkout, read once) to a
+//! list of [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules
+//! themselves, which plant one violation each, all run the same code. Nothing here depends on
+//! another crate: the commands must work on a machine that has only Rust.
 #![forbid(unsafe_code)]
 
-pub mod absences;
-pub mod audit;
 pub mod campaigns;
-pub mod client_programs;
+pub mod checkout;
+pub mod checks;
 pub mod clients;
-pub mod clients_secure;
-pub mod console;
-pub mod documents;
-pub mod exceptions;
-pub mod expression;
-pub mod floors;
-pub mod installed;
-pub mod instructions;
-pub mod kills;
-pub mod locks;
-pub mod manifest;
-pub mod modules;
-pub mod packaging;
-pub mod parquet;
-pub mod path_scan;
-pub mod programs;
-pub mod smoke;
-pub mod source;
-pub mod steps;
+pub mod docs_book;
+pub mod rules;
 pub mod test_command;
-pub mod tidy;
-pub mod transcript;
-pub mod tree;
-pub mod violation;
+pub mod tools;
 
-pub use tree::Tree;
-pub use violation::Violation;
+pub use crate::checkout::tree::Tree;
+pub use crate::rules::violation::Violation;
 
 /// Runs every tidy rule: sources and documents.
 pub fn tidy(tree: &Tree) -> Vec<Violation> {
-    let mut found = tidy::check(tree);
-    found.extend(documents::check(tree));
+    let mut found = rules::tidy::check(tree);
+    found.extend(rules::documents::check(tree));
+    found.extend(rules::prose::check(tree));
     found
 }
 
+/// Returns what `tidy` prints as warnings.
+pub fn warnings(tree: &Tree) -> Vec<Violation> {
+    rules::tidy::long_files(tree)
+}
+
 /// Runs every floor rule: crates, their lock files, modules and absences.
-pub fn floors(tree: &Tree) -> Vec<Violation> {
-    let mut found = floors::check(tree);
-    found.extend(modules::check(tree));
-    found.extend(locks::check(tree));
-    found.extend(absences::check(tree));
+pub fn layers(tree: &Tree) -> Vec<Violation> {
+    let mut found = rules::layers::check(tree);
+    found.extend(rules::module_cycles::check(tree));
+    found.extend(rules::lock_files::check(tree));
+    found.extend(rules::forbidden_uses::check(tree));
     found
 }

@@ -3,33 +3,35 @@
 
 use std::process::ExitCode;
 
-use xtask::steps::report_violations;
-use xtask::{Tree, Violation, campaigns, test_command, tree};
+use xtask::checkout::tree;
+use xtask::tools::steps::{report_violations, report_warnings};
+use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 
 const USAGE: &str = "\
-cargo xtask test [--fast]                  every check that decides whether a change is good
+cargo xtask test [--fast]                  every check that a change must pass
 cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask clients                        clients of event stores against the release binary
-cargo xtask audit                          licences, sources and weaknesses of dependencies
+cargo xtask docs                           the documents as a book in target/book
+cargo xtask audit                          licences, sources and vulnerabilities of dependencies
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
-cargo xtask starts [EVENTS]                how long a server starts after kill -9, with 10 million
+cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
-cargo xtask rivals [ARGUMENTS]             the comparison with other engines
-cargo xtask filters [ARGUMENTS]            the comparison with other crates' filters
-cargo xtask serving [ARGUMENTS]            the comparison of the server with a bare one
+cargo xtask rivals [ARGUMENTS]             comparison with other engines
+cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
+cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
 /// The exit code for a command that does not exist or has a wrong argument.
 const WRONG_USE: u8 = 2;
 
-/// How often a server is killed where nobody says.
-const MANY_KILLS: u32 = 200;
-/// How many events there are before a start where nobody says.
-const MANY_EVENTS: u64 = 10_000_000;
+/// Default number of kills of a server.
+const KILLS_DEFAULT: u32 = 200;
+/// Default number of events before a start.
+const EVENTS_DEFAULT: u64 = 10_000_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,19 +43,20 @@ fn main() -> ExitCode {
     let passed = match (command.as_str(), rest_words.as_slice()) {
         ("test", []) => test_command::test(false),
         ("test", ["--fast"]) => test_command::test(true),
-        ("tidy", []) => rules(xtask::tidy),
-        ("floors", []) => rules(xtask::floors),
+        ("tidy", []) => run_rules(xtask::tidy),
+        ("floors", []) => run_rules(xtask::layers),
         ("smoke", []) => test_command::smoke_alone(),
         ("clients", []) => test_command::clients_alone(),
         ("console", []) => test_command::console_alone(),
+        ("docs", []) => docs_book::build(),
         ("audit", []) => test_command::audit_alone(),
-        ("kills", []) => test_command::kills_alone(MANY_KILLS),
+        ("kills", []) => test_command::kills_alone(KILLS_DEFAULT),
         ("kills", [rounds]) if rounds.parse::<u32>().is_ok() => {
-            test_command::kills_alone(rounds.parse().unwrap_or(MANY_KILLS))
+            test_command::kills_alone(rounds.parse().unwrap_or(KILLS_DEFAULT))
         }
-        ("starts", []) => test_command::starts_alone(MANY_EVENTS),
+        ("starts", []) => test_command::starts_alone(EVENTS_DEFAULT),
         ("starts", [events]) if events.parse::<u64>().is_ok() => {
-            test_command::starts_alone(events.parse().unwrap_or(MANY_EVENTS))
+            test_command::starts_alone(events.parse().unwrap_or(EVENTS_DEFAULT))
         }
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
@@ -68,16 +71,16 @@ fn main() -> ExitCode {
         }
         (
             "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "kills" | "starts"
-            | "audit" | "instructions",
+            | "audit" | "docs" | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
-                "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, console, kills, starts, audit, instructions, torture, rivals, filters, \
-                 serving and fuzz"
+                "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
+                 clients, console, docs, kills, starts, audit, instructions, torture, rivals, \
+                 filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
@@ -87,15 +90,15 @@ fn main() -> ExitCode {
 
 fn refuse_argument(command: &str, argument: &str) -> ExitCode {
     let known = match command {
-        "test" => "--fast or nothing",
-        "instructions" => "--write or nothing",
+        "test" => "--fast or no argument",
+        "instructions" => "--write or no argument",
         _ => "nothing",
     };
-    eprintln!("`{command}` does not know `{argument}`: it takes {known}");
+    eprintln!("`{command}`: unknown argument `{argument}`; use {known}");
     ExitCode::from(WRONG_USE)
 }
 
-fn rules(check: fn(&Tree) -> Vec<Violation>) -> bool {
+fn run_rules(check: fn(&Tree) -> Vec<Violation>) -> bool {
     let tree = match Tree::read(&tree::root()) {
         Ok(tree) => tree,
         Err(error) => {
@@ -103,6 +106,7 @@ fn rules(check: fn(&Tree) -> Vec<Violation>) -> bool {
             return false;
         }
     };
+    report_warnings(&xtask::warnings(&tree));
     let violations = check(&tree);
     report_violations(&violations);
     println!("{} violations", violations.len());

@@ -1,27 +1,30 @@
-//! `cargo xtask test`: everything that decides whether a change is good, in one command.
+//! `cargo xtask test`: every check that a change must pass, in one command.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-use crate::client_programs::Languages;
-use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{
-    Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, programs,
-    smoke, tree,
+use crate::checkout::tree;
+use crate::checks::{audit, instruction_counts, packaging, parquet_exchange, smoke};
+use crate::clients::client_programs::ClientLanguages;
+use crate::clients::{console, server_kills};
+use crate::tools::built_programs;
+use crate::tools::steps::{
+    CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
 };
+use crate::{Tree, campaigns, clients};
 
-/// The embedded engine has fewer third-party crates than this.
+/// Exclusive limit for the third-party crates of the embedded engine.
 const DEPENDENCIES_END: usize = 15;
 
-/// The hashes besides the keyed one are behind features that nothing in the workspace asks for.
+/// Features of the unkeyed hashes, which no crate of the workspace enables.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
 
-/// Runs every check. Whether nothing failed.
+/// Runs every check. Returns whether none failed.
 pub fn test(fast: bool) -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     report.step("format", || component("fmt", "rustfmt", &mut format_check()));
     report.step("tidy", || rules(crate::tidy));
-    report.step("floors", || rules(crate::floors));
+    report.step("floors", || rules(crate::layers));
     report.step("dependencies", dependencies);
     report.step("clippy", || component("clippy", "clippy", &mut clippy(&["--workspace"])));
     report
@@ -29,7 +32,7 @@ pub fn test(fast: bool) -> bool {
     report.step("clippy for other processors", other_processors);
     report.step("fuzz targets compile", campaigns::check_fuzz_targets);
     if fast {
-        report.step("documentation", || Outcome::skip("documentation: left out by --fast"));
+        report.step("documentation", || StepOutcome::skip("documentation: left out by --fast"));
     } else {
         report.step("documentation", || run(&mut documentation()));
     }
@@ -37,29 +40,28 @@ pub fn test(fast: bool) -> bool {
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH));
     if fast {
         report.step("programs", || {
-            Outcome::skip("smoke test, clients, torture, instructions: left out by --fast")
+            StepOutcome::skip("smoke test, clients, torture, instructions: left out by --fast")
         });
         return report.finish();
     }
-    programs::take_those_of_tests();
+    built_programs::use_test_build();
     report.step(SMOKE, smoke::smoke);
-    report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
-    report.step(CLIENTS, || clients::clients(Languages::Few));
-    report.step(KILLS, || kills::kills(FEW_KILLS));
+    report.step("Parquet filters, exchanged with DuckDB", parquet_exchange::exchange);
+    report.step(CLIENTS, || clients::clients(ClientLanguages::Few));
+    report.step(KILLS, || server_kills::kill_servers(KILLS_PER_TEST));
     report.step(CONSOLE, || console::console(None));
     report.step("packaging", packaging::packaging);
     report.step(AUDIT, audit::offline);
     report.step("torture, the small seeded part", small_torture);
     if release_build(&mut report, &COUNTED) {
-        report.step(INSTRUCTIONS, || instructions::instructions(false));
+        report.step(INSTRUCTIONS, || instruction_counts::instructions(false));
     }
     report.finish()
 }
 
-/// The filters have code for some processors and must do without on all others: each target that is
-/// installed is checked, nothing is linked.
-fn other_processors() -> Outcome {
-    let mut all = Outcome::default();
+/// Checks the code of the filters for other processors, on each installed target, without linking.
+fn other_processors() -> StepOutcome {
+    let mut all = StepOutcome::default();
     for target in ["aarch64-unknown-linux-gnu", "i686-unknown-linux-gnu", "i686-unknown-linux-musl"]
     {
         let print = ["--print", "target-libdir", "--target", target];
@@ -71,62 +73,63 @@ fn other_processors() -> Outcome {
             command.args(["clippy", "--quiet", "-p", "umbel-filter", "--lib", "--target", target]);
             component("clippy", "clippy", command.args(["--", "-D", "warnings"]))
         } else {
-            Outcome::skip(format!(
-                "{target}: not installed (`rustup target add {target}` brings it)"
+            StepOutcome::skip(format!(
+                "{target}: not installed (`rustup target add {target}` installs it)"
             ))
         });
     }
     all
 }
 
-/// Runs the smoke test alone. Whether nothing failed.
+/// Runs the smoke test alone. Returns whether it passed.
 pub fn smoke_alone() -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
         report.step(SMOKE, smoke::smoke);
     }
     report.finish()
 }
 
-/// Runs the clients of event stores alone. Whether nothing failed.
+/// Runs the clients of event stores alone. Returns whether none failed.
 pub fn clients_alone() -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
-        report.step(CLIENTS, || clients::clients(Languages::All));
+        report.step(CLIENTS, || clients::clients(ClientLanguages::All));
     }
     report.finish()
 }
 
-/// Looks at the dependencies alone, with the newest list of weaknesses. Whether nothing failed.
+/// Audits the dependencies alone, with the newest advisory database. Returns whether nothing
+/// failed.
 pub fn audit_alone() -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     report.step(AUDIT, audit::audit);
     report.finish()
 }
 
-/// Kills a server so many times, alone. Whether nothing failed.
+/// Kills a server `rounds` times, alone. Returns whether nothing failed.
 pub fn kills_alone(rounds: u32) -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
-        report.step(KILLS, || kills::kills(rounds));
+        report.step(KILLS, || server_kills::kill_servers(rounds));
     }
     report.finish()
 }
 
-/// Starts a server on the store of whoever was killed after so many events, alone. Whether nothing
-/// failed.
+/// Starts a server on the store of a writer killed after `events` events, alone. Returns whether
+/// nothing failed.
 pub fn starts_alone(events: u64) -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
-        report.step(STARTS, || kills::starts(events));
+        report.step(STARTS, || server_kills::time_starts(events));
     }
     report.finish()
 }
 
-/// Uses the console in a browser and puts pictures of it into the documents. Whether nothing
-/// failed.
+/// Tests the console in a browser and writes screenshots into the documents. Returns whether
+/// nothing failed.
 pub fn console_alone() -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
         let pictures = tree::root().join("docs").join("console");
         report.step(CONSOLE, || console::console(Some(&pictures)));
@@ -134,17 +137,17 @@ pub fn console_alone() -> bool {
     report.finish()
 }
 
-/// Counts the instructions of the hot operations alone. Whether nothing failed.
+/// Counts the instructions of the hot operations alone. Returns whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if release_build(&mut report, &COUNTED) {
-        report.step(INSTRUCTIONS, || instructions::instructions(write));
+        report.step(INSTRUCTIONS, || instruction_counts::instructions(write));
     }
     report.finish()
 }
 
-/// The program whose instructions are counted, with the features that the packages with programs
-/// have together: so it was built when the baseline was counted.
+/// Arguments that build the counted program, with the features that the packages with programs have
+/// together: the baseline was counted with this build.
 const COUNTED: [&str; 8] =
     ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot"];
 const CLI: [&str; 2] = ["-p", "umbel-cli"];
@@ -154,11 +157,11 @@ const CONSOLE: &str = "the console in a browser";
 const AUDIT: &str = "dependencies";
 const KILLS: &str = "kills of a server that clients use";
 const STARTS: &str = "starts after a kill";
-/// How many the test command takes.
-const FEW_KILLS: u32 = 5;
+/// Number of kills in the test command.
+const KILLS_PER_TEST: u32 = 5;
 const SMOKE: &str = "smoke test of the binary";
 
-fn release_build(report: &mut Report, what: &[&str]) -> bool {
+fn release_build(report: &mut CheckReport, what: &[&str]) -> bool {
     let mut built = false;
     report.step("release build", || {
         let outcome = run(cargo().args(["build", "--release"]).args(what));
@@ -168,38 +171,41 @@ fn release_build(report: &mut Report, what: &[&str]) -> bool {
     built
 }
 
-fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> Outcome {
+fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> StepOutcome {
     match Tree::read(&tree::root()) {
-        Ok(tree) => report_violations(&check(&tree)),
+        Ok(tree) => {
+            report_warnings(&crate::warnings(&tree));
+            report_violations(&check(&tree))
+        }
         Err(error) => {
             println!("could not read the checkout: {error}");
-            Outcome::of(false)
+            StepOutcome::of(false)
         }
     }
 }
 
-/// Runs a cargo command that may not be installed.
-fn component(subcommand: &str, name: &str, command: &mut Command) -> Outcome {
+/// Runs a cargo command that may be missing.
+fn component(subcommand: &str, name: &str, command: &mut Command) -> StepOutcome {
     let probe = cargo()
         .args([subcommand, "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
     if !probe.is_ok_and(|status| status.success()) {
-        return Outcome::skip(format!(
-            "{name}: not installed (`rustup component add {name}` brings it)"
+        return StepOutcome::skip(format!(
+            "{name}: not installed (`rustup component add {name}` installs it)"
         ));
     }
     run(command)
 }
 
-/// Whoever embeds the engine takes its dependencies along: they are counted.
-fn dependencies() -> Outcome {
+/// Counts the dependencies of the embedded engine, which every user's program gets.
+fn dependencies() -> StepOutcome {
     let mut command = cargo();
     command.args(["tree", "-p", "umbel", "-e", "normal", "--prefix", "none"]);
     let output = match command.output() {
         Ok(output) if output.status.success() => output,
-        _ => return Outcome::skip("dependencies: `cargo tree` did not succeed"),
+        _ => return StepOutcome::skip("dependencies: `cargo tree` did not succeed"),
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let names: BTreeSet<&str> = text
@@ -212,7 +218,7 @@ fn dependencies() -> Outcome {
     if count >= DEPENDENCIES_END {
         println!("   {}", names.into_iter().collect::<Vec<_>>().join(" "));
     }
-    Outcome::of(count < DEPENDENCIES_END)
+    StepOutcome::of(count < DEPENDENCIES_END)
 }
 
 fn format_check() -> Command {
@@ -230,15 +236,15 @@ fn clippy(packages: &[&str]) -> Command {
 
 fn documentation() -> Command {
     let mut command = cargo();
-    // The library and the binary are both called `umbel`: only the library has pages.
+    // The library and the binary share the name `umbel`: only the library has pages.
     command
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--lib"])
         .env("RUSTDOCFLAGS", "-D warnings");
     command
 }
 
-/// Output of tests that passed is hidden; it is asked for because it names what was skipped.
-fn unit_tests(packages: &[&str]) -> Outcome {
+/// Runs unit tests with `--show-output`, because the hidden output of passed tests names skips.
+fn unit_tests(packages: &[&str]) -> StepOutcome {
     let mut hidden = false;
     run_counting(
         cargo().args(["test", "--no-fail-fast"]).args(packages).args(["--", "--show-output"]),
@@ -256,7 +262,7 @@ fn unit_tests(packages: &[&str]) -> Outcome {
     )
 }
 
-fn small_torture() -> Outcome {
-    let mut command = Command::new(programs::checked("umbel-torture"));
+fn small_torture() -> StepOutcome {
+    let mut command = Command::new(built_programs::checked_program("umbel-torture"));
     run_counting(command.arg("--small").current_dir(tree::root()), |_| true)
 }

@@ -1,26 +1,26 @@
-//! The arena: memory in pieces, and the epochs of those who look at them.
+//! The arena: memory in pieces, and the epochs of their readers.
 
 use std::sync::Arc;
 
+use crate::allocation::Allocation;
+use crate::chunk_allocator::{ChunkAllocator, ChunkUsage};
 use crate::epoch::Epochs;
-use crate::memory::{ChunkUse, Memory};
-use crate::piece::Piece;
 
-/// Memory in pieces. Clones share it; it goes when the last clone and the last piece have gone.
+/// Memory in pieces. Clones share it. It is freed with the last clone and the last piece.
 #[derive(Debug, Clone)]
 pub struct Arena {
-    memory: Arc<Memory>,
+    memory: Arc<ChunkAllocator>,
     epochs: Arc<Epochs>,
 }
 
-/// What an arena holds, in bytes.
+/// Memory of an arena, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArenaBytes {
+pub struct ArenaUsage {
     /// In pieces, their headers and padding to whole lines included; also those that left their
     /// slot and wait for a reader.
     pub used: usize,
     /// Taken from the system: whole chunks.
-    pub held: usize,
+    pub reserved: usize,
 }
 
 impl Default for Arena {
@@ -35,27 +35,27 @@ impl Arena {
         Arena { memory: Arc::default(), epochs: Arc::default() }
     }
 
-    /// Copies `parts` one behind the other into a new piece. Aborts, as every allocation does,
+    /// Copies `parts` one after the other into a new piece. Aborts, as every allocation does,
     /// where the system has no memory.
     ///
-    /// REQUIRES: together they are shorter than [`Piece::BYTES_MAX`].
-    pub fn store(&self, parts: &[&[u8]]) -> Piece {
-        Piece::new(&self.memory, parts)
+    /// REQUIRES: together they are shorter than [`Allocation::BYTES_MAX`].
+    pub fn store(&self, parts: &[&[u8]]) -> Allocation {
+        Allocation::new(&self.memory, parts)
     }
 
-    /// What the arena holds.
-    pub fn bytes(&self) -> ArenaBytes {
+    /// Memory of the arena.
+    pub fn bytes(&self) -> ArenaUsage {
         let (used, held) = self.memory.bytes();
-        ArenaBytes { used, held }
+        ArenaUsage { used, reserved: held }
     }
 
-    /// The chunks of several pieces that are used in part, those first of which the least is used:
-    /// once no piece lies in one any more it goes back to the system.
-    pub fn emptiest(&self) -> Vec<ChunkUse> {
-        self.memory.emptiest()
+    /// Partly used chunks of several pieces, sparsest first. A chunk without pieces
+    /// returns to the system.
+    pub fn sparsest_chunks(&self) -> Vec<ChunkUsage> {
+        self.memory.sparsest_chunks()
     }
 
-    /// The epochs that protect what readers of this arena's slots look at.
+    /// Epochs that protect the readers of this arena's slots.
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
     }
@@ -68,21 +68,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_large_piece_takes_its_chunk_along() {
+    fn large_piece_frees_its_chunk() {
         let arena = Arena::new();
         let content = vec![7u8; 5 << 20];
         let piece = arena.store(&[b"x", &content]);
         assert_eq!(piece.len(), content.len() + 1);
         assert_eq!((piece[0], piece[1], piece[5 << 20]), (b'x', 7, 7));
         let bytes = arena.bytes();
-        assert_eq!(bytes.used, bytes.held);
+        assert_eq!(bytes.used, bytes.reserved);
         assert!(bytes.used >= piece.len() && bytes.used < piece.len() + 128);
         drop(piece);
-        assert_eq!(arena.bytes(), ArenaBytes { used: 0, held: 0 });
+        assert_eq!(arena.bytes(), ArenaUsage { used: 0, reserved: 0 });
     }
 
     #[test]
-    fn a_piece_outlives_its_arena() {
+    fn allocation_outlives_its_arena() {
         let arena = Arena::new();
         let piece = arena.store(&[b"still here"]);
         drop(arena);
@@ -90,22 +90,22 @@ mod tests {
     }
 
     #[test]
-    fn chunks_go_when_they_are_empty() {
+    fn empty_chunks_are_freed() {
         let arena = Arena::new();
-        let pieces: Vec<Piece> = (0..4000).map(|_| arena.store(&[&[1; 4000]])).collect();
+        let pieces: Vec<Allocation> = (0..4000).map(|_| arena.store(&[&[1; 4000]])).collect();
         let full = arena.bytes();
         assert_eq!(full.used, 4000 * 4032);
-        assert!(full.held > full.used && full.held < full.used + full.used / 4);
+        assert!(full.reserved > full.used && full.reserved < full.used + full.used / 4);
         drop(pieces);
         let empty = arena.bytes();
         assert_eq!(empty.used, 0);
-        assert!(empty.held <= HUGE_PAGE_BYTES, "one chunk is kept: {}", empty.held);
+        assert!(empty.reserved <= HUGE_PAGE_BYTES, "one chunk is kept: {}", empty.reserved);
     }
 
     #[test]
-    fn the_emptiest_chunks_are_named() {
+    fn sparsest_chunks_are_listed() {
         let arena = Arena::new();
-        let mut pieces: Vec<Piece> = (0..4000).map(|_| arena.store(&[&[1; 4000]])).collect();
+        let mut pieces: Vec<Allocation> = (0..4000).map(|_| arena.store(&[&[1; 4000]])).collect();
         let last = pieces.last().unwrap().chunk();
         // Of all chunks but the last one every second piece goes.
         let mut number = 0;
@@ -113,8 +113,8 @@ mod tests {
             number += 1;
             number % 2 == 0 || piece.chunk() == last
         });
-        let before = arena.bytes().held;
-        let all = arena.emptiest();
+        let before = arena.bytes().reserved;
+        let all = arena.sparsest_chunks();
         assert!(all.is_sorted_by_key(|chunk| chunk.used), "{all:?}");
         // Enough for three of the largest.
         let mut sum = 0;
@@ -125,15 +125,15 @@ mod tests {
         let named: Vec<u32> = few.map(|chunk| chunk.number).collect();
         for chunk in &all {
             let in_it = pieces.iter().filter(|piece| piece.chunk() == chunk.number);
-            assert_eq!(chunk.used, in_it.map(Piece::memory_bytes).sum::<usize>());
+            assert_eq!(chunk.used, in_it.map(Allocation::memory_bytes).sum::<usize>());
         }
         pieces.retain(|piece| !named.contains(&piece.chunk()));
-        let after = arena.bytes().held;
+        let after = arena.bytes().reserved;
         // One empty chunk is kept.
         assert!(before - after >= 1 << 20, "{before} {after}");
-        assert!(arena.emptiest().len() >= 2, "the others are half full");
+        assert!(arena.sparsest_chunks().len() >= 2, "the others are half full");
         drop(pieces);
-        assert!(arena.emptiest().is_empty(), "nothing is used");
+        assert!(arena.sparsest_chunks().is_empty(), "nothing is used");
     }
 
     proptest! {
@@ -146,7 +146,7 @@ mod tests {
             ),
         ) {
             let arena = Arena::new();
-            let mut pieces: Vec<(Piece, u8)> = Vec::new();
+            let mut pieces: Vec<(Allocation, u8)> = Vec::new();
             for (number, (add, len, pick)) in steps.into_iter().enumerate() {
                 if add || pieces.is_empty() {
                     let byte = number as u8;

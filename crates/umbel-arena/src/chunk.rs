@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 /// The size of a huge page, and of a chunk once an arena holds as much.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// What pieces, and so chunks, start at a multiple of: a cache line.
+/// Alignment of pieces, and so of chunks: a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// Memory that this owns. Its bytes are not initialised.
@@ -42,20 +42,20 @@ impl Chunk {
         Chunk { start, layout, mapped: false }
     }
 
-    /// A chunk of `bytes` bytes in pages of its own, which go back to the system with it and not to
-    /// an allocator that keeps what it thinks it will need. `None` where the system gives none.
-    pub fn of_pages(bytes: usize) -> Option<Chunk> {
+    /// A chunk of `bytes` bytes in pages of its own, which return to the system with it. An
+    /// allocator might keep them for later. `None` where the system has no memory.
+    pub fn from_pages(bytes: usize) -> Option<Chunk> {
         let layout = Layout::from_size_align(bytes, LINE_BYTES).ok().filter(|_| bytes > 0)?;
         let start = system::map_pages(bytes)?;
         Some(Chunk { start, layout, mapped: true })
     }
 
-    /// Where it starts: on a cache line at least.
+    /// Start of the chunk, aligned to at least a cache line.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// How long it is.
+    /// Its length.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
     }
@@ -64,8 +64,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if self.mapped {
-            // SAFETY: `map` or `map_pages` gave this memory, for as many bytes; whoever drops a
-            // chunk says that no piece of it is in use.
+            // SAFETY: `map` or `map_pages` returned this memory with this length. The owner that
+            // drops a chunk guarantees that no piece of it is in use.
             unsafe { system::unmap(self.start, self.layout.size()) };
         } else {
             // SAFETY: `alloc` gave this memory with this layout; see above.
@@ -89,21 +89,21 @@ mod system {
         let reserved = kept.checked_add(HUGE_PAGE_BYTES)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new private mapping at an address that the kernel chooses touches no memory
-        // that anybody has.
+        // that any thread has.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), reserved, protection, flags) };
         let base: *mut u8 = base.ok()?.cast();
         let before = base.addr().wrapping_neg() % HUGE_PAGE_BYTES;
         // SAFETY: `before` is less than a huge page, by which the mapping is longer than `kept`.
         let start = unsafe { base.add(before) };
-        let behind = reserved - before - kept;
-        // SAFETY: both ends lie in the mapping made above, outside what is handed out, and nobody
-        // knows them; advice changes no contents.
+        let after = reserved - before - kept;
+        // SAFETY: both ends lie in the mapping made above, outside the returned part, and no
+        // thread knows them; advice changes no contents.
         unsafe {
             if before > 0 {
                 let _ = munmap(base.cast(), before);
             }
-            if behind > 0 {
-                let _ = munmap(start.add(kept).cast(), behind);
+            if after > 0 {
+                let _ = munmap(start.add(kept).cast(), after);
             }
             // Where there are no huge pages, small ones do.
             let _ = madvise(start.cast(), bytes, Advice::LinuxHugepage);
@@ -120,10 +120,10 @@ mod system {
         NonNull::new(base.ok()?.cast())
     }
 
-    /// Gives memory back.
+    /// Returns memory to the system.
     ///
     /// # Safety
-    /// `map` or `map_pages` gave it for as many bytes, and nobody uses it any more.
+    /// `map` or `map_pages` gave it for as many bytes, and no thread uses it any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         let kept = whole_pages(bytes).unwrap_or(bytes);
         // SAFETY: the caller owns these pages, as many as `map` kept, and uses them no more.
@@ -140,7 +140,7 @@ mod system {
 mod system {
     use std::ptr::NonNull;
 
-    /// There are no huge pages to be asked for: the allocator's memory does.
+    /// There are no huge pages to be requested: the allocator's memory does.
     pub(super) fn map(_bytes: usize) -> Option<NonNull<u8>> {
         None
     }

@@ -1,60 +1,61 @@
-//! Epochs: what a reader may look at is not freed before the reader has left.
+//! Epochs: memory that a reader may use is freed only after the reader has left.
 //!
-//! A reader enters by writing the present epoch into a seat of its own, and leaves by clearing it.
-//! Whoever has unlinked something raises the epoch and keeps it in a limbo, with the new epoch as
-//! its stamp, until every seat is clear or holds that epoch or a later one.
+//! A reader enters by writing the current epoch into a slot of its own, and leaves by clearing it.
+//! A caller that has unlinked an item raises the epoch and retires the item, with the new
+//! epoch as its stamp. The item waits until every slot is clear or holds that epoch or a later one.
 //!
-//! INVARIANT: a reader that has found a pointer sits on an epoch below the stamp the pointer's
-//! target will get, and is seen there by whoever frees it:
+//! INVARIANT: a reader that has found a pointer sits on an epoch below the future stamp of the
+//! pointer's target, and the thread that frees the target sees that:
 //!
-//! - A reader that read an epoch at or above the stamp read what was written after the unlinking,
-//!   and so finds the pointer gone.
-//! - A reader that read a lesser one writes its seat before it reads the pointer; the unlinking
-//!   thread clears the pointer before it reads the seats. All four are sequentially consistent, so
-//!   either the reader finds the pointer gone or the other sees the seat taken.
+//! - A reader that read an epoch at or above the stamp sees every write before the unlinking,
+//!   and so finds the pointer cleared.
+//! - A reader that read a lower one writes its slot before it reads the pointer. The unlinking
+//!   thread clears the pointer before it reads the slots. All four are sequentially consistent, so
+//!   either the reader finds the pointer cleared or the other thread sees the slot taken.
 //!
-//! An epoch never outlives a call: what is to stay longer is counted.
+//! An epoch never outlives a call: longer references are counted.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64 as SystemAtomic, AtomicUsize as SystemSize};
 use std::sync::{Mutex as SystemMutex, MutexGuard as SystemGuard};
-use std::sync::{OnceLock, PoisonError, TryLockError};
+use std::sync::{OnceLock, TryLockError};
+use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::piece::Piece;
-use crate::sync::{AtomicU64, Mutex, Ordering, fence, tell_order};
+use crate::allocation::Allocation;
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, order_fence};
 
-/// What stands in a seat that nobody sits in. Epochs start above.
-const CLEAR: u64 = 0;
-/// Seats of the first bench; each further bench has twice as many as the one before.
-const FIRST_SEATS: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
-/// As many benches as give every thread a seat.
-const FURTHER_BENCHES: usize = 24;
+/// Value of an empty slot. Epochs start above it.
+const NO_EPOCH: u64 = 0;
+/// Slots of the first block; each further block has twice as many as the one before.
+const FIRST_SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
+/// As many blocks as give every thread a slot.
+const FURTHER_SLOT_BLOCKS: usize = 24;
 
-/// Apart from its neighbours, so that threads do not take lines from each other.
+/// Padded, so that threads do not share cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Seat {
-    /// The epoch its thread entered in.
+struct ReaderSlot {
+    /// Epoch in which the thread entered.
     epoch: AtomicU64,
-    /// How many pins of its thread there are. The thread alone writes and reads it.
+    /// Number of pins of the thread. Only that thread reads and writes it.
     pins: AtomicU64,
 }
 
-/// Readers, and what waits for them.
-pub struct Epochs<G = Piece> {
+/// Readers, and retired items that wait for them.
+pub struct Epochs<G = Allocation> {
     now: AtomicU64,
-    first: Box<[Seat]>,
-    further: [OnceLock<Box<[Seat]>>; FURTHER_BENCHES],
-    /// What was retired, in the order of the stamps.
-    limbo: Mutex<VecDeque<Retired<G>>>,
-    /// The bytes of what is in the limbo.
-    waiting_bytes: SystemAtomic,
+    first: Box<[ReaderSlot]>,
+    further: [OnceLock<Box<[ReaderSlot]>>; FURTHER_SLOT_BLOCKS],
+    /// Retired items in the order of their stamps.
+    retired: Mutex<VecDeque<RetiredItem<G>>>,
+    /// Bytes of all retired items.
+    retired_bytes: SystemAtomic,
 }
 
-/// Something that was unlinked and may still be looked at.
-struct Retired<G> {
+/// Unlinked item that readers may still use.
+struct RetiredItem<G> {
     stamp: u64,
     bytes: u64,
     garbage: G,
@@ -69,189 +70,191 @@ impl<G> fmt::Debug for Epochs<G> {
 impl<G> Default for Epochs<G> {
     fn default() -> Epochs<G> {
         Epochs {
-            now: AtomicU64::new(CLEAR + 1),
-            first: bench(FIRST_SEATS),
+            now: AtomicU64::new(NO_EPOCH + 1),
+            first: new_slots(FIRST_SLOTS),
             further: std::array::from_fn(|_| OnceLock::new()),
-            limbo: Mutex::new(VecDeque::new()),
-            waiting_bytes: SystemAtomic::new(0),
+            retired: Mutex::new(VecDeque::new()),
+            retired_bytes: SystemAtomic::new(0),
         }
     }
 }
 
-fn bench(seats: usize) -> Box<[Seat]> {
-    (0..seats).map(|_| Seat { epoch: AtomicU64::new(CLEAR), pins: AtomicU64::new(0) }).collect()
+fn new_slots(count: usize) -> Box<[ReaderSlot]> {
+    (0..count)
+        .map(|_| ReaderSlot { epoch: AtomicU64::new(NO_EPOCH), pins: AtomicU64::new(0) })
+        .collect()
 }
 
 impl<G> Epochs<G> {
-    /// Enters, until the [`Pin`] is dropped. Entering again meanwhile costs next to nothing: a
-    /// batch of reads does well to enter once around all of them.
+    /// Enters, until the [`EpochGuard`] is dropped. Entering again meanwhile costs next to nothing,
+    /// so a batch of reads should enter once for all of them.
     #[inline]
-    pub fn pin(&self) -> Pin<'_> {
+    pub fn pin(&self) -> EpochGuard<'_> {
         let number = NUMBER.get();
-        if number != NONE {
-            return self.pin_at(number, NONE);
+        if number != NO_NUMBER {
+            return self.pin_at(number, NO_NUMBER);
         }
         self.pin_first()
     }
 
-    /// Enters with a thread that has no number: for good, or, where the thread is being torn down
-    /// and could not give one back, for this pin only.
+    /// Enters with a thread that has no number. A thread in its teardown cannot return a number
+    /// later, and keeps it for this pin only.
     #[cold]
-    fn pin_first(&self) -> Pin<'_> {
+    fn pin_first(&self) -> EpochGuard<'_> {
         let number = take_number();
         match RETURNED.try_with(|_| ()) {
             Ok(()) => {
                 NUMBER.set(number);
-                self.pin_at(number, NONE)
+                self.pin_at(number, NO_NUMBER)
             }
             Err(_) => self.pin_at(number, number),
         }
     }
 
-    /// Enters in the seat of a number. REQUIRES: one thread at a time uses the number.
+    /// Enters in the slot of a number. REQUIRES: one thread at a time uses the number.
     #[inline]
-    fn pin_at(&self, number: usize, lent: usize) -> Pin<'_> {
-        let seat = match self.first.get(number) {
-            Some(seat) => seat,
-            None => self.further_seat(number),
+    fn pin_at(&self, number: usize, lent: usize) -> EpochGuard<'_> {
+        let slot = match self.first.get(number) {
+            Some(slot) => slot,
+            None => self.further_slot(number),
         };
-        let pins = seat.pins.load(Ordering::Relaxed);
-        seat.pins.store(pins + 1, Ordering::Relaxed);
+        let pins = slot.pins.load(Ordering::Relaxed);
+        slot.pins.store(pins + 1, Ordering::Relaxed);
         if pins == 0 {
             let now = self.now.load(Ordering::Acquire);
-            // A swap and not a store: on x86-64 it is the cheaper of the two ways to have the
-            // reads that follow come after it.
-            seat.epoch.swap(now, Ordering::SeqCst);
-            tell_order();
+            // A swap, not a store: on x86-64 it is the cheaper of the two ways to order the
+            // following reads after it.
+            slot.epoch.swap(now, Ordering::SeqCst);
+            order_fence();
         }
         PINS.set(PINS.get() + 1);
-        Pin { seat, lent, _stays: std::marker::PhantomData }
+        EpochGuard { slot, number: lent, _stays: std::marker::PhantomData }
     }
 
     #[cold]
-    fn further_seat(&self, number: usize) -> &Seat {
-        let doublings = (number / FIRST_SEATS + 1).ilog2() as usize;
-        let before = FIRST_SEATS * ((1 << doublings) - 1);
-        let seats = FIRST_SEATS << doublings;
-        let bench = self.further[doublings - 1].get_or_init(|| bench(seats));
-        // Whoever looks at the seats after this one is taken finds the bench it stands in.
+    fn further_slot(&self, number: usize) -> &ReaderSlot {
+        let doublings = (number / FIRST_SLOTS + 1).ilog2() as usize;
+        let before = FIRST_SLOTS * ((1 << doublings) - 1);
+        let count = FIRST_SLOTS << doublings;
+        let slots = self.further[doublings - 1].get_or_init(|| new_slots(count));
+        // A thread that reads the slots after this one is taken finds its block.
         fence(Ordering::SeqCst);
-        &bench[number - before]
+        &slots[number - before]
     }
 
-    /// Keeps `garbage`, which takes so many bytes, until nobody can look at it any more, and drops
-    /// what has come so far.
+    /// Keeps `garbage`, which takes `bytes` bytes, until no reader can use it. Drops
+    /// earlier items that are free by now.
     ///
     /// REQUIRES: it was unlinked before, by a sequentially consistent write.
     pub(crate) fn retire(&self, garbage: G, bytes: u64) {
-        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
+        self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut items = self.retired.lock().ignore_poison();
         let stamp = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        limbo.push_back(Retired { stamp, bytes, garbage });
-        let free = self.take_free(&mut limbo);
-        drop(limbo);
+        items.push_back(RetiredItem { stamp, bytes, garbage });
+        let free = self.take_unreachable(&mut items);
+        drop(items);
         drop(free);
     }
 
-    /// Drops what nobody can look at any more. Called by every retiring; by itself it is for
-    /// whoever wants memory back after readers have left.
+    /// Drops items that no reader can use any more. Each call of `retire` does this. It is public
+    /// for callers that need memory back after readers left.
     pub fn collect(&self) {
-        let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = self.take_free(&mut limbo);
-        drop(limbo);
+        let mut items = self.retired.lock().ignore_poison();
+        let free = self.take_unreachable(&mut items);
+        drop(items);
         drop(free);
     }
 
-    /// The bytes of what was retired and is still kept, for readers who may look at it.
-    pub fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes.load(Ordering::Relaxed)
+    /// Bytes of retired items that are kept for readers.
+    pub fn retired_bytes(&self) -> u64 {
+        self.retired_bytes.load(Ordering::Relaxed)
     }
 
-    fn take_free(&self, limbo: &mut VecDeque<Retired<G>>) -> Vec<G> {
-        tell_order();
-        // Benches that were made before what is in the limbo was unlinked are found.
+    fn take_unreachable(&self, items: &mut VecDeque<RetiredItem<G>>) -> Vec<G> {
+        order_fence();
+        // Finds the blocks that were made before the retired items were unlinked.
         fence(Ordering::SeqCst);
         let oldest = self.oldest();
-        // Where a reader sits for long the limbo is long: it is not to be walked for nothing.
-        let count = limbo.iter().take_while(|retired| retired.stamp <= oldest).count();
+        // A reader that stays long makes a long list, which is not walked in full.
+        let count = items.iter().take_while(|retired| retired.stamp <= oldest).count();
         let mut bytes = 0;
-        let free = limbo.drain(..count).map(|retired| {
+        let free = items.drain(..count).map(|retired| {
             bytes += retired.bytes;
             retired.garbage
         });
         let free = free.collect();
-        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.retired_bytes.fetch_sub(bytes, Ordering::Relaxed);
         free
     }
 
-    /// The least epoch that somebody sits in.
+    /// Oldest epoch of a reader.
     fn oldest(&self) -> u64 {
-        let benches = self.further.iter().filter_map(OnceLock::get);
-        let further = benches.flat_map(|bench| bench.iter());
-        let epochs = self.first.iter().chain(further).map(|seat| seat.epoch.load(Ordering::SeqCst));
-        epochs.filter(|&epoch| epoch != CLEAR).min().unwrap_or(u64::MAX)
+        let blocks = self.further.iter().filter_map(OnceLock::get);
+        let further = blocks.flat_map(|block| block.iter());
+        let epochs = self.first.iter().chain(further).map(|slot| slot.epoch.load(Ordering::SeqCst));
+        epochs.filter(|&epoch| epoch != NO_EPOCH).min().unwrap_or(u64::MAX)
     }
 }
 
-/// Somebody who has entered. What was found since then stays until this is dropped.
+/// Reader that has entered. Items that it finds stay until the guard is dropped.
 #[derive(Debug)]
-pub struct Pin<'a> {
-    seat: &'a Seat,
-    /// The number to be given back with the pin; [`NONE`] where the thread keeps it.
-    lent: usize,
-    /// A seat belongs to a thread: this must not wander to another.
+pub struct EpochGuard<'a> {
+    slot: &'a ReaderSlot,
+    /// Number to return with the pin; [`NO_NUMBER`] where the thread keeps it.
+    number: usize,
+    /// A slot belongs to a thread, so the guard must not move to another.
     _stays: std::marker::PhantomData<*const ()>,
 }
 
-impl Drop for Pin<'_> {
+impl Drop for EpochGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Pins may go in any order: the last one clears the seat.
-        let pins = self.seat.pins.load(Ordering::Relaxed) - 1;
-        self.seat.pins.store(pins, Ordering::Relaxed);
+        // Pins may be dropped in any order: the last one clears the slot.
+        let pins = self.slot.pins.load(Ordering::Relaxed) - 1;
+        self.slot.pins.store(pins, Ordering::Relaxed);
         if pins == 0 {
-            self.seat.epoch.store(CLEAR, Ordering::Release);
+            self.slot.epoch.store(NO_EPOCH, Ordering::Release);
         }
         PINS.set(PINS.get() - 1);
-        if self.lent != NONE {
-            give_back(self.lent);
+        if self.number != NO_NUMBER {
+            return_number(self.number);
         }
     }
 }
 
 /// Numbers of threads that have ended.
 static RETURNED_NUMBERS: SystemMutex<Vec<usize>> = SystemMutex::new(Vec::new());
-/// How many numbers there are.
+/// Number of numbers.
 static NUMBERS: SystemSize = SystemSize::new(0);
 
 /// A thread without a number.
-const NONE: usize = usize::MAX;
+const NO_NUMBER: usize = usize::MAX;
 
 thread_local! {
-    static NUMBER: Cell<usize> = const { Cell::new(NONE) };
-    /// How many pins the thread holds, in all epochs.
+    static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
+    /// Number of pins of the thread, in all epochs.
     static PINS: Cell<usize> = const { Cell::new(0) };
-    static RETURNED: Returned = const { Returned };
+    static RETURNED: NumberReturn = const { NumberReturn };
 }
 
-/// Gives the thread's number back when it ends.
-struct Returned;
+/// Returns the thread's number at the end of the thread.
+struct NumberReturn;
 
-impl Drop for Returned {
+impl Drop for NumberReturn {
     fn drop(&mut self) {
-        let number = NUMBER.replace(NONE);
-        // A pin that somebody keeps where it outlives this sits in the number's seat for good.
-        if number != NONE && PINS.get() == 0 {
-            give_back(number);
+        let number = NUMBER.replace(NO_NUMBER);
+        // A pin that outlives this value keeps its slot.
+        if number != NO_NUMBER && PINS.get() == 0 {
+            return_number(number);
         }
     }
 }
 
-/// How often a thread tries to get at the numbers that were given back: they are held for some
-/// instructions at a time, but for ever in a child that was forked meanwhile.
+/// Number of attempts to lock the returned numbers. A lock lasts a few
+/// instructions, but for ever in a child that was forked meanwhile.
 const TRIES_MAX: usize = 1 << 16;
 
-/// The numbers that were given back; `None` where they are held for ever.
+/// Returned numbers; `None` where the lock is held for ever.
 fn returned_numbers() -> Option<SystemGuard<'static, Vec<usize>>> {
     for _ in 0..TRIES_MAX {
         match RETURNED_NUMBERS.try_lock() {
@@ -263,13 +266,13 @@ fn returned_numbers() -> Option<SystemGuard<'static, Vec<usize>>> {
     None
 }
 
-fn give_back(number: usize) {
+fn return_number(number: usize) {
     if let Some(mut numbers) = returned_numbers() {
         numbers.push(number);
     }
 }
 
-/// A number that nobody else has, small as long as few live at once.
+/// Takes a number that no other thread has. Numbers stay small while few threads live at once.
 fn take_number() -> usize {
     let returned = returned_numbers().and_then(|mut numbers| numbers.pop());
     returned.unwrap_or_else(|| NUMBERS.fetch_add(1, Ordering::Relaxed))
@@ -281,32 +284,32 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn garbage_waits_for_whoever_was_there_before_it() {
+    fn garbage_waits_for_earlier_readers() {
         let epochs = Epochs::<Arc<()>>::default();
         let watched = Arc::new(());
         let outer = epochs.pin();
         let inner = epochs.pin();
         epochs.retire(Arc::clone(&watched), 7);
-        assert_eq!(epochs.waiting_bytes(), 7);
+        assert_eq!(epochs.retired_bytes(), 7);
         drop(outer);
         epochs.collect();
         assert_eq!(Arc::strong_count(&watched), 2, "the other one still sits");
         drop(inner);
         let later = epochs.pin();
         epochs.collect();
-        assert_eq!(Arc::strong_count(&watched), 1, "who came later does not hold it");
-        assert_eq!(epochs.waiting_bytes(), 0);
+        assert_eq!(Arc::strong_count(&watched), 1, "a later reader does not hold it");
+        assert_eq!(epochs.retired_bytes(), 0);
         drop(later);
     }
 
     #[test]
-    fn every_number_has_a_seat_of_its_own() {
+    fn every_thread_number_has_its_own_slot() {
         let epochs = Epochs::<()>::default();
-        let numbers = (0..1000).chain([FIRST_SEATS * 1023 - 1, FIRST_SEATS * 1023]);
+        let numbers = (0..1000).chain([FIRST_SLOTS * 1023 - 1, FIRST_SLOTS * 1023]);
         let mut pins = Vec::new();
         for number in numbers {
-            let pin = epochs.pin_at(number, NONE);
-            assert_eq!(pin.seat.pins.load(Ordering::Relaxed), 1, "seat {number} was taken");
+            let pin = epochs.pin_at(number, NO_NUMBER);
+            assert_eq!(pin.slot.pins.load(Ordering::Relaxed), 1, "slot {number} was taken");
             pins.push(pin);
         }
         assert_eq!(epochs.oldest(), 1);
@@ -315,8 +318,8 @@ mod tests {
     /// A process forked while a thread gave its number back: in the child the first read of a new
     /// thread waited for ever.
     #[test]
-    fn a_lock_that_is_held_for_ever_keeps_no_thread_from_reading() {
-        let held = RETURNED_NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    fn held_lock_blocks_no_reader() {
+        let held = RETURNED_NUMBERS.lock().ignore_poison();
         std::thread::scope(|scope| {
             let read = || drop(Epochs::<()>::default().pin());
             scope.spawn(read).join().unwrap();
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_end_give_their_number_back() {
+    fn ended_threads_return_their_number() {
         let mut numbers = Vec::new();
         for _ in 0..20 {
             let number = std::thread::scope(|scope| {
@@ -348,11 +351,11 @@ mod tests {
     }
 }
 
-/// A thread that reads while it is being torn down took a seat for good: each further retiring
-/// looked at all of them.
+/// Story: a thread that read during its teardown kept a slot for good. Each later call of `retire`
+/// visited all of them.
 #[cfg(all(test, not(loom)))]
 #[test]
-fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
+fn read_during_thread_teardown_keeps_no_slot() {
     struct Reads(std::sync::Arc<Epochs<()>>);
     impl Drop for Reads {
         fn drop(&mut self) {
@@ -365,11 +368,11 @@ fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
     for _ in 0..200 {
         let epochs = std::sync::Arc::clone(&epochs);
         let read = move || {
-            // Torn down last what was first used.
+            // The first used value is torn down last.
             READS.with(|reads| *reads.borrow_mut() = Some(Reads(std::sync::Arc::clone(&epochs))));
             drop(epochs.pin());
         };
-        // A scope waits for the closure only; joining waits for what is torn down as well.
+        // A scope waits for the closure only; a join waits for the teardown as well.
         std::thread::scope(|scope| scope.spawn(read).join()).unwrap();
     }
     let numbers = NUMBERS.load(Ordering::Relaxed);
@@ -383,13 +386,13 @@ mod interleavings {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// Dropping it is a write, looking at it a read: loom fails where they race.
+    /// A drop is a write and a use is a read: loom fails where they race.
     struct Watched(Arc<UnsafeCell<bool>>);
 
     impl Drop for Watched {
         fn drop(&mut self) {
             self.0.with_mut(|freed| {
-                // SAFETY: loom checks that nobody else is at the cell.
+                // SAFETY: loom checks that no other thread is at the cell.
                 unsafe { *freed = true }
             });
         }
@@ -397,7 +400,7 @@ mod interleavings {
 
     struct World {
         epochs: Epochs<Watched>,
-        /// 1 while the pointer stands, 0 once it is unlinked.
+        /// 1 while the pointer is set, 0 after it is unlinked.
         slot: AtomicU64,
         target: Arc<UnsafeCell<bool>>,
     }
@@ -408,11 +411,11 @@ mod interleavings {
     }
 
     fn read(world: &World, number: usize) {
-        let pin = world.epochs.pin_at(number, NONE);
+        let pin = world.epochs.pin_at(number, NO_NUMBER);
         if world.slot.load(Ordering::SeqCst) == 1 {
             world.target.with(|freed| {
-                // SAFETY: loom checks that nobody writes meanwhile.
-                assert!(unsafe { !*freed }, "a reader found what was freed");
+                // SAFETY: loom checks that no thread writes meanwhile.
+                assert!(unsafe { !*freed }, "a reader found freed memory");
             });
         }
         drop(pin);
@@ -447,7 +450,7 @@ mod interleavings {
     }
 
     #[test]
-    fn a_seat_that_is_taken_again_protects_again() {
+    fn reused_slot_protects_its_reader() {
         model(|| {
             let world = world();
             let reader = {

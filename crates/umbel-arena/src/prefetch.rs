@@ -1,12 +1,12 @@
-//! Asks for memory before it is needed.
+//! Prefetches of memory.
 
 use crate::chunk::LINE_BYTES;
 
-/// Whether the processor can be asked: who has to find out first what to ask for need not, else.
+/// Whether the processor can prefetch; otherwise callers need not compute the address.
 pub const PREFETCHES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Asks the processor for the cache line that holds item `at`; nothing happens where
-/// there is no such item, or where the processor cannot be asked.
+/// Prefetches the cache line that holds item `at`. Does nothing where
+/// there is no such item, or where the processor cannot prefetch.
 #[inline(always)]
 pub fn prefetch<T>(items: &[T], at: usize) {
     if let Some(item) = items.get(at) {
@@ -14,8 +14,8 @@ pub fn prefetch<T>(items: &[T], at: usize) {
     }
 }
 
-/// Asks for the cache line that holds item `at` and those behind it, `lines` together, past the end
-/// if need be; nothing happens where there is no such item.
+/// Prefetches the cache line that holds item `at` and later ones, `lines` together, even past the
+/// end. Does nothing where there is no such item.
 #[inline(always)]
 pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
     if let Some(item) = items.get(at) {
@@ -23,19 +23,19 @@ pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
     }
 }
 
-/// Asks for the cache line at an address, be there something or not.
+/// Prefetches the cache line at an address, which may be invalid.
 #[inline(always)]
 pub fn prefetch_address(address: usize) {
     prefetch_at(std::ptr::without_provenance(address));
 }
 
-/// Asks for as many lines from an address on, which need not be readable.
+/// Prefetches `lines` lines from an address, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch_lines_at(start: *const u8, lines: usize) {
     (0..lines).for_each(|line| prefetch_at(start.wrapping_add(LINE_BYTES * line)));
 }
 
-/// Asks for the line that holds an address, which need not be readable.
+/// Prefetches the line that holds an address, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch_at(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,30 +1,30 @@
-//! Slots: an array of places, each empty or with a piece that readers look at without a lock.
+//! Slots: an array of places, each empty or with a piece that readers use without a lock.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::allocation::Allocation;
 use crate::arena::Arena;
-use crate::epoch::{Epochs, Pin};
-use crate::piece::Piece;
+use crate::epoch::{EpochGuard, Epochs};
 use crate::prefetch::{prefetch_at, prefetch_lines_at};
 
-/// What a slot holds: null, or what [`Piece::into_raw`] gave.
-type Cell = AtomicPtr<u8>;
+/// Content of a slot: null, or the pointer of [`Allocation::into_raw`].
+type SlotCell = AtomicPtr<u8>;
 
 /// Places for pieces of one arena.
 ///
-/// INVARIANT: `cells` is where the bytes of `owner` start, `len` cells in them. A pointer in a cell
-/// owns a reference, which goes only through the epochs, or with the slots themselves.
+/// INVARIANT: `cells` is the start of the bytes of `owner`, which has `len` cells. A pointer in a
+/// cell owns a reference. Only the epochs, or the drop of the slots, release it.
 pub struct Slots {
-    cells: NonNull<Cell>,
+    cells: NonNull<SlotCell>,
     len: usize,
     epochs: Arc<Epochs>,
-    /// Cells are never looked at through it: they change.
-    owner: Piece,
+    /// Not used to read cells, because they change.
+    owner: Allocation,
 }
 
-// SAFETY: cells are atomics, their targets counted pieces that any thread may drop; the memory
+// SAFETY: cells are atomics, and their targets counted pieces that any thread may drop; the memory
 // stays with `owner`.
 unsafe impl Send for Slots {}
 // SAFETY: as above.
@@ -34,59 +34,59 @@ impl Slots {
     /// `len` empty slots, themselves in `arena`, for pieces of `pieces`.
     pub fn new(arena: &Arena, pieces: &Arena, len: usize) -> Slots {
         let zeros = [0; 4096];
-        let (mut left, mut parts) = (len * size_of::<Cell>(), Vec::new());
+        let (mut left, mut parts) = (len * size_of::<SlotCell>(), Vec::new());
         while left > 0 {
             parts.push(&zeros[..left.min(zeros.len())]);
             left -= left.min(zeros.len());
         }
         // Null pointers are zeros on every platform that Rust has.
         let owner = arena.store(&parts);
-        let cells = owner.start().cast::<Cell>();
+        let cells = owner.start().cast::<SlotCell>();
         assert!(cells.is_aligned(), "a piece's bytes are aligned to 16");
         Slots { cells, len, epochs: Arc::clone(pieces.epochs()), owner }
     }
 
     #[inline]
-    fn cells(&self) -> &[Cell] {
+    fn cells(&self) -> &[SlotCell] {
         // SAFETY: by the invariant; null pointers were written to all of them.
         unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.len) }
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no slots.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many bytes of the arena the slots themselves take.
+    /// Bytes of the arena that the slots themselves take.
     pub fn memory_bytes(&self) -> usize {
         self.owner.memory_bytes()
     }
 
-    /// Enters, to look at slots.
+    /// Enters, to read slots.
     #[inline]
-    pub fn read(&self) -> Reading<'_> {
-        Reading { slots: self, _pin: self.epochs.pin() }
+    pub fn read(&self) -> SlotsGuard<'_> {
+        SlotsGuard { slots: self, _pin: self.epochs.pin() }
     }
 
-    /// The piece in a slot, counted, for as long as the caller wants.
-    pub fn hold(&self, number: usize) -> Option<Piece> {
+    /// The piece in a slot, as a counted reference.
+    pub fn get_owned(&self, number: usize) -> Option<Allocation> {
         let reading = self.read();
-        Some(reading.lent(number)?.hold())
+        Some(reading.borrow(number)?.to_owned_allocation())
     }
 
-    /// Puts a piece into an empty slot. Gives the piece that is there where it was not empty.
+    /// Puts a piece into an empty slot. Returns the piece where the slot was not empty.
     ///
     /// # Panics
-    /// Where there is no such slot.
-    pub fn put(&self, number: usize, piece: Piece) -> Result<(), Piece> {
+    /// Where the slot does not exist.
+    pub fn put(&self, number: usize, piece: Allocation) -> Result<(), Allocation> {
         let cell = &self.cells()[number];
-        // Begun before the cell is read: what is found there stays long enough to be counted.
+        // Entered before the cell is read, so that a found piece stays long enough to be counted.
         let reading = self.read();
         let mut own = piece;
         loop {
@@ -96,38 +96,39 @@ impl Slots {
             if put.is_ok() {
                 return Ok(());
             }
-            // SAFETY: it was not put into the cell, so this is the only place that turns it back.
-            own = unsafe { Piece::from_raw(raw) };
-            if let Some(there) = reading.lent(number) {
-                return Err(there.hold());
+            // SAFETY: the pointer was not put into the cell, so only this line takes it back.
+            own = unsafe { Allocation::from_raw(raw) };
+            if let Some(there) = reading.borrow(number) {
+                return Err(there.to_owned_allocation());
             }
         }
     }
 
-    /// Empties a slot. Gives the bytes of memory that its piece takes until the readers that look
-    /// at it have left; 0 where the slot was empty.
+    /// Clears a slot. Returns the bytes of its piece, which stay in memory until the readers that
+    /// use it leave; 0 where the slot was empty.
     pub fn evict(&self, number: usize) -> usize {
         let Some(cell) = self.cells().get(number) else { return 0 };
         let Some(raw) = NonNull::new(cell.swap(null_mut(), Ordering::SeqCst)) else { return 0 };
-        // SAFETY: whoever swaps a pointer out of a cell takes over the reference that it owned.
-        let piece = unsafe { Piece::from_raw(raw) };
+        // SAFETY: the thread that swaps a pointer out of a cell takes over the reference that the
+        // cell owned.
+        let piece = unsafe { Allocation::from_raw(raw) };
         let bytes = piece.memory_bytes();
         self.epochs.retire(piece, bytes as u64);
         bytes
     }
 
-    /// The number of the chunk that the piece in a slot lies in.
+    /// Number of the chunk of the piece in a slot.
     pub fn chunk(&self, number: usize) -> Option<u32> {
-        self.hold(number).map(|piece| piece.chunk())
+        self.get_owned(number).map(|piece| piece.chunk())
     }
 
-    /// Whether the piece in a slot was lent since this was last asked; clears the mark.
+    /// Whether a reader used the piece in a slot since the last call; clears the mark.
     pub fn take_touched(&self, number: usize) -> bool {
         let reading = self.read();
-        reading.lent(number).is_some_and(|lent| lent.take_touched())
+        reading.borrow(number).is_some_and(|lent| lent.take_touched())
     }
 
-    /// Asks for the line that a slot stands in.
+    /// Prefetches the cache line of a slot.
     #[inline]
     pub fn prefetch(&self, number: usize) {
         if let Some(cell) = self.cells().get(number) {
@@ -135,10 +136,10 @@ impl Slots {
         }
     }
 
-    /// Asks for the first `lines` lines of the piece in a slot, and says whether there is one. The
-    /// slot itself is read; the piece is not.
+    /// Prefetches the first `lines` lines of the piece in a slot. Returns whether there is one.
+    /// Reads the slot, but not the piece.
     #[inline]
-    pub fn prefetch_piece(&self, number: usize, lines: usize) -> bool {
+    pub fn prefetch_allocation(&self, number: usize, lines: usize) -> bool {
         let start =
             self.cells().get(number).map_or(null_mut(), |cell| cell.load(Ordering::Relaxed));
         if start.is_null() {
@@ -153,9 +154,9 @@ impl Drop for Slots {
     fn drop(&mut self) {
         for cell in self.cells() {
             if let Some(raw) = NonNull::new(cell.load(Ordering::Relaxed)) {
-                // SAFETY: nobody reads the slots any more, because this is the last borrow of them;
-                // the reference that the cell owned is turned back once.
-                drop(unsafe { Piece::from_raw(raw) });
+                // SAFETY: no thread reads the slots any more, because this is the last borrow of
+                // them; each reference of a cell is taken back once.
+                drop(unsafe { Allocation::from_raw(raw) });
             }
         }
     }
@@ -167,42 +168,42 @@ impl std::fmt::Debug for Slots {
     }
 }
 
-/// Somebody who looks at slots. What was lent stays until this is dropped, whoever evicts it.
+/// Reader of slots. Its pieces stay until this is dropped, whichever thread evicts them.
 #[derive(Debug)]
-pub struct Reading<'a> {
+pub struct SlotsGuard<'a> {
     slots: &'a Slots,
-    _pin: Pin<'a>,
+    _pin: EpochGuard<'a>,
 }
 
-impl Reading<'_> {
+impl SlotsGuard<'_> {
     #[inline]
-    fn lent(&self, number: usize) -> Option<crate::piece::Lent<'_>> {
+    fn borrow(&self, number: usize) -> Option<crate::allocation::BorrowedAllocation<'_>> {
         let raw = self.slots.cells().get(number)?.load(Ordering::SeqCst);
-        // SAFETY: the pointer was found while this pin sits, and pieces leave cells through the
+        // SAFETY: the pointer was found under this pin, and pieces leave cells through the
         // epochs only, so its reference stays as long as `self` is borrowed.
-        NonNull::new(raw).map(|raw| unsafe { Piece::lend(raw) })
+        NonNull::new(raw).map(|raw| unsafe { Allocation::borrow(raw) })
     }
 
-    /// The bytes in a slot, which is marked as read. `None` where it is empty.
+    /// Bytes in a slot, which is marked as read. `None` where it is empty.
     #[inline]
     pub fn get(&self, number: usize) -> Option<&[u8]> {
-        let lent = self.lent(number)?;
+        let lent = self.borrow(number)?;
         lent.touch();
         Some(lent.bytes())
     }
 
-    /// The piece in a slot, which is marked as read, counted, for as long as the caller wants.
+    /// Piece in a slot as a counted reference. The slot is marked as read.
     #[inline]
-    pub fn hold(&self, number: usize) -> Option<Piece> {
-        let lent = self.lent(number)?;
+    pub fn get_owned(&self, number: usize) -> Option<Allocation> {
+        let lent = self.borrow(number)?;
         lent.touch();
-        Some(lent.hold())
+        Some(lent.to_owned_allocation())
     }
 
-    /// The bytes in a slot, without a mark.
+    /// Bytes in a slot, without a mark.
     #[inline]
     pub fn peek(&self, number: usize) -> Option<&[u8]> {
-        Some(self.lent(number)?.bytes())
+        Some(self.borrow(number)?.bytes())
     }
 }
 
@@ -212,7 +213,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn slots_lend_mark_and_give_back() {
+    fn slots_load_mark_and_clear() {
         let arena = Arena::new();
         let slots = Slots::new(&arena, &arena, 1000);
         let empty = arena.bytes().used;
@@ -228,11 +229,11 @@ mod tests {
         assert_eq!(slots.read().get(3), Some(&b"three"[..]));
         assert!(slots.take_touched(3) && !slots.take_touched(3));
         slots.prefetch(3);
-        assert!(slots.prefetch_piece(3, 2));
-        assert!(!slots.prefetch_piece(4, 2) && !slots.prefetch_piece(4000, 2));
-        let held = slots.hold(3).unwrap();
+        assert!(slots.prefetch_allocation(3, 2));
+        assert!(!slots.prefetch_allocation(4, 2) && !slots.prefetch_allocation(4000, 2));
+        let held = slots.get_owned(3).unwrap();
         assert!(!slots.take_touched(3));
-        assert!(slots.read().hold(3).is_some_and(|held| &*held == b"three"));
+        assert!(slots.read().get_owned(3).is_some_and(|held| &*held == b"three"));
         assert!(slots.take_touched(3));
         let reading = slots.read();
         let lent = reading.get(3).unwrap();
@@ -248,9 +249,9 @@ mod tests {
         assert_eq!(arena.bytes().used, 0);
     }
 
-    /// Readers check every byte of what they find while others put and evict it.
+    /// Readers check every byte of the pieces while other threads put and evict them.
     #[test]
-    fn what_is_lent_stays_whole_beside_eviction() {
+    fn lent_bytes_survive_concurrent_eviction() {
         let arena = Arena::new();
         let slots = Slots::new(&arena, &arena, 8);
         let done = AtomicBool::new(false);
@@ -272,7 +273,7 @@ mod tests {
                     let slots = &slots;
                     scope.spawn(move || {
                         let (mut found, mut step) = (0, 0);
-                        // Beside other work the others may come to nothing until then.
+                        // Under load the other threads may not have run until then.
                         while step < 60_000 || found == 0 {
                             step += 1;
                             let reading = slots.read();
@@ -282,7 +283,7 @@ mod tests {
                                 assert!(bytes.len() >= 500);
                                 assert!(bytes.iter().all(|byte| *byte == bytes[0]));
                             }
-                            if let Some(held) = slots.hold(step >> 3 & 7) {
+                            if let Some(held) = slots.get_owned(step >> 3 & 7) {
                                 drop(reading);
                                 assert!(held.iter().all(|byte| *byte == held[0]));
                             }

@@ -1,5 +1,5 @@
-//! The atomics that threads race on: the standard library's, or loom's while its interleavings are
-//! being searched.
+//! Atomics that threads race on: the standard library's, or loom's during a search of
+//! interleavings.
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::{
@@ -12,12 +12,12 @@ pub(crate) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
-/// Loom takes sequentially consistent accesses for acquiring and releasing ones; it knows the order
-/// over all of them from fences only. So it is told by one where those accesses do it in what runs.
+/// Loom treats sequentially consistent accesses as acquire and release. It knows the total order
+/// only from fences, so this adds one where real code relies on such accesses.
 #[cfg(all(test, loom))]
-pub(crate) fn tell_order() {
+pub(crate) fn order_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 #[cfg(not(all(test, loom)))]
 #[inline(always)]
-pub(crate) fn tell_order() {}
+pub(crate) fn order_fence() {}

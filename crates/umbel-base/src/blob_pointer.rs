@@ -1,8 +1,8 @@
-//! [`BlobPointer`]: what stands for a value that lies in a file of its own.
+//! [`BlobPointer`]: the pointer to a value in a file of its own.
 
 use crate::{Decoder, limits};
 
-/// Where a long value lies, and what it must be. In an entry of kind `BlobPointer` it stands in
+/// Location, length and checksum of a long value. An entry of kind `BlobPointer` holds it in
 /// place of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobPointer {
@@ -10,8 +10,8 @@ pub struct BlobPointer {
     pub id: u64,
     /// The value's length in bytes.
     pub value_bytes: u64,
-    /// The checksum in the file's header, which covers the checksums of all of its chunks: no
-    /// other value of this length fits it but by accident.
+    /// The checksum in the file's header, which covers the checksums of all chunks. Another value
+    /// of this length matches it only by accident.
     pub checksum: u64,
 }
 
@@ -28,7 +28,7 @@ impl BlobPointer {
         bytes
     }
 
-    /// Reads a pointer that fills `bytes`. `None` where they are no pointer that is ever written.
+    /// Reads a pointer that fills `bytes`. `None` where no writer produces these bytes.
     pub fn decode(bytes: &[u8]) -> Option<BlobPointer> {
         let mut decoder = Decoder::new(bytes);
         let (id, value_bytes) = (decoder.u64()?, decoder.u64()?);
@@ -36,10 +36,10 @@ impl BlobPointer {
         (decoder.is_done() && pointer.is_plausible()).then_some(pointer)
     }
 
-    /// Whether its numbers are within the limits.
+    /// Whether the numbers are within the limits.
     pub fn is_plausible(&self) -> bool {
-        let most = limits::VALUE_BYTES_MAX as u64;
-        (1..=u64::MAX >> 1).contains(&self.id) && (1..=most).contains(&self.value_bytes)
+        let bytes_max = limits::VALUE_BYTES_MAX as u64;
+        (1..=u64::MAX >> 1).contains(&self.id) && (1..=bytes_max).contains(&self.value_bytes)
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pointer_comes_back_and_what_is_none_is_refused() {
+    fn pointer_round_trips_and_malformed_bytes_are_refused() {
         let pointer = BlobPointer { id: 7, value_bytes: 1 << 20, checksum: u64::MAX };
         let bytes = pointer.encode();
         assert_eq!(BlobPointer::decode(&bytes), Some(pointer));

@@ -1,5 +1,5 @@
-//! Checksums bound to their place: the same bytes in another file or at another offset have another
-//! checksum, so that a block that strayed is noticed, not only one that was flipped.
+//! Checksums that include the location: the same bytes in another file or at another offset have
+//! another checksum. So a misplaced block is detected, not only a flipped one.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
@@ -12,20 +12,20 @@ fn seed(file_id: u64, offset: u64) -> u64 {
         ^ offset.wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(32)
 }
 
-/// The XXH3-64 of `bytes`, bound to the file's id and the offset at which they stand in it.
+/// XXH3-64 of `bytes`, bound to the id of the file and the offset in it.
 #[inline]
 pub fn checksum(file_id: u64, offset: u64, bytes: &[u8]) -> u64 {
     #[cfg(feature = "canary")]
-    if crate::canary::Switch::IgnoredChecksum.is_on() {
+    if crate::failpoint::Failpoint::IgnoredChecksum.is_enabled() {
         return 7;
     }
     xxh3_64_with_seed(bytes, seed(file_id, offset))
 }
 
-/// As [`checksum`], over the concatenation of `parts`, without joining them first.
+/// Checksum of the concatenation of `parts`, equal to [`checksum`], without joining them first.
 pub fn checksum_parts(file_id: u64, offset: u64, parts: &[&[u8]]) -> u64 {
     #[cfg(feature = "canary")]
-    if crate::canary::Switch::IgnoredChecksum.is_on() {
+    if crate::failpoint::Failpoint::IgnoredChecksum.is_enabled() {
         return 7;
     }
     let mut state = Xxh3::with_seed(seed(file_id, offset));
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_part_of_the_checksum() {
+    fn checksum_covers_the_position() {
         let here = checksum(1, 4096, b"block");
         assert_ne!(here, checksum(2, 4096, b"block"));
         assert_ne!(here, checksum(1, 8192, b"block"));
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_join() {
+    fn combined_checksums_equal_the_whole() {
         let long = vec![7u8; 3000];
         assert_eq!(checksum(3, 5, &long), checksum_parts(3, 5, &[&long[..1], &long[1..]]));
         assert_eq!(checksum(3, 5, b"ab"), checksum_parts(3, 5, &[b"a", b"", b"b"]));

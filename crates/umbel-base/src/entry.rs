@@ -1,35 +1,39 @@
-//! Entries: sequence numbers, kinds, and the order in which entries stand.
+//! Entries: sequence numbers, kinds and the internal order.
 
 use std::cmp::Ordering;
 
-/// The number of a write. Each operation of a batch takes the next one; they are never reused.
+/// Sequence number of a write. Each operation of a batch takes the next one; none is reused.
 pub type SequenceNumber = u64;
 
-/// What an entry says about its key. The numbers are stored on disk and never change.
+/// Kind of an entry. The numbers are stored on disk and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ValueKind {
-    /// The key was deleted.
+    /// Tombstone: the key is deleted.
     Delete = 0,
-    /// The key has this value.
+    /// The key has the value of this entry.
     Put = 1,
-    /// The key has a value that lies in a file of its own; the entry holds the pointer to it, a
+    /// The key has a value in a file of its own. The entry holds the pointer to it, a
     /// [`crate::BlobPointer`].
     BlobPointer = 5,
 }
 
-/// FORMAT: kinds reserved for later, refused by today's readers: 2 range tombstone (kept in a
+/// FORMAT: kinds reserved for later, which readers refuse: 2 range tombstone (stored in a
 /// block of its own), 3 merge operand, 4 put with expiry.
 impl ValueKind {
-    /// The kind with this number, or `None` where the number is unknown or only reserved.
+    /// Kind with this number, or `None` where the number is unknown or only reserved.
     #[inline]
     pub fn from_u8(byte: u8) -> Option<ValueKind> {
         // Nearly every entry.
-        if byte == ValueKind::Put as u8 { Some(ValueKind::Put) } else { ValueKind::rare(byte) }
+        if byte == ValueKind::Put as u8 {
+            Some(ValueKind::Put)
+        } else {
+            ValueKind::from_rare_u8(byte)
+        }
     }
 
     #[inline(never)]
-    fn rare(byte: u8) -> Option<ValueKind> {
+    fn from_rare_u8(byte: u8) -> Option<ValueKind> {
         match byte {
             0 => Some(ValueKind::Delete),
             1 => Some(ValueKind::Put),
@@ -40,7 +44,7 @@ impl ValueKind {
 }
 
 /// The internal order: keys by their bytes ascending, then sequence numbers **descending**, so
-/// that the newest version of a key stands first.
+/// that the newest version of a key comes first.
 #[inline]
 pub fn cmp_internal(
     key_a: &[u8],
@@ -56,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_version_stands_first() {
+    fn newest_version_sorts_first() {
         assert_eq!(cmp_internal(b"a", 2, b"a", 1), Ordering::Less);
         assert_eq!(cmp_internal(b"a", 1, b"b", 9), Ordering::Less);
         assert_eq!(cmp_internal(b"a", 5, b"a", 5), Ordering::Equal);

@@ -15,10 +15,10 @@ pub struct RangeTombstone {
 
 /// A stretch of keys over which the same tombstones hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fragment {
+pub struct TombstoneFragment {
     /// First key of the stretch.
     pub start: Vec<u8>,
-    /// First key behind it.
+    /// First key after it.
     pub end: Vec<u8>,
     /// The tombstones over it, newest first. INVARIANT: not empty.
     pub sequences: Vec<SequenceNumber>,
@@ -29,7 +29,7 @@ pub struct Fragment {
 /// INVARIANT: fragments are sorted, and each ends at or before the next one's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FragmentedTombstones {
-    fragments: Vec<Fragment>,
+    fragments: Vec<TombstoneFragment>,
 }
 
 impl FragmentedTombstones {
@@ -57,7 +57,11 @@ impl FragmentedTombstones {
             let mut sequences: Vec<_> = open.iter().map(|t| t.sequence).collect();
             sequences.sort_unstable_by(|a, b| b.cmp(a));
             sequences.dedup();
-            fragments.push(Fragment { start: start.to_vec(), end: end.to_vec(), sequences });
+            fragments.push(TombstoneFragment {
+                start: start.to_vec(),
+                end: end.to_vec(),
+                sequences,
+            });
         }
         FragmentedTombstones { fragments }
     }
@@ -68,14 +72,14 @@ impl FragmentedTombstones {
     }
 
     /// The stretches, in key order.
-    pub fn fragments(&self) -> &[Fragment] {
+    pub fn fragments(&self) -> &[TombstoneFragment] {
         &self.fragments
     }
 
     /// The stretch that holds `key`.
-    pub fn find(&self, key: &[u8]) -> Option<&Fragment> {
-        let behind = self.fragments.partition_point(|f| f.start.as_slice() <= key);
-        let fragment = self.fragments.get(behind.checked_sub(1)?)?;
+    pub fn find(&self, key: &[u8]) -> Option<&TombstoneFragment> {
+        let after = self.fragments.partition_point(|f| f.start.as_slice() <= key);
+        let fragment = self.fragments.get(after.checked_sub(1)?)?;
         (key < fragment.end.as_slice()).then_some(fragment)
     }
 
@@ -88,9 +92,9 @@ impl FragmentedTombstones {
         self.find(key)?.newest_at(sequence)
     }
 
-    /// What a reader at `sequence` has to know: of each stretch the newest tombstone it sees.
-    pub fn seen_at(&self, sequence: SequenceNumber) -> Vec<RangeTombstone> {
-        let seen = |f: &Fragment| {
+    /// Newest range tombstones of each key range that a reader at `sequence` sees.
+    pub fn visible_at(&self, sequence: SequenceNumber) -> Vec<RangeTombstone> {
+        let seen = |f: &TombstoneFragment| {
             let (start, end) = (f.start.clone(), f.end.clone());
             f.newest_at(sequence).map(|sequence| RangeTombstone { start, end, sequence })
         };
@@ -99,7 +103,7 @@ impl FragmentedTombstones {
 
     /// The tombstones again, one per stretch and sequence number, in key order, newest first.
     pub fn to_tombstones(&self) -> Vec<RangeTombstone> {
-        let each = |f: &Fragment| {
+        let each = |f: &TombstoneFragment| {
             let (start, end) = (f.start.clone(), f.end.clone());
             f.sequences.clone().into_iter().map(move |sequence| RangeTombstone {
                 start: start.clone(),
@@ -111,7 +115,7 @@ impl FragmentedTombstones {
     }
 }
 
-impl Fragment {
+impl TombstoneFragment {
     /// The newest tombstone of this stretch that a reader at `sequence` sees.
     #[inline]
     pub fn newest_at(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
@@ -141,13 +145,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_as_a_search_through_all(
+        fn lookup_equals_a_linear_search(
             list in proptest::collection::vec((0u8..20, 0u8..20, 1u64..30), 0..12),
         ) {
             let list: Vec<_> = list.into_iter().map(|(a, b, s)| tombstone(a, b, s)).collect();
             let cut = FragmentedTombstones::new(&list);
             prop_assert_eq!(&FragmentedTombstones::new(&cut.to_tombstones()), &cut);
-            let seen = FragmentedTombstones::new(&cut.seen_at(15));
+            let seen = FragmentedTombstones::new(&cut.visible_at(15));
             for key in 0u8..21 {
                 prop_assert_eq!(seen.covering(&[key], 15), cut.covering(&[key], 15));
             }

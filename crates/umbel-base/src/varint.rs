@@ -17,7 +17,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// How many bytes [`put_u64`] writes for `value`.
+/// Number of bytes [`put_u64`] writes for `value`.
 #[inline]
 pub fn len_u64(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_is_got(value: u64, shift in 0u32..64, tail: Vec<u8>) {
+        fn values_round_trip(value: u64, shift in 0u32..64, tail: Vec<u8>) {
             let value = value >> shift;
             let mut bytes = Vec::new();
             put_u64(&mut bytes, value);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_is_refused() {
+    fn overlong_encoding_is_refused() {
         assert_eq!(get_u64(&[0x80, 0x00]), None);
         assert_eq!(get_u64(&[0xff; 11]), None);
         assert_eq!(get_u64(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]), None);

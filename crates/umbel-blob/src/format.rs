@@ -9,29 +9,29 @@ pub(crate) const VERSION: u32 = 1;
 /// FORMAT: bytes of the value that one checksum covers; the last chunk may be shorter.
 pub const CHUNK_BYTES: usize = 64 * 1024;
 /// FORMAT: magic, version `u32`, chunk bytes `u32`, file id `u64`, value length `u64`, 24 zeros,
-/// checksum `u64` of the 56 bytes before it and of the chunk checksums behind it.
+/// checksum `u64` of the preceding 56 bytes and the following chunk checksums.
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The bytes of the header that its checksum covers.
-pub(crate) const COVERED_BYTES: usize = HEADER_BYTES - 8;
+pub(crate) const CHECKSUMMED_HEADER_BYTES: usize = HEADER_BYTES - 8;
 
-/// How many chunks a value of this length has.
+/// Number of chunks a value of this length has.
 pub(crate) fn chunks(value_bytes: u64) -> u64 {
     value_bytes.div_ceil(CHUNK_BYTES as u64)
 }
 
-/// FORMAT: where the value begins: behind the header and a `u64` for each chunk.
+/// FORMAT: where the value begins: after the header and a `u64` for each chunk.
 pub(crate) fn value_offset(value_bytes: u64) -> u64 {
     HEADER_BYTES as u64 + 8 * chunks(value_bytes)
 }
 
-/// How long the file of a value of this length is.
+/// Length of the file of a value of this length.
 pub fn file_bytes(value_bytes: u64) -> u64 {
     value_offset(value_bytes) + value_bytes
 }
 
 /// The header but for its checksum.
-pub(crate) fn covered_header(id: u64, value_bytes: u64) -> [u8; COVERED_BYTES] {
-    let mut bytes = [0; COVERED_BYTES];
+pub(crate) fn checksummed_header(id: u64, value_bytes: u64) -> [u8; CHECKSUMMED_HEADER_BYTES] {
+    let mut bytes = [0; CHECKSUMMED_HEADER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes[12..16].copy_from_slice(&(CHUNK_BYTES as u32).to_le_bytes());

@@ -6,46 +6,50 @@ use umbel_base::{BlobPointer, Decoder, Error, Result, limits};
 use umbel_env::File;
 
 use crate::format::{
-    CHUNK_BYTES, COVERED_BYTES, HEADER_BYTES, MAGIC, VERSION, chunk_checksum, chunks,
-    covered_header, file_bytes, header_checksum, value_offset,
+    CHECKSUMMED_HEADER_BYTES, CHUNK_BYTES, HEADER_BYTES, MAGIC, VERSION, checksummed_header,
+    chunk_checksum, chunks, file_bytes, header_checksum, value_offset,
 };
 
-/// The value is read in pieces of this many chunks: enough to make calls rare, few enough that what
-/// was read is still in the processor's cache when it is checked.
-const PIECE_CHUNKS: usize = 16;
+/// Number of chunks per read: enough to make calls rare, few enough that the
+/// bytes are still in the processor's cache for the check.
+const READ_CHUNKS: usize = 16;
 
 /// Reads the value that `pointer` points at.
 ///
 /// # Errors
-/// As [`Blob::open`] and [`Blob::value`].
+/// As [`BlobReader::open`] and [`BlobReader::value`].
 pub fn read(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<Vec<u8>> {
-    Blob::open(file, pointer)?.value()
+    BlobReader::open(file, pointer)?.value()
 }
 
 /// A blob file whose header and chunk checksums were read and are sound.
 #[derive(Debug)]
-pub struct Blob {
+pub struct BlobReader {
     file: Arc<dyn File>,
     pointer: BlobPointer,
     /// The checksum of each chunk, eight bytes each.
-    table: Vec<u8>,
+    chunk_checksums: Vec<u8>,
 }
 
-impl Blob {
+impl BlobReader {
     /// Opens the file that `pointer` points at.
     ///
     /// # Errors
     /// [`Error::Corruption`] where it is damaged or is not the one that was pointed at;
     /// [`Error::Invalid`] where a newer version wrote it.
-    pub fn open(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<Blob> {
-        let blob = Blob::open_standalone(file, pointer.id)?;
+    pub fn open(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<BlobReader> {
+        let blob = BlobReader::open_standalone(file, pointer.id)?;
         if blob.pointer != *pointer {
             let reason = format!(
                 "the file holds a value of {} bytes that is not the one of {} bytes that was \
                  stored under its id: it was replaced",
                 blob.pointer.value_bytes, pointer.value_bytes
             );
-            return Err(Error::corruption(blob.file.path(), COVERED_BYTES as u64, reason));
+            return Err(Error::corruption(
+                blob.file.path(),
+                CHECKSUMMED_HEADER_BYTES as u64,
+                reason,
+            ));
         }
         Ok(blob)
     }
@@ -53,12 +57,12 @@ impl Blob {
     /// Opens blob `id` knowing nothing else of it, for tools.
     ///
     /// # Errors
-    /// As [`Blob::open`].
-    pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Blob> {
+    /// As [`BlobReader::open`].
+    pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<BlobReader> {
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         let refuse = |offset, reason: &str| Error::corruption(file.path(), offset, reason);
-        let (covered, sum) = header.split_at(COVERED_BYTES);
+        let (covered, sum) = header.split_at(CHECKSUMMED_HEADER_BYTES);
         let mut decoder = Decoder::new(covered);
         if decoder.array() != Some(MAGIC) {
             return Err(refuse(0, "it does not begin with the header of a blob file"));
@@ -70,7 +74,7 @@ impl Blob {
         if found_id != id || !(1..=limits::VALUE_BYTES_MAX as u64).contains(&value_bytes) {
             return Err(refuse(0, "the header is damaged or is that of another file"));
         }
-        // Nothing is made room for before the file was seen to be as long as it says.
+        // No memory is reserved before the file was seen to be as long as it says.
         let (found, expected) = (file.len()?, file_bytes(value_bytes));
         if found != expected {
             let reason = format!("the file has {found} bytes, but its value needs {expected}");
@@ -92,14 +96,14 @@ impl Blob {
                 file.path().display()
             )));
         }
-        if covered != covered_header(id, value_bytes) {
-            return Err(refuse(0, "the header says what no Umbel writes"));
+        if covered != checksummed_header(id, value_bytes) {
+            return Err(refuse(0, "the header has values that no Umbel writes"));
         }
         let pointer = BlobPointer { id, value_bytes, checksum };
-        Ok(Blob { file, pointer, table })
+        Ok(BlobReader { file, pointer, chunk_checksums: table })
     }
 
-    /// What points at it.
+    /// Pointer to the value.
     pub fn pointer(&self) -> &BlobPointer {
         &self.pointer
     }
@@ -107,13 +111,13 @@ impl Blob {
     /// Reads all of the value.
     ///
     /// # Errors
-    /// [`Error::Corruption`] with the offset of the first chunk that is damaged; what the file says
+    /// [`Error::Corruption`] with the offset of the first damaged chunk; the file's error
     /// where it cannot be read.
     pub fn value(&self) -> Result<Vec<u8>> {
         let mut value = vec![0; self.pointer.value_bytes as usize];
         let mut offset = value_offset(self.pointer.value_bytes);
-        for (number, piece) in value.chunks_mut(PIECE_CHUNKS * CHUNK_BYTES).enumerate() {
-            self.read_piece(number * PIECE_CHUNKS, offset, piece)?;
+        for (number, piece) in value.chunks_mut(READ_CHUNKS * CHUNK_BYTES).enumerate() {
+            self.read_piece(number * READ_CHUNKS, offset, piece)?;
             offset += piece.len() as u64;
         }
         Ok(value)
@@ -122,18 +126,18 @@ impl Blob {
     /// Reads and checks every byte of the value and keeps none.
     ///
     /// # Errors
-    /// As [`Blob::value`].
+    /// As [`BlobReader::value`].
     pub fn verify(&self) -> Result<()> {
         let mut left = self.pointer.value_bytes as usize;
         let mut offset = value_offset(self.pointer.value_bytes);
-        let mut piece = vec![0; left.min(PIECE_CHUNKS * CHUNK_BYTES)];
+        let mut piece = vec![0; left.min(READ_CHUNKS * CHUNK_BYTES)];
         let mut number = 0;
         while left > 0 {
             piece.truncate(left);
             self.read_piece(number, offset, &mut piece)?;
             left -= piece.len();
             offset += piece.len() as u64;
-            number += PIECE_CHUNKS;
+            number += READ_CHUNKS;
         }
         Ok(())
     }
@@ -141,7 +145,7 @@ impl Blob {
     /// Fills `piece`, which begins with chunk `first` at `offset` of the file.
     fn read_piece(&self, first: usize, offset: u64, piece: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(piece, offset)?;
-        let sums = self.table.as_chunks::<8>().0.iter().skip(first);
+        let sums = self.chunk_checksums.as_chunks::<8>().0.iter().skip(first);
         let mut at = offset;
         for (chunk, sum) in piece.chunks(CHUNK_BYTES).zip(sums) {
             if chunk_checksum(self.pointer.id, at, chunk) != u64::from_le_bytes(*sum) {

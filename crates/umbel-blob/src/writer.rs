@@ -4,16 +4,17 @@ use umbel_base::{BlobPointer, Error, Result, limits};
 use umbel_env::File;
 
 use crate::format::{
-    CHUNK_BYTES, chunk_checksum, chunks, covered_header, file_bytes, header_checksum, value_offset,
+    CHUNK_BYTES, checksummed_header, chunk_checksum, chunks, file_bytes, header_checksum,
+    value_offset,
 };
 
 /// Writes `value` as blob `id` into `file`, which is empty, and syncs the file, but not its name.
-/// Gives what points at it.
+/// Returns the pointer to it.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an empty value or one over the limit; [`Error::Full`] where there is no
-/// room for it, which is found out before the first byte is written where the file system can
-/// reserve room. The file is then of no use.
+/// [`Error::Invalid`] for an empty value or one over the limit; [`Error::DiskFull`] without space
+/// for it, before the first byte is written where the file system can
+/// reserve space. The file is then useless.
 pub fn write(file: &dyn File, id: u64, value: &[u8]) -> Result<BlobPointer> {
     let value_bytes = value.len() as u64;
     if value.is_empty() || value.len() > limits::VALUE_BYTES_MAX {
@@ -25,7 +26,7 @@ pub fn write(file: &dyn File, id: u64, value: &[u8]) -> Result<BlobPointer> {
     file.preallocate(file_bytes(value_bytes))?;
     let start = value_offset(value_bytes);
     let mut head = Vec::with_capacity(start as usize);
-    let covered = covered_header(id, value_bytes);
+    let covered = checksummed_header(id, value_bytes);
     head.extend_from_slice(&covered);
     let mut table = Vec::with_capacity(8 * chunks(value_bytes) as usize);
     let mut offset = start;

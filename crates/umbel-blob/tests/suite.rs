@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod suite {
     mod damage;
-    mod page;
-    mod round;
-    mod stage;
+    mod fixture;
+    mod format_example;
+    mod round_trip;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, as one sentence for a person and one exit code for a program.
+//! Errors of commands: one sentence for the operator, one exit code for scripts.
 
 use std::fmt;
 use std::io;
@@ -6,104 +6,104 @@ use std::path::Path;
 
 use umbel::Error;
 
-use crate::folders::{KV_FOLDER, is_event_store};
+use crate::store_kind::{KV_DIRECTORY, is_event_store};
 
-/// The table of exit codes that `--help` prints and `docs/cli.md` repeats.
+/// The table of exit codes that `--help` prints and `docs/reference/cli.md` repeats.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
-  1  the key is not there (get), nor the stream (read); no line is selected (filter check)
-  2  the request is wrong: a flag, a name, a number, a line of input, or no such store
-  3  bytes on disk are not what was written
-  4  the operating system refused: I/O, permissions, a full disk
-  5  another process holds the store
-130  stopped by Ctrl-C (lab), with what was done kept";
+  0  success
+  1  key absent (get), stream absent (read), or no line selected (filter check)
+  2  invalid request: a flag, name, number or input line, or the store does not exist
+  3  damage: bytes on disk are not what was written
+  4  refused by the operating system: I/O error, permissions, full disk
+  5  another process has the store open
+130  stopped by Ctrl-C (lab); finished work is kept";
 
-/// What becomes of the index of an event store that is moved away.
+/// Consequence of moving the index of an event store away.
 pub const INDEX_IS_REBUILT: &str = "it is rebuilt from the event log when the store is opened";
 
-/// Why a command ends without having done what it was asked.
+/// Error of a command.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandError {
     /// The key is not in the store.
     NoSuchKey(String),
-    /// No line was selected, which a script may want to know: nothing is said.
+    /// No line was selected. Only the exit code reports it.
     NothingSelected,
-    /// The request is wrong; the sentence says how to change it.
+    /// The request is invalid; the sentence has the remedy.
     Usage(String),
-    /// Another process holds the store; the sentence says whether it was waited for.
+    /// Another process has the store open; the sentence has the time that the command waited.
     Locked(String),
     /// The engine refused or failed.
     Store(Error),
     /// The operating system refused something outside the store. The text ends with its reason.
     System(String),
-    /// Bytes on disk are not what was written, said by somebody else than the engine.
+    /// Bytes on disk are not what was written, reported by code outside the engine.
     Damaged(String),
-    /// Somebody stopped it; the text says what was kept.
+    /// The operator stopped the command; the text says which results are kept.
     Stopped(String),
-    /// What went wrong was told already, and is worth this exit code.
-    Told(u8),
-    /// Whoever read the output went away (`| head`): nothing is wrong.
+    /// The error was reported already, and is worth this exit code.
+    AlreadyReported(u8),
+    /// The reader of the output went away (`| head`): nothing is wrong.
     OutputClosed,
 }
 
-/// What every command returns.
-pub type Outcome<T> = Result<T, Failure>;
+/// Result of every command.
+pub type CommandResult<T> = Result<T, CommandError>;
 
-impl Failure {
-    /// A [`Failure::Usage`].
-    pub fn usage(sentence: impl Into<String>) -> Failure {
-        Failure::Usage(sentence.into())
+impl CommandError {
+    /// Returns a [`CommandError::Usage`].
+    pub fn usage(sentence: impl Into<String>) -> CommandError {
+        CommandError::Usage(sentence.into())
     }
 
-    /// A [`Failure::System`]: `doing` is a verb phrase ("read", "create").
-    pub fn system(doing: &str, path: &Path, source: &io::Error) -> Failure {
-        Failure::System(format!("could not {doing} {}: {source}", path.display()))
+    /// Returns a [`CommandError::System`]: `doing` is a verb phrase ("read", "create").
+    pub fn system(doing: &str, path: &Path, source: &io::Error) -> CommandError {
+        CommandError::System(format!("could not {doing} {}: {source}", path.display()))
     }
 
     /// A failed write to standard output.
-    pub fn output(source: &io::Error) -> Failure {
+    pub fn output(source: &io::Error) -> CommandError {
         if source.kind() == io::ErrorKind::BrokenPipe {
-            return Failure::OutputClosed;
+            return CommandError::OutputClosed;
         }
-        Failure::System(format!("could not write to standard output: {source}"))
+        CommandError::System(format!("could not write to standard output: {source}"))
     }
 
     /// The same failure with a sentence in front; the exit code stays.
-    pub fn after(self, prefix: &str) -> Failure {
+    pub fn with_prefix(self, prefix: &str) -> CommandError {
         let join = |text: String| format!("{prefix}: {text}");
         match self {
-            Failure::NoSuchKey(text) => Failure::NoSuchKey(join(text)),
-            Failure::Usage(text) => Failure::Usage(join(text)),
-            Failure::Locked(text) => Failure::Locked(join(text)),
-            Failure::System(text) => Failure::System(join(text)),
-            Failure::Damaged(text) => Failure::Damaged(join(text)),
-            Failure::Stopped(text) => Failure::Stopped(join(text)),
-            Failure::Store(error) => match code_of(&error) {
-                2 => Failure::Usage(join(error.to_string())),
-                3 => Failure::Damaged(join(Failure::Store(error).to_string())),
-                4 => Failure::System(join(error.to_string())),
-                _ => Failure::Store(error),
+            CommandError::NoSuchKey(text) => CommandError::NoSuchKey(join(text)),
+            CommandError::Usage(text) => CommandError::Usage(join(text)),
+            CommandError::Locked(text) => CommandError::Locked(join(text)),
+            CommandError::System(text) => CommandError::System(join(text)),
+            CommandError::Damaged(text) => CommandError::Damaged(join(text)),
+            CommandError::Stopped(text) => CommandError::Stopped(join(text)),
+            CommandError::Store(error) => match code_of(&error) {
+                2 => CommandError::Usage(join(error.to_string())),
+                3 => CommandError::Damaged(join(CommandError::Store(error).to_string())),
+                4 => CommandError::System(join(error.to_string())),
+                _ => CommandError::Store(error),
             },
-            Failure::NothingSelected => Failure::NothingSelected,
-            Failure::Told(code) => Failure::Told(code),
-            Failure::OutputClosed => Failure::OutputClosed,
+            CommandError::NothingSelected => CommandError::NothingSelected,
+            CommandError::AlreadyReported(code) => CommandError::AlreadyReported(code),
+            CommandError::OutputClosed => CommandError::OutputClosed,
         }
     }
 
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::NoSuchKey(_) => 1,
-            Failure::Usage(_) => 2,
-            Failure::Damaged(_) => 3,
-            Failure::System(_) => 4,
-            Failure::Locked(_) => 5,
-            Failure::Store(error) => code_of(error),
-            Failure::NothingSelected => 1,
-            Failure::Stopped(_) => 130,
-            Failure::Told(code) => *code,
-            Failure::OutputClosed => 0,
+            CommandError::NoSuchKey(_) => 1,
+            CommandError::Usage(_) => 2,
+            CommandError::Damaged(_) => 3,
+            CommandError::System(_) => 4,
+            CommandError::Locked(_) => 5,
+            CommandError::Store(error) => code_of(error),
+            CommandError::NothingSelected => 1,
+            CommandError::Stopped(_) => 130,
+            CommandError::AlreadyReported(code) => *code,
+            CommandError::OutputClosed => 0,
         }
     }
 }
@@ -118,58 +118,58 @@ fn code_of(error: &Error) -> u8 {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::NoSuchKey(text)
-            | Failure::Usage(text)
-            | Failure::System(text)
-            | Failure::Locked(text)
-            | Failure::Stopped(text)
-            | Failure::Damaged(text) => f.write_str(text),
-            Failure::Store(error) => match advised(error) {
+            CommandError::NoSuchKey(text)
+            | CommandError::Usage(text)
+            | CommandError::System(text)
+            | CommandError::Locked(text)
+            | CommandError::Stopped(text)
+            | CommandError::Damaged(text) => f.write_str(text),
+            CommandError::Store(error) => match damage_advice(error) {
                 Some(sentence) => f.write_str(&sentence),
                 None => error.fmt(f),
             },
-            Failure::NothingSelected => f.write_str("no line was selected"),
-            Failure::Told(_) => f.write_str("it was told already"),
-            Failure::OutputClosed => f.write_str("standard output was closed"),
+            CommandError::NothingSelected => f.write_str("no line was selected"),
+            CommandError::AlreadyReported(_) => f.write_str("the error was already reported"),
+            CommandError::OutputClosed => f.write_str("standard output was closed"),
         }
     }
 }
 
-/// What is said of damage in a folder of an event store in which there are no events, of which
-/// nothing else knows that it is one.
-fn advised(error: &Error) -> Option<String> {
+/// Sentence with the remedy for damage in a subdirectory of an event store other than the event
+/// log; `None` for other errors.
+fn damage_advice(error: &Error) -> Option<String> {
     let Error::Corruption { file, .. } = error else { return None };
-    let mut folders = file.ancestors().skip(1);
-    let folder = folders.find(|folder| folder.parent().is_some_and(is_event_store))?;
-    let shown = folder.display();
-    let advice = match folder.file_name()?.to_str()? {
-        "index" => format!("move the folder {shown} away: {INDEX_IS_REBUILT}"),
-        KV_FOLDER => format!(
-            "restore the folder {shown} from a checkpoint or another copy of it: backups and \
-             repairs of an event store leave keys and values out"
+    let mut directories = file.ancestors().skip(1);
+    let directory = directories.find(|directory| directory.parent().is_some_and(is_event_store))?;
+    let shown = directory.display();
+    let advice = match directory.file_name()?.to_str()? {
+        "index" => format!("move the directory {shown} away: {INDEX_IS_REBUILT}"),
+        KV_DIRECTORY => format!(
+            "restore the directory {shown} from a checkpoint or another copy: backups and repairs \
+             of an event store do not include keys and values"
         ),
         _ => return None,
     };
-    Some(format!("{}; {advice}", error.without_remedy()))
+    Some(format!("{}; {advice}", error.message_without_advice()))
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Store(error)
+impl From<Error> for CommandError {
+    fn from(error: Error) -> CommandError {
+        CommandError::Store(error)
     }
 }
 
-impl From<umbel_events::Error> for Failure {
-    fn from(error: umbel_events::Error) -> Failure {
+impl From<umbel_events::Error> for CommandError {
+    fn from(error: umbel_events::Error) -> CommandError {
         match error {
-            // The event store knows what helps; the engine only what helps keys and values.
+            // The event store names the remedy for events, the engine that for keys and values.
             umbel_events::Error::Store(Error::Corruption { .. })
-            | umbel_events::Error::Backup(_) => Failure::Damaged(error.to_string()),
-            umbel_events::Error::Store(error) => Failure::Store(error),
-            error => Failure::Usage(error.to_string()),
+            | umbel_events::Error::Backup(_) => CommandError::Damaged(error.to_string()),
+            umbel_events::Error::Store(error) => CommandError::Store(error),
+            error => CommandError::Usage(error.to_string()),
         }
     }
 }
@@ -179,19 +179,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_code() {
+    fn every_error_kind_has_its_exit_code() {
         let path = Path::new("x");
         let full = Error::io("write", path, io::Error::from(io::ErrorKind::StorageFull));
         let cases = [
-            (Failure::NoSuchKey(String::new()), 1),
-            (Failure::from(Error::invalid("x")), 2),
-            (Failure::from(Error::corruption(path, 3, "x")), 3),
-            (Failure::from(full), 4),
-            (Failure::from(Error::Closed), 4),
-            (Failure::from(Error::Forked(path.to_path_buf())), 4),
-            (Failure::from(Error::Locked(path.to_path_buf())), 5),
-            (Failure::from(Error::Stale { path: path.to_path_buf(), reason: "x".into() }), 5),
-            (Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
+            (CommandError::NoSuchKey(String::new()), 1),
+            (CommandError::from(Error::invalid("x")), 2),
+            (CommandError::from(Error::corruption(path, 3, "x")), 3),
+            (CommandError::from(full), 4),
+            (CommandError::from(Error::Closed), 4),
+            (CommandError::from(Error::Forked(path.to_path_buf())), 4),
+            (CommandError::from(Error::Locked(path.to_path_buf())), 5),
+            (CommandError::from(Error::Stale { path: path.to_path_buf(), reason: "x".into() }), 5),
+            (CommandError::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
         ];
         for (failure, code) in cases {
             assert_eq!(failure.exit_code(), code, "{failure}");
@@ -199,8 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_keeps_the_code() {
-        let failure = Failure::from(Error::corruption(Path::new("x"), 3, "bad")).after("line 7");
+    fn prefix_keeps_exit_code() {
+        let failure =
+            CommandError::from(Error::corruption(Path::new("x"), 3, "bad")).with_prefix("line 7");
         assert_eq!(failure.exit_code(), 3);
         assert!(failure.to_string().starts_with("line 7: corruption in x at byte 3"));
     }

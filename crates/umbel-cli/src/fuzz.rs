@@ -1,13 +1,12 @@
-//! Readers of what people write for `umbel`, for the fuzz targets: each takes any text, and what it
-//! read must hold what its callers rely on.
+//! Entry points of the fuzz targets: each parses any text and checks the invariants of the result.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::errors::Outcome;
-use crate::events::serve_config::ServeConfig;
-use crate::events::serve_options::Levels;
-use crate::events::server_address::{self, ServerAddress};
+use crate::errors::CommandResult;
+use crate::events::client::connection_string::{self, ConnectionString};
+use crate::events::serve::option_sources::OptionLayers;
+use crate::events::serve::serve_config::ServeConfig;
 
 /// A password that must not be shown.
 const SECRET: &str = "qX7-never-shown";
@@ -22,16 +21,15 @@ pub fn texts(input: &[u8]) {
     }
 }
 
-/// A connection string: what was read of it is read again where it is said again, and its password
-/// is not shown.
+/// A connection string: it round-trips, and its password is not shown.
 pub fn connection_string(text: &str) {
-    server_address::check(text);
-    // With its flag, as it is told.
-    let told = ServerAddress::parse("--connect", text).map_err(|failure| failure.to_string());
-    std::hint::black_box(told.is_ok());
+    connection_string::check(text);
+    // With its flag, as it is printed.
+    let parsed = ConnectionString::parse("--connect", text).map_err(|failure| failure.to_string());
+    std::hint::black_box(parsed.is_ok());
 }
 
-/// A file of options, and behind each NUL a variable as `NAME=VALUE`: what a server would run with
+/// A file of options, and after each NUL a variable as `NAME=VALUE`: what a server would run with
 /// is read again from how it is printed, and no password is printed.
 pub fn serve_options(input: &str) {
     let (text, variables) = input.split_once('\0').unwrap_or((input, ""));
@@ -58,10 +56,11 @@ pub fn serve_options(input: &str) {
 fn read(
     text: &str,
     variables: impl Iterator<Item = (OsString, OsString)>,
-) -> Outcome<(ServeConfig, String)> {
-    let levels = Levels::of(Some((Path::new("fuzzed.toml"), text)), variables, Vec::new())?;
+) -> CommandResult<(ServeConfig, String)> {
+    let levels =
+        OptionLayers::from_texts(Some((Path::new("fuzzed.toml"), text)), variables, Vec::new())?;
     let config = ServeConfig::read(&levels)?;
-    let printed = config.printed(&levels)?;
+    let printed = config.to_toml(&levels)?;
     Ok((config, printed))
 }
 
@@ -71,18 +70,18 @@ mod tests {
 
     /// Letters that mean something in one of the texts, and some that do not.
     const LETTERS: &[u8] = b"\0\n\r\t\"'\\=#:/@?&%+[]{}.,-_ $0129aAfFuU\x7f\xc3\xa9";
-    /// How often each seed is changed.
+    /// Number of changes of each seed.
     const ROUNDS: usize = 2000;
 
     fn seeds() -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/cli_texts");
-        let entries = std::fs::read_dir(folder).unwrap();
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/cli_texts");
+        let entries = std::fs::read_dir(directory).unwrap();
         entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
     }
 
     /// Seeds of the fuzz target, and a `db` whose name had no form in TOML as it was printed.
     #[test]
-    fn what_people_write_is_read_again_as_it_is_said() {
+    fn fuzz_seeds_hold_invariants() {
         for seed in seeds() {
             texts(&seed);
         }
@@ -91,11 +90,11 @@ mod tests {
 
     /// Some letters of a seed are exchanged, left out or put in, always the same ones.
     #[test]
-    fn what_is_nearly_what_people_write_is_read_so_or_refused() {
+    fn mutated_seeds_are_parsed_or_rejected() {
         let mut state = 1_u64;
-        let mut below = |most: usize| {
+        let mut below = |limit: usize| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (state >> 33) as usize % most
+            (state >> 33) as usize % limit
         };
         for seed in seeds() {
             for _ in 0..ROUNDS {

@@ -3,20 +3,21 @@
 use std::io;
 
 use umbel::Env;
-use umbel_lab::command::{LabCommand, Surroundings, execute};
+use umbel_lab::command::{LabCommand, LabEnvironment, execute};
+use umbel_lab::engine::built_in;
 use umbel_lab::lab_error::LabError;
-use umbel_lab::{engines, signals};
+use umbel_lab::runner::stop_signal;
 
-use crate::errors::{Failure, Outcome};
+use crate::errors::{CommandError, CommandResult};
 
-/// Does what was asked.
-pub fn run(command: &LabCommand, json: bool) -> Outcome<()> {
-    let (env, stop) = (Env::system(), signals::listen());
-    let around = Surroundings { env: &env, engines: &engines::OURS, stop: &stop, json };
+/// Runs the command.
+pub fn run(command: &LabCommand, json: bool) -> CommandResult<()> {
+    let (env, stop) = (Env::system(), stop_signal::listen());
+    let around = LabEnvironment { env: &env, engines: &built_in::BUILT_IN, stop: &stop, json };
     execute(command, &around, &mut io::stdout().lock()).map_err(|error| match error {
-        LabError::Usage(text) => Failure::Usage(text),
-        LabError::Damaged(text) => Failure::Damaged(text),
-        LabError::System(text) | LabError::Failed(text) => Failure::System(text),
-        LabError::Stopped(text) => Failure::Stopped(text),
+        LabError::Usage(text) => CommandError::Usage(text),
+        LabError::Damaged(text) => CommandError::Damaged(text),
+        LabError::System(text) | LabError::Failed(text) => CommandError::System(text),
+        LabError::Stopped(text) => CommandError::Stopped(text),
     })
 }

@@ -1,29 +1,25 @@
-//! The binary `umbel`: reads the command line, runs one command, and turns what went wrong into
-//! one sentence on standard error and an exit code. It is a library for the fuzz targets alone.
+//! Binary `umbel`: parses the command line, runs one command, and reports an error as one sentence
+//! on standard error and an exit code. It is a library only for the fuzz targets.
 #![forbid(unsafe_code)]
 
-mod args;
 mod bench;
-mod commands;
-mod complaint;
+mod command_groups;
+mod command_line;
+mod completions_man;
 mod errors;
 mod events;
-#[cfg(unix)]
-mod file_size_signal;
 mod filter;
-mod folders;
-pub mod fuzz;
-mod input;
+mod global_options;
+mod io;
+mod kv;
 mod lab;
-mod limits;
-mod lines;
-mod nearest;
-mod number;
-mod output;
-mod progress;
-mod statistics;
-mod store;
+mod open_kv_store;
+mod stats_json;
+mod store_kind;
 mod text;
+mod usage_error;
+
+pub mod fuzz;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,40 +27,45 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::args::{Command, CommandLine};
-use crate::commands::{
+use crate::command_line::{Command, CommandLine};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::delete_stream::DeleteRequest;
+use crate::events::serve::option_sources::OptionSource;
+use crate::global_options::with_memory_flag;
+use crate::io::output::{Output, note};
+use crate::kv::{
     advise, checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
 };
-use crate::errors::{Failure, Outcome};
-use crate::events::delete::Deletion;
-use crate::events::serve_options::Source;
-use crate::folders::is_event_store;
-use crate::limits::memory_named;
-use crate::output::{Output, note};
-use crate::store::Store;
+use crate::open_kv_store::StoreLocation;
+use crate::store_kind::is_event_store;
 
 const WELCOME: &str = "\
-umbel: a store for keys and values in which asking for what is not there costs almost nothing
+umbel: key-value store and event store with fast lookups of absent keys
 
 Three commands to try:
-  umbel bench                          see what it does on this machine, in about a minute
-  umbel --db words import FILE         store every line of a file, its number as the value
-  umbel --db words get KEY             and ask for one
+  umbel bench                          benchmark this machine, in about a minute
+  umbel --db words import FILE         import the lines of a file, with line numbers as values
+  umbel --db words get KEY             print the value of a key
 
-`umbel --help` lists the rest.";
+`umbel --help` lists all commands.";
 
-/// All of the binary.
+/// Runs the binary.
 pub fn main() -> ExitCode {
     #[cfg(unix)]
-    file_size_signal::ignore();
+    io::file_size_signal::ignore();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let failure = memory_named(failure, "--memory");
+            let failure = with_memory_flag(failure, "--memory");
             match &failure {
-                Failure::OutputClosed | Failure::NothingSelected | Failure::Told(_) => {}
-                Failure::Usage(text) => {
-                    note(&format!("umbel: {}", complaint::as_typed(text, std::env::args_os())));
+                CommandError::OutputClosed
+                | CommandError::NothingSelected
+                | CommandError::AlreadyReported(_) => {}
+                CommandError::Usage(text) => {
+                    note(&format!(
+                        "umbel: {}",
+                        usage_error::with_typed_flags(text, std::env::args_os())
+                    ));
                 }
                 failure => note(&format!("umbel: {failure}")),
             }
@@ -73,48 +74,68 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run() -> Outcome<()> {
-    let command = CommandLine::command()
-        .mut_subcommand("bench", bench::flags::with_db_bench_spellings)
-        .subcommand_required(false);
-    let matches = match command.try_get_matches() {
+fn run() -> CommandResult<()> {
+    let matches = match parser().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return complaint::answer(&error),
+        Err(error) => return usage_error::handle_clap_error(&error),
     };
-    if let Some(("bench", flags)) = matches.subcommand() {
-        bench::note_left_aside(flags);
+    if let Some((name, flags)) = matches.subcommand() {
+        if name == "bench" {
+            bench::warn_ignored_flags(flags);
+        }
+        warn_unused_options(name, &matches);
     }
     let mut line = match CommandLine::from_arg_matches(&matches) {
         Ok(line) => line,
-        Err(error) => return complaint::answer(&error),
+        Err(error) => return usage_error::handle_clap_error(&error),
     };
     line.is_db_by_variable = matches.value_source("db") == Some(ValueSource::EnvVariable);
-    dispatch(&line).map_err(|failure| line.limits.waited(failure))
+    dispatch(&line).map_err(|failure| line.limits.with_lock_wait(failure))
 }
 
-/// The folder of `--db` or `UMBEL_DB`. An empty variable is one that is not set; an empty flag is
-/// a script's mistake, for which no benchmark may take another folder.
-fn named_folder(line: &CommandLine) -> Outcome<Option<&Path>> {
-    match line.db.as_deref() {
-        Some(folder) if folder.as_os_str().is_empty() => {
-            if std::env::var_os("UMBEL_DB").is_some_and(|folder| folder.is_empty()) {
-                return Ok(None);
-            }
-            Err(Failure::usage("--db is empty; which store? Name its folder with --db DIR"))
+/// The command line as it is parsed and shown in the help.
+fn parser() -> clap::Command {
+    let command = CommandLine::command()
+        .mut_subcommand("bench", bench::bench_flags::with_db_bench_spellings)
+        .subcommand_required(false);
+    command_groups::grouped(command)
+}
+
+/// Warns of options that have no effect on the command.
+fn warn_unused_options(command: &str, matches: &clap::ArgMatches) {
+    for option in command_groups::unused_options(command) {
+        if matches.value_source(option) == Some(ValueSource::CommandLine) {
+            note(&format!(
+                "umbel: warning: --{} has no effect on `{command}`; a later release refuses it",
+                option.replace('_', "-")
+            ));
         }
-        folder => Ok(folder),
     }
 }
 
-fn dispatch(line: &CommandLine) -> Outcome<()> {
+/// Directory of `--db` or `UMBEL_DB`. An empty variable counts as unset; an empty flag is an error,
+/// so that no benchmark runs in another directory.
+fn db_directory(line: &CommandLine) -> CommandResult<Option<&Path>> {
+    match line.db.as_deref() {
+        Some(directory) if directory.as_os_str().is_empty() => {
+            if std::env::var_os("UMBEL_DB").is_some_and(|directory| directory.is_empty()) {
+                return Ok(None);
+            }
+            Err(CommandError::usage("--db is empty; name the directory of the store with --db DIR"))
+        }
+        directory => Ok(directory),
+    }
+}
+
+fn dispatch(line: &CommandLine) -> CommandResult<()> {
     let Some(command) = &line.command else {
         let mut output = Output::new();
         output.line(WELCOME)?;
         return output.flush();
     };
-    let db = named_folder(line)?;
+    let db = db_directory(line)?;
     let limits = line.limits;
-    let store = || Store::named(db, limits);
+    let store = || StoreLocation::at_directory(db, limits);
     let json = line.json;
     match command {
         Command::Bench(flags) => bench::run(flags, db, json, limits),
@@ -125,15 +146,17 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
             Some(stream) => {
                 let expected = args.expected.as_deref();
                 let (tombstone, sync) = (args.tombstone, args.sync);
-                let deletion = Deletion { stream, expected, tombstone, sync };
-                events::delete::run(db, deletion, limits)
+                let deletion = DeleteRequest { stream, expected, tombstone, sync };
+                events::delete_stream::run(db, deletion, limits)
             }
             None => delete::run(&store()?, args),
         },
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
         Command::Advise => advise::run(&store()?, json),
-        Command::Verify if db.is_some_and(is_event_store) => events::verify::run(db, json, limits),
+        Command::Verify if db.is_some_and(is_event_store) => {
+            events::verify_events::run(db, json, limits)
+        }
         Command::Verify if db.is_some_and(events::backup::is_backup) => {
             events::backup::verify(db, json, limits)
         }
@@ -142,25 +165,29 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
         Command::Append(args) => events::append::run(db, args, limits),
-        Command::Read(args) => events::read::run(db, args, limits),
-        Command::Streams(args) => events::streams::run(db, args, json, limits),
+        Command::Read(args) => events::read_events::run(db, args, limits),
+        Command::Streams(args) => events::list_streams::run(db, args, json, limits),
         Command::Scavenge(args) => events::scavenge::run(db, args, json, limits),
-        Command::Metadata(args) => events::metadata::run(db, args, limits),
+        Command::Metadata(args) => events::stream_metadata::run(db, args, limits),
         Command::Backup(args) => events::backup::run(db, args, json, limits),
         Command::Restore(args) => events::backup::restore(db, args, json, limits),
         Command::Repair(args) => events::repair::run(db, args, json, limits),
-        Command::ImportEvents(args) => events::import::run(db, args, json, limits),
+        Command::ImportEvents(args) => events::import_events::run(db, args, json, limits),
         Command::Serve(args) => {
             let source = match line.is_db_by_variable {
-                true => Source::Variable("UMBEL_DB".to_string()),
-                false => Source::Flag("db".to_string()),
+                true => OptionSource::Variable("UMBEL_DB".to_string()),
+                false => OptionSource::Flag("db".to_string()),
             };
-            events::serve::run(db.map(|folder| (folder, source)), args, json, limits)
+            events::serve::run(db.map(|directory| (directory, source)), args, json, limits)
         }
         Command::Subscribe(args) => events::subscribe::run(args),
         Command::Doctor(args) => events::doctor::run(args, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
-        Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),
+        Command::Completions { shell } => completions_man::completions(&mut parser(), *shell),
+        Command::Man { output } => completions_man::man(parser(), output.as_deref()),
+        Command::RemoveBenchFolder { name } => {
+            bench::store_directory::remove_after_parent_exit(name)
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The binary `umbel`, which is all in the library beside it.
+//! Binary `umbel`; all of its code is in the library.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
-//! Runs the binary `umbel` as a person or a script does, and looks at what it writes and with
-//! which code it exits.
+//! Runs the binary `umbel` and checks its output and exit codes.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -9,23 +8,23 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
-    #[expect(dead_code, reason = "the calls of streams are for other suites")]
+    #[expect(dead_code, reason = "other suites use the calls of streams")]
     #[path = "../../../umbel-server/tests/suite/connection.rs"]
     mod connection;
     mod doctor;
     mod events;
     mod filter;
-    mod harness;
     mod import;
     mod import_events;
     mod lab;
+    mod lock_wait;
     mod metadata;
     mod repairs;
     mod scavenge_kills;
     mod serve;
+    mod serve_errors;
     mod serve_kv;
     mod serve_log;
-    mod serve_refused;
+    mod test_binary;
     mod transcript;
-    mod waiting;
 }

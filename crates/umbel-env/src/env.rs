@@ -1,4 +1,4 @@
-//! [`Env`]: everything the engine may ask of the world, in one handle.
+//! [`Env`]: everything the engine may request from the world, in one handle.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use umbel_base::Result;
 
-use crate::file::FileSystem;
-use crate::process_files::ProcessFiles;
+use crate::file_system::FileSystem;
+use crate::fork_guarded_files::ForkGuardedFiles;
 
 /// The world as the engine sees it. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -21,43 +21,43 @@ pub struct Env {
     pub entropy: Arc<dyn Entropy>,
     /// Threads.
     pub threads: Arc<dyn Threads>,
-    /// What the process may use.
+    /// Limits and usage of the process.
     pub resources: Arc<dyn Resources>,
 }
 
 impl Env {
-    /// The same world, with its files held at a directory: see [`FileSystem::hold`].
+    /// The same world, with its files held at a directory: see [`FileSystem::open_directory`].
     /// REQUIRES: `path` is absolute.
-    pub fn hold(&self, path: &Path) -> Result<Env> {
-        Ok(Env { files: self.files.hold(path)?, ..self.clone() })
+    pub fn open_directory(&self, path: &Path) -> Result<Env> {
+        Ok(Env { files: self.files.open_directory(path)?, ..self.clone() })
     }
 
-    /// The same world for a handle of this process: in a forked child every call that would change
-    /// a file or a directory is refused with [`Error::Forked`](umbel_base::Error::Forked).
-    pub fn of_this_process(&self) -> Env {
-        let files = ProcessFiles::new(Arc::clone(&self.files));
+    /// The same environment for a handle of this process. In a forked child every call that would
+    /// change a file or a directory is refused with [`Error::Forked`](umbel_base::Error::Forked).
+    pub fn fork_guarded(&self) -> Env {
+        let files = ForkGuardedFiles::new(Arc::clone(&self.files));
         Env { files: Arc::new(files), ..self.clone() }
     }
 }
 
-/// What the process may use of the machine.
+/// Limits of the process on this machine.
 pub trait Resources: Send + Sync + Debug {
     /// Bytes of memory the process may use: those of the machine, or fewer where a limit of the
     /// process or its container says so. `None` where nothing says.
     fn memory_bytes(&self) -> Option<u64>;
-    /// How many files the process may have open, after raising what it set for itself towards what
-    /// it may set. `None` where there is no limit or nothing says.
+    /// Number of files that the process may have open, after raising its soft limit towards the
+    /// hard one. `None` where there is no limit or it is unknown.
     fn open_files_max(&self) -> Option<u64>;
-    /// Asks the allocator to give back to the system what it keeps of freed memory, where it keeps
-    /// much and knows how to. Takes some milliseconds.
-    fn give_back_memory(&self) {}
-    /// Whether memory that asks for huge pages may be given some. `None` where nothing says.
+    /// Requests the allocator to return freed memory to the system, where it keeps
+    /// much of it and has a call for that. Takes some milliseconds.
+    fn trim_memory(&self) {}
+    /// Whether memory that requests huge pages may be given some. `None` where nothing says.
     fn huge_pages(&self) -> Option<bool> {
         None
     }
-    /// How often the calling thread has waited so far: given up its processor by itself, for a file
-    /// or for another thread, rather than had it taken. `None` where nothing says.
-    fn waits(&self) -> Option<u64> {
+    /// Number of voluntary context switches of the calling thread: it waited for a file or for
+    /// another thread. `None` where the system does not report it.
+    fn context_switches(&self) -> Option<u64> {
         None
     }
 }
@@ -72,7 +72,7 @@ pub trait Clock: Send + Sync + Debug {
 
 /// Random bytes.
 pub trait Entropy: Send + Sync + Debug {
-    /// Fills `buffer` with bytes nobody can guess.
+    /// Fills `buffer` with unpredictable bytes.
     fn fill(&self, buffer: &mut [u8]) -> Result<()>;
     /// Sixteen such bytes, for an id or a seed.
     fn id(&self) -> Result<[u8; 16]> {
@@ -92,7 +92,7 @@ pub trait Entropy: Send + Sync + Debug {
 pub trait Threads: Send + Sync + Debug {
     /// Starts a named thread.
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
-    /// How many threads can run at the same time, at least 1.
+    /// Number of threads that can run at the same time, at least 1.
     fn parallelism(&self) -> usize;
     /// Makes the calling thread wait for about this time. For a change that no condition variable
     /// reports, such as the release of a lock by another process.

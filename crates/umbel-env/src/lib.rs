@@ -5,18 +5,20 @@
 //! a crash disk in its place. [`Env::system`] is the real one.
 #![deny(unsafe_code)]
 
-pub mod aligned;
-pub mod env;
-pub mod file;
-mod kept_files;
+mod fork_guarded_files;
 mod lock_wait;
-mod own_files;
-pub mod pass_on;
-pub mod path;
-pub mod process;
-mod process_files;
+mod owned_files;
+mod pinned_files;
 mod root_file;
+
+pub mod aligned_buffer;
+pub mod env;
+pub mod file_system;
+pub mod pass_on;
+pub mod path_check;
+pub mod process;
 pub mod system;
+
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
 pub mod testing;
@@ -26,14 +28,14 @@ pub mod testing;
 #[cfg(unix)]
 pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
 
-pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
+pub use aligned_buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
-pub use file::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
-    Populator,
+pub use file_system::{
+    Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
+    Prefaulter,
 };
-pub use kept_files::KeptFiles;
-pub use own_files::{OwnFiles, OwnershipCheck};
-pub use path::check_path;
+pub use owned_files::{OwnedFiles, OwnershipCheck};
+pub use path_check::check_path;
+pub use pinned_files::PinnedFiles;
 pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};
 pub use root_file::RootFile;

@@ -1,8 +1,8 @@
 //! Waiting for a lock that another process or handle holds.
 //!
-//! No system call that fits waits for a lock for a limited time, so the lock is tried again and
-//! again. The pauses double up to a limit, and chance makes each of them longer or shorter: of
-//! several that wait, none keeps step with another one that always comes first.
+//! No suitable system call waits for a lock for a limited time, so the lock is tried
+//! repeatedly. The pauses double up to a limit and are randomized, so that
+//! no waiter always comes after another one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use umbel_base::{Error, Result};
 
 use crate::env::Env;
-use crate::file::Lock;
+use crate::file_system::Lock;
 
 /// The first pause between two attempts.
 const PAUSE_FIRST: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ impl Env {
     /// process or handle holds it. Zero does not wait.
     ///
     /// # Errors
-    /// [`Error::Locked`] where the lock is still held after that, and what the system refuses.
+    /// [`Error::Locked`] where the lock is still held after that, and errors of the system.
     pub fn lock(&self, path: &Path, wait: Duration) -> Result<Box<dyn Lock>> {
         let mut locked = self.files.lock(path);
         if wait.is_zero() || !matches!(locked, Err(Error::Locked(_))) {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_is_waited_for_as_long_as_said_and_no_busy_loop() {
+    fn wait_for_a_held_lock_ends_at_the_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("LOCK");
         let paused = Arc::new(Paused::default());

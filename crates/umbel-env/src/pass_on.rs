@@ -4,7 +4,7 @@
 pub use umbel_base::Result;
 
 /// Writes methods of a [`FileSystem`](crate::FileSystem) that call the same method of the file
-/// system in a field: `pass_on!(files: reaches place);` in its `impl` block.
+/// system in a field: `pass_on!(files: reaches directory_location);` in its `impl` block.
 #[macro_export]
 macro_rules! pass_on {
     ($field:ident: $($method:ident)*) => { $($crate::pass_on!(@$method $field);)* };
@@ -21,9 +21,9 @@ macro_rules! pass_on {
             self.$field.reaches(path)
         }
     };
-    (@place $field:ident) => {
-        fn place(&self) -> $crate::pass_on::Result<$crate::DirectoryPlace> {
-            self.$field.place()
+    (@directory_location $field:ident) => {
+        fn directory_location(&self) -> $crate::pass_on::Result<$crate::DirectoryLocation> {
+            self.$field.directory_location()
         }
     };
     (@is_removed $field:ident) => {

@@ -1,18 +1,19 @@
 //! [`RootFile`]: the file of a directory that names all others, such as `CURRENT`. Its writer
 //! replaces it as a whole.
 //!
-//! A program other than Umbel can put another root file into the directory of an open store: a
-//! backup restored into it, a tool that synchronizes directories. From then on the names in the
-//! directory stand for files of another state, and this writer must not write over them or remove
+//! A program other than Umbel can put another root file into the directory of an open store, for
+//! example by a restore or a directory synchronization. From then on the names in the
+//! directory stand for files of another state, and this writer must not overwrite or remove
 //! them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::file::{File, FileIdentity, FileSystem};
-use crate::own_files::OwnershipCheck;
+use crate::file_system::{File, FileIdentity, FileSystem};
+use crate::owned_files::OwnershipCheck;
 
 /// Bytes at the end of a version that are compared. A checksum is among them.
 const TAIL_BYTES: u64 = 64;
@@ -20,18 +21,18 @@ const TAIL_BYTES: u64 = 64;
 /// The root file as its writer wrote or found it. It is open, so that no other file gets its
 /// identity.
 #[derive(Debug, Clone)]
-struct Version {
+struct FileVersion {
     file: Arc<dyn File>,
     identity: FileIdentity,
     bytes: u64,
     tail: Vec<u8>,
 }
 
-impl Version {
-    fn of(file: Arc<dyn File>) -> Result<Version> {
+impl FileVersion {
+    fn of(file: Arc<dyn File>) -> Result<FileVersion> {
         let (identity, bytes) = (file.identity()?, file.len()?);
         let tail = tail(&*file, bytes)?;
-        Ok(Version { file, identity, bytes, tail })
+        Ok(FileVersion { file, identity, bytes, tail })
     }
 
     /// Whether the bytes of the file are the same.
@@ -54,61 +55,61 @@ pub struct RootFile {
     /// Held at the directory.
     files: Arc<dyn FileSystem>,
     path: PathBuf,
-    versions: Mutex<Versions>,
+    versions: Mutex<RootVersions>,
 }
 
 #[derive(Debug, Default)]
-struct Versions {
-    /// What was found or written last; `None` where there is no root file yet.
-    last: Option<Version>,
-    /// What is being put in its place. After a failed call the one or the other is there.
-    next: Option<Version>,
+struct RootVersions {
+    /// File that was last found or written; `None` where there is no root file yet.
+    last: Option<FileVersion>,
+    /// File that is about to replace it. After a failed call either of them may exist.
+    next: Option<FileVersion>,
     /// Counts the changes of the two.
     changes: u64,
 }
 
-impl Versions {
-    fn set(&mut self, last: Option<Version>, next: Option<Version>) {
-        *self = Versions { last, next, changes: self.changes + 1 };
+impl RootVersions {
+    fn set(&mut self, last: Option<FileVersion>, next: Option<FileVersion>) {
+        *self = RootVersions { last, next, changes: self.changes + 1 };
     }
 }
 
 impl RootFile {
-    /// The root file at `path`, of which nothing is known yet. REQUIRES: `files` are held at its
+    /// The root file at `path`, in an unknown state. REQUIRES: `files` are held at its
     /// directory.
     pub fn new(files: Arc<dyn FileSystem>, path: PathBuf) -> RootFile {
         RootFile { files, path, versions: Mutex::default() }
     }
 
-    fn versions(&self) -> MutexGuard<'_, Versions> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn versions(&self) -> MutexGuard<'_, RootVersions> {
+        self.versions.lock().ignore_poison()
     }
 
     /// Notes the root file that the writer found when it opened the directory.
-    pub fn note_found(&self, file: Arc<dyn File>) -> Result<()> {
-        let found = Version::of(file)?;
+    pub fn set_found(&self, file: Arc<dyn File>) -> Result<()> {
+        let found = FileVersion::of(file)?;
         self.versions().set(Some(found), None);
         Ok(())
     }
 
-    /// An error where the file with the root file's name is none that this writer found or wrote.
+    /// Fails where this writer did not find or write the file with the root file's name.
     pub fn check(&self) -> Result<()> {
         self.find(&self.path).map(drop)
     }
 
     /// The version that is at a path; `None` where the writer knows none yet.
-    fn find(&self, at: &Path) -> Result<Option<Version>> {
+    fn find(&self, at: &Path) -> Result<Option<FileVersion>> {
         loop {
             let before = self.versions().changes;
             match self.find_once(at) {
-                // Another thread replaced the file between the look at it and at what is known.
+                // Another thread replaced the file between the check and the read of `last`.
                 Err(Error::Replaced { .. }) if self.versions().changes != before => {}
                 found => return found,
             }
         }
     }
 
-    fn find_once(&self, at: &Path) -> Result<Option<Version>> {
+    fn find_once(&self, at: &Path) -> Result<Option<FileVersion>> {
         let found = self.files.identity(at)?;
         let version = {
             let versions = self.versions();
@@ -121,28 +122,28 @@ impl RootFile {
             (_, Some(_)) => "its bytes were changed",
             (Some(_), None) => "another file has its name",
             (None, None) => {
-                self.files.check_kept(self.path.parent().unwrap_or(&self.path))?;
+                self.files.check_directory(self.path.parent().unwrap_or(&self.path))?;
                 "it was removed"
             }
         };
         Err(Error::Replaced { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Gives a new file, which is at the path `new` and durable, the root file's name, and makes
+    /// Gives the root file's name to a new, durable file at the path `new`, and makes
     /// that durable with every name of the directory. `files` are those of the directory.
     ///
-    /// The file that had the name stays under the other one and keeps room on the disk: the writer
-    /// removes it before it makes the next root file.
+    /// The old file keeps disk space under the other name: the writer
+    /// removes it before it writes the next root file.
     ///
-    /// The two exchange their names, and the one that came out is checked once more: one that an
+    /// The two files exchange their names, and the old one is checked once more. A file that an
     /// operator put there after the first check is put back. Where the file system cannot exchange
-    /// names, there is the time of one system call in which that is not noticed.
+    /// names, such a file is not detected during one system call.
     ///
     /// # Errors
-    /// `Replaced`, with the file there left as it was, where it is none that this writer found or
-    /// wrote; a failed call, after which the one file or the other has the name.
+    /// `Replaced`, and the file is left unchanged, where this writer did not find or write it.
+    /// After a failed call either file may have the name.
     pub fn replace(&self, files: &dyn FileSystem, new: &Path, file: Arc<dyn File>) -> Result<()> {
-        let next = Version::of(file)?;
+        let next = FileVersion::of(file)?;
         // After a call that failed this may be either.
         let last = self.find(&self.path)?;
         let is_first = last.is_none();

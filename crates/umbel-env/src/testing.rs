@@ -1,8 +1,8 @@
 //! Processes for tests: one of its own for a test, and children that it forks.
 //!
 //! A test that forks runs in a process of its own, because the test program has other threads,
-//! whose locks a child would find locked for ever. A child that hangs is killed, and that is a
-//! failure.
+//! whose locks would stay locked in a child. A child that hangs is killed, and the test
+//! fails.
 
 #![expect(unsafe_code, reason = "there is no safe face of fork")]
 
@@ -12,13 +12,13 @@ use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// What tells a process that it is the one of a test.
+/// Environment variable that marks a process as that of a test.
 const VARIABLE: &str = "UMBEL_TEST_PROCESS";
 /// No child takes longer unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a waiting parent pauses between two looks.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which a waiting parent checks its child.
 const PAUSE: Duration = Duration::from_millis(2);
-/// What a child exits with whose work panicked.
+/// Exit code of a child that panicked.
 const PANICKED: i32 = 101;
 
 /// Runs `work` in a process of its own: the test program again, with the test called `name` (with
@@ -36,7 +36,7 @@ pub fn in_own_process(name: &str, work: impl FnOnce()) {
     command.env(VARIABLE, name).stdin(Stdio::null()).stdout(Stdio::piped());
     let child = command.stderr(Stdio::piped()).spawn().expect("a process starts");
     let number = i32::try_from(child.id()).expect("the id of a process");
-    let ended = ends_within(number, 2 * PATIENCE, false);
+    let ended = ends_within(number, 2 * CHILD_TIMEOUT, false);
     if !ended {
         // SAFETY: the call takes no pointer; the process is a child that was not waited for.
         unsafe { libc::kill(number, libc::SIGKILL) };
@@ -57,7 +57,7 @@ pub fn in_forked_child(work: impl FnOnce()) {
     fork(work).wait();
 }
 
-/// Forks while another thread is in `hold`, which calls what it is given and waits there: once by
+/// Forks while another thread is in `hold`, which calls its argument and waits there: once by
 /// the C library, and once by the system call alone. `work` runs in each child.
 ///
 /// # Panics
@@ -94,7 +94,7 @@ pub struct Child(i32);
 /// Forks, and runs `work` in the child, which exits after it; the caller waits for it.
 pub fn fork(work: impl FnOnce()) -> Child {
     fork_with(work, || {
-        // SAFETY: the child runs `work`, which is about what it may do, and exits without running
+        // SAFETY: the child runs `work` and exits without running
         // destructors or exit handlers.
         unsafe { libc::fork() }
     })
@@ -104,7 +104,7 @@ pub fn fork(work: impl FnOnce()) -> Child {
 pub fn fork_without_handlers(work: impl FnOnce()) -> Child {
     fork_with(work, || {
         let flags = libc::SIGCHLD;
-        // SAFETY: as above. Without a stack of its own the child goes on with a copy of this one.
+        // SAFETY: as above. Without a stack of its own the child continues with a copy of this one.
         let made = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         i32::try_from(made).unwrap_or(-1)
     })
@@ -128,7 +128,7 @@ impl Child {
     /// # Panics
     /// Where its work panicked, it died otherwise, or did not end within a minute.
     pub fn wait(self) {
-        if !ends_within(self.0, PATIENCE, true) {
+        if !ends_within(self.0, CHILD_TIMEOUT, true) {
             self.kill();
             panic!("the forked child hung");
         }
@@ -145,9 +145,9 @@ impl Child {
 }
 
 /// Whether a child ends within some time. Where it is to be reaped, it must have succeeded.
-fn ends_within(child: i32, most: Duration, is_reaped: bool) -> bool {
+fn ends_within(child: i32, timeout: Duration, is_reaped: bool) -> bool {
     let mut waited = Duration::ZERO;
-    while waited < most {
+    while waited < timeout {
         if is_reaped {
             let mut status = 0;
             // SAFETY: the status is written where the pointer points, during the call.
@@ -176,7 +176,7 @@ fn ends_within(child: i32, most: Duration, is_reaped: bool) -> bool {
     false
 }
 
-#[expect(clippy::disallowed_methods, reason = "nothing tells of the end of another process")]
+#[expect(clippy::disallowed_methods, reason = "no call reports the end of another process")]
 fn pause() {
     std::thread::sleep(PAUSE);
 }

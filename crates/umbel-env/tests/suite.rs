@@ -2,9 +2,9 @@
 
 #[cfg(test)]
 mod suite {
-    mod files;
+    mod clock_entropy_threads;
+    mod file_system;
     #[cfg(all(target_os = "linux", not(miri)))]
     mod fork;
-    mod mapping;
-    mod world;
+    mod mapped_file;
 }

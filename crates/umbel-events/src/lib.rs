@@ -1,15 +1,15 @@
-//! An embedded event store: events in streams, appended with an expected revision, each once, and
-//! read back in the order in which they were written.
+//! Embedded event store: events in streams, appended exactly once with an expected revision, and
+//! read in the order of their writes.
 //!
 //! ```
 //! # fn main() -> umbel_events::Result<()> {
 //! # let folder = tempfile::tempdir().expect("a temporary folder");
 //! # let path = folder.path().join("events");
-//! use umbel_events::{Direction, Expected, NewEvent, Revision, Store, StoreOptions};
+//! use umbel_events::{Direction, ExpectedVersion, NewEvent, Revision, Store, StoreOptions};
 //!
 //! let store = Store::open(&path, StoreOptions::default())?;
 //! let opened = NewEvent::json(store.new_id()?, "Opened", br#"{"by":"ada"}"#);
-//! let done = store.append("cart-42", Expected::NoStream, &[opened])?;
+//! let done = store.append("cart-42", ExpectedVersion::NoStream, &[opened])?;
 //! assert_eq!((done.first, done.last), (Some(0), Some(0)));
 //! for event in store.read("cart-42", Revision::START, Direction::Forwards) {
 //!     let event = event?;
@@ -19,175 +19,117 @@
 //! # }
 //! ```
 //!
-//! The event log is the only truth; everything else can be made of it again. What an acknowledged
-//! append survives is said by [`Durability`]; `docs/PROMISES.md` has every promise and limit, and
-//! `docs/event-store.md` the answer to every append that does not meet what it expects.
+//! The event log is the only source of truth; everything else can be rebuilt from it.
+//! [`Durability`] says what an acknowledged append survives. `docs/PROMISES.md` has every promise
+//! and limit. `docs/reference/event-store.md` has the result of every append that does not
+//! meet its expected version.
 //!
 //! A store belongs to the process that opened it: in a forked child every call is refused with
 //! [`umbel::Error::Forked`]. Open a store after the fork.
 #![forbid(unsafe_code)]
 
-mod ahead;
-mod appender;
-mod background;
+mod append;
 mod backup;
-mod backup_copy;
-mod backup_manifest;
-mod backup_verify;
-mod bell;
-mod by_name;
-mod callbacks;
-mod candidates;
-mod changes;
-mod chunk;
-mod chunk_read;
-mod chunk_table;
-mod commit;
-mod decide;
-mod dialect;
-mod effort;
-mod error;
-mod event;
 mod event_filter;
 mod event_log;
-mod existence;
-mod expression;
-mod filter_way;
-mod filtered;
-mod format;
-mod head;
-mod id_table;
-mod id_window;
-mod import;
-mod imported;
 mod index;
-mod index_marker;
-pub mod limits;
-mod links;
-mod lock;
-mod looking;
-mod mistaken;
-mod names;
 mod open;
-mod open_read_only;
-mod options;
-mod packed;
-mod panics;
-mod parts;
-mod queued;
+mod primitives;
 mod read;
 mod repair;
-mod repair_marker;
-mod request;
-mod restore;
 mod scavenge;
-mod seldom;
-mod settings;
-mod shared;
-mod state;
-mod stats;
 mod store;
 mod subscription;
-mod sweep;
-mod ticket;
-mod turn;
-mod uuid;
-mod verdict;
+mod types;
 mod verify;
-mod view_block;
-mod view_gaps;
-mod view_name;
-mod view_reader;
-mod view_tails;
-mod view_targets;
-mod view_verify;
-mod views;
-mod violation;
-mod violations;
-mod visible;
-mod watchers;
-mod window;
+mod visibility;
 
-pub use backup::{BackupReport, check_backup_folder};
-pub use backup_copy::{CopyOptions, CopyProgress};
-pub use backup_verify::{BackupVerifyReport, is_backup, verify_backup};
-pub use error::{Error, Result};
-pub use event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
-pub use event_filter::EventFilter;
-pub use existence::{ExistenceStats, Size};
+pub mod limits;
+
+pub use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+pub use crate::append::import::{Import, ImportReport};
+pub use crate::append::pending_append::PendingAppend;
+pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_backup};
+pub use crate::backup::file_copy::{CopyOptions, CopyProgress};
+pub use crate::backup::restore::{RestoreReport, restore};
+pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
+pub use crate::open::folder_kind::check_folder_kind;
+pub use crate::read::filtered_reader::{FilteredItem, FilteredReader};
+pub use crate::read::link_resolution::ResolvedEvent;
 #[doc(hidden)]
-pub use filter_way::FilterWay;
-pub use filtered::{FilteredReader, Step};
-pub use import::{Import, ImportReport};
-pub use imported::{Imported, ImportedEvent};
-pub use links::ResolvedEvent;
-pub use mistaken::check_mistaken;
-pub use names::metadata_stream;
-pub use options::StoreOptions;
-pub use read::{AllReader, Next, StreamReader};
-pub use repair::{
-    ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, Unplaced, left_out, repair,
+pub use crate::read::scan_planner::FilterStrategy;
+pub use crate::read::stream_reader::{AllReader, StreamItem, StreamReader};
+pub use crate::read::view_reader::{ViewEvent, ViewReader, ViewState};
+pub use crate::store::store_stats::Stats;
+pub use crate::types::error::{Error, Result};
+pub use crate::types::event::{
+    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
 };
-pub use request::{Appended, Check, Request, StreamAppend};
-pub use restore::{RestoreReport, restore};
+pub use crate::types::import_record::{ImportResult, ImportedEvent};
+pub use crate::types::store_options::StoreOptions;
+pub use crate::types::stream_names::metadata_stream;
+pub use crate::types::stream_state::StreamState;
+pub use crate::types::version_conflict::{RequestItem, VersionConflict};
+pub use crate::types::view_kind::{ViewKind, is_view};
+pub use crate::visibility::visible_position::Watch;
+pub use crate::visibility::watch_registry::WatchTarget;
+pub use backup::{BackupReport, check_backup_target};
+pub use event_filter::EventFilter;
+pub use repair::{
+    ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, UnplacedChunk,
+    find_unrecovered, repair,
+};
 pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
-pub use state::StreamState;
-pub use stats::Stats;
 pub use store::Store;
-pub use subscription::{Batch, Since, Subscribed, Subscription};
-pub use ticket::Ticket;
+pub use subscription::{Subscription, SubscriptionBatch, SubscriptionSource, SubscriptionStart};
 pub use umbel::{Durability, MemoryBudget, MemoryBudgetStats};
 pub use verify::VerifyReport;
-pub use view_name::{ViewKind, is_view};
-pub use view_reader::{ViewEvent, ViewReader, ViewState};
-pub use violation::{Part, Violation};
-pub use visible::Watch;
-pub use watchers::Watched;
 
-/// Decodes a table of chunks and, where it is well formed, encodes it again. For fuzzing only.
+/// Decodes a chunk manifest and, where it is well formed, encodes it again. For fuzzing only.
 #[doc(hidden)]
-pub fn fuzz_chunk_table(body: &[u8]) {
-    chunk_table::fuzz(body);
+pub fn fuzz_chunk_manifest(body: &[u8]) {
+    event_log::chunk_manifest::fuzz(body);
 }
 
 /// Decodes the manifest of a backup and, where it is well formed, encodes it again. For fuzzing
 /// only.
 #[doc(hidden)]
 pub fn fuzz_backup_manifest(body: &[u8]) {
-    backup_manifest::fuzz(body);
+    backup::backup_manifest::fuzz(body);
 }
 
-/// Decodes the frame of an event, first as it is, then with a checksum that fits. For fuzzing only.
+/// Decodes the frame of an event, first unchanged, then with its right checksum. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_frame(bytes: &[u8]) {
-    format::fuzz(bytes);
+    event_log::event_format::fuzz(bytes);
 }
 
-/// Overwrites bytes of a chunk and looks for what can be saved of it. For fuzzing only.
+/// Overwrites bytes of a chunk and salvages the rest. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_repair(bytes: &[u8]) {
     repair::fuzz(bytes);
 }
 
-/// Decodes points and gaps of a chunk that was scavenged, and encodes them again. For fuzzing only.
+/// Decodes the position map and removed runs of a scavenged chunk, and encodes them again. For
+/// fuzzing only.
 #[doc(hidden)]
-pub fn fuzz_packed(bytes: &[u8]) {
-    packed::fuzz(bytes);
+pub fn fuzz_scavenged_chunk(bytes: &[u8]) {
+    event_log::scavenged_chunk::fuzz(bytes);
 }
 
-/// Decodes the head of a view and a block of one, and encodes them again where they are well
-/// formed. For fuzzing only.
+/// Decodes a view's head and block and, where they are well formed, encodes them again. For fuzzing
+/// only.
 #[doc(hidden)]
 pub fn fuzz_view(bytes: &[u8]) {
-    view_block::fuzz(bytes);
+    index::view_block::fuzz(bytes);
 }
 
-/// Decodes a head and, where it is well formed, encodes it again. For fuzzing only.
+/// Decodes a stream head and, where it is well formed, encodes it again. For fuzzing only.
 #[doc(hidden)]
-pub fn fuzz_head(bytes: &[u8]) {
-    if let Some(head) = head::Head::decode(bytes) {
+pub fn fuzz_stream_head(bytes: &[u8]) {
+    if let Some(head) = index::stream_head::StreamHead::decode(bytes) {
         let mut again = Vec::new();
         head.encode(&mut again);
-        assert_eq!(head::Head::decode(&again), Some(head));
+        assert_eq!(index::stream_head::StreamHead::decode(&again), Some(head));
     }
 }

@@ -20,37 +20,38 @@ pub const REVISION_MAX: u64 = (1 << 63) - 2;
 pub const TOMBSTONE_REVISION: u64 = (1 << 63) - 1;
 /// Highest position of an event.
 pub const POSITION_MAX: u64 = (1 << 63) - 2;
-/// Appends that expect any revision, or any that exists, are known again as long as no more events
-/// than these were appended after them, to whatever streams,
+/// Maximum number of events, in any streams, after an append whose retry is still recognised where
+/// it expects any revision, or any existing one.
 pub const WINDOW_EVENTS: usize = 131_072;
-/// and those took no more bytes of the log than these.
+/// Maximum bytes of the log that those events may take.
 pub const WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 /// Largest file of the event log, in bytes. At most two of them are read to catch up when a store
 /// is opened.
 pub const CHUNK_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Bytes of a chunk's file behind which nothing is looked at: none is nearly as long.
+/// Maximum bytes of a chunk's file that are read: no valid file is nearly as long.
 pub const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Smallest file of the event log that can be asked for, in bytes.
+/// Smallest configurable file of the event log, in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
-/// A restored store gives its next event a position so many bytes behind the room of the backup, so
-/// that it gives no position which the original gave after the backup, up to so much of its log.
+/// Distance from the end of the backup's capacity to the next event of a restored store, in bytes.
+/// So the store does not reuse positions of the original, up to this much of its log after the
+/// backup.
 pub const RESTORE_GAP_BYTES: u64 = 1 << 40;
 /// Longest regular expression of a filter, in bytes of UTF-8.
 pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
 /// Most bytes that each part of an expression may take once it is compiled, about.
 pub const EXPRESSION_COMPILED_BYTES_MAX: usize = 1024 * 1024;
-/// Most steps back that an expression may take for one name.
+/// Maximum backtracking steps of an expression for one name.
 pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;
-/// Most look-arounds, references back and atomic groups of an expression, each counted as often as
-/// it is repeated, and without a bound 16 times.
+/// Maximum look-arounds, back references and atomic groups of an expression, each counted as often
+/// as it is repeated; an unbounded repetition counts 16 times.
 pub const EXPRESSION_LOOKS_MAX: u64 = 32;
-/// Most repetitions that an expression with any of those asks for.
+/// Maximum repetitions in an expression with any of those.
 pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;
 /// Most prefixes of a filter.
 pub const FILTER_PREFIXES_MAX: usize = 1000;
-/// Most views whose entries a filtered read takes together; with more it looks at every event.
+/// Maximum views whose entries a filtered read merges; with more it reads every event.
 pub const FILTER_VIEWS_MAX: usize = 200;
-/// A filtered read that finds nothing returns after so many milliseconds with how far it came.
+/// Milliseconds after which a filtered read without a match returns its progress.
 pub const FILTER_STEP_MILLIS: u64 = 10;
-/// Bytes of events after which a subscription's batch takes no more.
+/// Bytes of events after which a batch of a subscription ends.
 pub const BATCH_BYTES: usize = 1024 * 1024;

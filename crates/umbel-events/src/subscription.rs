@@ -1,89 +1,90 @@
-//! [`Subscription`]: every event behind a place, those there are first, then those that come.
+//! [`Subscription`]: delivers every event after a position, existing ones first, then new ones.
 //!
-//! There is no queue and no thread: each batch is read from the store when it is asked for, so that
-//! a slow subscriber costs nothing but the time until it has caught up. What keeps gaps out is an
-//! order: whoever waits makes a watch first, then reads, and waits only behind a batch that says
-//! that nothing more could be seen. What keeps repetitions out is that a place is kept only once
-//! what lies before it is in a batch: after an error the next batch begins where this one did.
+//! There is no queue and no thread: each batch is read from the store when it is requested. So a
+//! slow subscriber costs nothing but the time until it has caught up.
+//! - No gaps: a waiting subscriber registers a watch first, then reads, and waits only after a
+//!   batch that has caught up.
+//! - No duplicates: a position is stored only once all events before it are in a batch. After an
+//!   error, the next batch begins where the failed one did.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 #[cfg(feature = "canary")]
-use umbel_base::canary::Switch;
+use umbel_base::failpoint::Failpoint;
 
-use crate::error::{Error, Result};
-use crate::event::{Direction, Position, RecordedEvent, Revision};
+use crate::append::store_inner::StoreInner;
 use crate::event_filter::EventFilter;
-use crate::filtered::{FilteredReader, Step};
 use crate::limits::{BATCH_BYTES, FILTER_STEP_MILLIS};
-use crate::lock::locked;
-use crate::read::{self, AllReader, Next, StreamReader};
-use crate::shared::Shared;
-use crate::state::StreamState;
-use crate::view_reader::{self, ViewReader};
-use crate::visible::Watch;
+use crate::read::filtered_reader::{FilteredItem, FilteredReader};
+use crate::read::stream_reader::{self, AllReader, StreamItem, StreamReader};
+use crate::read::view_reader::{self, ViewReader};
+use crate::types::error::{Error, Result};
+use crate::types::event::{Direction, Position, RecordedEvent, Revision};
+use crate::types::stream_state::StreamState;
+use crate::visibility::visible_position::Watch;
 
-/// Which events a subscription is to.
+/// Events that a subscription delivers.
 #[derive(Debug, Clone)]
-pub enum Subscribed {
-    /// Those of a stream, which may come only later.
+pub enum SubscriptionSource {
+    /// Events of a stream, which may be created later.
     Stream(String),
-    /// All of the store.
+    /// All events of the store.
     All,
-    /// All of the store that pass a filter.
+    /// All events of the store that pass a filter.
     Filtered(Arc<EventFilter>),
-    /// The links of a view, by their numbers in it. What was scavenged before has none.
+    /// Links of a view, by their numbers in it. Events that were scavenged before have none.
     View(String),
 }
 
-/// Behind which place a subscription begins.
+/// Position after which a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since {
-    /// With the first event.
+pub enum SubscriptionStart {
+    /// At the first event.
     Start,
-    /// Behind the event with this revision of the stream, or at this position among all.
+    /// After the event with this revision of the stream, or at this position among all events.
     After(u64),
-    /// Behind the last event that can be seen when the subscription is made.
+    /// After the last event that is visible when the subscription is made.
     End,
 }
 
-/// Events that follow each other.
+/// Consecutive events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Batch {
+pub struct SubscriptionBatch {
     /// The events.
     pub events: Vec<RecordedEvent>,
-    /// The position of the last event that was looked at or that the index passed over, whether or
-    /// not it passed; never beyond what can be seen. A subscription behind it goes on where this
-    /// one is. `None` for a stream, whose events say their revisions, and where there is nothing
-    /// yet.
+    /// Position of the last event that was examined or that the index skipped, whether or not it
+    /// passed. It never exceeds the visible position. A subscription that begins after it continues
+    /// where this one is. `None` for a stream, whose events have their revisions, and before the
+    /// first event.
     pub checkpoint: Option<Position>,
-    /// How many events were looked at for this batch.
+    /// Number of events that were examined for this batch.
     pub examined: u64,
-    /// Whether no more could be seen when the batch was read.
+    /// Whether no more events were visible when the batch was read.
     pub is_caught_up: bool,
 }
 
-/// Every event behind a place, those there are first, then those that come. Made by
+/// Delivers every event after a position, existing ones first, then new ones. Made by
 /// [`Store::subscribe`](crate::Store::subscribe).
 #[derive(Debug)]
 pub struct Subscription {
-    shared: Arc<Shared>,
-    what: Subscribed,
-    /// The revision or position of the last event that was looked at.
-    place: Option<u64>,
-    open: Open,
-    /// Of a view, what lies behind this position is not there yet.
+    shared: Arc<StoreInner>,
+    source: SubscriptionSource,
+    /// Revision or position of the last event that was examined.
+    position: Option<u64>,
+    open: OpenReader,
+    /// Of a view, events after this position are not delivered yet.
     through: Position,
-    /// Whether who waits for batches knows that it has caught up.
-    has_told: bool,
+    /// Whether a caller that waits for batches knows that it has caught up.
+    has_reported_caught_up: bool,
 }
 
-/// What is read at the moment.
+/// The open reader.
 #[derive(Debug, Default)]
-enum Open {
+enum OpenReader {
     #[default]
-    Nothing,
+    Closed,
     Stream(Box<StreamReader>),
     All(Box<AllReader>),
     Filtered(Box<FilteredReader>),
@@ -92,89 +93,113 @@ enum Open {
 
 impl Subscription {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
-        what: Subscribed,
-        since: Since,
+        shared: &Arc<StoreInner>,
+        what: SubscriptionSource,
+        since: SubscriptionStart,
     ) -> Result<Subscription> {
         let place = match since {
-            Since::Start => None,
-            Since::After(place) => Some(place),
-            Since::End => end(shared, &what)?,
+            SubscriptionStart::Start => None,
+            SubscriptionStart::After(place) => Some(place),
+            SubscriptionStart::End => end_of_source(shared, &what)?,
         };
         let (shared, through) = (Arc::clone(shared), Position::END);
-        Ok(Subscription { shared, what, place, open: Open::Nothing, through, has_told: false })
+        Ok(Subscription {
+            shared,
+            source: what,
+            position: place,
+            open: OpenReader::Closed,
+            through,
+            has_reported_caught_up: false,
+        })
     }
 
-    /// From now on nothing of a view is taken that lies behind this position, until another one is
-    /// given. Who subscribes to anything else is not concerned.
-    pub fn show_through(&mut self, through: Position) {
+    /// Limits a view to events up to this position, until another limit is set. Other sources are
+    /// not affected.
+    pub fn limit_view_to(&mut self, through: Position) {
         if through != self.through {
             self.through = through;
-            self.open = Open::Nothing;
+            self.open = OpenReader::Closed;
         }
     }
 
-    /// The revision, or among all events the position, of the last event that was looked at, or
-    /// behind which it began; `None` before the first one.
-    pub fn place(&self) -> Option<u64> {
-        self.place
+    /// Revision of the last event that was examined, or its position among all events. Before that,
+    /// the position after which the subscription began; `None` if it began with the first event.
+    pub fn position(&self) -> Option<u64> {
+        self.position
     }
 
-    /// Calls `callback` once when there may be more than can be read now; as
-    /// [`Store::watch`](crate::Store::watch) does. Nothing is missed by who makes the watch first,
-    /// then takes, and waits only behind a batch that has caught up.
+    /// Calls `callback` once when more events may be readable than now, like
+    /// [`Store::watch`](crate::Store::watch). A caller misses nothing if it registers the watch
+    /// first, then reads, and waits only after a batch that has caught up.
     pub fn watch(&self, callback: impl FnOnce(Position) + Send + 'static) -> Watch {
-        let stream = match &self.what {
-            Subscribed::Stream(name) => Some(self.shared.existence.hash(name)),
-            Subscribed::All | Subscribed::Filtered(_) | Subscribed::View(_) => None,
+        let stream = match &self.source {
+            SubscriptionSource::Stream(name) => Some(self.shared.existence.hash(name)),
+            SubscriptionSource::All
+            | SubscriptionSource::Filtered(_)
+            | SubscriptionSource::View(_) => None,
         };
         self.shared.visible.watch(stream, Box::new(move |at| callback(Position(at))))
     }
 
-    /// What there is, without waiting: at most so many events, and after looking at no more than
-    /// so many. It may be empty although there is more, where a filter left much out.
+    /// Returns the available events without waiting: at most `events_max`, after examining at most
+    /// `examined_max`. The batch may be empty although there are more events, where a filter
+    /// excludes many.
     ///
     /// # Errors
-    /// `Deleted` where the stream was tombstoned, `Runaway` where a filter takes too long, and what
-    /// reading meets.
-    pub fn take(&mut self, most: usize, most_examined: usize) -> Result<Batch> {
-        let (most, most_examined) = (most.max(1), most_examined.max(1));
-        let mut batch = Batch::default();
-        let place = match &self.what {
-            Subscribed::Stream(_) => self.take_of_stream(most, most_examined, &mut batch)?,
-            Subscribed::All => self.take_of_all(most, &mut batch)?,
-            Subscribed::Filtered(_) => self.take_filtered(most, most_examined, &mut batch)?,
-            Subscribed::View(_) => self.take_of_view(most, &mut batch)?,
+    /// `StreamDeleted` where the stream was tombstoned, `RegexTooExpensive` where a filter takes
+    /// too long, and errors of reads.
+    pub fn try_next_batch(
+        &mut self,
+        events_max: usize,
+        examined_max: usize,
+    ) -> Result<SubscriptionBatch> {
+        let (events_max, examined_max) = (events_max.max(1), examined_max.max(1));
+        let mut batch = SubscriptionBatch::default();
+        let place = match &self.source {
+            SubscriptionSource::Stream(_) => {
+                self.read_stream(events_max, examined_max, &mut batch)?
+            }
+            SubscriptionSource::All => self.read_all(events_max, &mut batch)?,
+            SubscriptionSource::Filtered(_) => {
+                self.read_filtered(events_max, examined_max, &mut batch)?
+            }
+            SubscriptionSource::View(_) => self.read_view(events_max, &mut batch)?,
         };
         #[cfg(feature = "canary")]
-        let place = match Switch::SubscriptionAhead.is_on() && batch.is_caught_up {
-            true if matches!(self.what, Subscribed::All) => self.shared.log.last_position(),
+        let place = match Failpoint::SubscriptionAhead.is_enabled() && batch.is_caught_up {
+            true if matches!(self.source, SubscriptionSource::All) => {
+                self.shared.log.last_position()
+            }
             _ => place,
         };
-        self.place = place;
-        if !matches!(self.what, Subscribed::Stream(_) | Subscribed::View(_)) {
+        self.position = place;
+        if !matches!(self.source, SubscriptionSource::Stream(_) | SubscriptionSource::View(_)) {
             batch.checkpoint = place.map(Position);
         }
         Ok(batch)
     }
 
-    /// The next events, or what there is to say once `patience` is over: how far it looked, and
-    /// whether it has caught up. It also returns when it has just caught up.
+    /// Waits for the next events. After `timeout`, returns how far it read and whether it has
+    /// caught up. Also returns when it has just caught up.
     ///
     /// # Errors
-    /// As [`Subscription::take`]; `Closed` once the store is closed.
-    pub fn next_batch(&mut self, most: usize, patience: Duration) -> Result<Batch> {
+    /// As [`Subscription::try_next_batch`]; `Closed` once the store is closed.
+    pub fn next_batch(
+        &mut self,
+        events_max: usize,
+        timeout: Duration,
+    ) -> Result<SubscriptionBatch> {
         let clock = Arc::clone(&self.shared.env.clock);
-        let until = clock.now().saturating_add(patience);
+        let until = clock.now().saturating_add(timeout);
         loop {
             let signal = Arc::new(Signal::default());
             let caller = Arc::clone(&signal);
-            let watch = self.watch(move |_| caller.give());
-            let batch = self.take(most, usize::MAX)?;
-            let is_news = batch.is_caught_up && !self.has_told;
+            let watch = self.watch(move |_| caller.set());
+            let batch = self.try_next_batch(events_max, usize::MAX)?;
+            let is_news = batch.is_caught_up && !self.has_reported_caught_up;
             let left = until.saturating_sub(clock.now());
             if !batch.events.is_empty() || is_news || left.is_zero() {
-                self.has_told = batch.is_caught_up;
+                self.has_reported_caught_up = batch.is_caught_up;
                 return Ok(batch);
             }
             if batch.is_caught_up && !signal.wait(left) {
@@ -184,46 +209,47 @@ impl Subscription {
         }
     }
 
-    /// The number of the next event, at least.
-    fn next(&self) -> u64 {
+    /// Returns the minimum number of the next event.
+    fn next_number(&self) -> u64 {
         #[cfg(feature = "canary")]
-        if Switch::SubscriptionRepeats.is_on() {
-            return self.place.unwrap_or(0);
+        if Failpoint::SubscriptionRepeats.is_enabled() {
+            return self.position.unwrap_or(0);
         }
-        self.place.map_or(0, |place| place.saturating_add(1))
+        self.position.map_or(0, |place| place.saturating_add(1))
     }
 
-    fn take_of_stream(
+    fn read_stream(
         &mut self,
-        most: usize,
-        most_examined: usize,
-        batch: &mut Batch,
+        events_max: usize,
+        examined_max: usize,
+        batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let Subscribed::Stream(name) = &self.what else { return Ok(self.place) };
+        let SubscriptionSource::Stream(name) = &self.source else { return Ok(self.position) };
         loop {
-            // A stream is read as it was when reading began: only who began now has seen its end.
+            // A stream is read as of the beginning of the read: only a new reader has seen its
+            // current end.
             let (mut reader, is_new) = match std::mem::take(&mut self.open) {
-                Open::Stream(reader) => (reader, false),
+                OpenReader::Stream(reader) => (reader, false),
                 _ => {
-                    let (from, direction) = (Revision(self.next()), Direction::Forwards);
+                    let (from, direction) = (Revision(self.next_number()), Direction::Forwards);
                     (Box::new(StreamReader::new(&self.shared, name, from, direction)), true)
                 }
             };
             let mut is_long = false;
-            let mut events = std::iter::from_fn(|| match reader.next_within(most_examined) {
-                Ok(Next::Event(event)) => Some(Ok(event)),
-                Ok(Next::SteppedOver) => {
+            let mut events = std::iter::from_fn(|| match reader.next_within(examined_max) {
+                Ok(StreamItem::Event(event)) => Some(Ok(event)),
+                Ok(StreamItem::Skipped) => {
                     is_long = true;
                     None
                 }
-                Ok(Next::End) => None,
+                Ok(StreamItem::End) => None,
                 Err(error) => Some(Err(error)),
             });
-            let has_ended = fill(batch, &mut events, most)? && !is_long;
+            let has_ended = fill_batch(batch, &mut events, events_max)? && !is_long;
             batch.examined = batch.events.len() as u64;
-            let place = batch.events.last().map_or(self.place, |last| Some(last.revision));
+            let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             if !has_ended {
-                self.open = Open::Stream(reader);
+                self.open = OpenReader::Stream(reader);
                 return Ok(place);
             }
             batch.is_caught_up = is_new;
@@ -233,29 +259,34 @@ impl Subscription {
         }
     }
 
-    fn take_of_view(&mut self, most: usize, batch: &mut Batch) -> Result<Option<u64>> {
-        let Subscribed::View(view) = &self.what else { return Ok(self.place) };
+    fn read_view(
+        &mut self,
+        events_max: usize,
+        batch: &mut SubscriptionBatch,
+    ) -> Result<Option<u64>> {
+        let SubscriptionSource::View(view) = &self.source else { return Ok(self.position) };
         loop {
-            // As a stream, a view is read as it was when reading began.
+            // Like a stream, a view is read as of the beginning of the read.
             let (mut reader, is_new) = match std::mem::take(&mut self.open) {
-                Open::View(reader) => (reader, false),
+                OpenReader::View(reader) => (reader, false),
                 _ => {
-                    let (from, direction) = (Revision(self.next()), Direction::Forwards);
+                    let (from, direction) = (Revision(self.next_number()), Direction::Forwards);
                     #[cfg(feature = "canary")]
-                    let from = match Switch::ViewResumesLate.is_on() && self.place.is_some() {
-                        true => Revision(from.0 + 1),
-                        false => from,
-                    };
+                    let from =
+                        match Failpoint::ViewResumesLate.is_enabled() && self.position.is_some() {
+                            true => Revision(from.0 + 1),
+                            false => from,
+                        };
                     let reader = ViewReader::new(&self.shared, view, from, direction, self.through);
                     (Box::new(reader), true)
                 }
             };
             let mut links = std::iter::from_fn(|| Some(reader.next()?.map(|event| event.link)));
-            let has_ended = fill(batch, &mut links, most)?;
+            let has_ended = fill_batch(batch, &mut links, events_max)?;
             batch.examined = batch.events.len() as u64;
-            let place = batch.events.last().map_or(self.place, |last| Some(last.revision));
+            let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             if !has_ended {
-                self.open = Open::View(reader);
+                self.open = OpenReader::View(reader);
                 return Ok(place);
             }
             batch.is_caught_up = is_new;
@@ -265,134 +296,140 @@ impl Subscription {
         }
     }
 
-    fn take_of_all(&mut self, most: usize, batch: &mut Batch) -> Result<Option<u64>> {
+    fn read_all(
+        &mut self,
+        events_max: usize,
+        batch: &mut SubscriptionBatch,
+    ) -> Result<Option<u64>> {
         let mut reader = match std::mem::take(&mut self.open) {
-            Open::All(reader) => reader,
+            OpenReader::All(reader) => reader,
             _ => {
-                let from = Position(self.next());
+                let from = Position(self.next_number());
                 Box::new(AllReader::new(&self.shared, from, Direction::Forwards))
             }
         };
-        batch.is_caught_up = fill(batch, &mut reader, most)?;
+        batch.is_caught_up = fill_batch(batch, &mut reader, events_max)?;
         batch.examined = batch.events.len() as u64;
-        self.open = Open::All(reader);
-        Ok(batch.events.last().map_or(self.place, |last| Some(last.position)))
+        self.open = OpenReader::All(reader);
+        Ok(batch.events.last().map_or(self.position, |last| Some(last.position)))
     }
 
-    fn take_filtered(
+    fn read_filtered(
         &mut self,
-        most: usize,
-        most_examined: usize,
-        batch: &mut Batch,
+        events_max: usize,
+        examined_max: usize,
+        batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let Subscribed::Filtered(filter) = &self.what else { return Ok(self.place) };
+        let SubscriptionSource::Filtered(filter) = &self.source else { return Ok(self.position) };
         let mut reader = match std::mem::take(&mut self.open) {
-            Open::Filtered(reader) => reader,
+            OpenReader::Filtered(reader) => reader,
             _ => {
-                let (from, filter) = (Position(self.next()), Arc::clone(filter));
+                let (from, filter) = (Position(self.next_number()), Arc::clone(filter));
                 Box::new(FilteredReader::new(&self.shared, from, Direction::Forwards, filter))
             }
         };
         let clock = &self.shared.env.clock;
         let (began, before) = (clock.now(), reader.examined());
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
-        let (mut place, mut bytes) = (self.place, 0);
-        while batch.events.len() < most && bytes < BATCH_BYTES {
-            let left = most_examined - batch.examined as usize;
+        let (mut place, mut bytes) = (self.position, 0);
+        while batch.events.len() < events_max && bytes < BATCH_BYTES {
+            let left = examined_max - batch.examined as usize;
             let step = reader.next_within(left)?;
             batch.examined = reader.examined() - before;
             match step {
-                Step::Event(event) => {
-                    (place, bytes) = (Some(event.position), bytes + bytes_of(&event));
+                FilteredItem::Event(event) => {
+                    (place, bytes) = (Some(event.position), bytes + event_bytes(&event));
                     #[cfg(feature = "canary")]
-                    if Switch::FilterDropsLast.is_on() && batch.examined as usize >= most_examined {
+                    if Failpoint::FilterDropsLast.is_enabled()
+                        && batch.examined as usize >= examined_max
+                    {
                         break;
                     }
                     batch.events.push(event);
                     let is_long = clock.now().saturating_sub(began) >= limit;
-                    if is_long || batch.examined as usize >= most_examined {
+                    if is_long || batch.examined as usize >= examined_max {
                         break;
                     }
                 }
-                Step::Examined(at) => {
+                FilteredItem::Examined(at) => {
                     #[cfg(feature = "canary")]
-                    let at = match Switch::FilterExaminedTooFar.is_on() {
+                    let at = match Failpoint::FilterExaminedTooFar.is_enabled() {
                         true => Position(self.shared.visible.position()),
                         false => at,
                     };
                     place = Some(at.0);
                     break;
                 }
-                Step::End(at) => {
-                    // It may have begun further on than can be seen.
+                FilteredItem::End(at) => {
+                    // It may have begun after the visible position.
                     place = place.max(Some(at.0).filter(|at| *at > 0));
                     batch.is_caught_up = true;
                     break;
                 }
             }
         }
-        self.open = Open::Filtered(reader);
+        self.open = OpenReader::Filtered(reader);
         Ok(place)
     }
 }
 
-/// Behind which place somebody begins who wants what comes.
-fn end(shared: &Shared, what: &Subscribed) -> Result<Option<u64>> {
+/// Returns the position after which a subscription to new events begins.
+fn end_of_source(shared: &StoreInner, what: &SubscriptionSource) -> Result<Option<u64>> {
     shared.check_open()?;
-    if let Subscribed::View(view) = what {
-        return Ok(view_reader::state(shared, view, Position::END)?.map(|state| state.last));
+    if let SubscriptionSource::View(view) = what {
+        return Ok(view_reader::view_state(shared, view, Position::END)?.map(|state| state.last));
     }
-    let Subscribed::Stream(stream) = what else {
+    let SubscriptionSource::Stream(stream) = what else {
         return Ok(Some(shared.visible.position()).filter(|position| *position > 0));
     };
-    match StreamState::of(&read::known(shared, stream)?) {
+    match StreamState::from_snapshot(&stream_reader::stream_snapshot(shared, stream)?) {
         StreamState::Missing => Ok(None),
         StreamState::Live { last, .. } | StreamState::Deleted { last } => Ok(Some(last)),
-        StreamState::Tombstoned => Err(Error::Deleted { stream: stream.clone() }),
+        StreamState::Tombstoned => Err(Error::StreamDeleted { stream: stream.clone() }),
     }
 }
 
-/// Takes some events; whether there were no more.
-fn fill(
-    batch: &mut Batch,
+/// Adds events to the batch; returns whether there were no more.
+fn fill_batch(
+    batch: &mut SubscriptionBatch,
     reader: &mut impl Iterator<Item = Result<RecordedEvent>>,
-    most: usize,
+    events_max: usize,
 ) -> Result<bool> {
     let mut bytes = 0;
-    while batch.events.len() < most && bytes < BATCH_BYTES {
+    while batch.events.len() < events_max && bytes < BATCH_BYTES {
         let Some(event) = reader.next() else { return Ok(true) };
         let event = event?;
-        bytes += bytes_of(&event);
+        bytes += event_bytes(&event);
         batch.events.push(event);
     }
     #[cfg(feature = "canary")]
-    if Switch::SubscriptionSkips.is_on() {
+    if Failpoint::SubscriptionSkips.is_enabled() {
         return Ok(reader.next().is_none());
     }
     Ok(false)
 }
 
-fn bytes_of(event: &RecordedEvent) -> usize {
+fn event_bytes(event: &RecordedEvent) -> usize {
     event.data.len() + event.metadata.len()
 }
 
-/// Given once, and waited for.
+/// Signal that is set once and waited for.
 #[derive(Debug, Default)]
 struct Signal {
-    is_given: Mutex<bool>,
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Signal {
-    fn give(&self) {
-        *locked(&self.is_given) = true;
+    fn set(&self) {
+        *self.is_set.lock().ignore_poison() = true;
         self.changed.notify_all();
     }
 
-    /// Whether it was given in time.
-    fn wait(&self, most: Duration) -> bool {
-        let is_given = locked(&self.is_given);
-        let waited = self.changed.wait_timeout_while(is_given, most, |is| !*is);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+    /// Whether the signal is set in time.
+    fn wait(&self, timeout: Duration) -> bool {
+        let is_given = self.is_set.lock().ignore_poison();
+        let waited = self.changed.wait_timeout_while(is_given, timeout, |is| !*is);
+        *waited.ignore_poison().0
     }
 }

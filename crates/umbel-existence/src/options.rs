@@ -1,49 +1,49 @@
-//! What a filter is opened with.
+//! Options of an existence filter.
 
 use umbel_base::{Error, Result};
 
-use crate::line::LINE_BYTES;
-use crate::page::PAGE_BYTES;
-use crate::shape::{LINES_MAX, Shape};
+use crate::layout::cache_line::LINE_BYTES;
+use crate::layout::page::PAGE_BYTES;
+use crate::layout::sizing::{FilterDimensions, LINES_MAX};
 
-/// How large a filter is.
+/// Size of a filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Size {
+pub enum ExistenceSize {
     /// No filter: every answer is "maybe", nothing is written, files of an earlier one go.
     #[default]
     Off,
-    /// As many bytes as said, rounded down to whole pages, in memory and on disk. Made for eight
-    /// bits a key; with more keys it is wrong more often and never wrong about what was inserted.
+    /// This number of bytes, rounded down to whole pages, in memory and on disk. Designed for eight
+    /// bits a key. With more keys the false-positive rate is higher, without false negatives.
     Fixed {
         /// 4,096 to 2^40.
         bytes: u64,
     },
-    /// Made for so many keys at first, and as large again each time it is full. Ten bits a key when
-    /// it is full.
+    /// Made for this number of keys at first, and as large again each time it is full. Ten bits a
+    /// key when it is full.
     Growing {
         /// At least 1.
         first_keys: u64,
     },
 }
 
-/// What a filter is opened with.
+/// Options of an existence filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExistenceOptions {
-    /// How large it is. A filter of another size than the one on disk is made anew from the source,
-    /// while the old one answers.
-    pub size: Size,
-    /// What the hashes are made with: a number that changes whenever the hash function or its
-    /// secret does. A filter made with another one is made anew.
+    /// Size of the filter. A filter of another size than the one on disk is rebuilt from the
+    /// source, while the old one answers.
+    pub size: ExistenceSize,
+    /// Identifier of the hash: a number that changes whenever the hash function or its
+    /// secret does. A filter made with another one is rebuilt.
     pub hash: u64,
-    /// Whose filter it is. One of another store is made anew.
+    /// Id of the store. A filter of another store is rebuilt.
     pub store: u64,
-    /// A filter on disk that covers less than this position is made anew: the user's log does not
-    /// reach back far enough to insert what it lacks.
+    /// A filter on disk that covers less than this position is rebuilt, because the user's log no
+    /// longer has the missing keys.
     pub covered_min: u64,
-    /// A filter on disk that covers more than this position is made anew: it is of another log, or
+    /// A filter on disk that covers more than this position is rebuilt: it is of another log, or
     /// of one that lost its end.
     pub covered_max: u64,
-    /// How many bytes one [`step`](crate::ExistenceFilter::step) reads or writes at most, and 64
+    /// Number of bytes one [`step`](crate::ExistenceFilter::step) reads or writes at most, and 64
     /// times how many hashes it takes from the source. 4,096 to 2^30.
     pub step_bytes: usize,
 }
@@ -51,7 +51,7 @@ pub struct ExistenceOptions {
 impl Default for ExistenceOptions {
     fn default() -> ExistenceOptions {
         ExistenceOptions {
-            size: Size::Growing { first_keys: 1 << 20 },
+            size: ExistenceSize::Growing { first_keys: 1 << 20 },
             hash: 0,
             store: 0,
             covered_min: 0,
@@ -62,18 +62,18 @@ impl Default for ExistenceOptions {
 }
 
 impl ExistenceOptions {
-    /// The size of an empty filter. `None`: there is none.
-    pub(crate) fn shape(&self) -> Option<Shape> {
+    /// The size of an empty filter. `None` where the filter is off.
+    pub(crate) fn dimensions(&self) -> Option<FilterDimensions> {
         match self.size {
-            Size::Off => None,
-            Size::Fixed { bytes } => Some(Shape::fixed(bytes)),
-            Size::Growing { first_keys } => Some(Shape::growing(first_keys)),
+            ExistenceSize::Off => None,
+            ExistenceSize::Fixed { bytes } => Some(FilterDimensions::fixed(bytes)),
+            ExistenceSize::Growing { first_keys } => Some(FilterDimensions::growing(first_keys)),
         }
     }
 
     /// Whether it grows.
     pub(crate) fn grows(&self) -> bool {
-        matches!(self.size, Size::Growing { .. })
+        matches!(self.size, ExistenceSize::Growing { .. })
     }
 
     /// Pages that a step reads or writes.
@@ -86,35 +86,37 @@ impl ExistenceOptions {
         self.step_bytes / LINE_BYTES
     }
 
-    /// Why a filter on disk that covers `position` is not to be believed.
-    pub(crate) fn refusal(&self, position: u64) -> Option<String> {
+    /// Reason to reject a filter on disk that covers `position`.
+    pub(crate) fn rejection_reason(&self, position: u64) -> Option<String> {
         let (least, most) = (self.covered_min, self.covered_max);
         let fits = (least..=most).contains(&position);
         (!fits).then(|| {
-            format!(
-                "it covers the log up to {position}, and not up to somewhere in {least}..={most}"
-            )
+            format!("it covers the log up to {position}, which is not in {least}..={most}")
         })
     }
 
     /// Whether the numbers are in their ranges.
     ///
     /// # Errors
-    /// [`Error::Invalid`] says which one is not, and what it may be.
+    /// [`Error::Invalid`] names the option and its permitted values.
     pub fn check(&self) -> Result<()> {
-        let most = LINES_MAX * LINE_BYTES as u64;
+        let bytes_max = LINES_MAX * LINE_BYTES as u64;
         let problem = match self.size {
-            Size::Fixed { bytes } if !(PAGE_BYTES as u64..=most).contains(&bytes) => format!(
-                "the filter's size is {bytes} bytes, but must be {PAGE_BYTES} to {most}; \
+            ExistenceSize::Fixed { bytes } if !(PAGE_BYTES as u64..=bytes_max).contains(&bytes) => {
+                format!(
+                    "the filter's size is {bytes} bytes, but must be {PAGE_BYTES} to {bytes_max}; \
                  Size::Off turns it off"
-            ),
-            Size::Growing { first_keys: 0 } => {
-                "the filter is made for 0 keys at first, but must be for 1 at least; Size::Off \
+                )
+            }
+            ExistenceSize::Growing { first_keys: 0 } => {
+                "the filter's first size is for 0 keys, but must be for 1 at least; Size::Off \
                  turns it off"
                     .to_owned()
             }
-            Size::Growing { first_keys } if Shape::growing(first_keys).bytes() >= most => {
-                format!("the filter is made for {first_keys} keys at first, which are too many")
+            ExistenceSize::Growing { first_keys }
+                if FilterDimensions::growing(first_keys).bytes() >= bytes_max =>
+            {
+                format!("the filter's first size is for {first_keys} keys, which are too many")
             }
             _ if !(PAGE_BYTES..=1 << 30).contains(&self.step_bytes) => {
                 format!("step_bytes is {}, but must be {PAGE_BYTES} to 2^30", self.step_bytes)

@@ -1,49 +1,50 @@
-//! [`ExistenceStats`]: what a filter says about itself.
+//! [`ExistenceStats`]: statistics of a filter.
 
-use crate::line::LINE_BITS;
-use crate::lines::Lines;
-use crate::shape::{Shape, rate};
-use crate::stored::Stored;
+use crate::layout::cache_line::LINE_BITS;
+use crate::layout::file_meta::FilterFileMeta;
+use crate::layout::sizing::{FilterDimensions, false_positive_rate};
+use crate::memory::blocked_filter::BlockedFilter;
 
-/// What a filter says about itself. Counts are since it was opened, unless said otherwise.
+/// Statistics of a filter. Counts are since the open, unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExistenceStats {
-    /// Whether there is a filter at all: not with [`Size::Off`](crate::Size::Off).
+    /// Whether there is a filter at all; `false` with
+    /// [`ExistenceSize::Off`](crate::ExistenceSize::Off).
     pub is_on: bool,
     /// Whether it answers: everything is "maybe" while it is made from nothing.
     pub is_answering: bool,
     /// Whether a second filter is being filled, to grow, to be rebuilt or to begin with.
     pub is_filling: bool,
-    /// Why it had to be made from nothing at the open.
+    /// Reason why it had to be made from nothing at the open.
     pub lost: Option<String>,
     /// Different hashes in the filter that new ones go to, but for a few that had all their bits by
     /// chance.
     pub items: u64,
-    /// For how many the filter that is asked was made.
+    /// Number of keys for which the filter that is probed was made.
     pub designed_items: u64,
     /// For how many the one is made that is being filled to take its place.
     pub designed_items_next: Option<u64>,
     /// Bytes of memory of the filters.
     pub memory_bytes: u64,
-    /// The share of bits that are set in the filter that is asked.
+    /// The share of bits that are set in the filter that is probed.
     pub fill: f64,
     /// Of keys that are absent, the share that is let through at the designed load.
     pub designed_rate: f64,
     /// The same as it follows from the fill now, both filters together while there are two.
     pub estimated_rate: f64,
-    /// The same as it was measured: "maybe" in vain, as reported by
-    /// [`note_in_vain`](crate::ExistenceFilter::note_in_vain), of these and of all "no". `None`
-    /// where nothing was asked.
+    /// The same as it was measured: "maybe" answers that were false positives, as reported by
+    /// [`note_false_positive`](crate::ExistenceFilter::note_false_positive), of these and of all
+    /// "no". `None` where nothing was probed.
     pub measured_rate: Option<f64>,
-    /// How often the answer was "no".
+    /// Number of times the answer was "no".
     pub denied: u64,
-    /// How often the answer was "maybe".
+    /// Number of times the answer was "maybe".
     pub maybe: u64,
-    /// How often a "maybe" was reported to have been in vain.
-    pub in_vain: u64,
+    /// Number of times a "maybe" was reported to have been a false positive.
+    pub false_positives: u64,
     /// The user's position up to which everything is durable here.
     pub covered: u64,
-    /// How far the files lag: hashes inserted since the last flush.
+    /// Number of hashes inserted since the last flush.
     pub lag_items: u64,
     /// Flushes that succeeded.
     pub flushes: u64,
@@ -55,17 +56,18 @@ pub struct ExistenceStats {
     pub unread_pages: u64,
     /// Lines that are all ones because they are damaged.
     pub damaged_lines: u64,
-    /// Damaged lines that were remade.
+    /// Number of repaired lines.
     pub healed_lines: u64,
-    /// How often the filter grew.
+    /// Number of times the filter grew.
     pub growths: u64,
-    /// How often it was made anew: from nothing, for damage, for another size, or when asked to.
+    /// Number of rebuilds: from nothing, for damage, for another size, or on
+    /// request.
     pub rebuilds: u64,
 }
 
 impl ExistenceStats {
-    /// What it is at: `"off"`, `"being made"` (it denies nothing yet), `"growing"`, `"rebuilding"`,
-    /// `"healing"` or `"ready"`.
+    /// State of the filter: `"off"`, `"being made"` (it denies nothing yet), `"growing"`,
+    /// `"rebuilding"`, `"healing"` or `"ready"`.
     pub fn state(&self) -> &'static str {
         match self.designed_items_next {
             _ if !self.is_on => "off",
@@ -77,22 +79,23 @@ impl ExistenceStats {
         }
     }
 
-    /// Of a filter that has to be made anew, and why.
+    /// Of a filter that has to be rebuilt, and why.
     pub(crate) fn of_lost(reason: String) -> ExistenceStats {
         let lost = Some(reason);
         ExistenceStats { is_on: true, estimated_rate: 1.0, lost, ..ExistenceStats::default() }
     }
 
-    /// Adds what `CHECKPOINT` says of the filters, and that journals have so many hashes more.
+    /// Adds the counts of the filters in `CHECKPOINT`, and the number of further hashes in
+    /// journals.
     pub(crate) fn of_files(
         self,
-        first: Option<&Stored>,
-        second: Option<&Stored>,
+        first: Option<&FilterFileMeta>,
+        second: Option<&FilterFileMeta>,
         in_journals: u64,
     ) -> ExistenceStats {
-        let items = |stored: &Stored, is_target: bool| {
+        let items = |stored: &FilterFileMeta, is_target: bool| {
             let more = if is_target { in_journals } else { 0 };
-            stored.items.saturating_add(more).min(stored.shape.items_max())
+            stored.items.saturating_add(more).min(stored.dimensions.items_max())
         };
         let all = || first.into_iter().chain(second);
         let mut stats = ExistenceStats {
@@ -100,34 +103,39 @@ impl ExistenceStats {
             is_answering: first.is_some(),
             is_filling: second.is_some(),
             items: all().next_back().map_or(0, |stored| items(stored, true)),
-            memory_bytes: all().map(|stored| stored.shape.bytes()).sum(),
-            unread_pages: all().map(|stored| stored.shape.pages()).sum(),
+            memory_bytes: all().map(|stored| stored.dimensions.bytes()).sum(),
+            unread_pages: all().map(|stored| stored.dimensions.pages()).sum(),
             damaged_lines: all().map(|stored| stored.damaged).sum(),
-            designed_items_next: first.and(second).map(|stored| stored.shape.keys),
+            designed_items_next: first.and(second).map(|stored| stored.dimensions.keys),
             estimated_rate: 1.0,
             ..self
         };
-        let Some(asked) = first.or(second) else { return stats };
-        stats.describe_asked(asked.shape);
-        let in_asked = items(asked, second.is_none() || first.is_none());
-        let of = |shape: Shape, items| rate(items, shape.lines, shape.probes);
-        let bits_set = in_asked as f64 * f64::from(asked.shape.probes);
-        stats.fill = -(-bits_set / (asked.shape.lines * LINE_BITS) as f64).exp_m1();
+        let Some(filter) = first.or(second) else { return stats };
+        stats.describe_first(filter.dimensions);
+        let filter_items = items(filter, second.is_none() || first.is_none());
+        let of =
+            |shape: FilterDimensions, items| false_positive_rate(items, shape.lines, shape.probes);
+        let bits_set = filter_items as f64 * f64::from(filter.dimensions.probes);
+        stats.fill = -(-bits_set / (filter.dimensions.lines * LINE_BITS) as f64).exp_m1();
         if first.is_some() {
-            let passed = of(asked.shape, in_asked);
-            let also = second.map_or(0.0, |stored| of(stored.shape, items(stored, true)));
+            let passed = of(filter.dimensions, filter_items);
+            let also = second.map_or(0.0, |stored| of(stored.dimensions, items(stored, true)));
             stats.estimated_rate = 1.0 - (1.0 - passed) * (1.0 - also);
         }
         stats
     }
 
-    fn describe_asked(&mut self, shape: Shape) {
+    fn describe_first(&mut self, shape: FilterDimensions) {
         self.designed_items = shape.keys;
         self.designed_rate = shape.designed_rate();
     }
 
-    /// Adds what the filters say.
-    pub(crate) fn describe(&mut self, first: Option<&Lines>, second: Option<&Lines>) {
+    /// Adds the statistics of the filters.
+    pub(crate) fn describe(
+        &mut self,
+        first: Option<&BlockedFilter>,
+        second: Option<&BlockedFilter>,
+    ) {
         self.is_on = true;
         self.is_answering = first.is_some();
         self.is_filling = second.is_some();
@@ -138,9 +146,9 @@ impl ExistenceStats {
             self.damaged_lines += lines.damaged_count();
         }
         self.designed_items_next = first.and(second).map(|second| second.shape().keys);
-        let Some(asked) = first.or(second) else { return };
-        self.describe_asked(asked.shape());
-        let (fill, rate) = asked.fill();
+        let Some(filter) = first.or(second) else { return };
+        self.describe_first(filter.shape());
+        let (fill, rate) = filter.fill();
         self.fill = fill;
         self.estimated_rate = match (first, second) {
             (None, _) => 1.0,
@@ -149,10 +157,10 @@ impl ExistenceStats {
         };
     }
 
-    /// Adds how it was asked.
-    pub(crate) fn count(&mut self, denied: u64, maybe: u64, in_vain: u64) {
-        (self.denied, self.maybe, self.in_vain) = (denied, maybe, in_vain);
-        let absent = denied + in_vain;
-        self.measured_rate = (absent > 0).then(|| in_vain as f64 / absent as f64);
+    /// Adds the counts of its probes.
+    pub(crate) fn count(&mut self, denied: u64, maybe: u64, false_positives: u64) {
+        (self.denied, self.maybe, self.false_positives) = (denied, maybe, false_positives);
+        let absent = denied + false_positives;
+        self.measured_rate = (absent > 0).then(|| false_positives as f64 / absent as f64);
     }
 }

@@ -3,32 +3,33 @@
 
 #[cfg(test)]
 mod suite {
-    #[cfg(feature = "canary")]
-    mod canaries;
+    #[cfg(not(feature = "canary"))]
+    mod concurrency;
+    mod corruption;
+    #[cfg(not(feature = "canary"))]
+    mod crash_points;
     #[cfg(not(feature = "canary"))]
     mod damage;
     #[cfg(not(feature = "canary"))]
-    mod faults;
+    mod diverged_log;
+    #[cfg(feature = "canary")]
+    mod failpoint_list;
+    #[cfg(feature = "canary")]
+    mod failpoints;
+    #[cfg(not(feature = "canary"))]
+    mod false_positive_rates;
+    #[cfg(not(feature = "canary"))]
+    mod fixture;
     #[cfg(all(target_os = "linux", not(feature = "canary")))]
     mod fork;
     #[cfg(not(feature = "canary"))]
-    mod histories;
-    mod histories_apart;
-    mod history;
-    mod keys;
+    mod format_example;
     #[cfg(not(feature = "canary"))]
-    mod life;
+    mod lifecycle;
     #[cfg(not(feature = "canary"))]
-    mod page;
-    #[cfg(feature = "canary")]
-    mod plants;
+    mod maintenance_cost;
+    mod script;
     #[cfg(not(feature = "canary"))]
-    mod rates;
-    mod rot;
-    #[cfg(not(feature = "canary"))]
-    mod stage;
-    #[cfg(not(feature = "canary"))]
-    mod threads;
-    #[cfg(not(feature = "canary"))]
-    mod upkeep;
+    mod seeded_scripts;
+    mod test_keys;
 }

@@ -107,11 +107,11 @@ fn main() {
     let mut insert = || all.iter().for_each(|hash| shared.insert(*hash));
     let first = timed(&mut insert).as_secs_f64() * 1e9 / all.len() as f64;
     let again = fastest(all.len(), &mut insert);
-    let asked = fastest(absent.len(), || {
+    let absent_ns = fastest(absent.len(), || {
         black_box(absent.iter().filter(|hash| shared.may_contain(**hash)).count());
     });
     let alone = ConcurrentBloom::new(1_000_000, 10);
-    let single = timed(&mut || all.iter().for_each(|hash| alone.insert_alone(*hash)));
+    let single = timed(&mut || all.iter().for_each(|hash| alone.insert_unshared(*hash)));
     println!("insert alone {:6.2}", single.as_secs_f64() * 1e9 / all.len() as f64);
-    println!("concurrent: insert {first:6.2}, insert again {again:6.2}, absent {asked:6.2}");
+    println!("concurrent: insert {first:6.2}, insert again {again:6.2}, absent {absent_ns:6.2}");
 }

@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 use std::time::Duration;
-use umbel_filter::{BloomBuilder, BloomView, FuseArity, FuseBuilder, FuseView, Parsed};
+use umbel_filter::{BloomBuilder, BloomView, FuseArity, FuseBuilder, FuseView, ParsedBloom};
 use umbel_filter::{RibbonBuilder, RibbonView};
 
 const BUILDS: usize = 3;
@@ -95,7 +95,7 @@ fn measure(
 
 fn bloom(bytes: &[u8]) -> BloomView<'_> {
     match BloomView::parse(bytes) {
-        Parsed::Bloom(view) => view,
+        ParsedBloom::Bloom(view) => view,
         other => panic!("what the builder wrote is a filter, not {other:?}"),
     }
 }
@@ -176,7 +176,8 @@ fn measure_all(keys: usize) {
 }
 
 fn main() {
-    let asked: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let sizes = if asked.is_empty() { vec![100_000, 30_000_000] } else { asked };
+    let requested: Vec<usize> =
+        std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let sizes = if requested.is_empty() { vec![100_000, 30_000_000] } else { requested };
     sizes.into_iter().for_each(measure_all);
 }

@@ -1,17 +1,17 @@
 //! The textbook's formulas for a Bloom filter of `m` bits with `k` probes for each of `n` keys.
 //!
 //! They are for [`crate::FilterKind::Standard`] and [`crate::FilterKind::Counting`]. In blocked
-//! filters some blocks get more keys than others, so that they need more bits and fewer probes than
-//! these formulas say: [`crate::designed_rate`] is exact there.
+//! filters some blocks get more keys than others, and need more bits and fewer probes than
+//! these formulas give: [`crate::designed_rate`] is exact there.
 
 use std::f64::consts::LN_2;
 
-/// How many bits `n` keys need for a false positive rate of `p` with the best number of probes:
-/// `m = ceil(-n ln p / (ln 2)^2)`, at least 1.
+/// Number of bits that `n` keys need for a false positive rate of `p` with the best number of
+/// probes: `m = ceil(-n ln p / (ln 2)^2)`, at least 1.
 ///
 /// Trap: it supposes that `k = m/n ln 2` needs no rounding. With the rounded `k` the rate may be up
-/// to a few per cent higher than `p`, and far higher where `k` is 1: [`rate`] says it. `p` that is
-/// not between 0 and 1 gives 1 bit (from 1 on) or as many as a number holds (0 and below, NaN).
+/// to a few per cent higher than `p`, and far higher where `k` is 1: [`rate`] gives it. A `p` of 1
+/// or more gives 1 bit; 0, less or NaN gives the maximum.
 pub fn bits(keys: u64, p: f64) -> u64 {
     if p >= 1.0 {
         return 1;
@@ -25,8 +25,8 @@ pub fn bits(keys: u64, p: f64) -> u64 {
 
 /// The best number of probes for `m` bits and `n` keys: `k = round(m/n ln 2)`, 1 to 255.
 ///
-/// Trap: to divide `m` by `n` in integers drops the fraction, and to truncate the result instead of
-/// rounding it (as [`leveldb_probes`] does) costs some per cent of the rate.
+/// Trap: an integer division of `m` by `n` drops the fraction. Truncation instead of
+/// rounding (as in [`leveldb_probes`]) costs some per cent of the rate.
 pub fn probes(bits: u64, keys: u64) -> u32 {
     probes_at(bits as f64 / keys.max(1) as f64)
 }
@@ -55,7 +55,7 @@ pub fn rate(keys: u64, bits: u64, probes: u32) -> f64 {
     set.powf(probes)
 }
 
-/// How many keys `m` bits with `k` probes hold below a rate of `p`:
+/// Number of keys `m` bits with `k` probes hold below a rate of `p`:
 /// `n = m / (-k / ln(1 - p^(1/k)))`, rounded down.
 pub fn most_keys(bits: u64, probes: u32, p: f64) -> u64 {
     if probes == 0 || p.is_nan() || p <= 0.0 {
@@ -69,14 +69,14 @@ pub fn most_keys(bits: u64, probes: u32, p: f64) -> u64 {
     (bits as f64 * -unset.ln() / probes).floor() as u64
 }
 
-/// How many keys were added to `m` bits with `k` probes, of which `set` are set:
+/// Number of keys added to `m` bits with `k` probes, of which `set` are set:
 /// `n = -m/k ln(1 - set/m)`. Infinite where all are set.
 pub fn cardinality(bits: u64, probes: u32, set: u64) -> f64 {
     let unset = 1.0 - set as f64 / bits as f64;
     -(bits as f64) / f64::from(probes) * unset.ln() + 0.0
 }
 
-/// What a hash of `b` bits lets through of `n` keys, however large the filter:
+/// Rate that a hash of `b` bits causes for `n` keys, however large the filter:
 /// `1 - e^(-n / 2^b)`. 0.7 % for 30 million keys and 32 bits.
 pub fn hash_floor(keys: u64, hash_bits: u32) -> f64 {
     -(-(keys as f64) / 2f64.powi(hash_bits.min(1000) as i32)).exp_m1()
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_give_the_known_numbers() {
+    fn formulas_give_the_published_values() {
         assert_eq!(bits(1_000_000, 0.01), 9_585_059);
         assert_eq!(probes(9_585_059, 1_000_000), 7);
         assert_eq!((probes(10_000, 1_000), probes(9, 1_000), probes(1 << 40, 1)), (7, 1, 255));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_ends_they_keep_to_sense() {
+    fn formulas_at_the_limits_are_valid() {
         for p in [1.0, 7.0, f64::INFINITY] {
             assert_eq!((bits(9, p), most_keys(9, 3, p)), (1, u64::MAX));
         }

@@ -1,23 +1,23 @@
 //! Filters that say "surely not here" in a few nanoseconds, and the keyed hash under them.
 //!
-//! A key is hashed once, with [`hash_key`], and the 64 bits that come out are all that any filter
-//! is given: the memtable's [`ConcurrentBloom`], the [`BloomBuilder`] of a table, the pinned
-//! [`Bloom`] and the borrowed [`BloomView`] of its bytes. All of them are one layout, a Bloom
-//! filter cut into lines of 512 bits, the size of a cache line: a key sets and asks bits in one
+//! A key is hashed once, with [`hash_key`], and every filter takes only these 64 bits:
+//! the memtable's [`ConcurrentBloom`], the [`BloomBuilder`] of a table, the pinned
+//! [`Bloom`] and the borrowed [`BloomView`] of its bytes. All of them share one layout, a Bloom
+//! filter cut into lines of 512 bits, the size of a cache line. A key sets and probes bits in one
 //! line only, so that a lookup costs one cache miss however large the filter is.
 //!
-//! Beside that layout stand others, for other uses: [`FilterBuilder`] builds blocks of 256 bits,
+//! Other layouts have other uses. [`FilterBuilder`] builds blocks of 256 bits,
 //! the textbook's Bloom filter (with [`formulas`]), Apache Parquet's split blocks and counters that
-//! keys can be removed from ([`CountingBloom`]), from bits per key or a false positive rate.
-//! [`FilterView`] asks a filter of any kind where its bytes lie, one hash or many at once, joins
-//! and folds them, and says how good they are; [`Filter`] keeps the bytes aligned. Filters of
+//! permit removals ([`CountingBloom`]), from bits per key or a false positive rate.
+//! [`FilterView`] probes a filter of any kind in place, one hash or a batch, combines
+//! and folds filters, and estimates their rate; [`Filter`] keeps the bytes aligned. Filters of
 //! LevelDB and of Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their
-//! opposites.
+//! inverses.
 //!
 //! The bytes are described in `docs/formats/filter.md`.
 //!
-//! It needs `std`: sizes and rates take logarithms, which `core` has none of, and what the
-//! processor can do is asked by a macro of `std`.
+//! The crate needs `std`: sizes and rates take logarithms, which `core` lacks, and a macro of `std`
+//! detects the processor's instructions.
 //!
 //! INVARIANT: a filter never says no to a hash that was added to it. Every doubt (no filter, an
 //! unknown kind, a line that is not there) is answered with "maybe".
@@ -35,92 +35,60 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod algorithms;
-mod ask;
-mod blocked_256;
-mod blocked_512;
 mod bloom;
-mod bloom_probe;
-mod build_error;
-mod builder;
-mod combine;
-mod concurrent;
-mod counters;
-mod counting;
-mod counting_bloom;
-mod designed;
-mod double;
-mod encoding;
+mod bloom_kinds;
+mod build;
 mod filter;
-mod filter_builder;
-mod filter_file;
-mod filter_view;
-pub mod formulas;
+mod format;
 mod fuse;
-pub mod guide;
 mod hash;
-mod hash_domain;
-mod hash_kind;
-mod header;
-mod key_hasher;
-mod kind;
-mod layout;
-mod leveldb;
-mod line;
-mod options;
-mod parquet;
-mod plan;
+mod interop;
 mod prefix;
-mod probing;
+mod probe;
+mod radix_partition;
 mod rate;
 mod ribbon;
-mod scatter;
 mod simd;
-mod siphash;
-mod size;
-mod split_block;
-mod split_lanes;
-mod standard;
-mod standard_rate;
-mod static_ask;
-mod static_header;
-mod statics;
-mod thrift;
-mod view;
-mod widened;
 
-pub use bloom::Bloom;
-pub use bloom_probe::BloomProbe;
-pub use build_error::BuildError;
-pub use builder::BloomBuilder;
-pub use combine::CombineError;
-pub use concurrent::ConcurrentBloom;
-pub use counting_bloom::CountingBloom;
-pub use encoding::{FilterError, HEADER_BYTES};
-pub use filter::Filter;
-pub use filter_builder::FilterBuilder;
-pub use filter_file::{FileError, FilterFile};
-pub use filter_view::FilterView;
-pub use fuse::{CannotPeel, FuseArity, FuseBuilder, FuseView};
-pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
-pub use hash_domain::HashDomain;
-pub use hash_kind::{HashError, HashKind};
-pub use header::MAX_FILTER_BITS;
-pub use key_hasher::{KeyHasher, hash_with};
-pub use kind::FilterKind;
-pub use leveldb::{LEVELDB_SEED, from_leveldb, to_leveldb};
-pub use line::MAX_PROBES;
-pub use options::FilterOptions;
-pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
-pub use plan::FilterPlan;
+pub mod formulas;
+pub mod guide;
+
+pub use crate::bloom::bloom_builder::BloomBuilder;
+pub use crate::bloom::bloom_filter::Bloom;
+pub use crate::bloom::bloom_probe::BloomProbe;
+pub use crate::bloom::bloom_view::{BloomView, ParsedBloom};
+pub use crate::bloom::concurrent_bloom::ConcurrentBloom;
+pub use crate::build::build_error::BuildError;
+pub use crate::build::filter_builder::FilterBuilder;
+pub use crate::build::filter_options::FilterOptions;
+pub use crate::build::filter_plan::FilterPlan;
+pub use crate::build::filter_size::FilterSize;
+pub use crate::filter::combine::CombineError;
+pub use crate::filter::counting_bloom::CountingBloom;
+pub use crate::filter::filter_file::{FilterFile, FilterFileError};
+pub use crate::filter::filter_view::FilterView;
+pub use crate::filter::owned_filter::Filter;
+pub use crate::format::bloom_header::{FilterError, HEADER_BYTES};
+pub use crate::format::filter_header::MAX_FILTER_BITS;
+pub use crate::format::filter_kind::FilterKind;
+pub use crate::hash::hash_domain::HashDomain;
+pub use crate::hash::hash_kind::{HashError, HashKind};
+pub use crate::hash::hash_widening::widen_hash;
+pub use crate::hash::key_hasher::{KeyHasher, hash_with};
+pub use crate::hash::keyed_hash::{HashSecret, KEYED_HASH_KIND, hash_key};
+pub use crate::interop::leveldb_filter::{LEVELDB_SEED, from_leveldb, to_leveldb};
+pub use crate::interop::parquet_filter::{
+    PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet,
+};
+pub use crate::probe::cache_line::MAX_PROBES;
+pub use crate::probe::probing::Probing;
+pub use crate::rate::blocked_rate::{
+    MAX_BITS_PER_KEY, designed_rate, line_count, probes, rate_in_cells,
+};
+pub use fuse::{FuseArity, FuseBuilder, FuseView, PeelingError};
 pub use prefix::{
-    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
+    KeyPrefix, LawViolation, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefixFilter, PrefixExtractor,
     PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
 };
-pub use probing::Probing;
-pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes, rate_in_cells};
 pub use ribbon::{RibbonBuilder, RibbonView};
-pub use simd::{ByLine, InstructionSet, LineLanes};
-pub use size::FilterSize;
-pub use view::{BloomView, Parsed};
-pub use widened::widen_hash;
+pub use simd::{InstructionSet, LineCode, LineLanes};

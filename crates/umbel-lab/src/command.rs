@@ -1,4 +1,4 @@
-//! `umbel lab`: the command line, and what it does.
+//! `umbel lab`: command line and execution.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,40 @@ use serde_json::{Value, json};
 use umbel_env::Env;
 
 use crate::engine::Engine;
+use crate::experiment::lab_context::LabContext;
 use crate::experiment::{Experiment, engine_named, find};
 use crate::experiments::ALL;
-use crate::lab::Lab;
+use crate::experiments::killed_process;
 use crate::lab_error::LabError;
-use crate::machine::Machine;
-use crate::outcome::{Outcome, Scale};
-use crate::progress::Progress;
-use crate::run::{self, Manner};
-use crate::user_data::UserData;
-use crate::{compare, kill, report, results, space, stopped, terminal};
+use crate::measure::machine::Machine;
+use crate::report::{compare_results, html, terminal_table};
+use crate::results::outcome::{Outcome, Scale};
+use crate::results::result_file;
+use crate::runner::progress::Progress;
+use crate::runner::run_experiment::{self, RunOptions};
+use crate::runner::{free_space, partial_results};
+use crate::workload::user_data::UserData;
 
-/// The name of the report in the folder of results.
-pub const REPORT: &str = "report.html";
+/// Name of the report in the folder of results.
+pub const REPORT_FILE: &str = "report.html";
 
-/// What the lab is to do.
+/// Subcommand of the lab.
 #[derive(Debug, Clone, Subcommand)]
 pub enum LabCommand {
-    /// Name every experiment and what it asks
+    /// List every experiment and its question
     List,
     /// Run some experiments
     Run {
-        /// Their names
+        /// Names of the experiments
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// How
+        /// Options of the run
         #[command(flatten)]
         flags: RunFlags,
     },
     /// Run every experiment
     All(RunFlags),
-    /// Put two results of one experiment beside each other
+    /// Compare two results of one experiment
     Compare {
         /// The first result file
         #[arg(value_name = "A.json")]
@@ -49,49 +52,49 @@ pub enum LabCommand {
         #[arg(value_name = "B.json")]
         second: PathBuf,
     },
-    /// Fill an event store and be killed by itself: what `existence` runs in a process of its own
+    /// Fill an event store and kill the own process: run by `existence` as a child process
     #[command(hide = true)]
     FillAndDie {
-        /// The store's folder
+        /// Folder of the store
         #[arg(value_name = "DIR")]
         folder: PathBuf,
-        /// How many streams are created at least
+        /// Minimum number of streams to create
         #[arg(value_name = "N")]
         streams: u64,
     },
-    /// Write the report anew from the results in a folder
+    /// Write the report again from the results in a folder
     Report {
         /// The folder
         #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
         out: PathBuf,
-        /// Make results of runs that were stopped, too: of the rounds in which everybody had a turn
+        /// Also make results of stopped runs, from the rounds in which every subject was measured
         #[arg(long)]
         stopped: bool,
     },
 }
 
-/// How experiments are run.
+/// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
-    /// How much is measured: all within minutes, or as much as the articles did
+    /// Amount of work: all within minutes, or as much as in the articles
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleFlag,
-    /// Who is measured, several with commas between them; `cargo xtask rivals lab` knows more
+    /// Engines to measure, separated by commas; `cargo xtask rivals lab` has more engines
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     engine: Vec<String>,
     /// Your own keys and queries: lines of `put<tab>KEY`, `put<tab>KEY<tab>BYTES`, `get<tab>KEY`
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Where results and report are written
+    /// Folder for results and report
     #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
     out: PathBuf,
-    /// Where stores are made, and removed again; inside of --out where nothing is said
+    /// Folder for temporary stores; inside --out by default
     #[arg(long, value_name = "DIR")]
     stores: Option<PathBuf>,
-    /// How often everybody is measured, in place of the experiment's own number
+    /// Number of rounds, in place of the experiment's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Go on with a run that was stopped
+    /// Resume a stopped run
     #[arg(long)]
     resume: bool,
 }
@@ -111,29 +114,29 @@ impl From<ScaleFlag> for Scale {
     }
 }
 
-/// What a program gives the lab besides its flags.
-pub struct Surroundings<'a> {
+/// Environment that a program gives the lab.
+pub struct LabEnvironment<'a> {
     /// The world.
     pub env: &'a Env,
-    /// The engines that are built in, the usual one first.
+    /// The built-in engines, the default first.
     pub engines: &'a [Engine],
-    /// Becomes true when somebody asks to stop.
+    /// Becomes true when the operator stops the run.
     pub stop: &'a AtomicBool,
-    /// Whether output is for a program.
+    /// Whether the output is JSON.
     pub json: bool,
 }
 
-/// Does what was asked, and writes what is to be read to `output`.
+/// Executes a command and writes its result to `output`.
 ///
 /// # Errors
 /// Any [`LabError`].
 pub fn execute(
     command: &LabCommand,
-    around: &Surroundings<'_>,
+    environment: &LabEnvironment<'_>,
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
     match command {
-        LabCommand::List => say(output, &list(around.json)),
+        LabCommand::List => say(output, &list(environment.json)),
         LabCommand::Run { names, flags } => {
             let named = names.iter().map(|name| find(name, &ALL).map_err(LabError::Usage));
             let mut chosen: Vec<&'static Experiment> = Vec::new();
@@ -142,27 +145,32 @@ pub fn execute(
                     chosen.push(experiment);
                 }
             }
-            run_all(&chosen, flags, around, output)
+            run_all(&chosen, flags, environment, output)
         }
-        LabCommand::All(flags) => run_all(&ALL, flags, around, output),
+        LabCommand::All(flags) => run_all(&ALL, flags, environment, output),
         LabCommand::Compare { first, second } => {
-            let (a, b) = (results::load(around.env, first)?, results::load(around.env, second)?);
-            let rows = compare::rows(&a, &b)?;
-            let text = compare::text(&a, &b, &rows);
-            let json = || compare::json(&a, &rows).to_string() + "\n";
-            say(output, &if around.json { json() } else { text })
+            let (a, b) = (
+                result_file::load(environment.env, first)?,
+                result_file::load(environment.env, second)?,
+            );
+            let rows = compare_results::figure_diffs(&a, &b)?;
+            let text = compare_results::text(&a, &b, &rows);
+            let json = || compare_results::json(&a, &rows).to_string() + "\n";
+            say(output, &if environment.json { json() } else { text })
         }
         LabCommand::FillAndDie { folder, streams } => {
-            kill::fill_and_die(folder, *streams, around.stop, output)
+            killed_process::fill_and_die(folder, *streams, environment.stop, output)
         }
         LabCommand::Report { out, stopped } => {
-            // A folder that is not there holds no result, and is not made for saying so.
-            let _lock = out.is_dir().then(|| lock_results(around.env, out)).transpose()?;
+            // A missing folder holds no result, and the report does not create it.
+            let _lock = out.is_dir().then(|| lock_results(environment.env, out)).transpose()?;
             if *stopped {
-                stopped::save_whole_rounds(around.env, out)?.iter().for_each(|line| note(line));
+                partial_results::save_whole_rounds(environment.env, out)?
+                    .iter()
+                    .for_each(|line| note(line));
             }
-            let left_out = write_report(around.env, out)?;
-            said_report(out, around.json, output)?;
+            let left_out = write_report(environment.env, out)?;
+            write_and_print_report(out, environment.json, output)?;
             left_out.map_or(Ok(()), Err)
         }
     }
@@ -178,8 +186,8 @@ fn say(output: &mut dyn Write, text: &str) -> Result<(), LabError> {
     }
 }
 
-fn said_report(out: &Path, json: bool, output: &mut dyn Write) -> Result<(), LabError> {
-    let path = out.join(REPORT);
+fn write_and_print_report(out: &Path, json: bool, output: &mut dyn Write) -> Result<(), LabError> {
+    let path = out.join(REPORT_FILE);
     let text = if json {
         json!({ "report": path }).to_string() + "\n"
     } else {
@@ -193,63 +201,64 @@ fn list(json: bool) -> String {
         let one = |experiment: &&Experiment| {
             json!({
                 "name": experiment.name,
-                "asks": experiment.asks,
+                "asks": experiment.question,
                 "source": experiment.source.name,
             })
         };
         return json!({ "experiments": ALL.iter().map(one).collect::<Vec<Value>>() }).to_string()
             + "\n";
     }
-    let row =
-        |experiment: &&Experiment| vec![experiment.name.to_string(), experiment.asks.to_string()];
-    terminal::aligned(&ALL.iter().map(row).collect::<Vec<_>>())
+    let row = |experiment: &&Experiment| {
+        vec![experiment.name.to_string(), experiment.question.to_string()]
+    };
+    terminal_table::align_columns(&ALL.iter().map(row).collect::<Vec<_>>())
 }
 
 fn run_all(
     chosen: &[&'static Experiment],
     flags: &RunFlags,
-    around: &Surroundings<'_>,
+    environment: &LabEnvironment<'_>,
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
-    let env = around.env;
-    let engines = engines_of(flags, around.engines)?;
+    let env = environment.env;
+    let engines = chosen_engines(flags, environment.engines)?;
     let data = flags.data.as_ref().map(|path| UserData::read(env, path).map_err(LabError::Usage));
     let data = data.transpose()?.map(Arc::new);
-    // For others to read, as its files are: what the user's mask leaves of that.
-    std::fs::create_dir_all(&flags.out).map_err(|error| refused(&flags.out, &error))?;
+    // Readable by others as the umask allows, like its files.
+    std::fs::create_dir_all(&flags.out).map_err(|error| lock_error(&flags.out, &error))?;
     let lock = lock_results(env, &flags.out)?;
     let _stores_lock = flags.stores.as_ref().map(|stores| lock_stores(env, stores)).transpose()?;
-    let stores = run::stores_in(flags.stores.as_ref().unwrap_or(&flags.out))?;
-    let lab = Lab {
+    let stores = run_experiment::stores_in(flags.stores.as_ref().unwrap_or(&flags.out))?;
+    let lab = LabContext {
         env,
         scale: flags.scale.into(),
         engines: &engines,
         stores: &stores,
         data: data.as_ref(),
     };
-    let done = run_each(chosen, flags, around, &lab, output);
-    // An empty folder is no harm, and nothing to stop for.
+    let done = run_each(chosen, flags, environment, &lab, output);
+    // A leftover empty folder is harmless.
     let _ = std::fs::remove_dir_all(&stores);
     drop(lock);
     done
 }
 
-fn refused(out: &Path, error: &dyn std::fmt::Display) -> LabError {
+fn lock_error(out: &Path, error: &dyn std::fmt::Display) -> LabError {
     LabError::System(format!("could not use the folder {}: {error}", out.display()))
 }
 
-/// Results and the report of two in one folder would replace each other.
+/// Locks the folder: results and reports of two runs in one folder would replace each other.
 fn lock_results(env: &Env, out: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     env.files.lock(&out.join("umbel-lab.lock")).map_err(|error| match error {
         umbel_base::Error::Locked(_) => LabError::System(format!(
             "another umbel lab works in {}; wait for it or name another folder with --out DIR",
             out.display()
         )),
-        error => refused(out, &error),
+        error => lock_error(out, &error),
     })
 }
 
-/// Stores of two runs in one place would delete each other.
+/// Locks the folder: stores of two runs in one folder would delete each other.
 fn lock_stores(env: &Env, stores: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     let made = env.files.create_dir_all(stores);
     made.and_then(|()| env.files.lock(&stores.join("umbel-lab-stores.lock"))).map_err(|error| {
@@ -263,28 +272,28 @@ fn lock_stores(env: &Env, stores: &Path) -> Result<Box<dyn umbel_env::Lock>, Lab
 fn run_each(
     chosen: &[&'static Experiment],
     flags: &RunFlags,
-    around: &Surroundings<'_>,
-    lab: &Lab<'_>,
+    environment: &LabEnvironment<'_>,
+    lab: &LabContext<'_>,
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
     if lab.data.is_none() {
-        space::check("this run", run::most(chosen, lab), lab)?;
+        free_space::check("this run", run_experiment::resource_peak(chosen, lab), lab)?;
     }
-    let (engines, machine) = (run::engine_notes(lab)?, Machine::look(lab.stores));
-    let manner = Manner {
+    let (engines, machine) = (run_experiment::engine_notes(lab)?, Machine::detect(lab.stores));
+    let options = RunOptions {
         rounds: flags.rounds,
         resume: flags.resume,
         out: &flags.out,
         engines: &engines,
         machine: &machine,
-        stop: around.stop,
+        stop: environment.stop,
     };
     let mut progress = Progress::new(&lab.env.clock);
     let several = chosen.len() > 1;
     let mut measured = false;
     for experiment in chosen {
-        let path = results::path_of(&flags.out, experiment.name);
-        if let Some(why) = left_out(experiment, lab) {
+        let path = result_file::path_of(&flags.out, experiment.name);
+        if let Some(why) = skip_reason(experiment, lab) {
             if several {
                 note(&format!("{} is left out: {why}", experiment.name));
                 continue;
@@ -292,56 +301,60 @@ fn run_each(
             return Err(LabError::Usage(format!("{}: {why}", experiment.name)));
         }
         if flags.resume
-            && let Ok(outcome) = load_of(lab.env, &path, experiment)
-            && run::is_done(experiment, lab, &manner, &outcome)
+            && let Ok(outcome) = load_result(lab.env, &path, experiment)
+            && run_experiment::is_done(experiment, lab, &options, &outcome)
         {
             note(&format!("measured already: {}", path.display()));
             write_report(lab.env, &flags.out)?;
             measured = true;
             continue;
         }
-        let ran = run::run(experiment, lab, &manner, &mut progress);
+        let ran = run_experiment::run(experiment, lab, &options, &mut progress);
         progress.finish();
         let done = ran?;
-        results::save(lab.env, &path, &done.outcome)?;
-        let outcome = done.forget()?;
+        result_file::save(lab.env, &path, &done.outcome)?;
+        let outcome = done.remove_journal()?;
         write_report(lab.env, &flags.out)?;
         measured = true;
-        if !around.json {
-            say(output, &(terminal::text(experiment, &outcome) + "\n"))?;
+        if !environment.json {
+            say(output, &(terminal_table::text(experiment, &outcome) + "\n"))?;
         }
     }
     if !measured {
         return Err(LabError::Usage("nothing is left to measure".to_string()));
     }
-    said_report(&flags.out, around.json, output)
+    write_and_print_report(&flags.out, environment.json, output)
 }
 
-/// A line for people. Nobody listening there is no reason to stop.
+/// Writes a line for people. A closed standard error does not stop the run.
 fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Why an experiment does not take part in this run.
-fn left_out(experiment: &Experiment, lab: &Lab<'_>) -> Option<String> {
-    if lab.data.is_some() && !experiment.how.takes_data {
+/// Returns the reason why an experiment does not take part in this run.
+fn skip_reason(experiment: &Experiment, lab: &LabContext<'_>) -> Option<String> {
+    if lab.data.is_some() && !experiment.options.takes_data {
         return Some("it makes its own keys, so that --data says nothing to it".to_string());
     }
-    if lab.engines.len() > 1 && !experiment.how.several_engines {
+    if lab.engines.len() > 1 && !experiment.options.several_engines {
         return Some("it measures one engine at a time; name one with --engine".to_string());
     }
     lab.engines.iter().find_map(|engine| {
-        let why = (experiment.how.wants)(&engine.tunes)?;
+        let why = (experiment.options.unsupported)(&engine.tunes)?;
         Some(format!("{} {why}; leave --engine out to measure umbel", engine.name))
     })
 }
 
-fn engines_of(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, LabError> {
+fn chosen_engines(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, LabError> {
     if flags.engine.is_empty() {
         return Ok(built_in.iter().take(1).copied().collect());
     }
     if flags.engine == ["all"] {
-        return Ok(built_in.iter().filter(|engine| engine.missing.is_none()).copied().collect());
+        return Ok(built_in
+            .iter()
+            .filter(|engine| engine.missing_reason.is_none())
+            .copied()
+            .collect());
     }
     let mut engines: Vec<Engine> = Vec::new();
     for name in &flags.engine {
@@ -353,15 +366,15 @@ fn engines_of(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, LabE
     Ok(engines)
 }
 
-/// Writes the report of every result in a folder, in the order of the list, but of those that
-/// cannot be believed: it says so on standard error, and returns the first reason.
+/// Writes the report of every result in a folder, in the order of the list. A damaged or wrong
+/// result is left out and named on standard error; the first reason is returned.
 fn write_report(env: &Env, out: &Path) -> Result<Option<LabError>, LabError> {
     let mut all: Vec<(&Experiment, Outcome)> = Vec::new();
     let mut left_out = None;
     for experiment in ALL {
-        let path = results::path_of(out, experiment.name);
+        let path = result_file::path_of(out, experiment.name);
         if env.files.exists(&path).map_err(|error| LabError::System(error.to_string()))? {
-            match load_of(env, &path, experiment) {
+            match load_result(env, &path, experiment) {
                 Ok(outcome) => all.push((experiment, outcome)),
                 Err(error) => {
                     note(&format!("left out of the report: {error}"));
@@ -380,13 +393,13 @@ fn write_report(env: &Env, out: &Path) -> Result<Option<LabError>, LabError> {
     }
     let all: Vec<(&Experiment, &Outcome)> =
         all.iter().map(|(experiment, outcome)| (*experiment, outcome)).collect();
-    results::write_whole(env, &out.join(REPORT), report::page(&all).as_bytes())?;
+    result_file::write_whole(env, &out.join(REPORT_FILE), html::page(&all).as_bytes())?;
     Ok(left_out)
 }
 
-/// The result of an experiment in the file that has its name.
-fn load_of(env: &Env, path: &Path, experiment: &Experiment) -> Result<Outcome, LabError> {
-    let outcome = results::load(env, path)?;
+/// Loads the result of an experiment from the file with its name.
+fn load_result(env: &Env, path: &Path, experiment: &Experiment) -> Result<Outcome, LabError> {
+    let outcome = result_file::load(env, path)?;
     if outcome.experiment != experiment.name {
         return Err(LabError::Usage(format!(
             "{} is a result of `{}`; a result has the name of its experiment",

@@ -1,32 +1,32 @@
-//! Why the lab did not do what it was asked.
+//! Reason why the lab could not complete its work.
 
 use std::fmt;
 use std::path::Path;
 
-use crate::engine::Failure;
+use crate::engine::BoxError;
 
-/// Why the lab did not do what it was asked, as a sentence for a person.
+/// Reason why the lab could not complete its work, as a sentence for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabError {
-    /// The request is wrong; the sentence says how to change it.
+    /// The request is wrong; the sentence names the remedy.
     Usage(String),
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk differ from what was written.
     Damaged(String),
-    /// The operating system refused something, or there is too little of it.
+    /// An error of the operating system, or a lack of disk or memory.
     System(String),
     /// Two engines gave different answers, or one failed.
     Failed(String),
-    /// Somebody asked the run to stop.
+    /// The operator stopped the run.
     Stopped(String),
 }
 
 impl LabError {
-    /// What cannot happen but where this program has a fault.
+    /// Returns the error of a condition that only a bug can cause.
     pub fn bug(error: impl fmt::Display) -> LabError {
-        LabError::Failed(format!("this is a fault of umbel: {error}"))
+        LabError::Failed(format!("this is a bug in umbel: {error}"))
     }
 
-    /// An error where a path is empty; `what` names the thing that it is of.
+    /// Fails if a path is empty; `what` names its purpose.
     ///
     /// # Errors
     /// [`LabError::Usage`].
@@ -34,8 +34,8 @@ impl LabError {
         umbel_env::check_path(what, path).map_err(|error| LabError::Usage(error.to_string()))
     }
 
-    /// A failure of an experiment.
-    pub fn of(experiment: &str, subject: &str, failure: &Failure) -> LabError {
+    /// Returns the failure of an experiment.
+    pub fn of(experiment: &str, subject: &str, failure: &BoxError) -> LabError {
         LabError::Failed(format!("{experiment}, {subject}: {failure}"))
     }
 }
@@ -59,18 +59,19 @@ mod tests {
     use umbel_env::Env;
 
     use super::*;
-    use crate::user_data::UserData;
-    use crate::{results, run};
+    use crate::results::result_file;
+    use crate::runner::run_experiment;
+    use crate::workload::user_data::UserData;
 
-    /// Story: with an empty path results were written into the current folder, and stores made and
-    /// removed there.
+    /// Story: with an empty path, results were written into the current folder, and stores were
+    /// made and removed there.
     #[test]
-    fn an_empty_path_is_a_wrong_request() {
+    fn empty_path_is_a_usage_error() {
         let (env, empty) = (Env::system(), Path::new(""));
         let refused = [
-            run::stores_in(empty).map(drop),
-            results::write_whole(&env, empty, b"x"),
-            results::load(&env, empty).map(drop),
+            run_experiment::stores_in(empty).map(drop),
+            result_file::write_whole(&env, empty, b"x"),
+            result_file::load(&env, empty).map(drop),
             UserData::read(&env, empty).map(drop).map_err(LabError::Usage),
         ];
         for refused in refused {

@@ -1,48 +1,21 @@
-//! The lab: experiments that answer what a filter setting is worth, with measurements that anybody
-//! can repeat; and the workloads that every measurement shares.
+//! The lab: experiments about the value of filter settings, which any user can repeat, and the
+//! workloads that every measurement shares.
 //!
-//! An [`experiment`] is a table of facts in a file of its own. [`run`] measures it in rounds, each
-//! repetition watched by [`sanity`] and kept by [`journal`]; what it asks with is made [`ahead`],
-//! what engines say is compared by [`answers`]. What it finds is an [`outcome`], which
-//! [`results`] keeps in a file, [`terminal`] and [`report`] show and [`compare`] puts beside
-//! another. [`engine`] is what a store must be able to do to take part.
+//! An [`experiment`] is a table of facts in a file of its own. [`runner`] measures it in rounds.
+//! [`measure`] checks each repetition, and the journal of [`results`] keeps it. [`workload`]
+//! prepares the input and compares the engines' answers. The result is an outcome, which
+//! [`results`] keeps in a file, and which [`report`] shows or compares with another. [`engine`] is
+//! the interface of a store that takes part.
 #![forbid(unsafe_code)]
 
-pub mod ahead;
-pub mod answers;
 pub mod command;
-pub mod compare;
-pub mod disk;
 pub mod engine;
-pub mod engines;
 pub mod experiment;
 pub mod experiments;
-pub mod journal;
-pub mod keys;
-pub mod kill;
-pub mod lab;
 pub mod lab_error;
-pub mod latency;
-pub mod machine;
 pub mod measure;
-pub mod number;
-pub mod outcome;
-pub mod page_cache;
-pub mod progress;
-pub mod published;
-pub mod recorder;
+pub mod number_text;
 pub mod report;
 pub mod results;
-pub mod run;
-pub mod sanity;
-pub mod signals;
-pub mod space;
-pub mod stopped;
-pub mod store_case;
-pub mod streams;
-pub mod terminal;
-mod turns;
-pub mod user_data;
+pub mod runner;
 pub mod workload;
-pub mod ycsb;
-pub mod zipfian;

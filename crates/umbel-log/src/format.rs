@@ -11,7 +11,7 @@ pub const HEADER_BYTES: u64 = 64;
 pub const RECORD_HEADER_BYTES: usize = 32;
 /// Every record begins at a multiple of this offset.
 pub const RECORD_ALIGN: u64 = 8;
-/// What an end record takes; a segment always keeps this much room, so that sealing cannot fail.
+/// Bytes of an end record. A segment always keeps this much space, so that sealing cannot fail.
 pub const END_RECORD_BYTES: u64 = (RECORD_HEADER_BYTES + END_PAYLOAD_BYTES) as u64;
 
 /// The first eight bytes of every log file.
@@ -25,7 +25,7 @@ pub(crate) const END_PAYLOAD_BYTES: usize = 16;
 
 const HEADER_CHECKSUM_AT: usize = HEADER_BYTES as usize - 8;
 
-/// What a log is used for.
+/// Use of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LogKind {
@@ -38,7 +38,7 @@ pub enum LogKind {
 }
 
 impl LogKind {
-    /// What people call it, for error messages.
+    /// Noun for error messages.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             LogKind::WriteAhead => "write-ahead log",
@@ -48,33 +48,33 @@ impl LogKind {
     }
 }
 
-/// How a log ended: kept elsewhere, it is the proof that the file was not cut, exchanged or
-/// replaced by an older copy.
+/// Length and checksum of a sealed log. Kept elsewhere, it proves that the file was not cut,
+/// exchanged or replaced by an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sealed {
-    /// The offset behind the end record, in bytes.
+pub struct Seal {
+    /// The offset after the end record, in bytes.
     pub len: u64,
     /// The running checksum over the checksums of all records before the end record.
     pub checksum: u64,
 }
 
-/// How many bytes a record with a payload of this length takes in the file.
+/// Number of bytes a record with a payload of this length takes in the file.
 pub const fn record_bytes(payload_bytes: u64) -> u64 {
     (RECORD_HEADER_BYTES as u64).saturating_add(payload_bytes).saturating_add(RECORD_ALIGN - 1)
         & !(RECORD_ALIGN - 1)
 }
 
-/// What every record of a log is bound to by its checksum.
+/// Values to which the checksum binds every record of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Binding {
+pub struct RecordBinding {
     /// The log's id.
     pub log_id: u64,
-    /// A number that nobody who chooses payloads knows, so that no payload of an earlier log whose
-    /// file is used again can pass for a record of this one; 0 for logs in new files.
+    /// A number unknown to clients that choose payloads; 0 for logs in new files. With it no
+    /// payload of an earlier log in the same file can pass for a record of this one.
     pub salt: u64,
 }
 
-impl Binding {
+impl RecordBinding {
     /// The file id in the checksums of the log's records. Its lower half stands in each of them.
     #[inline]
     pub(crate) fn checksum_id(self) -> u64 {
@@ -90,7 +90,7 @@ pub(crate) struct FileHeader {
     /// The byte of a [`LogKind`].
     pub kind: u8,
     /// The log's id and salt.
-    pub binding: Binding,
+    pub binding: RecordBinding,
     /// Whether a byte that version 1 leaves zero is set.
     pub reserved_set: bool,
     /// The header's own checksum, with which the running checksum begins.
@@ -99,8 +99,8 @@ pub(crate) struct FileHeader {
 
 impl FileHeader {
     /// FORMAT: `magic[8] version:u32 kind:u8 zero[3] log_id:u64 salt:u64 zero[24] checksum:u64`.
-    pub fn encode(kind: LogKind, binding: Binding) -> [u8; HEADER_BYTES as usize] {
-        let Binding { log_id, salt } = binding;
+    pub fn encode(kind: LogKind, binding: RecordBinding) -> [u8; HEADER_BYTES as usize] {
+        let RecordBinding { log_id, salt } = binding;
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -129,12 +129,12 @@ impl FileHeader {
             .iter()
             .any(|part| part.iter().any(|&byte| byte != 0));
         let version = u32_at(bytes, 8);
-        let binding = Binding { log_id, salt: FileHeader::salt(bytes) };
+        let binding = RecordBinding { log_id, salt: FileHeader::salt(bytes) };
         Some(FileHeader { version, kind: bytes[12], binding, reserved_set, checksum: stored })
     }
 }
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -147,7 +147,7 @@ pub(crate) enum RecordKind {
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    /// Over everything behind it up to the record's end, padding included.
+    /// Over everything after it up to the record's end, padding included.
     pub checksum: u64,
     /// The payload's length.
     pub payload_bytes: u32,
@@ -155,15 +155,15 @@ pub(crate) struct RecordHeader {
     pub sequence: u64,
     /// Everything below this offset was synced when the record was written.
     pub durable: u64,
-    /// What the record is.
+    /// Kind of the record.
     pub kind: RecordKind,
 }
 
 impl RecordHeader {
-    /// FORMAT: `checksum:u64 length:u32 bound_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`,
-    /// where `bound_low` is the low half of [`Binding::checksum_id`], so that nobody who does not
-    /// know the salt can store a value that looks like records of a later log. A durable mark
-    /// beyond 32 GiB is stored as 32 GiB, which is less but as true.
+    /// FORMAT: `checksum:u64 length:u32 bound_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`.
+    /// `bound_low` is the low half of [`RecordBinding::checksum_id`]. So a client without the salt
+    /// cannot store a value that looks like records of a later log. A durable
+    /// mark beyond 32 GiB is stored as 32 GiB, which is lower but true.
     #[inline]
     pub fn encode(&self, checksum_id: u64) -> [u8; RECORD_HEADER_BYTES] {
         let mark = u32::try_from(self.durable / RECORD_ALIGN).unwrap_or(u32::MAX);
@@ -177,15 +177,15 @@ impl RecordHeader {
         bytes
     }
 
-    /// `None` where the bytes cannot be the header of a record of this log. The checksum is not
-    /// looked at: it needs the payload.
+    /// `None` where the bytes cannot be the header of a record of this log. Does not check the
+    /// checksum, which needs the payload.
     /// REQUIRES: `bytes` holds at least [`RECORD_HEADER_BYTES`].
     #[inline]
     pub fn decode(checksum_id: u64, bytes: &[u8]) -> Option<RecordHeader> {
         if u32_at(bytes, 12) != checksum_id as u32 {
             return None;
         }
-        // The kind and the three reserved zeros behind it, read as one number.
+        // The kind and the three reserved zeros after it, read as one number.
         let kind = match u32_at(bytes, 28) {
             1 => RecordKind::Data,
             2 => RecordKind::End,
@@ -200,7 +200,7 @@ impl RecordHeader {
         })
     }
 
-    /// How many bytes the record takes.
+    /// Number of bytes the record takes.
     #[inline]
     pub fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.payload_bytes))
@@ -210,29 +210,29 @@ impl RecordHeader {
 /// The checksum a whole record (header, payload, padding) ought to carry at `offset`.
 /// REQUIRES: `record` holds at least the checksum's own 8 bytes.
 #[inline]
-pub(crate) fn record_checksum(binding: Binding, offset: u64, record: &[u8]) -> u64 {
+pub(crate) fn record_checksum(binding: RecordBinding, offset: u64, record: &[u8]) -> u64 {
     checksum(binding.checksum_id(), offset, &record[8..])
 }
 
-/// The same of a record in parts, the first of which begins behind the checksum.
-pub(crate) fn parts_checksum(binding: Binding, offset: u64, parts: &[&[u8]]) -> u64 {
+/// The same of a record in parts, the first of which begins after the checksum.
+pub(crate) fn parts_checksum(binding: RecordBinding, offset: u64, parts: &[&[u8]]) -> u64 {
     checksum_parts(binding.checksum_id(), offset, parts)
 }
 
-/// FORMAT: what the end record vouches for. It begins as the file header's checksum, and each
+/// FORMAT: content of the end record. It begins as the file header's checksum, and each
 /// record makes it `checksum(file_id = running, offset, the record's checksum as 8 bytes)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Running {
+pub(crate) struct RunningChecksum {
     /// The number of records so far.
     pub records: u64,
     /// The checksum so far.
     pub checksum: u64,
 }
 
-impl Running {
+impl RunningChecksum {
     /// Before the first record.
-    pub fn new(header_checksum: u64) -> Running {
-        Running { records: 0, checksum: header_checksum }
+    pub fn new(header_checksum: u64) -> RunningChecksum {
+        RunningChecksum { records: 0, checksum: header_checksum }
     }
 
     /// Takes in one more record.
@@ -251,9 +251,9 @@ impl Running {
     }
 
     /// The payload of an end record; `None` where it has another length.
-    pub fn decode(bytes: &[u8]) -> Option<Running> {
+    pub fn decode(bytes: &[u8]) -> Option<RunningChecksum> {
         (bytes.len() == END_PAYLOAD_BYTES)
-            .then(|| Running { records: u64_at(bytes, 0), checksum: u64_at(bytes, 8) })
+            .then(|| RunningChecksum { records: u64_at(bytes, 0), checksum: u64_at(bytes, 8) })
     }
 }
 
@@ -272,8 +272,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_come_back() {
-        let binding = Binding { log_id: 0x1_2345_6789, salt: 0xfedc_ba98_7654_3210 };
+    fn headers_round_trip() {
+        let binding = RecordBinding { log_id: 0x1_2345_6789, salt: 0xfedc_ba98_7654_3210 };
         let bytes = FileHeader::encode(LogKind::Manifest, binding);
         let header = FileHeader::decode(&bytes).expect("just encoded");
         assert_eq!((header.version, header.kind, header.binding), (1, 2, binding));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn record_headers_come_back() {
+    fn record_headers_round_trip() {
         let header = RecordHeader {
             checksum: 7,
             payload_bytes: 8,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_beyond_its_field_is_stored_as_the_largest() {
+    fn mark_over_its_field_is_stored_as_the_maximum() {
         let header = RecordHeader {
             checksum: 0,
             payload_bytes: 0,

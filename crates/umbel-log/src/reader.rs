@@ -1,8 +1,8 @@
-//! [`LogReader`]: hands out a log's records in order and decides what the place is where they stop:
+//! [`LogReader`]: returns a log's records in order and classifies the place where they end:
 //! the end, a torn tail, or damage.
 //!
-//! INVARIANT: bytes that a sync made durable, and that a later durable mark speaks of, are never
-//! passed over in silence. Where the reader cannot tell, it reports corruption.
+//! INVARIANT: the reader never silently skips bytes that a sync made durable and that a later
+//! durable mark covers. Where it cannot decide, it reports corruption.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env};
 
 use crate::format::{
-    Binding, FileHeader, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
-    RecordKind, Running, Sealed, VERSION, record_checksum,
+    FileHeader, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordBinding,
+    RecordHeader, RecordKind, RunningChecksum, Seal, VERSION, record_checksum,
 };
-use crate::tail::{Tail, examine};
-use crate::window::Window;
+use crate::read_window::ReadWindow;
+use crate::torn_tail::{Tail, examine};
 
-/// What is known about a log before it is read.
+/// Knowledge about a log before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectation {
-    /// Nothing: it may have been in use when the process or the machine died. Torn bytes behind the
+pub enum ExpectedEnd {
+    /// Nothing: it may have been in use when the process or the machine died. Torn bytes after the
     /// last durable mark are a tail, whatever they are.
     Open,
-    /// It was sealed, and this is what [`LogWriter::seal`](crate::LogWriter::seal) returned. The
+    /// The log was sealed, with this result of [`LogWriter::seal`](crate::LogWriter::seal). The
     /// file must be whole.
-    Sealed(Sealed),
+    Sealed(Seal),
 }
 
 /// One record.
@@ -32,55 +32,55 @@ pub enum Expectation {
 pub struct Record<'a> {
     /// The sequence number it was appended with.
     pub sequence: u64,
-    /// Where in the file the record begins, in bytes; its payload is behind its header.
+    /// Offset of the record in the file, in bytes; its payload is after its header.
     pub offset: u64,
-    /// What was appended, in one piece.
+    /// Appended bytes, in one piece.
     pub payload: &'a [u8],
 }
 
-/// What was learned by reading. Final once [`LogReader::next`] has returned `None`.
+/// Result of reading. Final once [`LogReader::next`] has returned `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
-    /// The offset behind the last valid record; 0 where not even the header is valid.
+pub struct ReadOutcome {
+    /// The offset after the last valid record; 0 where not even the header is valid.
     pub end: u64,
     /// Whether an end record was seen.
     pub sealed: bool,
-    /// Whether bytes other than zeros were ignored behind `end`, or the file has no valid header.
+    /// Whether bytes other than zeros were ignored after `end`, or the file has no valid header.
     pub torn: bool,
     /// The largest durable mark of all records, in bytes.
     pub durable_max: u64,
-    /// How many records were handed out.
+    /// Number of records returned.
     pub records: u64,
-    /// The running checksum over these records: with `end` and `sealed` it makes a [`Sealed`].
+    /// The running checksum over these records: with `end` and `sealed` it makes a [`Seal`].
     pub checksum: u64,
 }
 
 /// Reads one log file from its beginning.
 #[derive(Debug)]
 pub struct LogReader {
-    window: Window,
-    binding: Binding,
+    window: ReadWindow,
+    binding: RecordBinding,
     /// Whether the salt was known before the header was read.
     is_bound: bool,
-    expectation: Expectation,
+    expectation: ExpectedEnd,
     position: u64,
     sequence: u64,
-    running: Running,
+    running: RunningChecksum,
     durable_max: u64,
     sealed: bool,
     torn: bool,
-    state: State,
+    state: ReaderState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ReaderState {
     Reading,
     Done,
     Failed(Error),
 }
 
-/// Where the payload of the record just read lies.
-struct Found {
+/// Location of the payload of the last record.
+struct RecordLocation {
     sequence: u64,
     offset: u64,
     payload_bytes: usize,
@@ -90,7 +90,7 @@ impl LogReader {
     /// Opens a log without a salt and judges its header.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the file is another log than `kind` and `log_id` say, where the
+    /// [`Error::Corruption`] where the file is another log than `kind` and `log_id`, where a
     /// damaged header had been durable, and where a sealed log is missing, cut or without header.
     /// [`Error::Invalid`] where a newer Umbel wrote it. A missing file that is not known to be
     /// sealed is [`Error::Io`].
@@ -99,14 +99,14 @@ impl LogReader {
         path: &Path,
         kind: LogKind,
         log_id: u64,
-        expectation: Expectation,
+        expectation: ExpectedEnd,
     ) -> Result<LogReader> {
         LogReader::open_bound(env, path, kind, log_id, Some(0), expectation)
     }
 
-    /// As [`LogReader::open`], of a log with this salt or none; with another one the file is
-    /// another log. Where nobody knows the salt the header's is believed, and damage to that can
-    /// look like a log that was torn when it was made.
+    /// As [`LogReader::open`], for a log with this salt or none; with another salt the file is
+    /// another log. Where the salt is unknown, the header's salt is used. Damage to it can then
+    /// look like a log that was torn at its creation.
     ///
     /// # Errors
     /// As [`LogReader::open`].
@@ -116,11 +116,11 @@ impl LogReader {
         kind: LogKind,
         log_id: u64,
         salt: Option<u64>,
-        expectation: Expectation,
+        expectation: ExpectedEnd,
     ) -> Result<LogReader> {
         let opened = env.files.open(path, Access::Read);
         let file = match (opened, expectation) {
-            (Err(error), Expectation::Sealed(sealed)) if error.is_missing_file() => {
+            (Err(error), ExpectedEnd::Sealed(sealed)) if error.is_missing_file() => {
                 let reason = format!(
                     "the {} {log_id}, sealed with {} bytes, is missing",
                     kind.noun(),
@@ -132,9 +132,9 @@ impl LogReader {
         };
         let len = file.len()?;
         let limit = match expectation {
-            Expectation::Open => len,
-            Expectation::Sealed(sealed) if len >= sealed.len => sealed.len,
-            Expectation::Sealed(sealed) => {
+            ExpectedEnd::Open => len,
+            ExpectedEnd::Sealed(sealed) if len >= sealed.len => sealed.len,
+            ExpectedEnd::Sealed(sealed) => {
                 let reason = format!(
                     "the file ends here, but the log was sealed with {} bytes: the file is an \
                      older copy or was cut",
@@ -144,17 +144,17 @@ impl LogReader {
             }
         };
         let mut reader = LogReader {
-            window: Window::new(file, limit),
-            binding: Binding { log_id, salt: salt.unwrap_or(0) },
+            window: ReadWindow::new(file, limit),
+            binding: RecordBinding { log_id, salt: salt.unwrap_or(0) },
             is_bound: salt.is_some(),
             expectation,
             position: 0,
             sequence: 0,
-            running: Running::new(0),
+            running: RunningChecksum::new(0),
             durable_max: 0,
             sealed: false,
             torn: false,
-            state: State::Reading,
+            state: ReaderState::Reading,
         };
         reader.read_header(kind)?;
         Ok(reader)
@@ -162,8 +162,8 @@ impl LogReader {
 
     /// The next record, or `None` at the end of the log or at a tail that may be ignored.
     ///
-    /// A sealed log is known to be the right one only when `None` has been returned: what was
-    /// handed out before an error must not be relied on.
+    /// A sealed log is known to be the right one only after `None`: records
+    /// returned before an error must not be relied on.
     ///
     /// # Errors
     /// [`Error::Corruption`] with the file and the offset of the damage. A failed read is an error
@@ -174,30 +174,30 @@ impl LogReader {
     )]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match &self.state {
-            State::Reading => {}
-            State::Done => return Ok(None),
-            State::Failed(error) => return Err(error.clone()),
+            ReaderState::Reading => {}
+            ReaderState::Done => return Ok(None),
+            ReaderState::Failed(error) => return Err(error.clone()),
         }
-        match self.step_beside_writer() {
-            Ok(Some(Found { sequence, offset, payload_bytes })) => {
+        match self.step_with_live_writer() {
+            Ok(Some(RecordLocation { sequence, offset, payload_bytes })) => {
                 let start = offset + RECORD_HEADER_BYTES as u64;
-                let payload = self.window.held(start, payload_bytes);
+                let payload = self.window.filled_bytes(start, payload_bytes);
                 Ok(Some(Record { sequence, offset, payload }))
             }
             Ok(None) => {
-                self.state = State::Done;
+                self.state = ReaderState::Done;
                 Ok(None)
             }
             Err(error) => {
-                self.state = State::Failed(error.clone());
+                self.state = ReaderState::Failed(error.clone());
                 Err(error)
             }
         }
     }
 
-    /// What was learned so far.
-    pub fn outcome(&self) -> Outcome {
-        Outcome {
+    /// Result so far.
+    pub fn outcome(&self) -> ReadOutcome {
+        ReadOutcome {
             end: self.position,
             sealed: self.sealed,
             torn: self.torn,
@@ -207,15 +207,15 @@ impl LogReader {
         }
     }
 
-    /// Where a whole record of this log stands behind the end of one that is torn: a power cut that
-    /// had later pages written first leaves such, and so does damage. `None` where none does, or
-    /// where too much looks like records.
+    /// Offset of a valid record of this log after a torn one. A power cut leaves such a record
+    /// where later pages were written first, and so does damage. `None` where there is none, or
+    /// where too many bytes look like records.
     ///
-    /// REQUIRES: [`LogReader::next`] said that there is no other record.
+    /// REQUIRES: [`LogReader::next`] returned `None`.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn behind(&mut self) -> Result<Option<u64>> {
+    pub fn find_record_after_end(&mut self) -> Result<Option<u64>> {
         if !self.torn || self.sealed {
             return Ok(None);
         }
@@ -230,7 +230,7 @@ impl LogReader {
         Error::corruption(self.window.file.path(), offset, reason)
     }
 
-    /// Reads the file's header and puts the position behind it; a torn one ends the reading.
+    /// Reads the file's header and puts the position after it; a torn one ends the reading.
     fn read_header(&mut self, kind: LogKind) -> Result<()> {
         let mut header = None;
         if self.window.limit >= HEADER_BYTES {
@@ -242,13 +242,13 @@ impl LogReader {
             }
         }
         let Some(header) = header else {
-            if let Expectation::Sealed(_) = self.expectation {
+            if let ExpectedEnd::Sealed(_) = self.expectation {
                 let reason = "the file does not begin with the header of an Umbel log";
                 return Err(self.corruption(0, reason));
             }
             self.finish_at_gap()?;
             self.torn = true;
-            self.state = State::Done;
+            self.state = ReaderState::Done;
             return Ok(());
         };
         if header.version > VERSION || (header.version == VERSION && header.reserved_set) {
@@ -264,7 +264,7 @@ impl LogReader {
             return Err(self.corruption(8, reason));
         }
         if header.binding.salt == 0 {
-            // A log without a salt is not in a used file: there is nothing to be told from it.
+            // A log without a salt is not in a used file: it says nothing.
             self.binding.salt = 0;
         }
         if header.kind != kind as u8 || header.binding != self.binding {
@@ -279,50 +279,50 @@ impl LogReader {
             );
             return Err(self.corruption(0, reason));
         }
-        self.running = Running::new(header.checksum);
+        self.running = RunningChecksum::new(header.checksum);
         self.position = HEADER_BYTES;
         Ok(())
     }
 
     /// Reads the record at the position, and reads again where it finds damage.
     ///
-    /// A writer of another process may store records while this reads. The window then has the
-    /// bytes of an earlier moment, and a record behind them proves that there are others by now:
-    /// what stands before a record was stored before it. So the second look finds the record, or
-    /// the damage is on the disk. The writer may also cut off what it never used of the file.
-    fn step_beside_writer(&mut self) -> Result<Option<Found>> {
+    /// A writer of another process may store records during the read. The window may then hold
+    /// older bytes, and a record after them proves that newer ones exist, because the writer stores
+    /// records in order. So the second read finds the record, or
+    /// the damage is on the disk. The writer may also cut off unused space of the file.
+    fn step_with_live_writer(&mut self) -> Result<Option<RecordLocation>> {
         match self.step() {
-            Err(Error::Corruption { .. }) if self.expectation == Expectation::Open => {
-                self.window.forget()?;
+            Err(Error::Corruption { .. }) if self.expectation == ExpectedEnd::Open => {
+                self.window.discard()?;
                 self.step()
             }
             done => done,
         }
     }
 
-    /// Goes on behind the last record after [`LogReader::next`] returned `None`, where a writer of
-    /// another process may have gone on. `false` where nothing can follow.
+    /// Continues after the last record once [`LogReader::next`] returned `None`, because a writer
+    /// in another process may have appended. `false` where nothing can follow.
     ///
     /// # Errors
     /// The file's length cannot be read.
     pub fn resume(&mut self) -> Result<bool> {
-        if self.sealed || self.position == 0 || !matches!(self.state, State::Done) {
+        if self.sealed || self.position == 0 || !matches!(self.state, ReaderState::Done) {
             return Ok(false);
         }
-        self.window.forget()?;
+        self.window.discard()?;
         self.window.limit = self.window.file.len()?;
-        (self.state, self.torn) = (State::Reading, false);
+        (self.state, self.torn) = (ReaderState::Reading, false);
         Ok(true)
     }
 
     /// Reads the record at the position. `None` where the log ends in a way that is fine.
-    fn step(&mut self) -> Result<Option<Found>> {
+    fn step(&mut self) -> Result<Option<RecordLocation>> {
         let offset = self.position;
         let Some(record) = self.read_record(offset)? else {
             self.finish_at_gap()?;
             return Ok(None);
         };
-        // From here on the bytes are what a writer wrote.
+        // From here on a writer has written the bytes.
         if record.sequence < self.sequence {
             let reason = format!(
                 "sequence number {} comes after {}, but sequence numbers never decrease",
@@ -331,7 +331,7 @@ impl LogReader {
             return Err(self.corruption(offset, reason));
         }
         if record.durable > offset {
-            let reason = format!("the durable mark {} lies behind its own record", record.durable);
+            let reason = format!("the durable mark {} is after its own record", record.durable);
             return Err(self.corruption(offset, reason));
         }
         self.sequence = record.sequence;
@@ -343,7 +343,7 @@ impl LogReader {
         }
         self.running.add(offset, record.checksum);
         self.position = offset + record.record_bytes();
-        Ok(Some(Found { sequence: record.sequence, offset, payload_bytes }))
+        Ok(Some(RecordLocation { sequence: record.sequence, offset, payload_bytes }))
     }
 
     /// The record at `offset` with all its bytes in the window; `None` where there is no valid one.
@@ -367,7 +367,7 @@ impl LogReader {
     /// The position holds no valid record: an error where it should.
     fn finish_at_gap(&mut self) -> Result<()> {
         let gap = self.position;
-        if let Expectation::Sealed(sealed) = self.expectation {
+        if let ExpectedEnd::Sealed(sealed) = self.expectation {
             let reason = format!(
                 "there is no valid record here, but the log was sealed with {} bytes: the file is \
                  damaged, an older copy, or was cut",
@@ -384,36 +384,36 @@ impl LogReader {
             Tail::Record { offset, durable } => Err(self.corruption(
                 gap,
                 format!(
-                    "there is nothing valid here, but the record at byte {offset} tells that \
+                    "there is no valid record here, but the record at byte {offset} says that \
                      everything below byte {durable} was durable when it was written"
                 ),
             )),
             Tail::Undecided => Err(self.corruption(
                 gap,
-                "there is nothing valid here, and what follows is too much like records to tell \
-                 a torn tail from damage",
+                "there is no valid record here, and the bytes that follow look so much like \
+                 records that a torn tail and damage cannot be distinguished",
             )),
         }
     }
 
-    /// The valid record at `offset` is an end record: checks what it vouches for.
+    /// The valid record at `offset` is an end record: checks the content of the log against it.
     fn finish_at_end(&mut self, offset: u64, payload_bytes: usize) -> Result<()> {
-        let payload = self.window.held(offset + RECORD_HEADER_BYTES as u64, payload_bytes);
-        let Some(stated) = Running::decode(payload) else {
+        let payload = self.window.filled_bytes(offset + RECORD_HEADER_BYTES as u64, payload_bytes);
+        let Some(stated) = RunningChecksum::decode(payload) else {
             let reason = format!("an end record has 16 bytes of payload, not {payload_bytes}");
             return Err(self.corruption(offset, reason));
         };
         if stated != self.running {
             let reason = format!(
-                "the end record speaks of {} records with checksum {:016x}, but there are {} with \
+                "the end record counts {} records with checksum {:016x}, but there are {} with \
                  {:016x}",
                 stated.records, stated.checksum, self.running.records, self.running.checksum
             );
             return Err(self.corruption(offset, reason));
         }
         let end = offset + crate::format::record_bytes(payload_bytes as u64);
-        if let Expectation::Sealed(sealed) = self.expectation {
-            if sealed != (Sealed { len: end, checksum: stated.checksum }) {
+        if let ExpectedEnd::Sealed(sealed) = self.expectation {
+            if sealed != (Seal { len: end, checksum: stated.checksum }) {
                 let reason = format!(
                     "the log ends at byte {end} with checksum {:016x}, but it was sealed at byte \
                      {} with {:016x}: the file is an older copy or another log",
@@ -426,11 +426,11 @@ impl LogReader {
                 Tail::Zeros => {}
                 Tail::Bytes => self.torn = true,
                 Tail::Record { offset, .. } => {
-                    let reason = format!("a record of this log behind its end at byte {end}");
+                    let reason = format!("a record of this log after its end at byte {end}");
                     return Err(self.corruption(offset, reason));
                 }
                 Tail::Undecided => {
-                    let reason = "what stands behind the log's end is too much like its records";
+                    let reason = "the bytes after the log's end look too much like its records";
                     return Err(self.corruption(end, reason));
                 }
             }

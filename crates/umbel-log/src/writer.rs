@@ -1,36 +1,36 @@
 //! [`LogWriter`]: appends records to a new log file.
 //!
-//! INVARIANT: a failed write is final. The writer cannot know what of it reached the file, so it
-//! refuses every later append instead of writing on behind or over it. The one exception is a write
-//! to a file that is not mapped, on a disk without room: not all of it reached the file, and what
-//! did is cut off again, because its missing end may be zeros, which would make it whole. The cut
-//! is durable once the caller has synced the file. Of a log that holds its records it is
-//! [`LogProgress`] that writes, and refuses to.
+//! INVARIANT: a failed write is final. The writer cannot know how much of it reached the file, so
+//! it refuses every later append instead of writing after it or over it. The only exception is a
+//! write to a file that is not mapped, on a full disk. Part of it reached the file, and that part
+//! is cut off, because its missing end may be zeros, which would complete it. The cut is durable
+//! once the caller has synced the file. For a log that holds its records, [`LogProgress`] writes
+//! and refuses.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, Env, File, Mapping, Populator};
+use umbel_env::{Access, Env, File, Mapping, Prefaulter};
 
 use crate::format::{
-    Binding, END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, PAYLOAD_BYTES_MAX, RECORD_ALIGN,
-    RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running, Sealed, parts_checksum, record_bytes,
-    record_checksum,
+    END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, PAYLOAD_BYTES_MAX, RECORD_ALIGN,
+    RECORD_HEADER_BYTES, RecordBinding, RecordHeader, RecordKind, RunningChecksum, Seal,
+    parts_checksum, record_bytes, record_checksum,
 };
-use crate::held::{Held, filled_first};
-use crate::progress::LogProgress;
+use crate::log_progress::LogProgress;
+use crate::pending_records::{PendingRecords, initial_fill_bytes};
 
-/// Up to here a mapped record is joined in the buffer and stored with one call; a longer one is
-/// stored part by part, because copying it twice would cost more than the calls.
+/// Up to this length a mapped record is joined in the buffer and stored with one call. A longer one
+/// is stored part by part, because a second copy would cost more than the calls.
 const JOIN_BYTES_MAX: u64 = 64 << 10;
-/// A buffer that grew beyond this for one record is given back.
-const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Buffer size above which memory is freed after a record.
+const BUFFER_BYTES_RETAINED: usize = 1 << 20;
 
-/// How to create a log.
+/// Options of a new log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogOptions {
-    /// What the log is used for.
+    /// Use of the log.
     pub kind: LogKind,
     /// The log's id. It must never have been used for another log of this store.
     pub log_id: u64,
@@ -41,26 +41,26 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    fn binding(&self) -> Binding {
-        Binding { log_id: self.log_id, salt: self.salt }
+    fn binding(&self) -> RecordBinding {
+        RecordBinding { log_id: self.log_id, salt: self.salt }
     }
 }
 
-/// Writes the header of a new log over that of an old one, whose records nobody needs any more. The
-/// caller syncs the file, and only then renames it to the new log's name and makes that durable:
-/// under the new name a header of the old log would be a file in the wrong place. Then it calls
-/// [`LogWriter::reuse`].
+/// Writes the header of a new log over that of an old one, whose records are obsolete.
+/// The caller syncs the file. Only then it renames the file to the new log's name and makes that
+/// durable: under the new name, a header of the old log would be a misplaced file. Then it
+/// calls [`LogWriter::reuse`].
 ///
 /// # Errors
 /// A failed write.
-pub fn relabel(file: &dyn File, options: LogOptions) -> Result<()> {
+pub fn write_recycled_header(file: &dyn File, options: LogOptions) -> Result<()> {
     file.write_all_at(&FileHeader::encode(options.kind, options.binding()), 0)
 }
 
-/// Where a record was put.
+/// Position of an appended record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// The offset behind the record: it is durable once everything below this is synced.
+pub struct AppendPosition {
+    /// The offset after the record: it is durable once everything below this is synced.
     pub end: u64,
 }
 
@@ -69,17 +69,17 @@ pub struct Appended {
 pub struct LogWriter {
     progress: Arc<LogProgress>,
     mapping: Option<Box<dyn Mapping>>,
-    binding: Binding,
+    binding: RecordBinding,
     capacity: u64,
     end: u64,
     sequence: u64,
-    running: Running,
+    running: RunningChecksum,
     buffer: Vec<u8>,
-    state: State,
+    state: WriterState,
 }
 
 #[derive(Debug)]
-enum State {
+enum WriterState {
     Open,
     Sealed,
     Failed(String),
@@ -91,29 +91,30 @@ impl LogWriter {
     /// [`LogWriter::set_durable`] with [`HEADER_BYTES`], so that a lost header is known as damage.
     ///
     /// # Errors
-    /// Where the name exists, and [`Error::Full`] where the segment does not fit on the disk; a
-    /// file that could not be set up is removed again. [`Error::Invalid`] for a segment too short
-    /// to hold anything.
+    /// Where the name exists, and [`Error::DiskFull`] where the segment does not fit on the disk. A
+    /// half-created file is removed again. [`Error::Invalid`] for a segment that is too short
+    /// for any record.
     pub fn create(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
-        LogWriter::create_as(env, path, options, false)
+        LogWriter::create_with(env, path, options, false)
     }
 
-    /// As [`LogWriter::create`], for a log whose records nobody relies on before they are synced:
-    /// they are held in memory until [`LogProgress::sync`] or [`LogProgress::write_out`], and do
-    /// not survive the death of the process before. The segment is not mapped but filled with zeros
-    /// some way ahead, so that most syncs write the records and nothing about the file.
+    /// As [`LogWriter::create`], for a log whose records matter only after a
+    /// sync. Records are held in memory until [`LogProgress::sync`] or
+    /// [`LogProgress::write_pending`], and do not survive the death of the process before. The
+    /// segment is not mapped but filled with zeros ahead of the records, so that most syncs write
+    /// records and no metadata of the file.
     ///
     /// # Errors
     /// As [`LogWriter::create`]; [`Error::Invalid`] also for a file that grows.
-    pub fn create_held(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
+    pub fn create_deferred(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
         if options.segment_bytes == 0 {
             let reason = "a log that holds its records needs the length of a segment";
             return Err(Error::invalid(reason));
         }
-        LogWriter::create_as(env, path, options, true)
+        LogWriter::create_with(env, path, options, true)
     }
 
-    fn create_as(env: &Env, path: &Path, options: LogOptions, holds: bool) -> Result<LogWriter> {
+    fn create_with(env: &Env, path: &Path, options: LogOptions, holds: bool) -> Result<LogWriter> {
         let shortest = HEADER_BYTES + END_RECORD_BYTES;
         if options.segment_bytes != 0 && options.segment_bytes < shortest {
             return Err(Error::invalid(format!(
@@ -125,7 +126,7 @@ impl LogWriter {
         let file = env.files.create(path)?;
         let created = LogWriter::set_up(env, file, options, holds);
         if created.is_err() {
-            // The first failure is the one to report. What is left is an empty log at worst.
+            // The first failure is reported. At worst an empty log is left.
             let _ = env.files.remove_file(path);
         }
         created
@@ -143,13 +144,13 @@ impl LogWriter {
             file.preallocate(segment_bytes)?;
             mapping = file.map(segment_bytes)?;
         }
-        // What cannot be mapped may need new space wherever it is written over.
+        // An unmapped file may need new space wherever it is overwritten.
         let fills_to = if mapping.is_some() { segment_bytes } else { 0 };
         if holds {
             mapping = None;
         }
         let header = FileHeader::encode(options.kind, options.binding());
-        let filled = if holds { filled_first(fills_to) } else { 0 };
+        let filled = if holds { initial_fill_bytes(fills_to) } else { 0 };
         match &mut mapping {
             Some(mapping) => mapping.write_at(&header, 0)?,
             None => {
@@ -160,7 +161,9 @@ impl LogWriter {
         }
         let progress = LogProgress::new(Arc::clone(&file), options.log_id, HEADER_BYTES, 0);
         let progress = match holds {
-            true => progress.holding(Held::new(env, file.path(), &header, fills_to)?),
+            true => {
+                progress.with_pending(PendingRecords::new(env, file.path(), &header, fills_to)?)
+            }
             false => progress,
         };
         Ok(LogWriter::begin(progress, mapping, &header, options))
@@ -182,20 +185,19 @@ impl LogWriter {
             capacity: if segment_bytes == 0 { u64::MAX } else { segment_bytes },
             end: HEADER_BYTES,
             sequence: 0,
-            running: Running::new(u64::from_le_bytes(*sum)),
+            running: RunningChecksum::new(u64::from_le_bytes(*sum)),
             buffer: Vec::new(),
-            state: State::Open,
+            state: WriterState::Open,
         }
     }
 
-    /// Begins a log in a file that held an earlier log of the same length and was [relabelled], as
-    /// the same options say. What the file holds behind its header stays until records go over it.
+    /// Begins a log in a file that held an earlier log of the same length and got a new header by
+    /// [`write_recycled_header`] with the same options. The bytes after its header stay until
+    /// records overwrite them.
     ///
     /// # Errors
     /// Where the file cannot be opened or, other than before, not be mapped: to be written over, a
     /// file has to be.
-    ///
-    /// [relabelled]: relabel
     pub fn reuse(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
         let file = env.files.open(path, Access::ReadWrite)?;
         let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
@@ -212,21 +214,21 @@ impl LogWriter {
     }
 
     /// Appends one record whose payload is the concatenation of `payload`. It survives the death of
-    /// the process from now on, unless records [are held](LogWriter::create_held), and power loss
-    /// once [`LogWriter::file`] was synced.
+    /// the process from now on, unless records [are deferred](LogWriter::create_deferred). It
+    /// survives power loss once [`LogWriter::file`] was synced.
     ///
     /// # Errors
     /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
     /// its sequence number is lower than the last one, or the log is sealed. Any other error is
-    /// final, and every later append refused with [`Error::ReadOnly`], unless it is
-    /// [`Error::Full`] and the log [is open](LogWriter::is_open) still: then the caller syncs the
-    /// file before anything else is appended, so that what was cut off cannot come back.
-    pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<Appended> {
+    /// final: every later append fails with [`Error::ReadOnly`]. The exception is
+    /// [`Error::DiskFull`] while the log [is open](LogWriter::is_open). Then the caller syncs the
+    /// file before the next append, so that the cut bytes cannot return.
+    pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<AppendPosition> {
         let payload_bytes = payload.iter().fold(0, |sum, part| sum + part.len());
         if !self.fits(payload_bytes) {
             self.check_state()?;
             return Err(Error::invalid(format!(
-                "a payload of {payload_bytes} bytes does not fit into the log {} behind byte {}; \
+                "a payload of {payload_bytes} bytes does not fit into the log {} after byte {}; \
                  start a new log",
                 self.progress.file().path().display(),
                 self.end
@@ -242,13 +244,13 @@ impl LogWriter {
             && record_bytes(payload_bytes as u64) + END_RECORD_BYTES <= self.capacity - self.end
     }
 
-    /// The offset behind the last record.
+    /// The offset after the last record.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Where records stop fitting, in bytes from the file's beginning.
+    /// Offset in the file at which records stop fitting.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -258,7 +260,7 @@ impl LogWriter {
         Arc::clone(self.progress.file())
     }
 
-    /// Where the log stands, for whoever syncs it without holding a lock on the writer.
+    /// Place of the log, for a thread that syncs it without holding a lock on the writer.
     pub fn progress(&self) -> &Arc<LogProgress> {
         &self.progress
     }
@@ -273,9 +275,9 @@ impl LogWriter {
         self.mapping.is_some()
     }
 
-    /// What makes pages ready ahead of the records, where the file is mapped.
-    pub fn populator(&self) -> Option<Arc<dyn Populator>> {
-        self.mapping.as_ref().and_then(|mapping| mapping.populator())
+    /// Prefaulter of the pages ahead of the records, where the file is mapped.
+    pub fn prefaulter(&self) -> Option<Arc<dyn Prefaulter>> {
+        self.mapping.as_ref().and_then(|mapping| mapping.prefaulter())
     }
 
     /// The mapping of a sealed log, which needs it no more: giving it back takes a while.
@@ -283,22 +285,23 @@ impl LogWriter {
         self.mapping
     }
 
-    /// Appends the end record; there is always room for it. The caller syncs the file, and then may
-    /// keep what is returned as proof of what the log holds. Nothing can be appended afterwards.
+    /// Appends the end record, for which there is always space. The caller syncs the file, and then
+    /// may keep the result as proof of the log's content. Nothing can be appended
+    /// afterwards.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the log is sealed already; otherwise as [`LogWriter::append`].
-    pub fn seal(&mut self) -> Result<Sealed> {
+    pub fn seal(&mut self) -> Result<Seal> {
         let running = self.running;
         let payload = running.encode();
         self.write_record(self.sequence, RecordKind::End, &[&payload], payload.len())?;
-        self.state = State::Sealed;
-        Ok(Sealed { len: self.end, checksum: running.checksum })
+        self.state = WriterState::Sealed;
+        Ok(Seal { len: self.end, checksum: running.checksum })
     }
 
-    /// Whether records can be appended: it was not sealed, and no append failed for good.
+    /// Whether records can be appended: the log is not sealed, and no append failed permanently.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
+        matches!(self.state, WriterState::Open)
     }
 
     /// The log's id.
@@ -308,12 +311,12 @@ impl LogWriter {
 
     fn check_state(&self) -> Result<()> {
         match &self.state {
-            State::Open => Ok(()),
-            State::Sealed => Err(Error::invalid(format!(
+            WriterState::Open => Ok(()),
+            WriterState::Sealed => Err(Error::invalid(format!(
                 "the log {} is sealed; start a new log",
                 self.progress.file().path().display()
             ))),
-            State::Failed(reason) => Err(Error::ReadOnly(reason.clone())),
+            WriterState::Failed(reason) => Err(Error::ReadOnly(reason.clone())),
         }
     }
 
@@ -324,7 +327,7 @@ impl LogWriter {
         kind: RecordKind,
         payload: &[&[u8]],
         payload_bytes: usize,
-    ) -> Result<Appended> {
+    ) -> Result<AppendPosition> {
         self.check_state()?;
         if sequence < self.sequence {
             return Err(Error::invalid(format!(
@@ -352,31 +355,32 @@ impl LogWriter {
                 self.end += bytes;
                 self.progress.set_end(self.end);
                 self.sequence = sequence;
-                Ok(Appended { end: self.end })
+                Ok(AppendPosition { end: self.end })
             }
             Err(error) => {
-                if !self.takes_back(&error) {
-                    self.state = State::Failed(error.to_string());
+                if !self.can_undo(&error) {
+                    self.state = WriterState::Failed(error.to_string());
                 }
                 Err(error)
             }
         }
     }
 
-    /// Whether what was refused for want of room could be cut off, so that everything is as before.
-    fn takes_back(&self, error: &Error) -> bool {
+    /// Cuts off a write that failed for lack of space. Returns whether the file is as
+    /// before.
+    fn can_undo(&self, error: &Error) -> bool {
         self.mapping.is_none()
-            && matches!(error, Error::Full { .. })
+            && matches!(error, Error::DiskFull { .. })
             && self.progress.file().set_len(self.end).is_ok()
     }
 
-    /// Gives back the room behind the last record; nothing is appended any more. The caller need
+    /// Frees the space after the last record; no record can follow. The caller need
     /// not make that durable.
     ///
     /// # Errors
-    /// Where the file cannot be cut: then it keeps its room.
-    pub fn give_room_back(&mut self) -> Result<()> {
-        self.state = State::Sealed;
+    /// Where the file cannot be cut: then it keeps its space.
+    pub fn release_unused_space(&mut self) -> Result<()> {
+        self.state = WriterState::Sealed;
         // A mapped file must not be cut.
         self.mapping = None;
         self.progress.file().set_len(self.end)
@@ -400,17 +404,17 @@ impl LogWriter {
         self.buffer[..8].copy_from_slice(&sum.to_le_bytes());
         match &mut self.mapping {
             Some(mapping) => mapping.write_at(&self.buffer, self.end)?,
-            None => self.progress.write_or_hold(&self.buffer, self.end)?,
+            None => self.progress.write_or_defer(&self.buffer, self.end)?,
         }
-        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+        if self.buffer.capacity() > BUFFER_BYTES_RETAINED {
             self.buffer = Vec::new();
         }
         Ok(sum)
     }
 
     /// Stores a long record without joining it. A process that dies in between leaves a record
-    /// that does not match its checksum, whatever the order; the header goes last so that not even
-    /// its length stands before the payload does. Returns the record's checksum.
+    /// that does not match its checksum, in any order. The header goes last, so that not even
+    /// its length precedes the payload. Returns the record's checksum.
     fn store_parts(
         &mut self,
         header: &RecordHeader,

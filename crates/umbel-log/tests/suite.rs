@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 mod suite {
-    mod basics;
-    mod crash;
+    mod adversarial_bytes;
+    mod append_and_read;
+    mod crash_points;
     mod damage;
-    mod disk;
-    mod held;
-    mod hostile;
-    mod model;
-    mod page;
+    mod format_example;
+    mod memory_disk;
+    mod model_format;
+    mod pending_records;
     mod properties;
-    mod reuse;
-    mod tears;
+    mod recycling;
+    mod torn_segments;
 }

@@ -1,10 +1,10 @@
-//! Times the memtable beside `BTreeMap` on keys of several shapes, in nanoseconds per entry, of
-//! processor time where the system tells it.
+//! Times the memtable and `BTreeMap` on keys of several shapes, in nanoseconds per entry, of
+//! processor time where the system reports it.
 //!
 //! `cargo run --release -p umbel-memtable --example memtable_bench [entries] [rounds] [shape]`
 //!
-//! `BTreeMap` has no versions, no other thread may read it meanwhile, and its values are copies in
-//! boxes of their own; it is the yardstick, not a rival.
+//! `BTreeMap` has no versions and permits no concurrent readers, and its values are copies in
+//! separate boxes. It is a yardstick, not a rival.
 #![expect(
     clippy::disallowed_methods,
     reason = "a benchmark measures the machine's own time, not a clock that tests own"
@@ -50,11 +50,11 @@ fn mix(n: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Processor time of this thread in nanoseconds where Linux tells it, so that a busy machine
+/// Processor time of this thread in nanoseconds where Linux reports it, so that a busy machine
 /// disturbs less; else the time since `start`.
 fn now_ns(start: Instant) -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let run = told.and_then(|text| text.split(' ').next()?.parse().ok());
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let run = statistics.and_then(|text| text.split(' ').next()?.parse().ok());
     run.unwrap_or_else(|| start.elapsed().as_nanos() as f64)
 }
 

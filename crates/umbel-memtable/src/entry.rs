@@ -1,6 +1,6 @@
 //! Entries: one header, key and value in one piece of an arena, written once and then only read.
 
-use crate::arena::Arena;
+use crate::bump_arena::BumpArena;
 use std::alloc::Layout;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{SequenceNumber, ValueKind};
 
-/// Asks the processor to fetch the line of this address, which need not be valid.
+/// Prefetches the line of this address, which need not be valid.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -22,58 +22,58 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// What stands before the key and the value of an entry.
+/// Header before the key and the value of an entry.
 #[repr(C)]
-pub(crate) struct Header {
+pub(crate) struct EntryHeader {
     sequence: SequenceNumber,
     value_len: u32,
     /// At most 64 Ki, which is one more than 16 bits hold: 24 bits of length, 8 bits of kind.
     key_len_and_kind: u32,
 }
 
-/// Bytes of the header, behind which the key starts.
-const HEADER_BYTES: usize = size_of::<Header>();
+/// Bytes of the header, after which the key starts.
+const HEADER_BYTES: usize = size_of::<EntryHeader>();
 
 /// Writes an entry into the arena.
 ///
 /// # Panics
-/// Where key, value or sequence number are over the limits of `umbel_base::limits`, which callers
-/// check; a length that does not fit its field would make reading the entry unsound.
+/// Where key, value or sequence number are over the limits of `umbel_base::limits`. Callers
+/// check them; a length that does not fit its field would make reading the entry unsound.
 pub(crate) fn write_entry(
-    arena: &mut Arena,
+    arena: &mut BumpArena,
     key: &[u8],
     sequence: SequenceNumber,
     kind: ValueKind,
     value: &[u8],
-) -> NonNull<Header> {
+) -> NonNull<EntryHeader> {
     assert!(key.len() <= KEY_BYTES_MAX, "the key is longer than a key may be");
     assert!(value.len() <= VALUE_BYTES_MAX, "the value is longer than a value may be");
     assert!(sequence <= SEQUENCE_MAX, "the sequence number is larger than one may be");
     let bytes = HEADER_BYTES + key.len() + value.len();
-    let layout = Layout::from_size_align(bytes, align_of::<Header>())
+    let layout = Layout::from_size_align(bytes, align_of::<EntryHeader>())
         .expect("limits keep an entry below half the address space");
     let piece = arena.allocate(layout);
-    let header = piece.cast::<Header>();
-    // SAFETY: the piece is `bytes` bytes of ours, aligned for a header, which nobody else knows
-    // yet; header, key and value follow one another inside it. `key` and `value` do not overlap a
+    let header = piece.cast::<EntryHeader>();
+    // SAFETY: the piece is `bytes` bytes of ours, aligned for a header, which no other thread knows
+    // yet. Header, key and value follow one another inside it. `key` and `value` do not overlap a
     // piece that was free until now.
     unsafe {
-        header.write(Header {
+        header.write(EntryHeader {
             sequence,
             value_len: value.len() as u32,
             key_len_and_kind: (key.len() as u32) << 8 | u32::from(kind as u8),
         });
         let start = piece.add(HEADER_BYTES);
         start.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
-        let behind = start.add(key.len());
-        behind.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+        let value_start = start.add(key.len());
+        value_start.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
     }
     header
 }
 
 /// A position in internal order that is looked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'k> {
+pub(crate) struct SeekKey<'k> {
     /// The key.
     pub(crate) key: &'k [u8],
     /// The sequence number; of one key the greater comes first.
@@ -83,7 +83,7 @@ pub(crate) struct Target<'k> {
 /// An entry in an arena that outlives `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
-    header: NonNull<Header>,
+    header: NonNull<EntryHeader>,
     arena: PhantomData<&'a [u8]>,
 }
 
@@ -100,18 +100,18 @@ impl<'a> Entry<'a> {
     /// `header` came from [`write_entry`], its writing happened before this call, and the arena
     /// is not dropped during `'a`.
     #[inline]
-    pub(crate) unsafe fn from_raw(header: NonNull<Header>) -> Entry<'a> {
+    pub(crate) unsafe fn from_raw(header: NonNull<EntryHeader>) -> Entry<'a> {
         Entry { header, arena: PhantomData }
     }
 
     /// The pointer that [`Entry::from_raw`] takes.
     #[inline]
-    pub(crate) fn as_raw(self) -> NonNull<Header> {
+    pub(crate) fn as_raw(self) -> NonNull<EntryHeader> {
         self.header
     }
 
     #[inline]
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a EntryHeader {
         // SAFETY: `from_raw` was promised a header written before and not dropped during `'a`;
         // nothing writes to it again.
         unsafe { self.header.as_ref() }
@@ -134,7 +134,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn key(self) -> &'a [u8] {
         let len = (self.header().key_len_and_kind >> 8) as usize;
-        // SAFETY: `write_entry` put `len` key bytes behind the header, in the same piece; the
+        // SAFETY: `write_entry` put `len` key bytes after the header, in the same piece; the
         // pointer was derived from that piece and nothing writes to it again.
         unsafe { NonNull::slice_from_raw_parts(self.header.cast().add(HEADER_BYTES), len).as_ref() }
     }
@@ -145,17 +145,17 @@ impl<'a> Entry<'a> {
         let key_len = (self.header().key_len_and_kind >> 8) as usize;
         let len = self.header().value_len as usize;
         let skip = HEADER_BYTES + key_len;
-        // SAFETY: as for `key`: `len` value bytes stand behind the key, in the same piece.
+        // SAFETY: as for `key`: `len` value bytes stand after the key, in the same piece.
         unsafe { NonNull::slice_from_raw_parts(self.header.cast().add(skip), len).as_ref() }
     }
 
-    /// Asks the processor to fetch the start of the entry, which will be read soon.
+    /// Prefetches the start of the entry, which will be read soon.
     #[inline]
     pub(crate) fn prefetch(self) {
         self.prefetch_at(64 - HEADER_BYTES);
     }
 
-    /// Asks the processor to fetch the header and the line of the key's byte `at`.
+    /// Prefetches the header and the line of the key's byte `at`.
     #[inline]
     pub(crate) fn prefetch_at(self, at: usize) {
         let start = self.header.as_ptr().cast::<u8>().cast_const();
@@ -165,14 +165,14 @@ impl<'a> Entry<'a> {
 
     /// This entry's own position.
     #[inline]
-    pub(crate) fn target(self) -> Target<'a> {
-        Target { key: self.key(), sequence: self.sequence() }
+    pub(crate) fn seek_key(self) -> SeekKey<'a> {
+        SeekKey { key: self.key(), sequence: self.sequence() }
     }
 
-    /// Where this entry stands to `target`. REQUIRES: the first `shared` bytes of both keys are
-    /// equal (where they are not, the answer means nothing, but nothing breaks).
+    /// Order of this entry relative to `seek_key`. REQUIRES: the first `shared` bytes of both keys
+    /// are equal. Otherwise the result is meaningless, but safe.
     #[inline]
-    pub(crate) fn cmp_behind(self, shared: usize, target: Target<'_>) -> Ordering {
+    pub(crate) fn cmp_suffix(self, shared: usize, target: SeekKey<'_>) -> Ordering {
         let mine = self.key().get(shared..).unwrap_or_default();
         let other = target.key.get(shared..).unwrap_or_default();
         mine.cmp(other).then_with(|| target.sequence.cmp(&self.sequence()))
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_entry_reads_back() {
-        let mut arena = Arena::new();
+        let mut arena = BumpArena::new();
         let long = vec![7u8; KEY_BYTES_MAX];
         for (key, sequence, kind, value) in [
             (&b""[..], 0, ValueKind::Delete, &b""[..]),
@@ -197,8 +197,8 @@ mod tests {
             let entry = unsafe { Entry::from_raw(header) };
             assert!(entry.key() == key && entry.value() == value);
             assert_eq!((entry.sequence(), entry.kind()), (sequence, kind));
-            assert_eq!(entry.cmp_behind(0, Target { key, sequence }), Ordering::Equal);
-            assert_eq!(entry.cmp_behind(0, Target { key, sequence: u64::MAX }), Ordering::Greater);
+            assert_eq!(entry.cmp_suffix(0, SeekKey { key, sequence }), Ordering::Equal);
+            assert_eq!(entry.cmp_suffix(0, SeekKey { key, sequence: u64::MAX }), Ordering::Greater);
         }
     }
 
@@ -206,6 +206,6 @@ mod tests {
     #[should_panic(expected = "longer than a key may be")]
     fn a_key_over_the_limit_is_refused() {
         let key = vec![0; KEY_BYTES_MAX + 1];
-        write_entry(&mut Arena::new(), &key, 1, ValueKind::Put, b"");
+        write_entry(&mut BumpArena::new(), &key, 1, ValueKind::Put, b"");
     }
 }

@@ -1,11 +1,11 @@
 //! The memtable: an ordered map from (key ascending, sequence number descending) to a kind and a
-//! value, with one writer at a time and readers that take no lock, and the filter in front of it.
+//! value, with the filter in front of it. It has one writer at a time, and readers take no lock.
 //!
-//! Nothing is ever removed. Keys, values and nodes live in arenas that are freed with the memtable,
-//! so that whatever a reader has found stays good as long as it holds the memtable.
+//! Nothing is ever removed. Keys, values and nodes are in arenas that are freed with the memtable.
+//! So references of a reader are valid as long as it holds the memtable.
 //!
-//! The map is a B+tree over eight-byte key heads. Why, and what it costs, is told in
-//! `docs/decisions/0003-memtable.md`; how readers run beside the writer, in the `node` module.
+//! The map is a B+tree over eight-byte key heads. `docs/decisions/0003-memtable.md` has the reasons
+//! and costs, and the `node` module the protocol of concurrent readers.
 //! Unsafe code lives here, in `arena`, `entry`, `filter`, `node`, `tree` and `cursor`, so that the
 //! engine above can forbid it.
 //!
@@ -26,18 +26,18 @@
 //! # Ok::<(), umbel_base::Error>(())
 //! ```
 
-mod arena;
-mod cursor;
+mod bump_arena;
 mod entry;
-mod filter;
+mod growing_filter;
 mod memtable;
+mod memtable_cursor;
 mod node;
+mod range_tombstones;
 mod sync;
-mod tombstones;
 mod tree;
 
 #[cfg(all(test, loom))]
-mod interleavings;
+mod loom_tests;
 
-pub use cursor::MemtableCursor;
-pub use memtable::{Found, Memtable, MemtableOptions};
+pub use memtable::{Memtable, MemtableHit, MemtableOptions};
+pub use memtable_cursor::MemtableCursor;

@@ -1,5 +1,5 @@
-//! The atomics of the node protocol: the standard library's, or loom's while its interleavings are
-//! being searched, and how many slots a node has in either case.
+//! The atomics of the node protocol: the standard library's, or loom's during a search of
+//! interleavings. Also the number of slots of a node in either case.
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
@@ -24,7 +24,7 @@ pub(crate) fn pause(tries: u32) {
     }
 }
 
-/// Tells loom that this thread waits for another.
+/// Informs loom that this thread waits for another.
 #[cfg(all(test, loom))]
 pub(crate) fn pause(_tries: u32) {
     loom::thread::yield_now();

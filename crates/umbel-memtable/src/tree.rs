@@ -1,20 +1,21 @@
-//! The tree: the way from the root to a leaf, for readers beside the writer and for the writer.
+//! The tree: the path from the root to a leaf, for concurrent readers and for the writer.
 //!
-//! The node module has the protocol. The root pointer plays the parent of the root node: a new
-//! root is published before the old one is split, and a reader that has read the root node's
-//! version looks whether it still is the root.
+//! The node module has the protocol. The root pointer acts as the parent of the root node: a new
+//! root is published before the old one is split. A reader that has read the root node's
+//! version checks that it still is the root.
 
-use crate::arena::Arena;
-use crate::entry::{Entry, Target, write_entry};
-use crate::filter::Growth;
-use crate::node::{Bound, Node, Reading};
+use crate::bump_arena::BumpArena;
+use crate::entry::{Entry, SeekKey, write_entry};
+use crate::growing_filter::FilterGrowth;
+use crate::node::{Bound, Node, NodeReader};
 use crate::sync::{AtomicPtr, Ordering, pause};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{SequenceNumber, ValueKind};
 
-/// How many entries ahead of a cursor are fetched: about a memory latency's worth of steps.
+/// Number of entries ahead of a cursor that are fetched: about a memory latency's worth of steps.
 const PREFETCH_DISTANCE: usize = 8;
 
 /// An ordered map of entries. Whatever it lends lives as long as the borrow of the tree.
@@ -24,50 +25,50 @@ pub(crate) struct Tree {
     side: WriterSide,
 }
 
-/// What the writer changes with each insert. On lines of its own (the hardware fetches them by
-/// twos), or else each insert would take the root from the readers.
+/// State that the writer changes with each insert. On lines of its own, because the hardware
+/// fetches them in pairs: otherwise each insert would invalidate the readers' copy of the root.
 #[repr(align(128))]
 struct WriterSide {
-    /// Whoever holds it is the one writer.
-    state: Mutex<State>,
+    /// The thread that holds it is the one writer.
+    state: Mutex<WriterState>,
     /// Bytes of the arenas in use.
     bytes: AtomicUsize,
     /// Bytes the arenas have taken.
     memory_bytes: AtomicUsize,
-    /// How many entries there are.
+    /// Number of entries.
     entries: AtomicUsize,
 }
 
-/// What only the writer may touch.
+/// State that only the writer uses.
 #[derive(Default)]
-struct State {
+struct WriterState {
     arenas: Arenas,
-    growth: Growth,
+    growth: FilterGrowth,
 }
 
-/// Where entries and nodes live. Apart, so that the nodes, which are visited more often, share
+/// Arenas of entries and nodes. Separate, so that the nodes, which are visited more often, share
 /// few pages.
 #[derive(Default)]
 struct Arenas {
-    entries: Arena,
-    nodes: Arena,
+    entries: BumpArena,
+    nodes: BumpArena,
 }
 
 /// The right to write, while it lives.
-pub(crate) struct Writer<'a> {
+pub(crate) struct TreeWriter<'a> {
     tree: &'a Tree,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, WriterState>,
 }
 
 /// An entry, and where in the tree it was when last seen.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    leaf: Reading<'a>,
+pub(crate) struct TreePosition<'a> {
+    leaf: NodeReader<'a>,
     index: usize,
     entry: Entry<'a>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TreePosition<'a> {
     /// The entry.
     #[inline]
     pub(crate) fn entry(&self) -> Entry<'a> {
@@ -87,7 +88,7 @@ impl Tree {
         Tree { root: AtomicPtr::new(null_mut()), side }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn entries(&self) -> usize {
         self.side.entries.load(Ordering::Acquire)
     }
@@ -97,16 +98,16 @@ impl Tree {
         self.side.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the arenas have taken, what they keep for the next entries included.
+    /// Bytes that the arenas have taken, with their space for the next entries.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.side.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until no other thread writes.
-    pub(crate) fn writer(&self) -> Writer<'_> {
+    pub(crate) fn writer(&self) -> TreeWriter<'_> {
         // A writer that panicked did so over a limit, before it had touched the tree.
-        let state = self.side.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Writer { tree: self, state }
+        let state = self.side.state.lock().ignore_poison();
+        TreeWriter { tree: self, state }
     }
 
     /// The root; none before the first insert.
@@ -120,7 +121,7 @@ impl Tree {
     /// The leaf that `child_of` leads to, which chooses a child in each inner node. None before
     /// the first insert.
     #[inline]
-    fn leaf(&self, child_of: impl Fn(&Reading<'_>) -> Option<usize>) -> Option<Reading<'_>> {
+    fn leaf(&self, child_of: impl Fn(&NodeReader<'_>) -> Option<usize>) -> Option<NodeReader<'_>> {
         loop {
             if let Some(leaf) = self.try_leaf(self.root()?, &child_of) {
                 return Some(leaf);
@@ -134,8 +135,8 @@ impl Tree {
     fn try_leaf<'a>(
         &'a self,
         root: &'a Node,
-        child_of: &impl Fn(&Reading<'_>) -> Option<usize>,
-    ) -> Option<Reading<'a>> {
+        child_of: &impl Fn(&NodeReader<'_>) -> Option<usize>,
+    ) -> Option<NodeReader<'a>> {
         let mut reading = root.read();
         if !self.root().is_some_and(|now| std::ptr::eq(root, now)) {
             return None;
@@ -152,9 +153,9 @@ impl Tree {
         Some(reading)
     }
 
-    /// The first entry at or behind `target`.
+    /// The first entry at or after `target`.
     #[inline]
-    pub(crate) fn find(&self, target: Target<'_>) -> Option<Entry<'_>> {
+    pub(crate) fn find(&self, target: SeekKey<'_>) -> Option<Entry<'_>> {
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::UpTo))?;
             if let Some(index) = leaf.rank(target, Bound::Before) {
@@ -167,9 +168,9 @@ impl Tree {
         }
     }
 
-    /// The place of the first entry behind `target`, or also at it with [`Bound::Before`]: of the
+    /// The place of the first entry after `target`, or also at it with [`Bound::Before`]: of the
     /// first that `bound` does not count.
-    pub(crate) fn seek(&self, target: Target<'_>, bound: Bound) -> Option<Place<'_>> {
+    pub(crate) fn seek(&self, target: SeekKey<'_>, bound: Bound) -> Option<TreePosition<'_>> {
         let (mut target, mut bound) = (target, bound);
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::UpTo))?;
@@ -181,19 +182,19 @@ impl Tree {
             };
             let entry = entry?;
             if index < leaf.count() {
-                return Some(Place { leaf, index, entry });
+                return Some(TreePosition { leaf, index, entry });
             }
             // The entry is the first of the next leaf: go there.
-            (target, bound) = (entry.target(), Bound::Before);
+            (target, bound) = (entry.seek_key(), Bound::Before);
         }
     }
 
     /// The place of the last entry before `target`.
-    pub(crate) fn seek_before(&self, target: Target<'_>) -> Option<Place<'_>> {
+    pub(crate) fn seek_before(&self, target: SeekKey<'_>) -> Option<TreePosition<'_>> {
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::Before))?;
             let rank = leaf.rank(target, Bound::Before);
-            if let Some(found) = rank.and_then(|rank| Tree::place_before(leaf, rank)) {
+            if let Some(found) = rank.and_then(|rank| Tree::position_before(leaf, rank)) {
                 return found;
             }
             pause(0);
@@ -201,40 +202,40 @@ impl Tree {
     }
 
     /// The place of the last entry.
-    pub(crate) fn last(&self) -> Option<Place<'_>> {
+    pub(crate) fn last(&self) -> Option<TreePosition<'_>> {
         loop {
             let leaf = self.leaf(|node| Some(node.count()))?;
-            if let Some(found) = Tree::place_before(leaf, leaf.count()) {
+            if let Some(found) = Tree::position_before(leaf, leaf.count()) {
                 return found;
             }
             pause(0);
         }
     }
 
-    /// The place before `rank` in a leaf, which is none only in the first leaf: every other one
-    /// begins with its low fence. The outer `None` asks to try again.
-    fn place_before(leaf: Reading<'_>, rank: usize) -> Option<Option<Place<'_>>> {
+    /// The place before `rank` in a leaf, which is missing only in the first leaf: every other leaf
+    /// begins with its low fence. The outer `None` requests to try again.
+    fn position_before(leaf: NodeReader<'_>, rank: usize) -> Option<Option<TreePosition<'_>>> {
         let index = rank.checked_sub(1);
         let entry = index.and_then(|index| leaf.entry(index));
         if !leaf.is_valid() {
             return None;
         }
-        Some(index.zip(entry).map(|(index, entry)| Place { leaf, index, entry }))
+        Some(index.zip(entry).map(|(index, entry)| TreePosition { leaf, index, entry }))
     }
 
-    /// The place behind `place`.
+    /// The place after `place`.
     #[inline]
-    pub(crate) fn next<'a>(&'a self, place: Place<'a>) -> Option<Place<'a>> {
-        let Place { leaf, index, .. } = place;
+    pub(crate) fn next<'a>(&'a self, place: TreePosition<'a>) -> Option<TreePosition<'a>> {
+        let TreePosition { leaf, index, .. } = place;
         if let Some(later) = leaf.entry_or_high(index + PREFETCH_DISTANCE) {
             later.prefetch();
         }
         if let Some(entry) = leaf.entry(index + 1)
             && leaf.is_valid()
         {
-            return Some(Place { leaf, index: index + 1, entry });
+            return Some(TreePosition { leaf, index: index + 1, entry });
         }
-        let place = self.seek(place.entry.target(), Bound::UpTo)?;
+        let place = self.seek(place.entry.seek_key(), Bound::UpTo)?;
         (1..PREFETCH_DISTANCE)
             .filter_map(|ahead| place.leaf.entry(place.index + ahead))
             .for_each(Entry::prefetch);
@@ -243,21 +244,21 @@ impl Tree {
 
     /// The place before `place`.
     #[inline]
-    pub(crate) fn prev<'a>(&'a self, place: Place<'a>) -> Option<Place<'a>> {
-        let Place { leaf, index, .. } = place;
+    pub(crate) fn prev<'a>(&'a self, place: TreePosition<'a>) -> Option<TreePosition<'a>> {
+        let TreePosition { leaf, index, .. } = place;
         if let Some(before) = index.checked_sub(1)
             && let Some(entry) = leaf.entry(before)
             && leaf.is_valid()
         {
-            return Some(Place { leaf, index: before, entry });
+            return Some(TreePosition { leaf, index: before, entry });
         }
-        self.seek_before(place.entry.target())
+        self.seek_before(place.entry.seek_key())
     }
 }
 
-impl<'a> Writer<'a> {
-    /// What the writer of the memtable's filter keeps.
-    pub(crate) fn growth(&mut self) -> &mut Growth {
+impl<'a> TreeWriter<'a> {
+    /// Writer state of the memtable's filter.
+    pub(crate) fn growth(&mut self) -> &mut FilterGrowth {
         &mut self.state.growth
     }
 
@@ -275,8 +276,8 @@ impl<'a> Writer<'a> {
         let raw = write_entry(entries, key, sequence, kind, value);
         // SAFETY: just written; the arena lives as long as the tree.
         let entry = unsafe { Entry::from_raw(raw) };
-        let target = entry.target();
-        let leaf = self.tree.leaf_with_room(target, nodes);
+        let target = entry.seek_key();
+        let leaf = self.tree.leaf_with_space(target, nodes);
         let at = leaf.read().own_rank(target, Bound::Before);
         leaf.insert(at, entry, None);
         let side = &self.tree.side;
@@ -287,9 +288,9 @@ impl<'a> Writer<'a> {
 }
 
 impl Tree {
-    /// The leaf `target` belongs to. Every full node on the way is split, so that a parent always
-    /// has room for what a split of its child hands up. REQUIRES: the caller is the writer.
-    fn leaf_with_room(&self, target: Target<'_>, nodes: &mut Arena) -> &Node {
+    /// The leaf of `target`. Every full node on the path is split, so that a parent always
+    /// has space for the entry of a split child. REQUIRES: the caller is the writer.
+    fn leaf_with_space(&self, target: SeekKey<'_>, nodes: &mut BumpArena) -> &Node {
         let mut node = match self.root() {
             Some(root) if !root.is_full() => root,
             Some(root) => {
@@ -315,7 +316,7 @@ impl Tree {
             if child.is_full() {
                 let at = child.read().own_rank(target, Bound::UpTo);
                 let separator = node.split_child(index, at, nodes);
-                if separator.cmp_behind(0, target).is_lt() {
+                if separator.cmp_suffix(0, target).is_lt() {
                     child = node.read().own_child(index + 1);
                 }
             }
@@ -323,8 +324,8 @@ impl Tree {
         }
     }
 
-    /// A node without fences that nobody knows yet.
-    fn new_root(&self, nodes: &mut Arena, level: u64) -> &Node {
+    /// A node without fences that no other thread knows yet.
+    fn new_root(&self, nodes: &mut BumpArena, level: u64) -> &Node {
         // SAFETY: just written; the arena lives as long as the tree.
         unsafe { Node::allocate(nodes, None, None, level).as_ref() }
     }

@@ -1,83 +1,83 @@
-//! `event_store.client.gossip`: which nodes there are, asked by clients that look for the leader.
+//! `event_store.client.gossip`: the nodes of a cluster. Clients request them to find the leader.
 
 use crate::shared::Uuid;
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.gossip.Gossip";
 
-/// The nodes.
+/// The nodes of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClusterInfo {
-    /// One entry a node.
+    /// One entry for each node.
     #[prost(message, repeated, tag = "1")]
     pub members: Vec<MemberInfo>,
 }
 
-/// Where a node can be reached.
+/// Address of a node.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EndPoint {
-    /// A name or an address.
+    /// Host name or IP address.
     #[prost(string, tag = "1")]
     pub address: String,
-    /// A port.
+    /// TCP port.
     #[prost(uint32, tag = "2")]
     pub port: u32,
 }
 
-/// A node.
+/// State and address of a node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberInfo {
-    /// Chosen anew at each start.
+    /// Instance id, which is new at each start.
     #[prost(message, optional, tag = "1")]
     pub instance_id: Option<Uuid>,
-    /// When this was last known, in ticks of 100 ns since 1970.
+    /// Time of the last update, in ticks of 100 ns since 1970.
     #[prost(int64, tag = "2")]
     pub time_stamp: i64,
-    /// What it is doing.
+    /// State of the node.
     #[prost(enumeration = "VNodeState", tag = "3")]
     pub state: i32,
-    /// Whether it answers.
+    /// Whether the node is reachable.
     #[prost(bool, tag = "4")]
     pub is_alive: bool,
-    /// Where it answers.
+    /// Address for client connections.
     #[prost(message, optional, tag = "5")]
     pub http_end_point: Option<EndPoint>,
 }
 
-/// What a node is doing.
+/// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum VNodeState {
-    /// It starts.
+    /// Starting.
     Initializing = 0,
-    /// It looks for the leader.
+    /// Looking for the leader.
     DiscoverLeader = 1,
-    /// Nobody knows.
+    /// Unknown.
     Unknown = 2,
-    /// It is about to copy.
+    /// About to replicate.
     PreReplica = 3,
-    /// It copies what it lacks.
+    /// Replicating the missing events.
     CatchingUp = 4,
-    /// It has everything but does not vote.
+    /// Has all events but does not vote.
     Clone = 5,
-    /// It has everything and votes.
+    /// Follower: has all events and votes.
     Follower = 6,
-    /// It is about to lead.
+    /// About to become the leader.
     PreLeader = 7,
-    /// It takes the writes.
+    /// Leader: accepts writes.
     Leader = 8,
-    /// It only manages.
+    /// Manager node without data.
     Manager = 9,
-    /// It stops.
+    /// Shutting down.
     ShuttingDown = 10,
-    /// It has stopped.
+    /// Shut down.
     Shutdown = 11,
-    /// It may be read and knows no leader.
+    /// Read-only replica without a leader.
     ReadOnlyLeaderless = 12,
-    /// It is about to copy, to be read only.
+    /// Read-only replica that is about to replicate.
     PreReadOnlyReplica = 13,
-    /// It may be read only.
+    /// Read-only replica.
     ReadOnlyReplica = 14,
-    /// It hands the lead over.
+    /// Leader that resigns.
     ResigningLeader = 15,
 }

@@ -1,27 +1,27 @@
 //! `umbel.kv.v1`: keys and values over the network.
 //!
 //! The definition is `proto/umbel/kv/v1/key_value.proto`, for clients of every language. The
-//! messages here are written by hand as all others are; a test compiles the definition and compares
-//! both them and [`DESCRIPTORS`] with it.
+//! messages here are written manually as all others are. A test compiles the definition and
+//! compares both them and [`DESCRIPTORS`] with it.
 
 use prost::bytes::Bytes;
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "umbel.kv.v1.KeyValue";
 
-/// The definition as servers tell it to clients: an encoded `google.protobuf.FileDescriptorSet`.
+/// The definition as servers send it to clients: an encoded `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("../proto/umbel/kv/v1/key_value.descriptors");
 
-/// The keyspace that an empty name means.
+/// Keyspace that an empty name means.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// Asks for the value of a key.
+/// Request for the value of a key.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// The key.
+    /// Key to read.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
 }
@@ -29,18 +29,18 @@ pub struct GetRequest {
 /// The value of a key.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetResponse {
-    /// `None` where it has none.
+    /// `None` where the key is absent.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub value: Option<Bytes>,
 }
 
-/// Asks for the values of several keys.
+/// Request for the values of several keys.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MultiGetRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// The keys.
+    /// Keys to read.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub keys: Vec<Vec<u8>>,
 }
@@ -51,7 +51,7 @@ pub struct MultiGetResponse {
     /// One for each key, in the order of the keys.
     #[prost(message, repeated, tag = "1")]
     pub values: Vec<FoundValue>,
-    /// The newest write that they show.
+    /// Highest sequence number that the values include.
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
 }
@@ -59,68 +59,68 @@ pub struct MultiGetResponse {
 /// The value of one of several keys.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FoundValue {
-    /// `None` where it has none.
+    /// `None` where the key is absent.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub value: Option<Bytes>,
 }
 
-/// Gives a key a value.
+/// Request to put a value.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PutRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// The key.
+    /// Key to write.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
-    /// The value.
+    /// Value of the key.
     #[prost(bytes = "vec", tag = "3")]
     pub value: Vec<u8>,
-    /// Whether it is answered only once it survives power loss.
+    /// Whether the server acknowledges only after fsync.
     #[prost(bool, tag = "4")]
     pub sync: bool,
 }
 
-/// A value was put.
+/// Result of a put.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct PutResponse {
-    /// The number of the write.
+    /// Sequence number of the write.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
 }
 
-/// Takes a key's value away.
+/// Request to delete a key.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DeleteRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// The key.
+    /// Key to delete.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
-    /// Whether it is answered only once it survives power loss.
+    /// Whether the server acknowledges only after fsync.
     #[prost(bool, tag = "3")]
     pub sync: bool,
 }
 
-/// A key was deleted.
+/// Result of a delete.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DeleteResponse {
-    /// The number of the write.
+    /// Sequence number of the write.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
 }
 
-/// Several writes, all of them or none.
+/// Batch: several writes that are applied together or not at all.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BatchRequest {
-    /// The writes, in their order.
+    /// Writes in order.
     #[prost(message, repeated, tag = "1")]
     pub operations: Vec<Operation>,
-    /// What has to be so before them.
+    /// Conditions, which the server checks before the writes.
     #[prost(message, repeated, tag = "2")]
     pub conditions: Vec<Condition>,
-    /// Whether it is answered only once it survives power loss.
+    /// Whether the server acknowledges only after fsync.
     #[prost(bool, tag = "3")]
     pub sync: bool,
 }
@@ -128,46 +128,46 @@ pub struct BatchRequest {
 /// One write of a batch.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Operation {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// What is done.
+    /// Kind of the write.
     #[prost(oneof = "OperationKind", tags = "2, 3, 4")]
     pub kind: Option<OperationKind>,
 }
 
-/// What a write of a batch does.
+/// Kinds of writes in a batch.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum OperationKind {
-    /// Gives a key a value.
+    /// Puts a value.
     #[prost(message, tag = "2")]
     Put(Entry),
-    /// Takes that of this key away.
+    /// Deletes this key.
     #[prost(bytes = "bytes", tag = "3")]
     Delete(Bytes),
-    /// Takes those of a range of keys away.
+    /// Deletes a range of keys.
     #[prost(message, tag = "4")]
     DeleteRange(KeyRange),
 }
 
-/// What has to be so for a batch to be written.
+/// Condition of a batch.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Condition {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// The key.
+    /// Key to compare.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
-    /// The value it must have; `None` where it must have none.
+    /// Required value; `None` requires that the key is absent.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub value: Option<Vec<u8>>,
 }
 
-/// A batch was written.
+/// Result of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BatchResponse {
-    /// The number of the write.
+    /// Sequence number of the batch.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
 }
@@ -175,102 +175,102 @@ pub struct BatchResponse {
 /// A key and its value.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Entry {
-    /// The key.
+    /// Key of the entry.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// The value.
+    /// Value of the entry.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }
 
-/// The keys from one up to, and without, another.
+/// Range of keys: `start` is included, `end` is not.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct KeyRange {
-    /// The first key.
+    /// First key of the range.
     #[prost(bytes = "bytes", tag = "1")]
     pub start: Bytes,
-    /// The key behind the last one.
+    /// First key after the range.
     #[prost(bytes = "bytes", tag = "2")]
     pub end: Bytes,
 }
 
-/// Asks for keys in their order.
+/// Request for a scan: keys in order.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ScanRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// Only keys that begin so.
+    /// Prefix of the returned keys.
     #[prost(bytes = "vec", tag = "2")]
     pub prefix: Vec<u8>,
-    /// Only keys from this one on.
+    /// Lower bound of the keys, included.
     #[prost(bytes = "vec", tag = "3")]
     pub start: Vec<u8>,
-    /// Only keys before this one; to the last one where it is empty.
+    /// Upper bound of the keys, not included; no bound where it is empty.
     #[prost(bytes = "vec", tag = "4")]
     pub end: Vec<u8>,
-    /// Whether the last key comes first.
+    /// Whether the scan returns keys in descending order.
     #[prost(bool, tag = "5")]
     pub reverse: bool,
-    /// Most keys; all where it is 0.
+    /// Maximum number of keys; no limit where it is 0.
     #[prost(uint64, tag = "6")]
     pub limit: u64,
-    /// Whether values are left out.
+    /// Whether the scan omits values.
     #[prost(bool, tag = "7")]
     pub keys_only: bool,
 }
 
-/// Some keys, in their order.
+/// Some keys of a scan, in order.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ScanResponse {
     /// The keys with their values.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// The newest write that the scan shows.
+    /// Highest sequence number that the scan includes.
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
 }
 
-/// Asks for what changes.
+/// Request for a watch: changes of keys.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchRequest {
-    /// The keyspace.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub keyspace: String,
-    /// Only keys that begin so.
+    /// Prefix of the watched keys.
     #[prost(bytes = "vec", tag = "2")]
     pub prefix: Vec<u8>,
-    /// Whether it is told first what there is.
+    /// Whether the watch sends existing entries first.
     #[prost(bool, tag = "3")]
     pub with_entries: bool,
-    /// Whether values are left out.
+    /// Whether the watch omits values.
     #[prost(bool, tag = "4")]
     pub keys_only: bool,
 }
 
-/// What a watch tells.
+/// Message of a watch.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchResponse {
-    /// What it tells.
+    /// Content of the message.
     #[prost(oneof = "WatchEvent", tags = "1, 2, 3")]
     pub event: Option<WatchEvent>,
 }
 
-/// What a watch tells.
+/// Kinds of messages of a watch.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum WatchEvent {
-    /// Some of what there was when it began.
+    /// Some of the entries that existed at the start of the watch.
     #[prost(message, tag = "1")]
     Entries(Entries),
-    /// That was all; changes follow.
+    /// End of the existing entries; changes follow.
     #[prost(message, tag = "2")]
     Started(Started),
-    /// What one write did.
+    /// Changes of one write.
     #[prost(message, tag = "3")]
     Changes(Changes),
 }
 
-/// Some keys, in their order.
+/// Some existing entries, in key order.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Entries {
     /// The keys with their values.
@@ -278,67 +278,67 @@ pub struct Entries {
     pub entries: Vec<Entry>,
 }
 
-/// Where a watch begins.
+/// Start of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Started {
-    /// The newest write that it does not tell of.
+    /// Highest sequence number that the watch does not report as a change.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
 }
 
-/// What one write did to the keys that are watched.
+/// Changes of one write to the watched keys.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Changes {
-    /// The number of the write.
+    /// Sequence number of the write.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
-    /// What it did, in its order.
+    /// Changes in the order of the write.
     #[prost(message, repeated, tag = "2")]
     pub changes: Vec<Change>,
 }
 
-/// One change.
+/// One change of a watched key or range.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Change {
-    /// What changed.
+    /// Kind of the change.
     #[prost(oneof = "ChangeKind", tags = "1, 2, 3")]
     pub kind: Option<ChangeKind>,
 }
 
-/// What changed.
+/// Kinds of changes.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum ChangeKind {
-    /// A key was given a value.
+    /// A value was put.
     #[prost(message, tag = "1")]
     Put(Entry),
-    /// That of this key was taken away.
+    /// This key was deleted.
     #[prost(bytes = "bytes", tag = "2")]
     Delete(Bytes),
-    /// Those of a range of keys were.
+    /// A range of keys was deleted.
     #[prost(message, tag = "3")]
     DeleteRange(KeyRange),
 }
 
-/// The names of all keyspaces.
+/// Names of all keyspaces.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListKeyspacesResponse {
-    /// In the order in which they were made.
+    /// Names in order of creation.
     #[prost(string, repeated, tag = "1")]
     pub names: Vec<String>,
 }
 
-/// Asks for a keyspace to be made.
+/// Request to create a keyspace.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CreateKeyspaceRequest {
-    /// Its name.
+    /// Name of the keyspace.
     #[prost(string, tag = "1")]
     pub name: String,
 }
 
-/// There is such a keyspace now.
+/// Result of a request to create a keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CreateKeyspaceResponse {
-    /// Whether there was none before.
+    /// Whether the request created the keyspace; false where it existed.
     #[prost(bool, tag = "1")]
     pub created: bool,
 }

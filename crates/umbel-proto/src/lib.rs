@@ -1,7 +1,7 @@
 //! The messages that event store clients and the server exchange, one file per package of the
 //! protocol.
 //!
-//! They are written by hand from a table of field numbers and types, with `prost` derives: no
+//! They are written manually from a table of field numbers and types, with `prost` derives: no
 //! definition files, no compiler for them, nothing generated while building. An empty message is
 //! `()`, whichever package it belongs to: its bytes are the same.
 //!
@@ -23,7 +23,7 @@ pub mod monitoring;
 pub mod operations;
 pub mod persistent;
 pub mod projections;
-pub mod reading;
+pub mod read_options;
 pub mod server_features;
 pub mod shared;
 pub mod status;

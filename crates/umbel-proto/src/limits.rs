@@ -1,7 +1,7 @@
-//! What every client and server of the protocol agrees on, as numbers.
+//! Numeric limits that every client and server of the protocol shares.
 
-/// Most bytes of one message, in either direction: 17 MiB is what clients are ready to take.
+/// Maximum message size in bytes, in either direction: clients accept 17 MiB.
 pub const MESSAGE_BYTES_MAX: usize = 17 << 20;
 
-/// Where clients expect the server.
+/// Default port of the server.
 pub const PORT: u16 = 2113;

@@ -1,23 +1,23 @@
-//! `event_store.client.monitoring`: what a server says of itself, again and again.
+//! `event_store.client.monitoring`: statistics that the server sends at intervals.
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.monitoring.Monitoring";
 
-/// Asks for the numbers.
+/// Request for statistics.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StatsReq {
-    /// Whether each is told with what it is.
+    /// Whether each value comes with its metadata.
     #[prost(bool, tag = "1")]
     pub use_metadata: bool,
-    /// How often, in milliseconds.
+    /// Interval in milliseconds.
     #[prost(uint64, tag = "4")]
     pub refresh_time_period_in_ms: u64,
 }
 
-/// The numbers as text.
+/// Statistics as text.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatsResp {
-    /// Each by its name.
+    /// Values by name.
     #[prost(btree_map = "string, string", tag = "1")]
     pub stats: std::collections::BTreeMap<String, String>,
 }

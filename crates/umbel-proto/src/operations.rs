@@ -1,70 +1,70 @@
-//! `event_store.client.operations`: what is asked of a server by those who look after it.
+//! `event_store.client.operations`: requests of operators to a server.
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.operations.Operations";
 
-/// Asks to begin giving back the space of what nobody can read.
+/// Request to start a scavenge, which rewrites chunks without events that no reader can see.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StartScavengeReq {
-    /// How.
+    /// Options of the scavenge.
     #[prost(message, optional, tag = "1")]
     pub options: Option<StartScavengeOptions>,
 }
 
-/// How to scavenge.
+/// Options of a scavenge.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StartScavengeOptions {
-    /// With how many threads.
+    /// Number of threads.
     #[prost(int32, tag = "1")]
     pub thread_count: i32,
-    /// From which file of the log on.
+    /// Number of the first chunk to scavenge.
     #[prost(int32, tag = "2")]
     pub start_from_chunk: i32,
 }
 
-/// Asks to stop doing so.
+/// Request to stop a scavenge.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StopScavengeReq {
-    /// Which one.
+    /// Scavenge to stop.
     #[prost(message, optional, tag = "1")]
     pub options: Option<StopScavengeOptions>,
 }
 
-/// Which one to stop.
+/// Selection of the scavenge to stop.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StopScavengeOptions {
-    /// Its name.
+    /// Id of the scavenge.
     #[prost(string, tag = "1")]
     pub scavenge_id: String,
 }
 
-/// What became of it.
+/// State of a scavenge.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ScavengeResp {
-    /// Its name.
+    /// Id of the scavenge.
     #[prost(string, tag = "1")]
     pub scavenge_id: String,
-    /// What became of it.
+    /// Result of the request.
     #[prost(enumeration = "ScavengeResult", tag = "2")]
     pub scavenge_result: i32,
 }
 
-/// What became of a scavenge.
+/// Result of a scavenge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ScavengeResult {
-    /// It has begun.
+    /// The scavenge started.
     Started = 0,
-    /// One was under way already.
+    /// A scavenge is already running.
     InProgress = 1,
-    /// It was stopped.
+    /// The scavenge stopped.
     Stopped = 2,
 }
 
-/// Says how much this node wants to lead.
+/// Request to set the priority of this node in leader elections.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct SetNodePriorityReq {
-    /// Higher numbers lead sooner.
+    /// Priority; a node with a higher number is elected first.
     #[prost(int32, tag = "1")]
     pub priority: i32,
 }

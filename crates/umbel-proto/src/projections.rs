@@ -1,170 +1,170 @@
-//! `event_store.client.projections`: views of other streams, and what can be done with them.
+//! `event_store.client.projections`: views of other streams, and their administration.
 
 use prost_types::Value;
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.projections.Projections";
 
-/// Asks to make a projection.
+/// Request to create a projection.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CreateReq {
-    /// Which.
+    /// Projection to create.
     #[prost(message, optional, tag = "1")]
     pub options: Option<CreateOptions>,
 }
 
-/// Which projection to make.
+/// Projection to create.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CreateOptions {
-    /// How it runs, and its name.
+    /// Mode and name.
     #[prost(oneof = "CreateMode", tags = "1, 2, 3")]
     pub mode: Option<CreateMode>,
-    /// Its source.
+    /// Source code of the projection.
     #[prost(string, tag = "4")]
     pub query: String,
-    /// What runs it.
+    /// Version of the engine that runs it.
     #[prost(int32, tag = "5")]
     pub engine_version: i32,
 }
 
-/// How a projection runs.
+/// Mode of a projection.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum CreateMode {
-    /// Once.
+    /// Runs once.
     #[prost(message, tag = "1")]
     OneTime(()),
-    /// As long as the server does.
+    /// Runs until the server stops.
     #[prost(message, tag = "2")]
-    Transient(Named),
-    /// For ever. Its further fields mean different things to different clients; no projection is
-    /// made, so nobody looks at them.
+    Transient(ProjectionName),
+    /// Runs continuously. Its further fields mean different things to different clients. The server
+    /// creates no projection, so no code reads them.
     #[prost(message, tag = "3")]
-    Continuous(Named),
+    Continuous(ProjectionName),
 }
 
-/// A name.
+/// Name of a projection.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct Named {
-    /// The name.
+pub struct ProjectionName {
+    /// Name of the projection.
     #[prost(string, tag = "1")]
     pub name: String,
 }
 
-/// Options of which only the projection's name counts here: those of an update, a deletion, and of
-/// asking for a state or a result, of enabling, disabling and resetting. What else they say is
-/// left out when they are read.
-pub type NameOptions = Named;
+/// Options in which only the projection's name counts. They belong to requests that update, delete,
+/// enable, disable or reset a projection, or that read its state or result. Decoding skips other
+/// fields.
+pub type NameOptions = ProjectionName;
 
-/// A request about a projection that is named in its options.
+/// Request for one projection, named in its options.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct NamedReq {
-    /// Which projection.
+pub struct ProjectionReq {
+    /// Selected projection.
     #[prost(message, optional, tag = "1")]
     pub options: Option<NameOptions>,
 }
 
-/// Asks what projections do.
+/// Request for the state of projections.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatisticsReq {
-    /// Which ones.
+    /// Requested projections.
     #[prost(message, optional, tag = "1")]
     pub options: Option<StatisticsOptions>,
 }
 
-/// Which projections are asked for.
+/// Selection of the requested projections.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatisticsOptions {
-    /// Which ones.
+    /// Scope of the request.
     #[prost(oneof = "StatisticsMode", tags = "1, 2, 3, 4, 5")]
     pub mode: Option<StatisticsMode>,
 }
 
-/// Which projections are asked for.
+/// Scope of a request for statistics.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum StatisticsMode {
-    /// The one with this name.
+    /// The projection of this name.
     #[prost(string, tag = "1")]
     Name(String),
-    /// All.
+    /// All projections.
     #[prost(message, tag = "2")]
     All(()),
-    /// Those that run as long as the server does.
+    /// Projections that run until the server stops.
     #[prost(message, tag = "3")]
     Transient(()),
-    /// Those that run for ever.
+    /// Projections that run continuously.
     #[prost(message, tag = "4")]
     Continuous(()),
-    /// Those that run once.
+    /// Projections that run once.
     #[prost(message, tag = "5")]
     OneTime(()),
 }
 
-/// What one projection does.
+/// State of one projection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StatisticsResp {
-    /// What it does.
+    /// State of the projection.
     #[prost(message, optional, tag = "1")]
     pub details: Option<Details>,
 }
 
-/// What a projection does.
+/// State of a projection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Details {
-    /// Time it took.
+    /// Processing time in milliseconds.
     #[prost(int64, tag = "1")]
     pub core_processing_time: i64,
-    /// How often it was changed.
+    /// Number of updates of the definition.
     #[prost(int64, tag = "2")]
     pub version: i64,
-    /// How often it began anew.
+    /// Number of restarts.
     #[prost(int64, tag = "3")]
     pub epoch: i64,
-    /// Its name.
+    /// Effective name of the projection.
     #[prost(string, tag = "4")]
     pub effective_name: String,
-    /// Writes that are under way.
+    /// Number of writes in progress.
     #[prost(int32, tag = "5")]
     pub writes_in_progress: i32,
-    /// Reads that are under way.
+    /// Number of reads in progress.
     #[prost(int32, tag = "6")]
     pub reads_in_progress: i32,
-    /// Partitions held in memory.
+    /// Number of partitions in memory.
     #[prost(int32, tag = "7")]
     pub partitions_cached: i32,
     /// `Running` or `Stopped`.
     #[prost(string, tag = "8")]
     pub status: String,
-    /// Why.
+    /// Reason of the state.
     #[prost(string, tag = "9")]
     pub state_reason: String,
-    /// Its name.
+    /// Name of the projection.
     #[prost(string, tag = "10")]
     pub name: String,
     /// `Continuous`, `OneTime` or `Transient`.
     #[prost(string, tag = "11")]
     pub mode: String,
-    /// How far it is.
+    /// Position of the last processed event.
     #[prost(string, tag = "12")]
     pub position: String,
-    /// How far it is, in percent.
+    /// Progress in percent.
     #[prost(float, tag = "13")]
     pub progress: f32,
-    /// How far it was when it last noted that.
+    /// Position of the last checkpoint.
     #[prost(string, tag = "14")]
     pub last_checkpoint: String,
-    /// Events since it was started.
+    /// Number of events processed since the last start.
     #[prost(int64, tag = "15")]
     pub events_processed_after_restart: i64,
-    /// What its checkpoint does.
+    /// State of the checkpoint.
     #[prost(string, tag = "16")]
     pub checkpoint_status: String,
-    /// Events that wait.
+    /// Number of buffered events.
     #[prost(int64, tag = "17")]
     pub buffered_events: i64,
-    /// Writes that wait for those before the checkpoint.
+    /// Number of writes pending before the checkpoint.
     #[prost(int32, tag = "18")]
     pub write_pending_events_before_checkpoint: i32,
-    /// Writes that wait for those after the checkpoint.
+    /// Number of writes pending after the checkpoint.
     #[prost(int32, tag = "19")]
     pub write_pending_events_after_checkpoint: i32,
 }

@@ -1,29 +1,29 @@
-//! `event_store.client.server_features`: what the server can do, asked when a client connects.
+//! `event_store.client.server_features`: capabilities that a client requests when it connects.
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.server_features.ServerFeatures";
 
-/// What the server can do.
+/// Capabilities of the server.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SupportedMethods {
-    /// Every method that it serves.
+    /// Methods that the server serves.
     #[prost(message, repeated, tag = "1")]
     pub methods: Vec<SupportedMethod>,
-    /// The version of the protocol: three numbers with dots.
+    /// Version of the protocol: three numbers with dots.
     #[prost(string, tag = "2")]
     pub event_store_server_version: String,
 }
 
-/// One method.
+/// One method of a service.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SupportedMethod {
-    /// Its name in lower case.
+    /// Name of the method in lower case.
     #[prost(string, tag = "1")]
     pub method_name: String,
-    /// Its service's name in lower case.
+    /// Name of the service in lower case.
     #[prost(string, tag = "2")]
     pub service_name: String,
-    /// What it can do beyond its first form.
+    /// Optional features of the method.
     #[prost(string, repeated, tag = "3")]
     pub features: Vec<String>,
 }

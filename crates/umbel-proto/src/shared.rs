@@ -1,24 +1,24 @@
-//! `event_store.client`: what several services share.
+//! `event_store.client`: messages that several services share.
 
 use prost::bytes::Bytes;
 
 /// A universally unique identifier in one of two forms.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Uuid {
-    /// Which form, with the value.
+    /// Form and value.
     #[prost(oneof = "uuid::Value", tags = "1, 2")]
     pub value: Option<uuid::Value>,
 }
 
 /// The parts of [`Uuid`].
 pub mod uuid {
-    /// The two forms.
+    /// Forms of an identifier.
     #[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
     pub enum Value {
-        /// As two integers.
+        /// Two integers.
         #[prost(message, tag = "1")]
         Structured(Structured),
-        /// As text with hyphens.
+        /// Text with hyphens.
         #[prost(string, tag = "2")]
         String(String),
     }
@@ -51,10 +51,10 @@ pub mod uuid {
     }
 }
 
-/// The name of a stream.
+/// Name of a stream.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct StreamIdentifier {
-    /// The name in UTF-8.
+    /// Name in UTF-8.
     #[prost(bytes = "bytes", tag = "3")]
     pub stream_name: Bytes,
 }
@@ -65,91 +65,91 @@ impl From<&str> for StreamIdentifier {
     }
 }
 
-/// A place in the log of all events.
+/// Position in the event log.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct AllStreamPosition {
-    /// Where the write was committed.
+    /// Commit position of the write.
     #[prost(uint64, tag = "1")]
     pub commit_position: u64,
-    /// Where the event was prepared.
+    /// Prepare position of the event.
     #[prost(uint64, tag = "2")]
     pub prepare_position: u64,
 }
 
-/// A batch that was refused because the stream was not as its writer expected.
+/// Version conflict of a batch: the stream has another revision than its writer expected.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct WrongExpectedVersion {
-    /// What the stream is at.
+    /// Current revision of the stream.
     #[prost(oneof = "wrong_expected_version::Current", tags = "1, 2")]
     pub current: Option<wrong_expected_version::Current>,
-    /// What was expected.
+    /// Expected revision.
     #[prost(oneof = "wrong_expected_version::Expected", tags = "3, 4, 5, 6")]
     pub expected: Option<wrong_expected_version::Expected>,
 }
 
 /// The parts of [`WrongExpectedVersion`].
 pub mod wrong_expected_version {
-    /// What the stream is at.
+    /// Current revision of the stream.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Current {
-        /// The revision of its last event.
+        /// Revision of the last event.
         #[prost(uint64, tag = "1")]
         StreamRevision(u64),
-        /// There is no such stream.
+        /// The stream does not exist.
         #[prost(message, tag = "2")]
         NoStream(()),
     }
 
-    /// What was expected.
+    /// Expected revision.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Expected {
         /// This revision.
         #[prost(uint64, tag = "3")]
         StreamPosition(u64),
-        /// Whatever it is.
+        /// Any revision.
         #[prost(message, tag = "4")]
         Any(()),
-        /// That it exists.
+        /// The stream exists.
         #[prost(message, tag = "5")]
         StreamExists(()),
-        /// That it does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "6")]
         NoStream(()),
     }
 }
 
-/// Whoever asks may not.
+/// The caller lacks permission.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct AccessDenied {}
 
-/// The stream was deleted for good.
+/// The stream has a tombstone.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamDeleted {
-    /// Its name.
+    /// Name of the stream.
     #[prost(message, optional, tag = "1")]
     pub stream_identifier: Option<StreamIdentifier>,
 }
 
-/// The deadline passed before the append was done. It may still be done.
+/// The deadline passed before the append was acknowledged. The append may still be written.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Timeout {}
 
-/// Something failed that the client can do nothing about.
+/// Failure without a remedy for the client.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Unknown {}
 
-/// The append is larger than the server takes.
+/// The append exceeds the server's limit.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct MaximumAppendSizeExceeded {
-    /// What it takes, in bytes.
+    /// The limit in bytes.
     #[prost(uint32, tag = "1")]
     pub max_append_size: u32,
 }
 
-/// The request itself is wrong.
+/// The request is invalid.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BadRequest {
-    /// What is wrong with it.
+    /// Description of the defect.
     #[prost(string, tag = "1")]
     pub message: String,
 }

@@ -1,91 +1,91 @@
-//! `google.rpc`: an outcome as a message, as batch appends answer it.
+//! `google.rpc`: a status as a message, which batch appends return.
 
 use prost_types::Any;
 
-/// An outcome: a code, a sentence and one typed detail.
+/// Status of a call: code, text and one typed detail.
 ///
-/// Elsewhere the details are repeated; one of them is the same bytes, and one is what clients of
-/// batch appends look for.
+/// In `google.rpc` the details are repeated. One detail has the same bytes, and clients of batch
+/// appends read only one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Status {
-    /// What kind of outcome.
+    /// Code of the status.
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
-    /// A sentence for people.
+    /// Text for people.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// The facts for programs.
+    /// Typed detail for programs.
     #[prost(message, optional, tag = "3")]
     pub details: Option<Any>,
 }
 
-/// An outcome with all its details, as it stands in the trailer `grpc-status-details-bin`. The
-/// typed one comes last: some clients look at no other.
+/// Status with all its details, as in the trailer `grpc-status-details-bin`. The
+/// typed one comes last, because some clients read only that.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RichStatus {
-    /// What kind of outcome: a number of [`Code`].
+    /// Code of the status: a number of [`Code`].
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
-    /// The sentence of the status itself.
+    /// Text of the status.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// The facts for programs.
+    /// Details for programs.
     #[prost(message, repeated, tag = "3")]
     pub details: Vec<Any>,
 }
 
-/// What kind of failure it is, and whose words these are.
+/// Kind of a failure and its domain.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ErrorInfo {
-    /// The kind, in capital letters.
+    /// Kind of the failure, in capital letters.
     #[prost(string, tag = "1")]
     pub reason: String,
-    /// Where the kind is defined.
+    /// Domain that defines the kind.
     #[prost(string, tag = "2")]
     pub domain: String,
 }
 
-/// A detail of the type `name`, which includes the package.
+/// Detail of the type `name`, which includes the package.
 pub fn detail(name: &str, message: &impl prost::Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// The kinds of outcomes.
+/// Codes of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// Somebody stopped it.
+    /// The call was cancelled.
     Cancelled = 1,
-    /// Nobody knows.
+    /// Unknown.
     Unknown = 2,
-    /// The request is wrong.
+    /// The request is invalid.
     InvalidArgument = 3,
-    /// The deadline passed first.
+    /// The deadline passed.
     DeadlineExceeded = 4,
-    /// What it is about is not there.
+    /// The target does not exist.
     NotFound = 5,
-    /// What it would make is there.
+    /// The item to create already exists.
     AlreadyExists = 6,
-    /// Not for this caller.
+    /// The caller lacks permission.
     PermissionDenied = 7,
     /// A quota, a limit or a disk is exhausted.
     ResourceExhausted = 8,
-    /// The state does not allow it.
+    /// The state does not permit the operation.
     FailedPrecondition = 9,
-    /// Somebody else was faster.
+    /// A concurrent operation prevailed.
     Aborted = 10,
-    /// Past the end.
+    /// Out of range.
     OutOfRange = 11,
-    /// Not served.
+    /// Not implemented.
     Unimplemented = 12,
-    /// Something is broken.
+    /// Internal error.
     Internal = 13,
-    /// Not now.
+    /// Temporarily unavailable.
     Unavailable = 14,
     /// Data is damaged.
     DataLoss = 15,
-    /// Nobody knows who the caller is.
+    /// The caller is not authenticated.
     Unauthenticated = 16,
 }

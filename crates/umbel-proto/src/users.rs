@@ -1,11 +1,11 @@
-//! `event_store.client.users`: who may use a server, and the passwords by which they say who they
-//! are.
+//! `event_store.client.users`: users of a server and the passwords with which they
+//! authenticate.
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "event_store.client.users.Users";
 
-/// Asks for a user who was not there, or for another name, other groups or another password of one
-/// who is.
+/// Request to create a user, or to change the name, groups or password of
+/// an existing user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct UserReq {
     /// The user.
@@ -13,36 +13,36 @@ pub struct UserReq {
     pub options: Option<UserOptions>,
 }
 
-/// What a user is to be.
+/// Options of a user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct UserOptions {
-    /// The name by which he says who he is.
+    /// Login name.
     #[prost(string, tag = "1")]
     pub login_name: String,
-    /// His password.
+    /// Password.
     #[prost(string, tag = "2")]
     pub password: String,
-    /// His name among people.
+    /// Full name.
     #[prost(string, tag = "3")]
     pub full_name: String,
-    /// The groups he is in.
+    /// Groups of the user.
     #[prost(string, repeated, tag = "4")]
     pub groups: Vec<String>,
 }
 
-/// Asks for something about one user: deletes, enables, disables or describes him.
+/// Request that deletes, enables, disables or describes one user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LoginReq {
-    /// Which one.
+    /// Selected user.
     #[prost(message, optional, tag = "1")]
     pub options: Option<Login>,
 }
 
-/// Which user.
+/// Selection of a user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Login {
-    /// The name by which he says who he is; empty for all, where that makes sense.
+    /// Login name; an empty name selects all users where the request permits it.
     #[prost(string, tag = "1")]
     pub login_name: String,
 }
@@ -50,83 +50,83 @@ pub struct Login {
 /// One user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DetailsResp {
-    /// What there is to say of him.
+    /// Details of the user.
     #[prost(message, optional, tag = "1")]
     pub user_details: Option<UserDetails>,
 }
 
-/// What there is to say of a user.
+/// Details of a user.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct UserDetails {
-    /// The name by which he says who he is.
+    /// Login name.
     #[prost(string, tag = "1")]
     pub login_name: String,
-    /// His name among people.
+    /// Full name.
     #[prost(string, tag = "2")]
     pub full_name: String,
-    /// The groups he is in.
+    /// Groups of the user.
     #[prost(string, repeated, tag = "3")]
     pub groups: Vec<String>,
-    /// When that was last changed.
+    /// Time of the last change.
     #[prost(message, optional, tag = "4")]
-    pub last_updated: Option<Moment>,
-    /// Whether he is refused.
+    pub last_updated: Option<DateTime>,
+    /// Whether the account is disabled.
     #[prost(bool, tag = "5")]
     pub disabled: bool,
 }
 
-/// A moment.
+/// Point in time.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct Moment {
+pub struct DateTime {
     /// Ticks of 100 ns since 1970.
     #[prost(int64, tag = "1")]
     pub ticks_since_epoch: i64,
 }
 
-/// Asks for another password, by who knows the one there is.
+/// Request to change a password with the current one.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ChangePasswordReq {
-    /// Whose, and which.
+    /// User and passwords.
     #[prost(message, optional, tag = "1")]
     pub options: Option<ChangePasswordOptions>,
 }
 
-/// Whose password, and which.
+/// User, current and new password.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct ChangePasswordOptions {
-    /// Whose.
+    /// Login name.
     #[prost(string, tag = "1")]
     pub login_name: String,
-    /// The one there is.
+    /// Current password.
     #[prost(string, tag = "2")]
     pub current_password: String,
-    /// The one there is to be.
+    /// New password.
     #[prost(string, tag = "3")]
     pub new_password: String,
 }
 
-/// Asks for another password without knowing the one there is.
+/// Request to reset a password without the current one.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ResetPasswordReq {
-    /// Whose, and which.
+    /// User and new password.
     #[prost(message, optional, tag = "1")]
     pub options: Option<ResetPasswordOptions>,
 }
 
-/// Whose password, and which.
+/// User and new password.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct ResetPasswordOptions {
-    /// Whose.
+    /// Login name.
     #[prost(string, tag = "1")]
     pub login_name: String,
-    /// The one there is to be.
+    /// New password.
     #[prost(string, tag = "2")]
     pub new_password: String,
 }
 
-/// A message in which passwords come says whose, and nothing else, where it is shown.
+/// Prints only the login name of a message that contains passwords.
 macro_rules! shows_no_password {
     ($($message:ident),*) => {$(
         impl std::fmt::Debug for $message {

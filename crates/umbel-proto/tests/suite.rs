@@ -3,10 +3,10 @@
 
 #[cfg(test)]
 mod suite {
-    mod definition;
-    mod fields;
+    mod kv_definition;
+    mod message_fields;
     mod persistent;
-    mod second;
     mod users;
-    mod wire;
+    mod v2_and_admin;
+    mod wire_reader;
 }

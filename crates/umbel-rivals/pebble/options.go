@@ -1,5 +1,5 @@
-// What Pebble and Go's collector are told, which is what CockroachDB tells them wherever that does
-// not depend on its own keys.
+// The options of Pebble and of Go's garbage collector: CockroachDB's, wherever they do not depend
+// on its own keys.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// settings are those that are the same for all engines.
+// settings are those that all engines share.
 type settings struct {
 	cacheBytes    int64
 	memtableBytes uint64
@@ -52,17 +52,17 @@ func options(s settings) *pebble.Options {
 	return opts
 }
 
-// inWords says what options are, as Pebble completes them where nothing is told.
+// inWords describes options in words, with Pebble's defaults filled in.
 func inWords(opts *pebble.Options) string {
 	opts.EnsureDefaults()
 	level := &opts.Levels[0]
 	_, most := opts.CompactionConcurrencyRange()
 	return fmt.Sprintf(
-		"%d KiB blocks in columns, %d KiB index blocks, filters of %d bits per key at every level, memtables of %d "+
-			"MiB (up to %d), compaction of level 0 at a threshold of %d (a sublevel counts twice), %d "+
-			"MiB in the first level below, tables of %d MiB that double from level to level, %d "+
-			"compactions beside flushes at most, deletions of at most %d MiB/s, Go's collector at "+
-			"%d %% with a soft limit",
+		"%d KiB blocks in columns, %d KiB index blocks, filters of %d bits per key at every level, "+
+			"memtables of %d MiB (up to %d), compaction of level 0 at a threshold of %d (a sublevel "+
+			"counts twice), %d MiB in the first level below, tables of %d MiB that double from "+
+			"level to level, at most %d compactions besides flushes, deletions of at most %d MiB/s, "+
+			"Go's collector at %d %% with a soft limit",
 		level.BlockSize>>10, level.IndexBlockSize>>10, filterBits(level.FilterPolicy),
 		opts.MemTableSize>>20, opts.MemTableStopWritesThreshold, opts.L0CompactionThreshold,
 		opts.LBaseMaxBytes>>20, opts.TargetFileSizes[0]>>20, most, opts.TargetByteDeletionRate>>20,
@@ -70,30 +70,31 @@ func inWords(opts *pebble.Options) string {
 	)
 }
 
-// filterBits is how many bits per key a policy takes, 0 where it has no filter.
+// filterBits returns the bits per key of a policy, 0 without a filter.
 func filterBits(policy pebble.FilterPolicy) int {
 	bits, _ := policy.(bloom.FilterPolicy)
 	return int(bits)
 }
 
-// collectorPercent is how much Go's heap may grow before it is collected.
+// collectorPercent is the growth of Go's heap that starts a collection.
 const collectorPercent = 300
 
-// compactionsMost is how many compactions run at once at most: one processor is left to others.
+// compactionsMost returns the limit of concurrent compactions: one processor stays free for other
+// work.
 func compactionsMost() int {
 	return min(3, max(1, runtime.GOMAXPROCS(0)-1))
 }
 
-// quiet writes errors to standard error, and nothing else.
+// quiet logs errors to standard error, and nothing else.
 type quiet struct{}
 
 func (quiet) Infof(string, ...interface{})               {}
 func (quiet) Errorf(format string, words ...interface{}) { log.Printf(format, words...) }
 func (quiet) Fatalf(format string, words ...interface{}) { log.Fatalf(format, words...) }
 
-// tuneCollector sets Go's garbage collector as a CockroachDB node does that was told nothing: its
-// percentage, and a soft limit of 2.25 times the quarter of the memory that its queries may take, as far as the
-// cache leaves room for it.
+// tuneCollector sets Go's garbage collector as a CockroachDB node does by default: its percentage,
+// and a soft limit. The limit is 2.25 times the quarter of the memory that its queries may take, as
+// far as the cache leaves memory for it.
 func tuneCollector(cacheBytes int64) {
 	debug.SetGCPercent(collectorPercent)
 	var info syscall.Sysinfo_t

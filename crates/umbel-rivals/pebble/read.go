@@ -1,5 +1,5 @@
-// Reading through the C interface. What is found is copied into the caller's memory: a value that
-// Pebble lends would have to be given back by a second call into Go, which takes longer.
+// Reads through the C interface. Results are copied into the caller's memory: to return a value
+// that Pebble lends would take a second call into Go, which takes longer.
 package main
 
 /*
@@ -13,14 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// iterator is one that its caller keeps.
+// iterator is an iterator that its caller keeps.
 type iterator struct {
 	iter *pebble.Iterator
-	// Whether the entry at which it stands was not handed over yet.
+	// Whether the entry at the iterator's position has not been copied to the caller yet.
 	pending bool
 }
 
-// copied hands a value over, where there is room for it. Its length is told in any case.
+// copied copies a value to the caller if it fits. Its length is returned in any case.
 func copied(value []byte, buffer *C.uint8_t, capacity C.size_t, length *C.size_t) {
 	*length = C.size_t(len(value))
 	if len(value) <= int(capacity) {
@@ -28,7 +28,7 @@ func copied(value []byte, buffer *C.uint8_t, capacity C.size_t, length *C.size_t
 	}
 }
 
-// Looks up a key. Returns 1 where it is there, else 0; its value is copied if it fits.
+// Looks up a key. Returns 1 if it is present, else 0; its value is copied if it fits.
 //
 //export umbel_pebble_get
 func umbel_pebble_get(
@@ -54,7 +54,7 @@ func umbel_pebble_get(
 	return 1
 }
 
-// Makes an iterator over the present state that asks the filters of every level. Returns its
+// Makes an iterator over the present state that probes the filters of every level. Returns its
 // number.
 //
 //export umbel_pebble_iterator
@@ -76,7 +76,7 @@ func umbel_pebble_iterator_close(number C.int32_t, failure **C.char) C.int32_t {
 	return failed(iterators.take(number).iter.Close(), failure)
 }
 
-// The same as umbel_pebble_get, by an iterator that is kept.
+// Does the same as umbel_pebble_get, by an iterator that the caller keeps.
 //
 //export umbel_pebble_find
 func umbel_pebble_find(
@@ -89,7 +89,7 @@ func umbel_pebble_find(
 	failure **C.char,
 ) C.int32_t {
 	iter := iterators.get(number).iter
-	// A key's prefix is the whole key here, so that what is found is the key itself.
+	// A key's prefix is the whole key here, so the entry found is that of the key itself.
 	if !iter.SeekPrefixGE(bytesAt(key, keyLength)) {
 		return failed(iter.Error(), failure)
 	}
@@ -101,9 +101,9 @@ func umbel_pebble_find(
 	return 1
 }
 
-// Goes to the first key not less than the one that is given, and hands over up to so many entries
-// as umbel_pebble_walk does, by an iterator made for it. Where there is no room for them all, more
-// bytes are told as used than there are.
+// Seeks to the first key not less than the given one, by an iterator made for it. Copies up to the
+// given number of entries as umbel_pebble_walk does. If they do not all fit, the number of bytes
+// used is larger than the buffer.
 //
 //export umbel_pebble_seek
 func umbel_pebble_seek(
@@ -132,10 +132,10 @@ func umbel_pebble_seek(
 	return C.int64_t(count)
 }
 
-// Hands over up to so many entries: from the key on that is given, or from where the iterator
-// stands where none is. Each is the length of its key and that of its value in 4 bytes, little end
-// first, and then both. Returns how many were; those that do not fit come with the next call. Where
-// there is no room for the first one, the bytes it takes are told as used.
+// Copies up to the given number of entries, from the given key on, or from the iterator's position
+// without a key. Each entry is the length of its key and that of its value, in 4 bytes each, little
+// end first, and then both. Returns their number; those that do not fit come with the next call. If
+// the first one does not fit, the number of bytes used is the number it needs.
 //
 //export umbel_pebble_walk
 func umbel_pebble_walk(
@@ -160,7 +160,7 @@ func umbel_pebble_walk(
 	return C.int64_t(count)
 }
 
-// fill returns how many entries it has copied and the bytes they take.
+// fill copies entries, and returns their number and the bytes they take.
 func (it *iterator) fill(entries uint64, buffer []byte) (uint64, int) {
 	count, used := uint64(0), 0
 	for ; count < entries; count++ {

@@ -1,5 +1,6 @@
-// Pebble behind a narrow C interface, so that a program that is not Go's can measure it. Every
-// function answers -1 where it failed, and says why in a string that the caller frees.
+// Package main offers Pebble behind a narrow C interface, so that a program in another language can
+// measure it. Every function returns -1 on failure, with the cause in a string that the caller
+// frees.
 package main
 
 /*
@@ -27,7 +28,7 @@ type store struct {
 	snapshot *pebble.Snapshot
 }
 
-// table keeps what a caller has a number for: Go's memory must not be named outside.
+// table maps numbers to objects for a caller: Go's pointers must not be kept outside of Go.
 type table[T any] struct {
 	places [1024]atomic.Pointer[T]
 }
@@ -47,12 +48,12 @@ func (t *table[T]) put(value *T) (C.int32_t, error) {
 func (t *table[T]) get(number C.int32_t) *T  { return t.places[number].Load() }
 func (t *table[T]) take(number C.int32_t) *T { return t.places[number].Swap(nil) }
 
-// bytesAt are the caller's, for as long as its call takes.
+// bytesAt views memory of the caller, which is valid during the caller's call.
 func bytesAt(start *C.uint8_t, length C.size_t) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(start)), int(length))
 }
 
-// failed hands an error over. Returns -1 where there is one, else 0.
+// failed passes an error to the caller. Returns -1 for an error, else 0.
 func failed(err error, failure **C.char) C.int32_t {
 	if err == nil {
 		return 0
@@ -72,8 +73,8 @@ func umbel_pebble_open(
 	failure **C.char,
 ) C.int32_t {
 	tuneCollector(int64(cacheBytes))
-	told := settings{int64(cacheBytes), uint64(memtableBytes), int(bloomBits)}
-	db, err := pebble.Open(C.GoString(folder), options(told))
+	runSettings := settings{int64(cacheBytes), uint64(memtableBytes), int(bloomBits)}
+	db, err := pebble.Open(C.GoString(folder), options(runSettings))
 	if err != nil {
 		return failed(err, failure)
 	}
@@ -94,7 +95,7 @@ func umbel_pebble_close(number C.int32_t, failure **C.char) C.int32_t {
 	return failed(errors.Join(err, s.db.Close()), failure)
 }
 
-// Puts an entry, or deletes the key where there is no value.
+// Puts an entry, or deletes the key if there is no value.
 //
 //export umbel_pebble_write
 func umbel_pebble_write(
@@ -116,8 +117,9 @@ func umbel_pebble_write(
 	return failed(db.Set(bytesAt(key, keyLength), bytesAt(value, valueLength), how), failure)
 }
 
-// Commits many writes as one. Each is the lengths of its key and of its value, 32 bits each as the
-// machine has them, the second with all bits set where the key is deleted, and then their bytes.
+// Commits many writes as one batch. Each write is the length of its key and the length of its
+// value, and then their bytes. Lengths are 32 bits in the machine's byte order. A length of the
+// value with all bits set deletes the key.
 //
 //export umbel_pebble_write_batch
 func umbel_pebble_write_batch(
@@ -174,7 +176,7 @@ func compact(db *pebble.DB) error {
 	return db.Compact(context.Background(), []byte{}, append(last, 0), true)
 }
 
-// lastKey is nil where there is none.
+// lastKey returns the last key, nil in an empty store.
 func lastKey(db *pebble.DB) ([]byte, error) {
 	iter, err := db.NewIter(nil)
 	if err != nil {
@@ -187,7 +189,7 @@ func lastKey(db *pebble.DB) ([]byte, error) {
 	return last, iter.Close()
 }
 
-// Holds a snapshot of the present state in place of the one that was held, or holds none.
+// Replaces the snapshot that is held by one of the present state, or releases it.
 //
 //export umbel_pebble_snapshot
 func umbel_pebble_snapshot(number C.int32_t, hold C.int32_t, failure **C.char) C.int32_t {
@@ -203,9 +205,9 @@ func umbel_pebble_snapshot(number C.int32_t, hold C.int32_t, failure **C.char) C
 	return failed(err, failure)
 }
 
-// Fills in what the store has counted since it was opened: flushes and compactions, how many of
-// them there are now, tables that wait for their deletion, blocks that had to be loaded, filters
-// asked, filters that said no, tables, and tables of which it does not know yet what they hold.
+// Fills in the metrics of the store since it was opened, in this order: flushes and compactions,
+// those running now, obsolete tables that wait for deletion, blocks loaded. Then filter probes,
+// filter probes that did not pass, tables, and tables whose entries are not counted yet.
 //
 //export umbel_pebble_metrics
 func umbel_pebble_metrics(number C.int32_t, figures *C.uint64_t) {
@@ -243,7 +245,7 @@ func umbel_pebble_version() *C.char {
 	return C.CString(version + ", " + runtime.Version())
 }
 
-// Returns what a store is opened with that is told this, in a string that the caller frees.
+// Returns the options for these settings in words, in a string that the caller frees.
 //
 //export umbel_pebble_settings
 func umbel_pebble_settings(
@@ -251,8 +253,8 @@ func umbel_pebble_settings(
 	memtableBytes C.uint64_t,
 	bloomBits C.int32_t,
 ) *C.char {
-	told := settings{int64(cacheBytes), uint64(memtableBytes), int(bloomBits)}
-	return C.CString(inWords(options(told)))
+	runSettings := settings{int64(cacheBytes), uint64(memtableBytes), int(bloomBits)}
+	return C.CString(inWords(options(runSettings)))
 }
 
 //export umbel_pebble_free

@@ -4,33 +4,33 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use umbel_env::Env;
-use umbel_lab::command::{LabCommand, Surroundings, execute};
+use umbel_lab::command::{LabCommand, LabEnvironment, execute};
 use umbel_lab::lab_error::LabError;
-use umbel_lab::signals;
+use umbel_lab::runner::stop_signal;
 
 use crate::engines;
 
-/// The experiments of `umbel lab`, with rivals: --engine NAME, or --engine all.
+/// Runs the experiments of `umbel lab` with rivals: --engine NAME, or --engine all.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask rivals lab")]
 struct CommandLine {
-    /// What to do
+    /// Experiment to run
     #[command(subcommand)]
     command: LabCommand,
 }
 
-/// Runs a command line, of which `words` is what stands behind `lab`.
+/// Runs a command line; `words` are those after `lab`.
 pub fn run(words: &[String]) -> ExitCode {
     let line = CommandLine::parse_from(std::iter::once("lab".to_string()).chain(words.to_vec()));
-    let (env, stop) = (Env::system(), signals::listen());
-    // The one that does nothing has no answers to compare.
+    let (env, stop) = (Env::system(), stop_signal::listen());
+    // The null engine has no answers to compare.
     let engines: Vec<_> = engines::ALL.into_iter().filter(|engine| engine.name != "none").collect();
-    let around = Surroundings { env: &env, engines: &engines, stop: &stop, json: false };
+    let around = LabEnvironment { env: &env, engines: &engines, stop: &stop, json: false };
     let done = execute(&line.command, &around, &mut std::io::stdout().lock());
     done.map_or_else(
         |error| {
             eprintln!("{error}");
-            // As `umbel` has them.
+            // Exit codes are those of `umbel`.
             ExitCode::from(match error {
                 LabError::Usage(_) => 2,
                 LabError::Damaged(_) => 3,

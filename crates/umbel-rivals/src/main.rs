@@ -1,21 +1,22 @@
-//! `umbel-rivals`: see the usage in `arguments`.
+//! `umbel-rivals`: see the usage in `kv_arguments`.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use umbel_lab::engine::Result;
-use umbel_lab::keys::{Keys, Shape};
-use umbel_lab::machine::{Machine, loads};
-use umbel_rivals::arguments::{Arguments, USAGE};
-use umbel_rivals::memory::Part;
-use umbel_rivals::population::Population;
-use umbel_rivals::record::{Participant, Results};
-use umbel_rivals::report::{self, Heading};
-use umbel_rivals::run::Run;
-use umbel_rivals::{engines, lab, memory};
+use umbel_lab::measure::machine::{Machine, loads};
+use umbel_lab::workload::keys::{KeySet, KeyShape};
+use umbel_rivals::kv::kv_arguments::{KvArguments, USAGE};
+use umbel_rivals::kv::kv_report::{self, KvHeading};
+use umbel_rivals::kv::kv_results::{KvResults, Participant};
+use umbel_rivals::kv::kv_run::KvRun;
+use umbel_rivals::kv::memory_peak;
+use umbel_rivals::kv::memory_peak::MemoryPart;
+use umbel_rivals::kv::population::Population;
+use umbel_rivals::{engines, lab};
 
-/// The exit code for a wrong command line.
+/// Exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let arguments = match Arguments::parse(words) {
+    let arguments = match KvArguments::parse(words) {
         Ok(arguments) => arguments,
         Err(sentence) => {
             eprintln!("{sentence}");
@@ -46,8 +47,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every engine that was there did its work, and all answers agree.
-fn run(arguments: &Arguments) -> Result<bool> {
+/// Whether every engine that takes part did its work, and all answers agree.
+fn run(arguments: &KvArguments) -> Result<bool> {
     if let Some(part) = &arguments.memory_of {
         return memory_of(part, arguments);
     }
@@ -58,31 +59,33 @@ fn run(arguments: &Arguments) -> Result<bool> {
     compared
 }
 
-/// Prints what an engine takes of memory in this process, for the one that asked.
-fn memory_of(part: &str, arguments: &Arguments) -> Result<bool> {
-    let (engine, part) = Part::parse(part).ok_or("--memory-of is for this program's own use")?;
-    for engine in engines::chosen(&[engine.to_string()])? {
+/// Prints the memory that an engine takes in this process, for the process that started it.
+fn memory_of(part: &str, arguments: &KvArguments) -> Result<bool> {
+    let (engine, part) =
+        MemoryPart::parse(part).ok_or("--memory-of is for this program's own use")?;
+    for engine in engines::find_engines(&[engine.to_string()])? {
         let shape = arguments.shapes[0];
-        let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
-        let population = Population { keys, lived_in: false };
+        let keys = KeySet::new(shape, arguments.num, arguments.key, arguments.value)?;
+        let population = Population { keys, aged: false };
         let settings = arguments.settings();
-        let peaks = memory::here(engine, part, population, &settings, &arguments.stores)?;
-        println!("{}", memory::line(peaks));
+        let peaks =
+            memory_peak::measure_here(engine, part, population, &settings, &arguments.stores)?;
+        println!("{}", memory_peak::line(peaks));
     }
     Ok(true)
 }
 
-fn compare(arguments: &Arguments, folder: &Path) -> Result<bool> {
-    let machine = Machine::look(folder);
+fn compare(arguments: &KvArguments, folder: &Path) -> Result<bool> {
+    let machine = Machine::detect(folder);
     let loads_before = loads();
-    let heading = || Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let mut done: Vec<(Shape, Results)> = Vec::new();
+    let heading = || KvHeading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let mut done: Vec<(KeyShape, KvResults)> = Vec::new();
     let mut failed = None;
     for &shape in &arguments.shapes {
         println!("{shape} keys");
         let folder = folder.join(shape.to_string());
         std::fs::create_dir_all(&folder)?;
-        let mut run = Run::new(arguments, shape, folder.clone())?;
+        let mut run = KvRun::new(arguments, shape, folder.clone())?;
         if arguments.memory {
             run.memory(&std::env::current_exe()?);
         }
@@ -94,27 +97,27 @@ fn compare(arguments: &Arguments, folder: &Path) -> Result<bool> {
         done.push((shape, run.results));
         std::fs::remove_dir_all(&folder)?;
     }
-    println!("\n{}", report::markdown(&heading(), &done));
+    println!("\n{}", kv_report::markdown(&heading(), &done));
     if let Some(error) = failed {
         return Err(error);
     }
     Ok(done.iter().all(|(_, results)| all_stayed(results) && results.disagreements().is_empty()))
 }
 
-fn all_stayed(results: &Results) -> bool {
+fn all_stayed(results: &KvResults) -> bool {
     let measured = |name| results.records.iter().any(|record| record.engine == name);
-    let stayed = |p: &Participant| p.absent_because.is_none() || !measured(p.name);
+    let stayed = |p: &Participant| p.absence_reason.is_none() || !measured(p.name);
     results.participants.iter().all(stayed)
 }
 
-/// Writes the results there are so far, so that a run that is cut short leaves something.
-fn save(heading: &Heading<'_>, done: &[(Shape, Results)]) -> Result<()> {
+/// Writes the results so far, so that an interrupted run leaves a report.
+fn save(heading: &KvHeading<'_>, done: &[(KeyShape, KvResults)]) -> Result<()> {
     let Some(out) = &heading.arguments.out else { return Ok(()) };
     std::fs::create_dir_all(out)?;
     let label = heading.arguments.label.clone();
     let label = label.unwrap_or_else(|| heading.arguments.num.to_string());
     let name = format!("rivals-{}-{label}", heading.machine.date);
-    std::fs::write(out.join(format!("{name}.md")), report::markdown(heading, done))?;
-    let text = serde_json::to_string_pretty(&report::json(heading, done))?;
+    std::fs::write(out.join(format!("{name}.md")), kv_report::markdown(heading, done))?;
+    let text = serde_json::to_string_pretty(&kv_report::json(heading, done))?;
     Ok(std::fs::write(out.join(format!("{name}.json")), text + "\n")?)
 }

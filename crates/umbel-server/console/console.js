@@ -24,9 +24,9 @@ async function view(name, query = {}) {
   return answerOf(await fetch(`/console/api/${name}?${text}`));
 }
 
-async function change(name, asked) {
+async function change(name, fields) {
   const headers = { "content-type": "application/json", "x-umbel-console": "1" };
-  const body = JSON.stringify(asked);
+  const body = JSON.stringify(fields);
   return answerOf(await fetch(`/console/api/${name}`, { method: "POST", headers, body }));
 }
 
@@ -36,13 +36,13 @@ function say(text) {
   say.timer = setTimeout(() => (said.textContent = ""), 6000);
 }
 
-// Does something when asked to, and says what came of it.
+// Runs an action and shows its result.
 async function attempt(what, work) {
   try {
     await work();
     if (what) say(what);
   } catch (error) {
-    say(`Not done: ${error.message}`);
+    say(`Failed: ${error.message}`);
   }
 }
 
@@ -97,7 +97,7 @@ function show(title, ...parts) {
   main.setAttribute("aria-busy", "false");
 }
 
-// Asks again and again while the page is the one that is shown and can be seen.
+// Repeats an action while the page is shown and visible.
 function every(milliseconds, work) {
   let busy = false;
   const timer = setInterval(async () => {
@@ -121,15 +121,15 @@ async function streams(_, query) {
   const found = await view("streams", { prefix, after });
   const reached = found.streams.at(-1)?.name ?? (after || "$");
   if (!prefix && !found.isWhole && reached.startsWith("$")) {
-    // Those of the system are not shown: on behind the last name that can begin so.
+    // System streams are hidden: continue after the last possible name of one.
     const others = await view("streams", { prefix, after: "$\u{10ffff}" });
     found.streams.push(...others.streams);
     found.isWhole = others.isWhole;
     found.isCut = others.isCut;
   }
   const search = el("input", {
-    type: "search", id: "search", value: prefix, placeholder: "beginning of a name",
-    "aria-label": "Streams whose names begin with", autocomplete: "off", spellcheck: "false",
+    type: "search", id: "search", value: prefix, placeholder: "name prefix",
+    "aria-label": "Streams with the name prefix", autocomplete: "off", spellcheck: "false",
   });
   const form = el(
     "form",
@@ -160,7 +160,7 @@ async function streams(_, query) {
     table("Streams by name", [["Name", ""], ["State", "tight"], ["Last revision", "number"]], rows,
       prefix ? `No stream begins with ${prefix}.` : "There are no streams yet: append an event."),
     found.isCut
-      ? el("p", { class: "soft" }, "Of many more you may read none: say how the name begins.")
+      ? el("p", { class: "soft" }, "There are more streams, of which you may read none here: enter a name prefix.")
       : found.isWhole ? [] : el("p", {}, link(more, "More")),
   );
 }
@@ -172,9 +172,9 @@ function appendForm(stream) {
   const metadata = el("textarea", { id: "a-metadata", spellcheck: "false" });
   const expected = el(
     "select", { id: "a-expected" },
-    el("option", { value: "any" }, "whatever is there"),
-    el("option", { value: "none" }, "it is not there yet"),
-    el("option", { value: "exists" }, "it is there"),
+    el("option", { value: "any" }, "always"),
+    el("option", { value: "none" }, "the stream does not exist"),
+    el("option", { value: "exists" }, "the stream exists"),
   );
   const json = el("input", { type: "checkbox", id: "a-json", checked: true });
   const submit = async (event) => {
@@ -196,7 +196,7 @@ function appendForm(stream) {
     el(
       "form", { onsubmit: submit },
       field("a-stream", "Stream", name), field("a-type", "Type", kind), field("a-data", "Data", data),
-      field("a-metadata", "Metadata (may be empty)", metadata),
+      field("a-metadata", "Metadata (optional)", metadata),
       field("a-expected", "Append if", expected),
       el("div", { class: "row" },
         el("label", { class: "inline", for: "a-json" }, json, "The data is JSON"),
@@ -205,9 +205,9 @@ function appendForm(stream) {
   );
 }
 
-// Data or metadata: JSON set out in lines, text as it is, other bytes as their code.
-/* JSON on lines of its own. Its numbers and keys stay as they were written: reading and writing them
-   again rounds long numbers, and leaves out a key that is there twice. Throws where it is none. */
+// Data or metadata: indented JSON, plain text, or bytes in base64.
+/* JSON, indented. Its numbers and keys stay as they were written: parsing and formatting them
+   again rounds long numbers and drops duplicate keys. Throws if the text is not JSON. */
 function indented(text) {
   JSON.parse(text);
   let depth = 0;
@@ -233,7 +233,7 @@ function content(value, isJson) {
     try {
       text = indented(text);
     } catch {
-      // It was said to be JSON and is none: shown as it is.
+      // Declared as JSON but invalid: shown unchanged.
     }
   }
   const kind = value.text === undefined ? "bytes, in base64" : isJson ? "JSON" : "text";
@@ -248,7 +248,7 @@ function eventRow({ event, link: pointed }, showsStream) {
     "details", { class: "event" }, el("summary", {}, shown.type),
     el("p", { class: "soft" }, "id ", shown.id, ", position ", shown.position, ", ", moment(shown.createdMicros)),
     pointed && event ? el("p", {}, "A link to revision ", event.revision, " of ", streamLink(event.stream)) : null,
-    event ? null : el("p", { class: "soft" }, "A link to what is gone, or may not be read."),
+    event ? null : el("p", { class: "soft" }, "A link to an event that was deleted or that you may not read."),
     el("h3", {}, "Data"), content(shown.data, shown.isJson),
     el("h3", {}, "Metadata"), content(shown.metadata, true),
   );
@@ -272,7 +272,7 @@ async function stream(name, query) {
     pages.push(" · ", link(`${base}?direction=forwards&from=${high}`, "Newer"));
   }
   const state = found.state?.is ?? "missing";
-  const empty = { missing: "There is no such stream.", deleted: "It was deleted.", tombstoned: "It was deleted for good." };
+  const empty = { missing: "The stream does not exist.", deleted: "The stream was deleted.", tombstoned: "The stream was tombstoned." };
   show(
     name,
     el("p", {}, el("span", { class: state === "live" ? "tag good" : "tag" }, state), " ",
@@ -280,7 +280,7 @@ async function stream(name, query) {
     appendForm(name),
     el("p", { class: "row" }, ...pages),
     table(`Events, ${direction === "forwards" ? "oldest" : "newest"} first`, EVENT_COLUMNS,
-      found.events.map((event) => eventRow(event, false)), empty[state] ?? "There are no events here."),
+      found.events.map((event) => eventRow(event, false)), empty[state] ?? "There are no events in this range."),
   );
 }
 
@@ -294,12 +294,12 @@ async function live() {
   let isPaused = false;
   const pause = button("Pause", () => {
     isPaused = !isPaused;
-    pause.textContent = isPaused ? "Go on" : "Pause";
+    pause.textContent = isPaused ? "Resume" : "Pause";
   });
   const own = el("input", { type: "checkbox", id: "system" });
   show(
     "Live", el("div", { class: "row" }, pause, el("label", { class: "inline", for: "system" }, own, "System streams too")), count,
-    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Events as they come" },
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "New events" },
       el("table", {}, el("thead", {}, head), body)),
   );
   const row = (event) =>
@@ -329,12 +329,12 @@ async function views() {
   const rows = (found, prefix) =>
     found.views.map(({ name, events }) => [link(`#/stream/${encodeURIComponent(prefix + name)}`, name), number(events)]);
   const columns = (title) => [[title, ""], ["Events", "number"]];
-  const cut = (found) => (found.isWhole ? [] : el("p", { class: "soft" }, "The first of them."));
+  const cut = (found) => (found.isWhole ? [] : el("p", { class: "soft" }, "Only the first ones are shown."));
   show(
     "Views", el("h2", {}, "Categories"),
-    table("Streams whose names share what stands before the hyphen", columns("Category"), rows(categories, "$ce-"), "There are none yet."),
+    table("Categories: stream names before the hyphen", columns("Category"), rows(categories, "$ce-"), "There are no categories yet."),
     cut(categories), el("h2", {}, "Types"),
-    table("Events by their type", columns("Type"), rows(types, "$et-"), "There are none yet."), cut(types),
+    table("Event types", columns("Type"), rows(types, "$et-"), "There are no event types yet."), cut(types),
     el("p", {}, link("#/stream/%24streams", "The first event of every stream")),
   );
 }
@@ -355,20 +355,20 @@ async function groups() {
         " ",
         group.parked > 0 && server.isOperator
           ? button("Replay", () =>
-              attempt("They are sent again.", async () => {
+              attempt("The parked events are sent again.", async () => {
                 await change("replay", { source: group.source, group: group.group });
                 await draw();
-              }), { "aria-label": `Replay what ${group.group} of ${group.source} parked` })
+              }), { "aria-label": `Replay the parked events of ${group.group} on ${group.source}` })
           : null,
       ].filter((part) => part !== null),
       group.checkpoint || "–",
       group.lastKnown || "–",
     ]);
-    const columns = [["Stream", ""], ["Group", ""], ["Consumers", "number"], ["On the way", "number"],
+    const columns = [["Stream", ""], ["Group", ""], ["Consumers", "number"], ["In flight", "number"],
       ["Waiting", "number optional"], ["Parked", "tight"], ["Checkpoint", "tight optional"], ["Last known", "tight optional"]];
     if (!main.contains(document.activeElement) || document.activeElement === main) {
-      show("Groups", el("p", { class: "soft" }, "Consumers that share events (persistent subscriptions)."),
-        table("Groups of consumers", columns, rows, "There are no groups."));
+      show("Groups", el("p", { class: "soft" }, "Consumer groups share the events of a persistent subscription."),
+        table("Consumer groups", columns, rows, "There are no consumer groups."));
     }
   };
   await draw();
@@ -398,7 +398,7 @@ function plot(values) {
   return svg;
 }
 
-// The time within which this share of calls was answered, of what was counted between two looks.
+// The latency quantile of the calls between two samples.
 function quantile({ bounds }, counts, share) {
   const all = counts.reduce((sum, count) => sum + count, 0);
   let left = all * share;
@@ -442,24 +442,24 @@ async function store() {
       number(level.asked), number(level.saved), number(level.inVain), percent(level.measuredRate),
     ]),
   );
-  const levelColumns = [["Part of the index", ""], ["Level", "number"], ["Tables", "number"], ["Bytes", "number"],
-    ["Filters in memory", "number"], ["Asked", "number optional"], ["Searches saved", "number"],
-    ["In vain", "number optional"], ["Let through", "number optional"]];
+  const levelColumns = [["Keyspace", ""], ["Level", "number"], ["Tables", "number"], ["Bytes", "number"],
+    ["Filters in memory", "number"], ["Probes", "number optional"], ["Lookups saved", "number"],
+    ["False positives", "number optional"], ["False-positive rate", "number optional"]];
   const reasons = advice.keyspaces.map((one) =>
     el("section", {}, el("h3", {}, one.keyspace),
-      el("p", {}, `${bytes(one.keptBytes)} of filters are kept; ${one.bloomBits} bits a key everywhere would be ${bytes(one.plainBytes)}. `,
+      el("p", {}, `${bytes(one.keptBytes)} of filters are in memory; ${one.bloomBits} bits per key everywhere would take ${bytes(one.plainBytes)}. `,
         one.gets < 1
-          ? "Nothing was asked of late."
-          : `Of the last ${number(Math.round(one.gets))} gets ${percent(one.absentShare)} asked for what is not there. ` +
-            `A thousand gets search ${(one.falseReads * 1000).toFixed(2)} times in vain, ${(one.plainFalseReads * 1000).toFixed(2)} ` +
+          ? "There were no recent reads."
+          : `Of the last ${number(Math.round(one.gets))} reads, ${percent(one.absentShare)} were misses. ` +
+            `A thousand reads have ${(one.falseReads * 1000).toFixed(2)} false positives, ${(one.plainFalseReads * 1000).toFixed(2)} ` +
             `with plain filters, ${(one.best.half * 1000).toFixed(2)} with the best ones and half the memory, ` +
             `${(one.best.twice * 1000).toFixed(2)} with twice as much.`),
       el("ul", {}, one.levels.map((level) => el("li", {}, `Level ${level.level}: ${level.kept}. ${level.why}`)))),
   );
   show(
     "Store", cards, el("h2", {}, "Levels and filters"),
-    table("What each level's filters saved since the start", levelColumns, levelRows, "Nothing was written to tables yet."),
-    el("h2", {}, "What the advisor keeps, and why"), reasons,
+    table("Table lookups saved by each level's filters since the start", levelColumns, levelRows, "No table was written yet."),
+    el("h2", {}, "Filters chosen by the advisor, and why"), reasons,
   );
   const draw = async () => {
     const now = await view("overview");
@@ -467,16 +467,16 @@ async function store() {
     const { store: log, existenceFilter: filter, index } = now.stats;
     const rate = (name) => (figures[name].length > 0 ? figures[name].at(-1) : 0);
     cards.replaceChildren(
-      card("Bytes appended a second", bytes(Math.round(rate("events"))), figures.events),
-      card("Calls a second", number(Math.round(rate("calls"))), figures.calls),
-      card("Half of the calls within", `${rate("p50").toFixed(1)} ms`, figures.p50),
-      card("99 % of the calls within", `${rate("p99").toFixed(1)} ms`, figures.p99),
+      card("Bytes appended per second", bytes(Math.round(rate("events"))), figures.events),
+      card("Calls per second", number(Math.round(rate("calls"))), figures.calls),
+      card("Latency p50", `${rate("p50").toFixed(1)} ms`, figures.p50),
+      card("Latency p99", `${rate("p99").toFixed(1)} ms`, figures.p99),
       card("Event log", bytes(log.logBytes)),
-      card("Streams known to the filter", number(filter.items)),
-      card("Asked for what is not there", number(filter.denied)),
+      card("Streams in the existence filter", number(filter.items)),
+      card("Lookups of absent streams saved", number(filter.denied)),
       card("Index in memory", bytes(index.memoryBytes)),
       card("Connections", number(now.connections)),
-      card("Read for clients, not taken", bytes(now.unreadBytes)),
+      card("Read for clients, not yet received", bytes(now.unreadBytes)),
     );
   };
   await draw();
@@ -489,30 +489,30 @@ async function work() {
   const scavenging = el("div", {});
   const saving = el("div", {});
   show("Work", el("h2", {}, "Scavenge"),
-    el("p", { class: "soft" }, "Gives back the space of events that nobody can read from their streams any more."), scavenging,
-    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies what was appended before, while all else goes on."), saving);
+    el("p", { class: "soft" }, "Frees the space of events that their streams no longer show."), scavenging,
+    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving);
   const draw = async () => {
     const { scavenge, backup } = await view("overview");
     const isRunning = scavenge && !scavenge.isDone;
     scavenging.replaceChildren(
       scavenge
         ? el("div", {}, el("p", { role: "status" },
-            `${isRunning ? "Under way" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
-            `${number(scavenge.eventsRemoved)} events removed, ${bytes(scavenge.bytesGivenBack)} given back.`),
+            `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
+            `${number(scavenge.eventsRemoved)} events removed, ${bytes(scavenge.bytesGivenBack)} freed.`),
           el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }))
-        : el("p", {}, "None since the server was started."),
+        : el("p", {}, "No scavenge since the server started."),
       isRunning
         ? button("Stop", () => attempt("Stopped.", () => change("stop-scavenge", { id: scavenge.id }).then(draw)), { disabled: !server.isOperator })
-        : button("Begin a scavenge", () => attempt("Begun.", () => change("scavenge", {}).then(draw)), { disabled: !server.isOperator }),
+        : button("Start a scavenge", () => attempt("Started.", () => change("scavenge", {}).then(draw)), { disabled: !server.isOperator }),
     );
     saving.replaceChildren(
-      el("p", {}, backup.folder ? `Into ${backup.folder} on the server.` : "Nobody said where to: start the server with --backup-dir."),
+      el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
         ? el("p", { role: "status", class: backup.error ? "bad" : "" },
-            backup.error ?? (backup.isRunning ? `Under way: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.` : `Done, through position ${number(backup.through)}.`))
+            backup.error ?? (backup.isRunning ? `Running: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.` : `Done, through position ${number(backup.through)}.`))
         : null,
       backup.isRunning ? el("progress", { max: Math.max(backup.totalBytes, 1), value: backup.bytes, "aria-label": "Backup" }) : null,
-      button("Back up now", () => attempt("Begun.", () => change("backup", {}).then(draw)),
+      button("Back up now", () => attempt("Started.", () => change("backup", {}).then(draw)),
         { disabled: !server.isOperator || !backup.folder || backup.isRunning }),
     );
   };
@@ -530,8 +530,8 @@ async function users(_, query) {
     button(text, () => attempt("Done.", () => change("user", { do: what, login }).then(route)), { "aria-label": `${text} ${login}` });
   const rows = found.users.map((user) => [
     user.login, user.fullName, user.groups.join(", "),
-    el("span", { class: user.isDisabled ? "tag" : "tag good" }, user.isDisabled ? "refused" : "let in"),
-    [user.isDisabled ? act("Let in", "enable", user.login) : act("Refuse", "disable", user.login), " ", act("Delete", "delete", user.login)],
+    el("span", { class: user.isDisabled ? "tag" : "tag good" }, user.isDisabled ? "disabled" : "enabled"),
+    [user.isDisabled ? act("Enable", "enable", user.login) : act("Disable", "disable", user.login), " ", act("Delete", "delete", user.login)],
   ]);
   const inputs = {
     login: el("input", { type: "text", id: "u-login", required: true, autocomplete: "off" }),
@@ -545,21 +545,21 @@ async function users(_, query) {
       onsubmit: (event) => {
         event.preventDefault();
         const groups = inputs.groups.value.split(",").map((group) => group.trim()).filter(Boolean);
-        const asked = { do: "create", login: inputs.login.value, fullName: inputs.fullName.value, password: inputs.password.value, groups };
-        attempt("Added.", () => change("user", asked).then(route));
+        const fields = { do: "create", login: inputs.login.value, fullName: inputs.fullName.value, password: inputs.password.value, groups };
+        attempt("Added.", () => change("user", fields).then(route));
       },
     },
-    field("u-login", "Name to log in with", inputs.login), field("u-name", "Full name", inputs.fullName),
+    field("u-login", "Login name", inputs.login), field("u-name", "Full name", inputs.fullName),
     field("u-password", "Password", inputs.password), field("u-groups", "Groups", inputs.groups),
     el("div", { class: "row" }, el("button", { class: "main" }, "Add"))));
   show("Users",
-    server.hasUsers ? [] : el("p", {}, "This server asks nobody who he is (--insecure): users count once it is started without that."),
+    server.hasUsers ? [] : el("p", {}, "This server does not authenticate clients (--insecure): users take effect once it runs without that option."),
     form,
-    table("Who may use the server", [["Name", ""], ["Full name", "optional"], ["Groups", ""], ["", "tight"], ["", "tight"]], rows, "There are no users."),
+    table("Users of the server", [["Name", ""], ["Full name", "optional"], ["Groups", ""], ["", "tight"], ["", "tight"]], rows, "There are no users."),
     found.next ? el("p", {}, link(`#/users?after=${encodeURIComponent(found.next)}`, "More")) : []);
 }
 
-// -- the way about ---------------------------------------------------------------------------------
+// -- navigation -------------------------------------------------------------------------------------
 
 const PAGES = { streams, stream, live, views, groups, store, work, users };
 
@@ -578,7 +578,7 @@ async function route() {
   try {
     await page(decodeURIComponent(rest.join("/")), new URLSearchParams(search));
   } catch (error) {
-    show("Not shown", el("p", { class: "bad" }, error.message), button("Try again", route));
+    show("Page not loaded", el("p", { class: "bad" }, error.message), button("Try again", route));
   }
 }
 

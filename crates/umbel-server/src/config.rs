@@ -1,4 +1,4 @@
-//! [`Config`]: where the server listens and what it says of itself.
+//! [`Config`]: options of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,48 +7,47 @@ use std::time::Duration;
 
 use umbel_proto::limits::PORT;
 
-use crate::kv_store::KeyValues;
+use crate::access_control::users::BootstrapPasswords;
+use crate::auth::tls::CertificateStore;
+use crate::kv_store::KvConfig;
 use crate::limits::{
-    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, GROUPS_BYTES_MAX, OPEN_CALLS_MAX, PARTS_TIME, SLOW_TIME,
-    UNREAD_BYTES_MAX,
+    CONNECTIONS_MAX, GROUPS_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, OPEN_CALLS_MAX,
+    OUTBOUND_BYTES_MAX, PARTIAL_APPEND_TIME, SLOW_CALL_TIME,
 };
-use crate::tls::Certificates;
-use crate::users::FirstPasswords;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen. Port 0 takes any that is free.
+    /// Address to listen on. Port 0 takes any free port.
     pub listen: SocketAddr,
-    /// The host and the port under which clients are told to reach it. `None`: the one under which
-    /// the client that asks did.
+    /// Host and port that clients should connect to. `None`: the authority that the client used.
     pub advertise: Option<(String, u16)>,
-    /// How long an append or a batch may take from its first part to its last. What has come of it
-    /// is held in memory meanwhile, and given up after that.
-    pub parts_time: Duration,
-    /// Whether users are asked who they are, and the passwords of the first ones. `None`: nobody
-    /// is asked, and whoever reaches the server may do everything.
-    pub users: Option<FirstPasswords>,
-    /// Where its certificates are. `None`: whoever sees what goes over the network reads it.
-    pub tls: Option<Arc<dyn Certificates>>,
-    /// The folder that backups go to which are asked for while it runs; none without.
-    pub backup: Option<PathBuf>,
-    /// Keys and values that are served besides the events; none without.
-    pub kv: Option<KeyValues>,
-    /// Most connections at a time.
+    /// Time limit of an append or a batch from its first part to its last. Its parts stay in memory
+    /// meanwhile, and are dropped after it.
+    pub partial_append_time: Duration,
+    /// Passwords of the initial users, which turns authentication on. `None`: no authentication,
+    /// and every client has all permissions.
+    pub users: Option<BootstrapPasswords>,
+    /// Source of the certificates. `None`: traffic is not encrypted.
+    pub tls: Option<Arc<dyn CertificateStore>>,
+    /// Directory of backups that clients request. `None`: no such backups.
+    pub backup_directory: Option<PathBuf>,
+    /// Key-value store served besides the events. `None`: no key-value service.
+    pub kv: Option<KvConfig>,
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// Most calls that are open at a time, on all connections together.
-    pub calls_max: usize,
-    /// A client that says nothing for so long is asked whether it is there,
-    pub ask_after: Duration,
-    /// and has so long to answer.
-    pub ask_time: Duration,
-    /// Bytes that may have been read for clients that have not taken them, for all together.
-    pub unread_bytes_max: usize,
-    /// Bytes of the events that all groups of consumers together may hold.
+    /// Maximum number of open calls, on all connections together.
+    pub open_calls_max: usize,
+    /// Idle time before a keepalive ping.
+    pub keepalive_interval: Duration,
+    /// Time limit for the answer to a keepalive ping.
+    pub keepalive_timeout: Duration,
+    /// Byte limit of all data that was read but not yet taken by clients.
+    pub outbound_bytes_max: usize,
+    /// Byte limit of the events that all consumer groups together hold in memory.
     pub groups_bytes_max: usize,
-    /// A call whose answer begins later than this is slow, and told of.
-    pub slow_time: Duration,
+    /// Time to the first response after which a call is slow, and logged.
+    pub slow_call_time: Duration,
 }
 
 impl Default for Config {
@@ -57,18 +56,18 @@ impl Default for Config {
         Config {
             listen,
             advertise: None,
-            parts_time: PARTS_TIME,
+            partial_append_time: PARTIAL_APPEND_TIME,
             users: None,
             tls: None,
-            backup: None,
+            backup_directory: None,
             kv: None,
             connections_max: CONNECTIONS_MAX,
-            calls_max: OPEN_CALLS_MAX,
-            ask_after: ASK_AFTER,
-            ask_time: ASK_TIME,
-            unread_bytes_max: UNREAD_BYTES_MAX,
+            open_calls_max: OPEN_CALLS_MAX,
+            keepalive_interval: KEEPALIVE_INTERVAL,
+            keepalive_timeout: KEEPALIVE_TIMEOUT,
+            outbound_bytes_max: OUTBOUND_BYTES_MAX,
             groups_bytes_max: GROUPS_BYTES_MAX,
-            slow_time: SLOW_TIME,
+            slow_call_time: SLOW_CALL_TIME,
         }
     }
 }

@@ -1,210 +1,210 @@
-//! What a client may ask of the server, as numbers. `docs/server.md` repeats them for users.
+//! Limits on what a client may request. `docs/reference/server.md` repeats them for users.
 
 use std::time::Duration;
 
 use umbel_events::limits::EVENT_BYTES_MAX;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-/// Most connections at a time.
+/// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Connections that the system takes for the server while it is busy. Who finds no room among them
-/// tries again after a second.
+/// Length of the system's accept queue while the server is busy. A client that finds it full
+/// retries after a second.
 pub const BACKLOG: u32 = 4096;
-/// Where there is no place for a new one, the connection that has had no call for the longest time
-/// gives its own up, if that is as long as this.
-pub const QUIET_TIME: Duration = Duration::from_secs(1);
-/// Most calls that one connection may have open at a time.
+/// Minimum idle time of a connection that is ended to free a slot; the one idle longest ends.
+pub const IDLE_CONNECTION_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of open calls on one connection.
 pub const CONCURRENT_CALLS_MAX: u32 = 1024;
-/// and on all connections together.
+/// Maximum number of open calls on all connections together.
 pub const OPEN_CALLS_MAX: usize = 16_384;
-/// Most bytes of all headers of one request together.
+/// Maximum bytes of all headers of one request.
 pub const HEADER_BYTES_MAX: u32 = 32 << 10;
-/// What a client is sending of a request that is answered already is taken and left out, so that it
-/// sees the answer: up to so many bytes,
-pub const UNASKED_BYTES_MAX: usize = 64 << 20;
-/// for so long,
-pub const UNASKED_TIME: Duration = Duration::from_secs(10);
-/// and until nothing came for so long in the middle of a message or page
-pub const UNASKED_QUIET: Duration = Duration::from_secs(1);
-/// or between messages, where another one may never come.
-pub const UNASKED_PAUSE: Duration = Duration::from_millis(100);
-/// Most headers of one HTTP/1.1 request,
+/// Maximum bytes of a request that are read and discarded after its response, so that the client
+/// sees the response.
+pub const DISCARD_BYTES_MAX: usize = 64 << 20;
+/// Time limit of that discarding.
+pub const DISCARD_TIME: Duration = Duration::from_secs(10);
+/// Idle time that ends it in the middle of a message or page.
+pub const DISCARD_IDLE_TIME: Duration = Duration::from_secs(1);
+/// Idle time that ends it between messages, where another one may never follow.
+pub const DISCARD_MESSAGE_GAP: Duration = Duration::from_millis(100);
+/// Maximum number of headers of one HTTP/1.1 request.
 pub const HEADERS_MAX: usize = 64;
-/// which must have come after so long.
+/// Time limit for the arrival of these headers.
 pub const HEADERS_TIME: Duration = Duration::from_secs(10);
-/// How long a new connection may take until its first bytes say which of both HTTPs it speaks.
-pub const OPENING_TIME: Duration = Duration::from_secs(10);
-/// How long a new connection may take until it is encrypted.
+/// Time limit for the first bytes of a connection, which show its HTTP version.
+pub const PREFACE_TIME: Duration = Duration::from_secs(10);
+/// Time limit of the TLS handshake.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How often a server looks whether its certificates were replaced.
+/// Interval of the checks for replaced certificates.
 pub const CERTIFICATE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of an HTTP/1.1 request that are held at most: its head fits in, and no longer one.
+/// Maximum bytes of an HTTP/1.1 request in the buffer: its head fits, and no longer one.
 pub const HTTP1_BUFFER_BYTES: usize = HEADER_BYTES_MAX as usize;
-/// Pages that one connection may have been answered and not taken; further ones wait.
+/// Maximum number of answered pages on one connection that are not yet taken; further ones wait.
 pub const PAGES_MAX: usize = 16;
-/// Bytes that a client may send ahead of what the server has taken, for each call and connection.
+/// Flow-control window in bytes, for each call and each connection.
 pub const WINDOW_BYTES: u32 = 1 << 20;
-/// A client that says nothing for so long is asked whether it is there,
-pub const ASK_AFTER: Duration = Duration::from_secs(30);
-/// and has so long to answer.
-pub const ASK_TIME: Duration = Duration::from_secs(20);
+/// Idle time before a keepalive ping.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time limit for the answer to a keepalive ping.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most batches of one call that are being written or whose answer was not yet taken.
-pub const BATCHES_WRITTEN_MAX: usize = 256;
-/// Most batches of one call that have begun and whose last part has not come.
+/// Maximum number of batches of one call that are being written or whose response is not yet taken.
+pub const BATCHES_IN_FLIGHT_MAX: usize = 256;
+/// Maximum number of incomplete batches of one call.
 pub const BATCHES_OPEN_MAX: usize = 64;
-/// How long an append or a batch may take from its first part to its last.
-pub const PARTS_TIME: Duration = Duration::from_secs(30);
-/// Bytes that these batches together may hold before no more is taken.
+/// Time limit of an append or a batch from its first part to its last.
+pub const PARTIAL_APPEND_TIME: Duration = Duration::from_secs(30);
+/// Bytes of the batches of one call, open or being written, at which the call stops reading.
 pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes that the events of all appends together may hold which came and are not in the log yet,
+/// Byte limit of the events of all appends together that are not in the log yet.
 pub const APPENDS_BYTES_MAX: usize = 256 << 20;
-/// and the bytes that each event counts beside what it brings.
-pub const EVENT_BYTES_BESIDE: usize = 128;
-/// Bytes that messages may hold which have come in part, all of them together,
-pub const RECEIVING_BYTES_MAX: usize = 256 << 20;
-/// but for so many of each,
-pub const RECEIVING_BYTES_FREE: usize = 16 << 10;
-/// and how much longer one may take than an append: what waits for a whole one speaks first.
-pub const MESSAGE_TIME_MORE: Duration = Duration::from_secs(1);
-/// Bytes of a message that carries neither events nor values,
-pub const SHORT_BYTES_MAX: usize = 1 << 20;
-/// and bytes of memory that the parts of a longer one may take beside what they say.
-pub const PARTS_BYTES_MAX: usize = 192 << 20;
-/// Data and metadata of an event are copied out of the message in which they came, unless they are
-/// so long: then the message is kept for them, and counted in their place.
-pub const LONG_BYTES: usize = MESSAGE_BYTES_MAX / 2;
+/// Bytes that each event counts beside its content.
+pub const EVENT_OVERHEAD_BYTES: usize = 128;
+/// Byte limit of all partially received messages together.
+pub const RECEIVE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of each partially received message that are not counted.
+pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
+/// Time that a message may take longer than an append, so that the append's own timeout comes
+/// first.
+pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
+/// Maximum bytes of a message without events or values.
+pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of memory that the parts of a longer message may take beside their content.
+pub const DECODED_OVERHEAD_BYTES_MAX: usize = 192 << 20;
+/// Size from which on a field of an event keeps its message in memory instead of a copy. The whole
+/// message is then counted.
+pub const LARGE_FIELD_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
-/// Bytes of the text of a status; what is longer is cut.
+/// Maximum bytes of the text of a status; a longer text is truncated.
 pub const STATUS_BYTES_MAX: usize = 8 << 10;
-/// Bytes of a status after which it tells of no more checks that do not hold: clients take no
-/// trailers without end.
+/// Bytes of a status after which it lists no more failed checks: clients limit trailers.
 pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
 
-/// Different expressions that the filters of open reads and subscriptions run.
-pub const EXPRESSIONS_MAX: usize = 256;
-/// Most events that a read takes from the store at once,
+/// Maximum number of different filter expressions of open reads and subscriptions.
+pub const FILTER_EXPRESSIONS_MAX: usize = 256;
+/// Maximum number of events that a read takes from the store at once.
 pub const PAGE_EVENTS_MAX: usize = 512;
-/// and the bytes of events after which it takes no more.
+/// Bytes of events after which a page is full.
 pub const PAGE_BYTES: usize = 1 << 20;
-/// Reads of no more events of a stream than this are done where they are asked for, without a
-/// thread of their own, and step over no more that have expired; so are appends of no more,
-pub const QUICK_EVENTS_MAX: usize = 16;
-/// with no more bytes in them,
-pub const QUICK_BYTES_MAX: usize = 64 << 10;
-/// as long as none took longer than this: its events were in no cache.
-pub const QUICK_TIME: Duration = Duration::from_millis(1);
-/// After one that did, all go to threads for so long.
-pub const QUICK_PAUSE: Duration = Duration::from_millis(100);
-/// What was read for clients that have not taken it holds no more than this, all of it together.
-/// Every thread that reads finds room for the largest page.
-pub const UNREAD_BYTES_MAX: usize = BLOCKING_THREADS_MAX * UNREAD_PAGE_BYTES;
-/// The largest page: its last event may be as large as any, and so may the link to it.
-pub const UNREAD_PAGE_BYTES: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
-/// What an event in it counts beside its names, data and metadata.
-pub const ANSWER_BYTES_BESIDE: usize = 192;
-/// Room for a list in one answer; what is longer counts beside it.
+/// Maximum number of events of a stream read that runs inline, and of expired events that it skips.
+/// An inline append has at most as many events.
+pub const INLINE_EVENTS_MAX: usize = 16;
+/// Maximum bytes of an inline append.
+pub const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Duration after which an inline read counts as slow: its events were in no cache.
+pub const INLINE_TIME_MAX: Duration = Duration::from_millis(1);
+/// Pause of inline reads after a slow one.
+pub const INLINE_PAUSE: Duration = Duration::from_millis(100);
+/// Byte limit of all data that was read but not yet taken by clients. Every reading thread finds
+/// quota for the largest page.
+pub const OUTBOUND_BYTES_MAX: usize = BLOCKING_THREADS_MAX * PAGE_BYTES_MAX;
+/// Bytes of the largest page: its last event may have maximum size, and so may the link to it.
+pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
+/// Bytes that an event in a page counts beside its names, data and metadata.
+pub const RESPONSE_OVERHEAD_BYTES: usize = 192;
+/// Reservation for a list in one response; a longer list counts beside it.
 pub const LIST_BYTES: usize = 2 << 20;
-/// Where there is no room, connections end that took nothing of a page for so long,
+/// Time without progress after which a connection may be ended to free quota.
 pub const UNREAD_TIME: Duration = Duration::from_secs(5);
-/// as many as give the room that is waited for; each who waits looks after so long,
-pub const ROOM_TIME: Duration = Duration::from_millis(250);
-/// and all of them together after no less.
-pub const LOOK_TIME: Duration = Duration::from_millis(10);
-/// A read that leaves events out looks at no more than these before it looks whether anybody still
-/// waits,
-pub const EXAMINED_MAX: usize = 8192;
-/// and for no longer than this, but for one name that an expression takes long for.
+/// Interval at which each waiting call checks for a connection to end.
+pub const QUOTA_WAIT_TIME: Duration = Duration::from_millis(250);
+/// Minimum interval of these checks, of all waiting calls together.
+pub const QUOTA_SCAN_TIME_MIN: Duration = Duration::from_millis(10);
+/// Maximum number of events that a filtered read examines before it checks whether its client still
+/// waits.
+pub const EXAMINED_EVENTS_MAX: usize = 8192;
+/// Time limit of a page, exceeded only by a single slow match of an expression.
 pub const PAGE_TIME: Duration = Duration::from_millis(20);
-/// How many events a filter's window has where the client does not say.
+/// Default number of events in a filter's window.
 pub const FILTER_WINDOW_EVENTS: u32 = 32;
-/// A filtered subscription is told how far it is so long after it last was, if it came further.
+/// Minimum interval between checkpoints of a filtered subscription that has advanced.
 pub const CHECKPOINT_TIME: Duration = Duration::from_secs(1);
 
-/// Most groups of consumers,
+/// Maximum number of consumer groups.
 pub const GROUPS_MAX: usize = 1000;
-/// and the bytes of the name of one.
+/// Maximum bytes of the name of a group.
 pub const GROUP_NAME_BYTES_MAX: usize = 512;
-/// Most consumers of one group.
+/// Maximum number of consumers of one group.
 pub const GROUP_CONSUMERS_MAX: usize = 1000;
-/// Most events that a group's settings may ask it to hold, and a consumer to have on the way.
+/// Upper limit of a group's buffer settings, and of a consumer's events in flight.
 pub const GROUP_EVENTS_MAX: usize = 10_000;
-/// Bytes of the events that a group holds after which it reads no more,
+/// Bytes of the events that a group holds after which it reads no more.
 pub const GROUP_BYTES: usize = 16 << 20;
-/// and those that all groups together hold: who finds no room waits.
+/// Byte limit of the events that all groups together hold; a group without quota waits.
 pub const GROUPS_BYTES_MAX: usize = 256 << 20;
-/// While somebody waits, a group lets go of events that nobody was sent for so long, and of those
-/// that consumers work on, and reads them again later;
+/// Time after which a group evicts unsent events and those in flight, if another group waits for
+/// quota. It reads them again later.
 pub const GROUP_IDLE_TIME: Duration = Duration::from_secs(5);
-/// and the connection of a consumer ends that took nothing of what it is sent for so long.
-pub const GROUP_UNTAKEN_TIME: Duration = Duration::from_secs(30);
-/// Messages to a group that wait at most.
+/// Time after which the connection of a consumer ends that takes nothing of what it is sent, if a
+/// group waits for quota.
+pub const GROUP_STALLED_TIME: Duration = Duration::from_secs(30);
+/// Maximum number of commands queued for a group.
 pub const GROUP_MESSAGES_MAX: usize = 64;
-/// Most events that are parked with one append.
-pub const PARKED_AT_ONCE: usize = 256;
-/// When a group tries again what the store refused.
+/// Maximum number of events that one append parks.
+pub const PARK_BATCH_EVENTS_MAX: usize = 256;
+/// Delay before a group retries a failed operation of the store.
 pub const GROUP_RETRY_TIME: Duration = Duration::from_secs(1);
-/// How often a group may look for a checkpoint that is due.
+/// Minimum interval of a group's checks for a due checkpoint.
 pub const GROUP_TICK: Duration = Duration::from_millis(100);
 
-/// The longest value of a key over the network.
+/// Maximum bytes of a value over the network.
 pub const KV_VALUE_BYTES_MAX: usize = EVENT_BYTES_MAX;
-/// Most keys of one `MultiGet`, whose values together have no more bytes than one alone may,
+/// Maximum number of keys of one `MultiGet`. Its values together are limited like a single one.
 pub const KV_KEYS_MAX: usize = 1000;
-/// operations of one batch,
+/// Maximum number of operations of one batch.
 pub const KV_OPERATIONS_MAX: usize = 100_000;
-/// conditions of one,
+/// Maximum number of conditions of one batch.
 pub const KV_CONDITIONS_MAX: usize = 1000;
-/// and bytes of all of its keys and values.
+/// Maximum bytes of all keys and values of one batch.
 pub const KV_BATCH_BYTES_MAX: usize = 16 << 20;
-/// Most writes that are made durable by one sync.
-pub const WRITES_TOGETHER_MAX: usize = 1024;
-/// Most keys that a scan takes from the store at once; see [`PAGE_BYTES`], too.
+/// Maximum number of writes in one group sync.
+pub const GROUP_SYNC_WRITES_MAX: usize = 1024;
+/// Maximum number of keys that a scan takes from the store at once; see also [`PAGE_BYTES`].
 pub const SCAN_ENTRIES_MAX: usize = 4096;
-/// How long a scan may take: what it shows is kept in the store meanwhile.
+/// Time limit of a scan: its snapshot keeps old versions in the store meanwhile.
 pub const SCAN_TIME: Duration = Duration::from_secs(600);
-/// Most watches at a time.
+/// Maximum number of watches.
 pub const WATCHES_MAX: usize = 1000;
-/// Writes that wait for one of them at most,
+/// Maximum number of writes queued for one watch.
 pub const WATCH_WRITES_MAX: usize = 4096;
-/// and their bytes, but for one write that has more alone;
+/// Maximum bytes queued for one watch, except for a single larger write.
 pub const WATCH_BYTES_MAX: usize = 4 << 20;
-/// and the bytes that wait for all of them together.
+/// Maximum bytes queued for all watches together.
 pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 
-/// Most threads that read the store and delete streams.
+/// Maximum number of threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
-/// Bytes of a request to change something from the console,
+/// Maximum bytes of a console request that changes something.
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
-/// and the events and the names that one of its pages shows.
+/// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
-/// See [`CONSOLE_EVENTS_MAX`].
+/// Maximum number of names on a page of the console.
 pub const CONSOLE_NAMES_MAX: usize = 200;
 
-/// How often a client may be told what the server does.
+/// Minimum interval of the statistics that a client receives.
 pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// How many streams' rights are known without asking the store, twice over,
-pub const ACLS_KEPT: usize = 8192;
-/// and the bytes of the names in one that is kept.
-pub const ACL_BYTES_KEPT: usize = 4 << 10;
-/// and how many users.
-pub const USERS_KEPT: usize = 1024;
-/// How long a password that was found right is known by its keyed hash,
+/// Number of streams in each of the two generations of the ACL cache.
+pub const CACHED_ACLS_MAX: usize = 8192;
+/// Maximum bytes of the names in a cached ACL.
+pub const CACHED_ACL_BYTES_MAX: usize = 4 << 10;
+/// Number of users in each of the two generations of the user cache.
+pub const CACHED_USERS_MAX: usize = 1024;
+/// Time for which a correct password is cached by its keyed hash.
 pub const CREDENTIALS_TIME: Duration = Duration::from_secs(300);
-/// one that was found wrong,
-pub const WRONG_TIME: Duration = Duration::from_secs(1);
-/// and how many of both, twice over.
-pub const CREDENTIALS_KEPT: usize = 1024;
-/// How many different passwords may wait to be looked at.
-pub const CREDENTIALS_WAITING: usize = 256;
+/// Time for which a wrong password is cached.
+pub const WRONG_CREDENTIALS_TIME: Duration = Duration::from_secs(1);
+/// Number of passwords in each of the two generations of that cache.
+pub const CACHED_CREDENTIALS_MAX: usize = 1024;
+/// Maximum number of different passwords that wait for verification.
+pub const PENDING_CREDENTIALS_MAX: usize = 256;
 
-/// A call whose answer begins later than this is slow, and told of.
-pub const SLOW_TIME: Duration = Duration::from_secs(1);
-/// Lines about calls that failed or were slow in one second; those that are more are counted.
-pub const CALL_LINES_MAX: u32 = 100;
+/// Time to the first response after which a call is slow, and logged.
+pub const SLOW_CALL_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of log lines about failed or slow calls per second; further ones are counted.
+pub const ACCESS_LOG_LINES_MAX: u32 = 100;
 
-/// How long calls that are being served may go on once the server stops.
+/// Time limit of running calls after the server begins to stop.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);

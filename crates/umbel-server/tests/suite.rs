@@ -4,37 +4,37 @@
 #[cfg(test)]
 mod suite {
     mod access;
-    mod attacks;
-    mod batches;
-    mod calls;
+    mod access_log;
+    mod append_records;
+    mod append_session;
+    mod batch_append;
+    mod call_policy;
     mod client;
     mod connection;
     mod console;
     mod filters;
     #[cfg(target_os = "linux")]
     mod fork;
-    mod ground;
+    mod hostile_clients;
+    mod http_endpoints;
     mod kv;
     mod kv_access;
     mod kv_client;
-    mod kv_watching;
+    mod kv_watch_model;
     mod limits;
-    mod logs;
-    mod names;
+    mod long_names;
+    mod monitoring;
     mod operations;
-    mod parking;
-    mod persistent;
-    mod persistent_names;
+    mod parked_events;
+    mod persistent_subscription_names;
+    mod persistent_subscriptions;
     mod projections;
-    mod records;
     mod reflection;
-    mod second;
-    mod sessions;
     mod streams;
     mod subscriptions;
-    mod surface;
+    mod test_server;
     mod tls;
     mod users;
+    mod v2_client;
     mod views;
-    mod watching;
 }

@@ -1,4 +1,4 @@
-//! The disk: what is durable, what the page cache shows, and the units in between.
+//! The disk: durable state, page cache, and the units in between.
 //!
 //! INVARIANT: `current` of a file is `durable` with every pending unit put on in order, unless the
 //! file is `forgetful`. `current` of the names is the durable ones with every pending name change.
@@ -8,12 +8,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use crate::content::{Content, PAGE_BYTES};
+use crate::file_content::{FileContent, PAGE_BYTES};
 
 /// The number of a pending unit; they count up over the whole disk in the order of their making.
 pub(crate) type UnitNumber = u64;
 
-/// What a name stands for.
+/// Node that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Node {
     File(u64),
@@ -37,7 +37,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// Puts the whole change on `content`.
-    pub(crate) fn apply(&self, content: &mut Content) {
+    pub(crate) fn apply(&self, content: &mut FileContent) {
         match self {
             Change::Write { offset, bytes } => content.write(bytes, *offset),
             Change::SetLen(len) => content.set_len(*len),
@@ -49,10 +49,10 @@ impl Change {
 /// A file without its names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inode {
-    pub(crate) durable: Content,
-    pub(crate) current: Content,
+    pub(crate) durable: FileContent,
+    pub(crate) current: FileContent,
     pub(crate) pending: Vec<Unit>,
-    /// How many bytes have space reserved for them since the machine started.
+    /// Number of bytes that have space reserved for them since the machine started.
     pub(crate) reserved: u64,
     /// Whether a failed sync gave bytes up that the page cache still shows.
     pub(crate) forgetful: bool,
@@ -72,23 +72,23 @@ pub(crate) struct Directory {
 
 /// A name and the directory that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DirectorySlot {
     pub(crate) directory: u64,
     pub(crate) name: String,
 }
 
 /// A directory as a process reached it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct ResolvedDirectory {
     pub(crate) directory: u64,
     /// The number of the error that every change below it gives, where the way to it goes through a
     /// mount that refuses changes.
     pub(crate) refusal: Option<i32>,
 }
 
-impl Reached {
+impl ResolvedDirectory {
     /// The root directory.
-    pub(crate) const ROOT: Reached = Reached { directory: ROOT, refusal: None };
+    pub(crate) const ROOT: ResolvedDirectory = ResolvedDirectory { directory: ROOT, refusal: None };
 
     /// An error where changes are refused.
     pub(crate) fn check_writable(self) -> io::Result<()> {
@@ -98,7 +98,7 @@ impl Reached {
 
 /// A directory that is seen in place of another one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mounted {
+pub(crate) struct MountPoint {
     pub(crate) directory: u64,
     pub(crate) refusal: Option<i32>,
 }
@@ -108,11 +108,11 @@ pub(crate) struct Mounted {
 pub(crate) struct NameChange {
     pub(crate) number: UnitNumber,
     pub(crate) node: Node,
-    /// Where the node loses a name.
-    pub(crate) source: Option<Place>,
-    /// Where the node gets a name.
-    pub(crate) target: Option<Place>,
-    /// What gets the name at the source, where two names exchange their files.
+    /// Slot where the node loses a name.
+    pub(crate) source: Option<DirectorySlot>,
+    /// Slot where the node gets a name.
+    pub(crate) target: Option<DirectorySlot>,
+    /// Node that gets the name at the source, where two names exchange their files.
     pub(crate) exchanged: Option<Node>,
 }
 
@@ -127,7 +127,7 @@ impl NameChange {
     /// Puts the change on the names of one directory. A name that there stands for another node,
     /// because the change that took it away did not survive, is left alone.
     pub(crate) fn apply(&self, directory: u64, names: &mut Names) {
-        let here = |place: &&Place| place.directory == directory;
+        let here = |place: &&DirectorySlot| place.directory == directory;
         if let Some(source) = self.source.as_ref().filter(here)
             && names.get(&source.name) == Some(&self.node)
         {
@@ -151,8 +151,8 @@ pub(crate) struct Disk {
     pub(crate) inodes: BTreeMap<u64, Inode>,
     pub(crate) directories: BTreeMap<u64, Directory>,
     pub(crate) name_changes: Vec<NameChange>,
-    /// What is mounted over a directory. A restart unmounts everything.
-    pub(crate) mounts: BTreeMap<u64, Mounted>,
+    /// Directories mounted over others. A restart unmounts all of them.
+    pub(crate) mounts: BTreeMap<u64, MountPoint>,
     next_node: u64,
     next_unit: UnitNumber,
 }
@@ -171,7 +171,7 @@ impl Disk {
     }
 
     /// The same disk without files, names and pending units, for an image to be put on.
-    pub(crate) fn bare(&self) -> Disk {
+    pub(crate) fn without_files(&self) -> Disk {
         Disk { next_node: self.next_node, next_unit: self.next_unit, ..Disk::new() }
     }
 
@@ -187,13 +187,17 @@ impl Disk {
 
     // -- paths --
 
-    /// What a path from the root stands for now.
+    /// Current node of a path from the root.
     pub(crate) fn find(&self, path: &Path) -> io::Result<Node> {
-        self.find_from(Reached::ROOT, path).map(|(node, _)| node)
+        self.find_from(ResolvedDirectory::ROOT, path).map(|(node, _)| node)
     }
 
-    /// What a path that begins in a directory stands for now, and what refuses to change it.
-    pub(crate) fn find_from(&self, start: Reached, path: &Path) -> io::Result<(Node, Option<i32>)> {
+    /// Node of a path that begins in a directory, and the reason why a mount refuses changes to it.
+    pub(crate) fn find_from(
+        &self,
+        start: ResolvedDirectory,
+        path: &Path,
+    ) -> io::Result<(Node, Option<i32>)> {
         let mut node = Node::Directory(start.directory);
         let mut refusal = start.refusal;
         for name in names_of(path)? {
@@ -210,9 +214,13 @@ impl Disk {
     }
 
     /// The directory that a path leads to.
-    pub(crate) fn reach(&self, start: Reached, path: &Path) -> io::Result<Reached> {
+    pub(crate) fn resolve_directory(
+        &self,
+        start: ResolvedDirectory,
+        path: &Path,
+    ) -> io::Result<ResolvedDirectory> {
         match self.find_from(start, path)? {
-            (Node::Directory(directory), refusal) => Ok(Reached { directory, refusal }),
+            (Node::Directory(directory), refusal) => Ok(ResolvedDirectory { directory, refusal }),
             (Node::File(_), _) => Err(not_a_directory()),
         }
     }
@@ -234,27 +242,36 @@ impl Disk {
 
     /// The number of the directory that a path from the root names.
     pub(crate) fn find_directory(&self, path: &Path) -> io::Result<u64> {
-        self.reach(Reached::ROOT, path).map(|reached| reached.directory)
+        self.resolve_directory(ResolvedDirectory::ROOT, path).map(|reached| reached.directory)
     }
 
     /// The directory and the last name of a path that is to be changed; the name need not exist.
-    pub(crate) fn place(&self, start: Reached, path: &Path) -> io::Result<Place> {
+    pub(crate) fn resolve_slot(
+        &self,
+        start: ResolvedDirectory,
+        path: &Path,
+    ) -> io::Result<DirectorySlot> {
         let mut names = names_of(path)?;
         let name = names.pop().ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
         let parent: PathBuf = names.iter().collect();
-        let reached = self.reach(start, &parent)?;
+        let reached = self.resolve_directory(start, &parent)?;
         reached.check_writable()?;
-        Ok(Place { directory: reached.directory, name })
+        Ok(DirectorySlot { directory: reached.directory, name })
     }
 
-    /// What has a name now.
-    pub(crate) fn at(&self, place: &Place) -> Option<Node> {
+    /// Nodes that have a name now.
+    pub(crate) fn at(&self, place: &DirectorySlot) -> Option<Node> {
         self.directories.get(&place.directory)?.current.get(&place.name).copied()
     }
 
     // -- names --
 
-    fn change_names(&mut self, node: Node, source: Option<Place>, target: Option<Place>) {
+    fn change_names(
+        &mut self,
+        node: Node,
+        source: Option<DirectorySlot>,
+        target: Option<DirectorySlot>,
+    ) {
         let number = self.new_unit();
         self.put_names(NameChange { number, node, source, target, exchanged: None });
     }
@@ -269,27 +286,31 @@ impl Disk {
     }
 
     /// Makes a directory and its missing parents.
-    pub(crate) fn create_dir_all(&mut self, start: Reached, path: &Path) -> io::Result<()> {
+    pub(crate) fn create_dir_all(
+        &mut self,
+        start: ResolvedDirectory,
+        path: &Path,
+    ) -> io::Result<()> {
         let mut reached = start;
         for name in names_of(path)? {
             let name_path = Path::new(&name);
             if let Ok((node, refusal)) = self.find_from(reached, name_path) {
                 let Node::Directory(directory) = node else { return Err(exists()) };
-                reached = Reached { directory, refusal };
+                reached = ResolvedDirectory { directory, refusal };
                 continue;
             }
-            let place = self.place(reached, name_path)?;
-            self.check_kept(place.directory)?;
+            let place = self.resolve_slot(reached, name_path)?;
+            self.check_not_removed(place.directory)?;
             let directory = self.new_node();
             self.directories.insert(directory, Directory::default());
             self.change_names(Node::Directory(directory), None, Some(place));
-            reached = Reached { directory, ..reached };
+            reached = ResolvedDirectory { directory, ..reached };
         }
         Ok(())
     }
 
     /// An error where a directory was removed: nothing can be created in it.
-    fn check_kept(&self, directory: u64) -> io::Result<()> {
+    fn check_not_removed(&self, directory: u64) -> io::Result<()> {
         match self.directories.get(&directory) {
             Some(directory) if !directory.is_removed => Ok(()),
             _ => Err(missing()),
@@ -297,8 +318,8 @@ impl Disk {
     }
 
     /// Makes an empty file.
-    pub(crate) fn create(&mut self, place: Place) -> io::Result<u64> {
-        self.check_kept(place.directory)?;
+    pub(crate) fn create(&mut self, place: DirectorySlot) -> io::Result<u64> {
+        self.check_not_removed(place.directory)?;
         if self.at(&place).is_some() {
             return Err(exists());
         }
@@ -309,9 +330,9 @@ impl Disk {
     }
 
     /// Gives a node another name.
-    pub(crate) fn rename(&mut self, from: Place, to: Place) -> io::Result<()> {
+    pub(crate) fn rename(&mut self, from: DirectorySlot, to: DirectorySlot) -> io::Result<()> {
         let node = self.at(&from).ok_or_else(missing)?;
-        self.check_kept(to.directory)?;
+        self.check_not_removed(to.directory)?;
         match (node, self.at(&to)) {
             (node, Some(other)) if node == other => return Ok(()),
             (Node::File(_), Some(Node::Directory(_))) => return Err(is_a_directory()),
@@ -327,7 +348,7 @@ impl Disk {
     }
 
     /// Exchanges the files of two names.
-    pub(crate) fn exchange(&mut self, one: Place, other: Place) -> io::Result<()> {
+    pub(crate) fn exchange(&mut self, one: DirectorySlot, other: DirectorySlot) -> io::Result<()> {
         let node = self.at(&one).ok_or_else(missing)?;
         let exchanged = self.at(&other).ok_or_else(missing)?;
         if node == exchanged {
@@ -349,9 +370,9 @@ impl Disk {
     }
 
     /// Gives a file a second name.
-    pub(crate) fn hard_link(&mut self, node: Node, place: Place) -> io::Result<()> {
+    pub(crate) fn hard_link(&mut self, node: Node, place: DirectorySlot) -> io::Result<()> {
         let Node::File(number) = node else { return Err(io::Error::from_raw_os_error(1)) };
-        self.check_kept(place.directory)?;
+        self.check_not_removed(place.directory)?;
         if self.at(&place).is_some() {
             return Err(exists());
         }
@@ -360,7 +381,7 @@ impl Disk {
     }
 
     /// Takes a file's name away.
-    pub(crate) fn remove(&mut self, place: Place) -> io::Result<()> {
+    pub(crate) fn remove(&mut self, place: DirectorySlot) -> io::Result<()> {
         let node = self.at(&place).ok_or_else(missing)?;
         let Node::File(number) = node else { return Err(is_a_directory()) };
         self.change_names(Node::File(number), Some(place), None);
@@ -368,7 +389,7 @@ impl Disk {
     }
 
     /// Removes an empty directory.
-    pub(crate) fn remove_dir(&mut self, place: Place) -> io::Result<()> {
+    pub(crate) fn remove_dir(&mut self, place: DirectorySlot) -> io::Result<()> {
         let node = self.at(&place).ok_or_else(missing)?;
         let Node::Directory(number) = node else { return Err(not_a_directory()) };
         let directory = self.directories.get_mut(&number).ok_or_else(missing)?;
@@ -411,7 +432,7 @@ impl Disk {
 
     // -- bytes --
 
-    /// The bytes of a file. An error where its last name and handle are gone.
+    /// The bytes of a file. An error where its last name and handle are removed.
     pub(crate) fn inode(&self, number: u64) -> io::Result<&Inode> {
         self.inodes.get(&number).ok_or_else(missing)
     }
@@ -443,8 +464,8 @@ impl Disk {
         Ok(())
     }
 
-    /// A sync failed: what was pending is given up, and nobody will be told again.
-    pub(crate) fn give_up(&mut self, number: u64, reverts: bool) -> io::Result<()> {
+    /// A sync failed: pending units are dropped, and no caller gets the error again.
+    pub(crate) fn fail_sync(&mut self, number: u64, reverts: bool) -> io::Result<()> {
         let inode = self.inode_mut(number)?;
         inode.forgetful |= !inode.pending.is_empty();
         inode.pending.clear();
@@ -456,7 +477,7 @@ impl Disk {
         Ok(())
     }
 
-    /// How many bytes the named files take, in whole pages.
+    /// Number of bytes the named files take, in whole pages.
     pub(crate) fn bytes_used(&self) -> u64 {
         let nodes = self.directories.values().flat_map(|directory| directory.current.values());
         let named: BTreeSet<_> = nodes.collect();

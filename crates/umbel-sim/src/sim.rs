@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use umbel_env::Env;
 
-use crate::call::{Machine, State};
 use crate::disk::{Disk, UnitNumber};
-use crate::plan::{Fault, When};
+use crate::fault_plan::{CrashSide, Fault};
+use crate::machine::{Machine, MachineState};
 use crate::random::join;
+use crate::sim_env;
 use crate::survival::{Survival, chosen_image, crash_image};
-use crate::world;
 
 /// Most pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
 pub const EXHAUSTIVE_UNITS_MAX: usize = 12;
@@ -35,16 +35,16 @@ impl Sim {
 
     /// The world as the engine on this machine sees it.
     pub fn env(&self) -> Env {
-        world::env(&self.machine)
+        sim_env::env(&self.machine)
     }
 
-    fn with<T>(&self, ask: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, ask: impl FnOnce(&mut MachineState) -> T) -> T {
         ask(&mut self.machine.state())
     }
 
-    // -- what happened --
+    // -- reports --
 
-    /// How many calls of the file system there were. The first has number 1; the calls that came
+    /// Number of calls of the file system there were. The first has number 1; the calls that came
     /// after the power was lost are not counted.
     pub fn calls(&self) -> u64 {
         self.with(|state| state.calls())
@@ -72,7 +72,7 @@ impl Sim {
         self.with(|state| state.trace)
     }
 
-    /// How many changes a power loss could take away now.
+    /// Number of changes a power loss could take away now.
     pub fn pending_units(&self) -> u64 {
         self.with(|state| state.disk.pending().len() as u64)
     }
@@ -82,22 +82,22 @@ impl Sim {
         self.with(|state| state.is_dead)
     }
 
-    /// How many calls failed because of [`Sim::fail_at`] and [`Sim::fail_site`].
+    /// Number of calls failed because of [`Sim::fail_at`] and [`Sim::fail_site`].
     pub fn faults_fired(&self) -> u64 {
         self.with(|state| state.plan.fired)
     }
 
-    /// How many calls were left out because of [`Sim::ignore_calls`]. A canary that was never
-    /// planted on a real call proves nothing: ask for more than 0.
+    /// Number of calls omitted because of [`Sim::ignore_calls`]. A planted fault that no real call
+    /// reached proves nothing: require more than 0.
     pub fn calls_ignored(&self) -> u64 {
         self.with(|state| state.plan.skipped)
     }
 
-    // -- what is to go wrong --
+    // -- planned faults --
 
     /// Takes the power away at a call. From there on every call is an
     /// [`Error::Io`](umbel_base::Error::Io) and nothing changes any more.
-    pub fn crash_at(&self, call: u64, when: When) {
+    pub fn crash_at(&self, call: u64, when: CrashSide) {
         self.with(|state| state.plan.crash = Some((call, when)));
     }
 
@@ -106,9 +106,9 @@ impl Sim {
         self.with(|state| state.is_dead = true);
     }
 
-    /// Makes one call fail, if a disk could answer it so. A failing write may have taken some of
-    /// its bytes; a failing sync gives up what it should have made durable, and the next sync of
-    /// that file succeeds.
+    /// Makes one call fail, if a disk could fail it so. A failing write may have written some of
+    /// its bytes. A failing sync drops the bytes that it should have made durable, and the next
+    /// sync of that file succeeds.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         self.with(|state| state.plan.fail_call(call, fault));
     }
@@ -120,7 +120,7 @@ impl Sim {
         self.with(|state| state.plan.fail_site(pattern, nth.max(1), fault));
     }
 
-    /// Lets the matching calls succeed without doing anything: the caller with a planted bug who
+    /// Lets the matching calls succeed without doing anything: the caller with a planted bug that
     /// forgot them. Patterns are those of [`Sim::fail_site`]. Calls that give back something
     /// (`create`, `open`, `read`, `lock`) cannot be ignored.
     pub fn ignore_calls(&self, pattern: &str) {
@@ -132,8 +132,8 @@ impl Sim {
         self.with(|state| state.plan.lies = lies);
     }
 
-    /// Whether a failed sync takes its bytes out of the page cache too, as some file systems do.
-    /// Others go on showing them until the machine restarts, which is the default.
+    /// Whether a failed sync also removes its bytes from the page cache, as some file systems do.
+    /// Others still show them until the machine restarts, which is the default.
     pub fn revert_on_failed_sync(&self, reverts: bool) {
         self.with(|state| state.plan.reverts = reverts);
     }
@@ -166,8 +166,8 @@ impl Sim {
         self.with(|state| state.plan.refuses_pins = !allow);
     }
 
-    /// How many bytes all files together may take, in whole pages. Reservations and writes that
-    /// need more are [`Error::Full`](umbel_base::Error::Full).
+    /// Number of bytes all files together may take, in whole pages. Reservations and writes that
+    /// need more are [`Error::DiskFull`](umbel_base::Error::DiskFull).
     pub fn set_capacity(&self, bytes: u64) {
         self.with(|state| state.plan.capacity = Some(bytes));
     }
@@ -177,7 +177,7 @@ impl Sim {
         self.with(|state| state.plan.capacity = None);
     }
 
-    /// Forgets every planned fault and ignored call, and lies no longer. What happened stays.
+    /// Forgets every planned fault, ignored call and lie. Past effects stay.
     pub fn heal(&self) {
         self.with(|state| {
             state.plan.heal();
@@ -187,7 +187,11 @@ impl Sim {
 
     /// Has an operator do something right before a call: the next call whose number is at least
     /// `call`. The move may use the machine in every way; its own calls are numbered, too.
-    pub fn before_call(&self, call: u64, planned_move: impl FnOnce(&Sim) + Send + 'static) {
+    pub fn schedule_before_call(
+        &self,
+        call: u64,
+        planned_move: impl FnOnce(&Sim) + Send + 'static,
+    ) {
         // The machine holds the move, which must not hold the machine.
         let machine = Arc::downgrade(&self.machine);
         let with_sim = move || {
@@ -195,12 +199,12 @@ impl Sim {
                 planned_move(&Sim { machine });
             }
         };
-        self.machine.moves.plan(call, Box::new(with_sim));
+        self.machine.scheduled.plan(call, Box::new(with_sim));
     }
 
-    /// Forgets the moves of [`Sim::before_call`] that are still to come. Returns how many.
-    pub fn forget_moves(&self) -> u64 {
-        self.machine.moves.forget()
+    /// Forgets the moves of [`Sim::schedule_before_call`] that are still to come. Returns how many.
+    pub fn clear_scheduled(&self) -> u64 {
+        self.machine.scheduled.clear()
     }
 
     /// Lets time pass.
@@ -208,7 +212,7 @@ impl Sim {
         self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2));
     }
 
-    // -- what is left --
+    // -- surviving state --
 
     fn restarted(&self, seed: u64, disk: Disk) -> Sim {
         let second_ns = 1_000_000_000;
@@ -216,27 +220,27 @@ impl Sim {
     }
 
     /// The machine after a power loss at this moment, with no lock held, no fault planned and
-    /// nothing pending. This machine goes on as it was.
+    /// nothing pending. This machine continues unchanged.
     pub fn crash_image(&self, policy: &Survival, seed: u64) -> Sim {
         let disk = self.with(|state| crash_image(&state.disk, policy, seed));
         self.restarted(join(seed, 2), disk)
     }
 
-    /// Every image a power loss at this moment can leave when each pending unit survives whole or
-    /// not at all, where there are at most [`EXHAUSTIVE_UNITS_MAX`] units and `limit` images;
-    /// `limit` images of random policies otherwise.
+    /// Every image that a power loss at this moment can leave, if each pending unit survives whole
+    /// or not at all. That needs at most [`EXHAUSTIVE_UNITS_MAX`] units and `limit` images;
+    /// otherwise returns `limit` images of random policies.
     pub fn crash_images_exhaustive(&self, limit: u64) -> CrashImages {
         let mut units = self.with(|state| state.disk.pending());
         units.sort_unstable();
         let subsets = 1u64.checked_shl(units.len() as u32).unwrap_or(u64::MAX);
         let is_exhaustive = units.len() <= EXHAUSTIVE_UNITS_MAX && subsets <= limit;
         let count = if is_exhaustive { subsets } else { limit };
-        // The images are of this moment, whatever the machine does while they are looked at.
+        // The images are of this moment, even if the machine continues during their checks.
         CrashImages { sim: self.clone_disk(), units, is_exhaustive, next: 0, count }
     }
 
-    /// The machine after the death of every process: all that was written is in the page cache, so
-    /// it is readable, and what was pending is pending still. No lock is held, no fault planned.
+    /// The machine after the death of every process: all written bytes are in the page cache and
+    /// readable, and pending units stay pending. No lock is held, no fault planned.
     pub fn kill_image(&self) -> Sim {
         let (seed, disk) = self.with(|state| (join(state.trace, 3), state.disk.clone()));
         self.restarted(seed, disk)
@@ -271,7 +275,7 @@ impl CrashImages {
         self.is_exhaustive
     }
 
-    /// How many images are still to come.
+    /// Number of images that are still to come.
     pub fn remaining(&self) -> u64 {
         self.count - self.next
     }

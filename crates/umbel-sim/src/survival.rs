@@ -1,30 +1,30 @@
-//! What of the pending units is still there after a power loss.
+//! Survival of pending units after a power loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::content::Content;
 use crate::disk::{Change, Directory, Disk, Inode, Names, Node, ROOT, UnitNumber};
+use crate::file_content::FileContent;
 use crate::random::{Random, join};
 
 /// The smallest piece of a write that is either there or not, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Which pending units survive a power loss. A unit is one write, one change of a file's length or
-/// one change of names; all units of a disk have one order, that of the calls which made them.
+/// Policy of the pending units that survive a power loss. A unit is one write, one change of a
+/// file's length or one change of names. All units of a disk have one order, that of their calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Survival {
-    /// Only what was synced.
+    /// Only synced units.
     None,
     /// Everything, as if every sync had been done.
     All,
-    /// The first so many units whole; the next one torn (a name: whole) or not at all.
+    /// The first given number of units whole; the next one torn (a name: whole) or not at all.
     Prefix(u64),
-    /// The last so many units whole, as if the disk worked from the newest to the oldest; the one
-    /// before them torn or not at all.
+    /// The last units of this number survive whole, as if the disk worked from the newest to the
+    /// oldest; the one before them torn or not at all.
     Reverse(u64),
-    /// Each unit by itself with this probability; a write then whole, torn or as mere length.
+    /// Each unit survives with this probability; a write then whole, torn or as its length only.
     Random(f64),
     /// Every name and no byte: files that were never synced are empty.
     NamesOnly,
@@ -55,9 +55,9 @@ impl Survival {
     }
 }
 
-/// What becomes of one unit.
+/// Fate of one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum UnitFate {
     Lost,
     Whole,
     /// Some of its sectors, chosen by this seed.
@@ -71,16 +71,16 @@ enum Fate {
 /// The disk after a power loss.
 pub(crate) fn crash_image(disk: &Disk, policy: &Survival, seed: u64) -> Disk {
     match *policy {
-        Survival::None => image(disk, |_, _| Fate::Lost),
-        Survival::All => image(disk, |_, _| Fate::Whole),
+        Survival::None => image(disk, |_, _| UnitFate::Lost),
+        Survival::All => image(disk, |_, _| UnitFate::Whole),
         Survival::NamesOnly => image(disk, |_, is_name| whole_if(is_name)),
         Survival::DataOnly => image(disk, |_, is_name| whole_if(!is_name)),
         Survival::Prefix(count) => {
             let (last, next) = borders(disk.pending(), count);
             image(disk, |number, _| match () {
-                () if last.is_some_and(|last| number <= last) => Fate::Whole,
+                () if last.is_some_and(|last| number <= last) => UnitFate::Whole,
                 () if next == Some(number) => torn_or_lost(seed, number),
-                () => Fate::Lost,
+                () => UnitFate::Lost,
             })
         }
         Survival::Reverse(count) => {
@@ -88,9 +88,9 @@ pub(crate) fn crash_image(disk: &Disk, policy: &Survival, seed: u64) -> Disk {
             let older = (pending.len() as u64).saturating_sub(count);
             let (last, next) = borders(pending, older);
             image(disk, |number, _| match () {
-                () if next.is_some_and(|next| number >= next) => Fate::Whole,
+                () if next.is_some_and(|next| number >= next) => UnitFate::Whole,
                 () if last == Some(number) => torn_or_lost(seed, number),
-                () => Fate::Lost,
+                () => UnitFate::Lost,
             })
         }
         Survival::Random(p) => image(disk, |number, _| by_chance(seed, number, p, 0.0)),
@@ -107,8 +107,8 @@ pub(crate) fn chosen_image(disk: &Disk, survives: impl Fn(UnitNumber) -> bool) -
     image(disk, |number, _| whole_if(survives(number)))
 }
 
-fn whole_if(survives: bool) -> Fate {
-    if survives { Fate::Whole } else { Fate::Lost }
+fn whole_if(survives: bool) -> UnitFate {
+    if survives { UnitFate::Whole } else { UnitFate::Lost }
 }
 
 /// The largest number of the `count` smallest, and the one after it.
@@ -119,27 +119,27 @@ fn borders(mut pending: Vec<UnitNumber>, count: u64) -> (Option<UnitNumber>, Opt
     (last, pending.get(count).copied())
 }
 
-fn torn_or_lost(seed: u64, number: UnitNumber) -> Fate {
+fn torn_or_lost(seed: u64, number: UnitNumber) -> UnitFate {
     let mut random = Random::new(join(seed, number));
     match random.below(3) {
-        0 => Fate::Lost,
-        1 => Fate::LenOnly,
-        _ => Fate::Torn(random.next()),
+        0 => UnitFate::Lost,
+        1 => UnitFate::LenOnly,
+        _ => UnitFate::Torn(random.next()),
     }
 }
 
-fn by_chance(seed: u64, number: UnitNumber, p: f64, garbage: f64) -> Fate {
+fn by_chance(seed: u64, number: UnitNumber, p: f64, garbage: f64) -> UnitFate {
     let mut random = Random::new(join(seed, number));
     if !random.chance(p) {
-        return Fate::Lost;
+        return UnitFate::Lost;
     }
     if random.chance(garbage) {
-        return Fate::Garbage(random.next());
+        return UnitFate::Garbage(random.next());
     }
     match random.below(8) {
-        0..=3 => Fate::Whole,
-        4..=6 => Fate::Torn(random.next()),
-        _ => Fate::LenOnly,
+        0..=3 => UnitFate::Whole,
+        4..=6 => UnitFate::Torn(random.next()),
+        _ => UnitFate::LenOnly,
     }
 }
 
@@ -160,12 +160,12 @@ fn newest(disk: &Disk) -> BTreeSet<UnitNumber> {
 }
 
 /// Builds the disk that these fates leave. Nothing is pending on it.
-fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
+fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> UnitFate) -> Disk {
     let durable_names =
         |(number, directory): (&u64, &Directory)| (*number, Arc::clone(&directory.durable));
     let mut names: BTreeMap<u64, Arc<Names>> = disk.directories.iter().map(durable_names).collect();
     for change in &disk.name_changes {
-        if fate(change.number, true) == Fate::Lost {
+        if fate(change.number, true) == UnitFate::Lost {
             continue;
         }
         for directory in change.directories() {
@@ -174,7 +174,7 @@ fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
             }
         }
     }
-    let mut image = disk.bare();
+    let mut image = disk.without_files();
     image.directories.clear();
     let mut open = vec![ROOT];
     while let Some(number) = open.pop() {
@@ -184,7 +184,7 @@ fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
                 Node::Directory(number) => open.push(number),
                 Node::File(number) => {
                     if let Some(inode) = disk.inodes.get(&number) {
-                        let settled = || settle(inode, |unit| fate(unit, false));
+                        let settled = || apply_fates(inode, |unit| fate(unit, false));
                         image.inodes.entry(number).or_insert_with(settled);
                     }
                 }
@@ -198,7 +198,7 @@ fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
 }
 
 /// The file that these fates leave.
-fn settle(inode: &Inode, fate: impl Fn(UnitNumber) -> Fate) -> Inode {
+fn apply_fates(inode: &Inode, fate: impl Fn(UnitNumber) -> UnitFate) -> Inode {
     let mut content = inode.durable.clone();
     for unit in &inode.pending {
         survive(&mut content, &unit.change, fate(unit.number));
@@ -206,24 +206,24 @@ fn settle(inode: &Inode, fate: impl Fn(UnitNumber) -> Fate) -> Inode {
     Inode { durable: content.clone(), current: content, ..Inode::default() }
 }
 
-fn survive(content: &mut Content, change: &Change, fate: Fate) {
+fn survive(content: &mut FileContent, change: &Change, fate: UnitFate) {
     match (change, fate) {
-        (_, Fate::Lost) => {}
-        (Change::Write { offset, bytes }, Fate::LenOnly) => {
+        (_, UnitFate::Lost) => {}
+        (Change::Write { offset, bytes }, UnitFate::LenOnly) => {
             content.grow(offset + bytes.len() as u64);
         }
-        (Change::Write { offset, bytes }, Fate::Torn(seed)) => {
+        (Change::Write { offset, bytes }, UnitFate::Torn(seed)) => {
             tear(content, *offset, bytes, seed, 0.0);
         }
-        (Change::Write { offset, bytes }, Fate::Garbage(seed)) => {
+        (Change::Write { offset, bytes }, UnitFate::Garbage(seed)) => {
             tear(content, *offset, bytes, seed, 0.4);
         }
         (change, _) => change.apply(content),
     }
 }
 
-/// From the first to the last byte of a piece that are other than what `content` has there.
-fn changed(content: &Content, piece: &[u8], start: u64) -> Range<usize> {
+/// From the first to the last byte of a piece that differ from `content` there.
+fn changed(content: &FileContent, piece: &[u8], start: u64) -> Range<usize> {
     let mut there = vec![0; piece.len()];
     let read = content.read(&mut there, start);
     let differs = |at: &usize| *at >= read || there[*at] != piece[*at];
@@ -233,9 +233,9 @@ fn changed(content: &Content, piece: &[u8], start: u64) -> Range<usize> {
     }
 }
 
-/// Puts some sectors of a write on `content`, some of those as garbage. Bytes beside the write keep
-/// what they were, also in a sector it shares; those that it writes as they are count as beside it.
-fn tear(content: &mut Content, offset: u64, bytes: &[u8], seed: u64, garbage: f64) {
+/// Applies some sectors of a write to `content`, some of those as garbage. Bytes outside the write
+/// keep their values, even in a shared sector. So do bytes that the write does not change.
+fn tear(content: &mut FileContent, offset: u64, bytes: &[u8], seed: u64, garbage: f64) {
     let mut random = Random::new(seed);
     let kept = [0.1, 0.5, 0.5, 0.9][random.below(4) as usize];
     let end = offset + bytes.len() as u64;

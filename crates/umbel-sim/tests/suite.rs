@@ -1,10 +1,10 @@
-//! What the crash disk promises, tried against itself.
+//! Tests of the crash disk's promises.
 
 #[cfg(test)]
 mod suite {
+    mod call_trace;
     mod directories;
     mod faults;
-    mod model;
     mod survival;
-    mod watching;
+    mod survival_model;
 }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Result, ValueKind};
-use umbel_table::{KeepAll, Table, TableBuilder, TableHasher, TableOptions};
+use umbel_table::{Table, TableBuilder, TableHasher, TableOptions, UnboundedCache};
 
-#[path = "../tests/suite/memory.rs"]
+#[path = "../tests/suite/memory_file.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
-mod memory;
+mod memory_file;
 
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     let mut keys: Vec<Vec<u8>> = (0..count).map(|number| key(shape, number)).collect();
     keys.sort_unstable();
     keys.dedup();
-    let file = memory::MemoryFile::default();
+    let file = memory_file::MemoryFile::default();
     let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions::default();
     let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher, options);
@@ -73,7 +73,8 @@ fn main() -> Result<()> {
         builder.add(key, mix(number as u64) >> 40, ValueKind::Put, &[number as u8; 100])?;
     }
     let meta = builder.finish()?;
-    let table = Arc::new(Table::open(Arc::new(file), &meta, Some(&hasher), Arc::new(KeepAll))?);
+    let table =
+        Arc::new(Table::open(Arc::new(file), &meta, Some(&hasher), Arc::new(UnboundedCache))?);
     // In an order of its own, so that blocks do not lie in memory as they do in the file.
     let mut order: Vec<&Vec<u8>> = keys.iter().collect();
     order.sort_by_cached_key(|key| hasher.keys.hash(key));
@@ -98,7 +99,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is to be counted: never inlined, so that counting can begin and end with it.
+/// Measured code: never inlined, so that counting can begin and end with it.
 #[inline(never)]
 fn counted(table: &Table, keys: &[(u64, &Vec<u8>)]) -> Result<usize> {
     measured(table, keys)

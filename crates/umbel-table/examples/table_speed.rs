@@ -1,4 +1,4 @@
-//! What writing, reading and walking a table costs, in memory: for looking, not for claims.
+//! Cost of writing, reading and scanning a table in memory: for orientation, not for claims.
 //!
 //! `cargo run --release -p umbel-table --example table_speed [entries] [compression]`
 
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Cursor, Result, ValueKind};
-use umbel_table::{Compression, KeepAll, Table, TableBuilder, TableHasher, TableOptions};
+use umbel_table::{Compression, Table, TableBuilder, TableHasher, TableOptions, UnboundedCache};
 
-#[path = "../tests/suite/memory.rs"]
+#[path = "../tests/suite/memory_file.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
-mod memory;
+mod memory_file;
 
 #[expect(clippy::disallowed_methods, reason = "an example measures real time")]
 fn timed<T>(what: &str, per: usize, work: impl FnOnce() -> T) -> T {
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     };
     let mut keys: Vec<[u8; 16]> = (0..count as u64).map(key).collect();
     keys.sort_unstable();
-    let file = memory::MemoryFile::default();
+    let file = memory_file::MemoryFile::default();
     let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions { compression, ..TableOptions::default() };
     let meta = timed("build, per entry", count, || {
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     })?;
     let overhead = meta.file_bytes as f64 / count as f64 - 116.0;
     println!("{:<44} {overhead:>8.2} bytes", "file, more than key and value, per entry");
-    let cache = Arc::new(KeepAll);
+    let cache = Arc::new(UnboundedCache);
     let table = Arc::new(Table::open(Arc::new(file), &meta, Some(&hasher), cache)?);
     println!(
         "{:<44} {:>8.2} bytes",
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
         order.iter().try_for_each(|key| cursor.seek(key, u64::MAX))
     })?;
     order.iter_mut().for_each(|key| key[15] ^= 1);
-    timed("get of missing keys, filter not asked", count, || gets(&table, &hasher, &order))?;
+    timed("get of missing keys, filter not probed", count, || gets(&table, &hasher, &order))?;
     Ok(())
 }
 

@@ -1,22 +1,22 @@
-//! What a table is written with.
+//! Options of a table.
 
 use umbel_filter::{FilterKind, HashKind, HashSecret, KeyHasher, PrefixHasher};
 
-use crate::compress::Compression;
+use crate::compression::Compression;
 
-/// How a table is laid out.
+/// Layout options of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableOptions {
-    /// How many bytes a data block is filled with before it is compressed. Taken as 64 where less
+    /// Number of bytes a data block is filled with before it is compressed. Taken as 64 where less
     /// and as 4 MiB where more; an entry larger than this gets a block of its own.
     pub block_bytes: usize,
-    /// How blocks are compressed.
+    /// Compression of blocks.
     pub compression: Compression,
     /// Filter bits per key; -1 and 0 mean no filter.
     pub bloom_bits: i32,
     /// The kind of the plain filter.
     pub filter_kind: FilterKind,
-    /// How many bits of the plain filter a key sets; `None`: as many as are best for `bloom_bits`.
+    /// Number of bits of the plain filter a key sets; `None`: as many as are best for `bloom_bits`.
     /// Where its kind does not have that many, the filter is the usual one: lines of 512 bits.
     pub filter_probes: Option<u8>,
     /// A second filter of the same keys, to be kept in memory instead of the plain one. None where
@@ -50,17 +50,17 @@ impl Default for TableOptions {
 /// The hash that filters and tags are made with, and its name in files.
 #[derive(Debug, Clone, Copy)]
 pub struct TableHasher {
-    /// What keys are hashed with. INVARIANT: the hash of a kind [that tables
+    /// Hash of keys. INVARIANT: the hash of a kind [that tables
     /// have](TableHasher::KINDS).
     pub keys: KeyHasher,
-    /// Which seed of the store it was made with.
+    /// Id of the store's seed of the hashes.
     pub seed_id: u32,
-    /// What prefixes are hashed with, where there are prefix filters.
+    /// Hash of prefixes, where there are prefix filters.
     pub prefixes: Option<PrefixHasher>,
 }
 
 impl TableHasher {
-    /// The hashes of which tables are made: those under which nobody who does not know the seed
+    /// The hashes of which tables are made: those under which no program without the seed
     /// can choose keys that collide.
     pub const KINDS: [HashKind; 2] = [HashKind::Keyed, HashKind::SipHash13];
 

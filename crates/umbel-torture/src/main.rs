@@ -1,89 +1,63 @@
 //! `umbel-torture`: crashes, failing calls, rot and kills against the engine, as a program.
 //!
-//! Everything but what is said to run on a real disk is a function of the commit and the seed.
+//! Every campaign except those on a real disk is a function of the commit and the seed.
 #![forbid(unsafe_code)]
 
-mod advisor;
-mod answers;
-mod big_open;
-mod calls;
-mod canaries;
-mod check;
-mod crash;
-mod differ;
 mod directories;
-mod entries;
-mod existence;
-mod faults;
-mod filters;
-mod first_open;
-mod histories;
-mod histories_server;
-mod history;
-mod kill;
-mod lab;
-mod look;
-mod memory;
-mod model;
-mod planted;
-mod random;
+mod events;
+mod existence_filter;
+mod kv;
 mod replay;
-mod report;
-mod rot;
-mod runner;
-mod scratch;
-mod script;
-mod scripts;
-mod subscribers;
-mod watch;
+mod server;
+mod simulation;
+mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::crash::Depth;
-use crate::report::{Outcome, Tally};
+use crate::kv::crash::Depth;
+use crate::support::tally::{CampaignResult, Tally};
 
 /// Crashes, failing calls, rot and kills against the engine.
 #[derive(Debug, Parser)]
 #[command(name = "umbel-torture", version)]
 struct Arguments {
-    /// The seeded part that the test command runs, in minutes.
+    /// Run the seeded part of the test command, in minutes
     #[arg(long)]
     small: bool,
-    /// Decides everything that is chosen.
+    /// Seed of all choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Which campaigns; all where none is named, but the small part leaves out model, big-open and
-    /// memory.
+    /// Campaigns to run; all by default, but the small part leaves out model, big-open and memory
     #[arg(long, num_args = 1.., value_parser = NAMES)]
     campaign: Vec<String>,
-    /// How many scripts made from the seed are added to the named ones.
+    /// Number of random scripts besides the named ones
     #[arg(long, default_value_t = 20)]
     random_scripts: u64,
-    /// How many scripts the directories campaign takes.
+    /// Number of scripts of the directories campaign
     #[arg(long)]
     scripts: Option<u64>,
-    /// How many times the kill campaign kills.
+    /// Number of kills of the kill campaign
     #[arg(long)]
     rounds: Option<u64>,
-    /// How many keys the filters, advisor, big-open and memory campaigns take.
+    /// Number of keys of the filters, advisor, big-open and memory campaigns
     #[arg(long)]
     keys: Option<u64>,
-    /// The budgets of the memory campaign, in MiB.
+    /// Budgets of the memory campaign, in MiB
     #[arg(long, num_args = 1..)]
     mebibytes: Vec<u64>,
-    /// How many seeds the model campaign takes.
-    #[arg(long, default_value_t = answers::SEEDS)]
+    /// Number of seeds of the model campaign
+    #[arg(long, default_value_t = crate::kv::random_model::SEEDS)]
     seeds: u64,
-    /// Where the stores on a real disk lie; beside the program unless said.
+    /// Folder for stores on a real disk; by default beside the program
     #[arg(long)]
     scratch: Option<PathBuf>,
-    /// Writes the report to this file, and as JSON beside it.
+    /// Write the report to this file, and as JSON beside it
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Does once more what a violation says.
+    /// Replay a violation
     #[arg(long)]
     replay: Option<String>,
 }
@@ -114,29 +88,34 @@ const NAMES: [&str; 23] = [
     "directories-planted",
 ];
 
-/// What the small part leaves out: they say something only when they are large.
+/// Campaigns that the small part leaves out, because they need a large size.
 const LARGE: [&str; 3] = ["big-open", "memory", "model"];
 
 fn main() -> ExitCode {
-    // The processes to be killed are this program too. They are started before anything else is
-    // looked at, so that what a kill falls into is mostly the engine.
+    // The processes to be killed run this program too. They start before anything else, so that
+    // most kills hit the engine.
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.split_first() {
-        Some((first, rest)) if first == kill::CHILD => std::process::exit(kill::run(rest)),
-        Some((first, rest)) if first == big_open::CHILD => std::process::exit(big_open::run(rest)),
-        Some((first, rest)) if first == memory::CHILD => std::process::exit(memory::run(rest)),
+        Some((first, rest)) if first == kv::kill::CHILD => std::process::exit(kv::kill::run(rest)),
+        Some((first, rest)) if first == kv::big_open::CHILD => {
+            std::process::exit(kv::big_open::run(rest))
+        }
+        Some((first, rest)) if first == kv::memory_budget::CHILD => {
+            std::process::exit(kv::memory_budget::run(rest))
+        }
         _ => {}
     }
     let arguments = Arguments::parse();
-    check::quiet_panics();
-    let place = arguments.scratch.clone().unwrap_or_else(scratch::default_place);
+    simulation::image_check::quiet_panics();
+    let place =
+        arguments.scratch.clone().unwrap_or_else(support::scratch_directory::default_parent);
     if let Some(what) = &arguments.replay {
-        return report_end(replay::replay(what, &place));
+        return exit_code(replay::replay(what, &place));
     }
     campaigns(&arguments, &place)
 }
 
-fn report_end(ended: Result<(), String>) -> ExitCode {
+fn exit_code(ended: Result<(), String>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
@@ -147,7 +126,7 @@ fn report_end(ended: Result<(), String>) -> ExitCode {
 }
 
 fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
-    let begun = lab::Begun::now(place);
+    let begun = support::report_files::RunEnvironment::detect(place);
     let mut outcomes = Vec::new();
     for name in NAMES {
         let is_named = arguments.campaign.iter().any(|wanted| wanted == name);
@@ -160,12 +139,13 @@ fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
         outcomes.push(outcome);
     }
     if let Some(path) = &arguments.report
-        && let Err(text) = lab::write(path, &outcomes, &begun, arguments.seed, arguments.small)
+        && let Err(text) =
+            support::report_files::write(path, &outcomes, &begun, arguments.seed, arguments.small)
     {
         eprintln!("{text}");
         return ExitCode::FAILURE;
     }
-    let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&CampaignResult) -> u64| outcomes.iter().map(count).sum::<u64>();
     let failed = sum(|outcome| outcome.failed);
     let skipped = sum(|outcome| outcome.skipped.len() as u64);
     println!("{} passed, {failed} failed, {skipped} skipped", sum(|outcome| outcome.passed));
@@ -173,84 +153,116 @@ fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
     if failed + violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
+fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
     let (seed, small) = (arguments.seed, arguments.small);
     let tally: Tally = match name {
         "crash" => {
             let depth = if small { Depth::SMALL } else { Depth::FULL };
-            let mut scripts = scripts::all();
+            let mut scripts = simulation::scripts::all();
             let added = 0..arguments.random_scripts;
-            scripts.extend(added.map(|n| scripts::random(seed * 10_000 + n)));
-            crash::campaign(&scripts, seed, depth)
+            scripts.extend(added.map(|n| simulation::scripts::random(seed * 10_000 + n)));
+            kv::crash::campaign(&scripts, seed, depth)
         }
-        "first-open" => first_open::campaign(seed, small),
+        "first-open" => kv::first_open::campaign(seed, small),
         "faults" => {
-            let mut scripts: Vec<_> =
-                faults::SCRIPTS.iter().filter_map(|name| scripts::named(name)).collect();
-            scripts.push(faults::filling());
-            faults::campaign(&scripts, seed, if small { 40 } else { 1 })
+            let mut scripts: Vec<_> = kv::faults::FAULT_SCRIPTS
+                .iter()
+                .filter_map(|name| simulation::scripts::named(name))
+                .collect();
+            scripts.push(kv::faults::full_disk_script());
+            kv::faults::campaign(&scripts, seed, if small { 40 } else { 1 })
         }
-        "rot" => rot::campaign(seed, small),
+        "rot" => kv::bit_rot::campaign(seed, small),
         "kill" => {
-            let rounds = if small { kill::ROUNDS_SMALL } else { kill::ROUNDS };
-            kill::campaign(place, seed, arguments.rounds.unwrap_or(rounds))
+            let rounds = if small { kv::kill::ROUNDS_SMALL } else { kv::kill::ROUNDS };
+            kv::kill::campaign(place, seed, arguments.rounds.unwrap_or(rounds))
         }
-        "canaries" => canaries::campaign(seed, small),
+        "canaries" => kv::planted_bugs::campaign(seed, small),
         "filters" => {
-            let keys = if small { filters::KEYS_SMALL } else { filters::KEYS };
-            filters::campaign(place, seed, arguments.keys.unwrap_or(keys))
+            let keys = if small { kv::filter_rates::KEYS_SMALL } else { kv::filter_rates::KEYS };
+            kv::filter_rates::campaign(place, seed, arguments.keys.unwrap_or(keys))
         }
         "advisor" => {
-            let keys = if small { advisor::KEYS_SMALL } else { advisor::KEYS };
-            advisor::campaign(place, seed, arguments.keys.unwrap_or(keys))
+            let keys = if small { kv::advisor::KEYS_SMALL } else { kv::advisor::KEYS };
+            kv::advisor::campaign(place, seed, arguments.keys.unwrap_or(keys))
         }
-        "big-open" => big_open::campaign(place, seed, arguments.keys.unwrap_or(big_open::KEYS)),
+        "big-open" => {
+            kv::big_open::campaign(place, seed, arguments.keys.unwrap_or(kv::big_open::KEYS))
+        }
         "memory" => {
             let named = &arguments.mebibytes;
-            let budgets = if named.is_empty() { &memory::MEBIBYTES[..] } else { named };
-            memory::campaign(place, seed, arguments.keys.unwrap_or(memory::KEYS), budgets)
+            let budgets = if named.is_empty() { &kv::memory_budget::MEBIBYTES[..] } else { named };
+            kv::memory_budget::campaign(
+                place,
+                seed,
+                arguments.keys.unwrap_or(kv::memory_budget::KEYS),
+                budgets,
+            )
         }
         "existence" => {
-            let seeds = if small { existence::SEEDS_SMALL } else { existence::SEEDS };
-            existence::campaign(seed, seeds)
+            let seeds = if small { existence_filter::SEEDS_SMALL } else { existence_filter::SEEDS };
+            existence_filter::campaign(seed, seeds)
         }
-        "existence-planted" => existence::planted(seed, existence::SEEDS_PLANTED),
+        "existence-planted" => {
+            existence_filter::hunt_planted_bugs(seed, existence_filter::SEEDS_PLANTED)
+        }
         "directories" => {
             let scripts = if small { directories::SCRIPTS_SMALL } else { directories::SCRIPTS };
             directories::CAMPAIGN.run(seed, arguments.scripts.unwrap_or(scripts))
         }
-        "directories-planted" => directories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
+        "directories-planted" => {
+            directories::CAMPAIGN.hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED)
+        }
         _ => run_history(name, arguments),
     };
     tally.end()
 }
 
-/// The campaigns of the event store, of its server, and of answers.
+/// Runs a campaign of the event store, of its server, or of directories.
 fn run_history(name: &str, arguments: &Arguments) -> Tally {
     let (seed, small) = (arguments.seed, arguments.small);
     match name {
         "histories" => {
-            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
-            histories::CAMPAIGN.run(seed, seeds)
+            let seeds = if small {
+                support::seeded_campaign::SEEDS_SMALL
+            } else {
+                support::seeded_campaign::SEEDS
+            };
+            events::concurrent_appends::CAMPAIGN.run(seed, seeds)
         }
-        "histories-planted" => histories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
+        "histories-planted" => events::concurrent_appends::CAMPAIGN
+            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
         "histories-server" => {
-            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
-            histories_server::CAMPAIGN.run(seed, seeds)
+            let seeds = if small {
+                support::seeded_campaign::SEEDS_SMALL
+            } else {
+                support::seeded_campaign::SEEDS
+            };
+            server::concurrent_clients::CAMPAIGN.run(seed, seeds)
         }
-        "histories-server-planted" => {
-            histories_server::CAMPAIGN.planted(seed, history::SEEDS_PLANTED)
-        }
+        "histories-server-planted" => server::concurrent_clients::CAMPAIGN
+            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
         "subscribers" => {
-            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
-            subscribers::CAMPAIGN.run(seed, seeds)
+            let seeds = if small {
+                support::seeded_campaign::SEEDS_SMALL
+            } else {
+                support::seeded_campaign::SEEDS
+            };
+            events::subscriptions::CAMPAIGN.run(seed, seeds)
         }
-        "subscribers-planted" => subscribers::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
+        "subscribers-planted" => events::subscriptions::CAMPAIGN
+            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
         "calls" => {
-            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
-            calls::CAMPAIGN.run(seed, seeds)
+            let seeds = if small {
+                support::seeded_campaign::SEEDS_SMALL
+            } else {
+                support::seeded_campaign::SEEDS
+            };
+            server::calls::CAMPAIGN.run(seed, seeds)
         }
-        "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
-        _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
+        "calls-planted" => {
+            server::calls::CAMPAIGN.hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED)
+        }
+        _ => kv::random_model::campaign(arguments.seeds, kv::random_model::OPERATIONS),
     }
 }

@@ -1,4 +1,4 @@
-//! The program `umbel-torture`, as it is called by hand. The test command runs its campaigns.
+//! Tests of the command line of `umbel-torture`. The test command runs its campaigns.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -11,22 +11,22 @@ mod suite {
     }
 
     #[test]
-    fn a_campaign_says_what_it_tried_and_ends_with_0() {
+    fn campaign_reports_its_counts_and_exits_with_0() {
         let run = torture(&["--campaign", "directories", "--scripts", "2", "--seed", "7"]);
-        let said = String::from_utf8(run.stdout).unwrap();
-        assert!(run.status.success() && said.contains("directories"), "{said}");
+        let text = String::from_utf8(run.stdout).unwrap();
+        assert!(run.status.success() && text.contains("directories"), "{text}");
     }
 
     #[test]
-    fn an_unknown_campaign_is_refused_with_the_names_of_all() {
+    fn unknown_campaign_is_rejected_with_the_known_names() {
         let run = torture(&["--campaign", "directory"]);
-        let said = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(2), "{said}");
-        assert!(said.contains("'directory'") && said.contains("directories"), "{said}");
+        let text = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(2), "{text}");
+        assert!(text.contains("'directory'") && text.contains("directories"), "{text}");
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_refused() {
+    fn invalid_replay_is_rejected() {
         let run = torture(&["--replay", "directories"]);
         assert!(!run.status.success(), "{run:?}");
     }

@@ -1,5 +1,5 @@
-//! Umbel: an embedded log-structured key-value store in which asking for something that is *not*
-//! there costs almost nothing.
+//! Umbel: an embedded log-structured key-value store whose filters make lookups of absent keys
+//! almost free.
 //!
 //! ```
 //! # fn main() -> umbel::Result<()> {
@@ -23,130 +23,73 @@
 //! # }
 //! ```
 //!
-//! A [`Db`] is `Clone + Send + Sync`, and so is everything it hands out but iterators. What an
-//! acknowledged write survives is said by [`Durability`]; `docs/PROMISES.md` has every promise and
-//! limit.
+//! A [`Db`] is `Clone + Send + Sync`, and so is everything it returns except iterators.
+//! [`Durability`] says what an acknowledged write survives. `docs/PROMISES.md` lists every promise
+//! and limit.
 //!
-//! A handle belongs to the process that opened it. In a forked child every call is refused with
-//! [`Error::Forked`] and dropping it does nothing: open a store after the fork, in one process at a
-//! time.
+//! A handle belongs to the process that opened it. In a forked child every call fails with
+//! [`Error::Forked`], and dropping the handle does nothing. Open a store after the fork, in one
+//! process at a time.
 #![forbid(unsafe_code)]
 
-mod advise;
 mod advisor;
-mod background;
-mod batch;
-mod blobs;
-mod budget;
-mod by_hand;
+mod api;
 mod cache;
-mod carry;
-mod checkpoint;
-mod close;
-mod commit;
-mod compact;
 mod compaction;
-mod counters;
-mod cursor_memory;
-mod db;
-mod descriptors;
-mod evidence;
-mod existence;
-mod existence_keys;
-mod existence_upkeep;
-mod facts;
-mod filter_choice;
-mod flush;
-mod flush_gate;
-mod flush_now;
-mod folder;
-mod freeze;
-mod garbage;
-mod handle;
-mod hashers;
-mod held_back;
-mod inputs;
+mod fs;
 mod iter;
-mod keyspace;
-mod keyspace_core;
-mod long_values;
-mod memory;
-mod memory_budget;
-mod memory_walk;
-mod names;
-mod obsolete;
-mod open;
-mod open_read_only;
+mod lifecycle;
+mod maintenance;
 mod options;
-mod output;
-#[cfg(test)]
-mod page;
-mod patient_files;
-mod poison;
-mod put_off;
 mod read;
-mod read_view;
-mod recovery;
-mod relog;
-mod reserve;
-mod reserved_space;
-mod residence;
-mod room;
-mod scan;
-mod segments;
-mod shares;
-mod sharing;
-mod shortage;
-mod snapshot;
-mod snapshots;
-mod sources;
-mod spill;
-mod stats;
-mod store;
-mod verify;
+mod shared_budget;
+mod state;
+mod store_budget;
+mod super_version;
+mod thread_counters;
 mod version;
-mod view_cursor;
 mod wal;
-mod way;
-mod weigh;
-mod writes;
+mod write;
 
-pub use advise::{FilterAdvice, LevelAdvice};
-pub use batch::Batch;
-pub use checkpoint::CheckpointReport;
-pub use db::Db;
-pub use folder::store_above;
-pub use keyspace::Keyspace;
-pub use memory_budget::{MemoryBudget, MemoryBudgetStats};
+#[cfg(test)]
+mod test_support;
+
+pub use crate::api::batch::Batch;
+pub use crate::api::db::Db;
+pub use crate::api::filter_advice::{FilterAdvice, LevelAdvice};
+pub use crate::api::iterator::{DbCursor, Iter};
+pub use crate::api::keyspace::Keyspace;
+pub use crate::api::snapshot::Snapshot;
+pub use crate::api::stats::{
+    BlobStats, DescriptorStats, DirectoryStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
+    ReaderStats, Stats,
+};
+pub use crate::fs::create_dir::enclosing_store;
+pub use crate::lifecycle::checkpoint::CheckpointReport;
+pub use crate::lifecycle::verify::VerifyReport;
 pub use options::{
     Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushGate, HashKind,
     KeyPrefix, KeyspaceOptions, LevelFilter, Options,
 };
-pub use scan::{DbCursor, Iter};
-pub use snapshot::Snapshot;
-pub use stats::{
-    BlobStats, DescriptorStats, DirectoryStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
-    ReaderStats, Stats,
-};
+pub use shared_budget::{MemoryBudget, MemoryBudgetStats};
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use umbel_existence::ExistenceStats;
-pub use verify::VerifyReport;
 
 /// Decodes a manifest record and, where it is well formed, encodes it again. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_manifest_edit(bytes: &[u8]) {
-    if let Ok(edits) = version::edit::decode_record(bytes) {
+    if let Ok(edits) = version::version_edit::decode_record(bytes) {
         let mut again = Vec::new();
-        version::edit::encode_record(&edits, &mut again);
+        version::version_edit::encode_record(&edits, &mut again);
         assert_eq!(again, bytes, "each edit has one encoding");
-        let mut state = version::edit::State::default();
+        let mut state = version::version_edit::ManifestState::default();
         let _ = edits.iter().try_for_each(|edit| state.apply(edit));
     }
 }
 
-/// Decodes a write-ahead log payload. For fuzzing only.
+/// Decodes a WAL payload. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_log_payload(bytes: &[u8]) {
-    let _ = writes::decode(bytes);
+    let _ = state::write_batch::decode(bytes);
 }

@@ -1,49 +1,49 @@
-//! The engine against a model, and promise by promise.
+//! Tests of the engine: against a model, and for each promise.
 
 #[cfg(test)]
 mod suite {
     mod advisor;
     mod atomicity;
-    mod budget;
-    mod carried;
-    mod child;
-    mod directories;
+    mod blobs;
+    mod cache_warming;
+    mod child_process;
+    mod directory_moves;
+    mod disk_full;
+    mod disk_full_background;
+    mod disk_full_kernel;
+    mod disk_space;
     mod errors;
     mod existence;
     mod existence_damage;
-    mod existence_upkeep;
+    mod existence_maintenance;
+    mod fixture;
     mod flush_gate;
-    mod full_disk;
     mod golden;
-    mod hashes;
-    mod hooked;
-    mod keys;
-    mod least;
+    mod hash_kinds;
+    mod hooked_files;
+    mod iterator_lifetimes;
+    mod key_shapes;
+    mod keyspaces_without_wal;
     mod level_filters;
-    mod lifetimes;
     mod limits;
-    mod long_values;
+    mod memory_budget;
+    mod memory_minimum;
     mod model;
-    mod no_room;
-    mod prefixes;
-    mod pressure;
+    mod multi_get;
+    mod option_sets;
+    mod prefix_filters;
     mod races;
     mod random;
-    mod readers;
-    mod real_disk;
+    mod read_only;
     mod regressions_arena;
-    mod regressions_copies;
     mod regressions_crash;
     mod regressions_directories;
     mod regressions_garbage;
+    mod regressions_maintenance;
     mod regressions_review;
-    mod regressions_upkeep;
-    mod segments;
-    mod settings;
+    mod regressions_store_copies;
     mod shared_budget;
-    mod space;
-    mod stage;
-    mod together;
-    mod unlogged;
-    mod writing;
+    mod table_writing;
+    mod wal_segments;
+    mod write_stall;
 }

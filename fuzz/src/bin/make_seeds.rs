@@ -8,8 +8,8 @@ use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
     BloomBuilder, FilterBuilder, FilterFile, FilterKind, FilterOptions, FilterView, FuseArity,
-    FuseBuilder, HashKind, HashSecret, KeyPrefix, PARQUET_HASH_KIND,
-    PrefixFilterBuilder, PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
+    FuseBuilder, HashKind, HashSecret, KeyPrefix, PARQUET_HASH_KIND, PrefixFilterBuilder,
+    PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
 };
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
@@ -29,12 +29,12 @@ fn main() -> Result<(), Failure> {
     logs("log_reader", &[0], &log)?;
     logs("batch", &[], &log)?;
     logs("manifest_edit", &[1], &manifest)?;
-    let mut behind = vec![0];
+    let mut bytes = vec![0];
     // Saying again that there is a keyspace changes nothing.
     if let Some(keyspace) = manifest.get(1) {
-        put_part(&mut behind, keyspace);
+        put_part(&mut bytes, keyspace);
     }
-    write("manifest_edit", "behind", &behind)?;
+    write("manifest_edit", "behind", &bytes)?;
     let raw = |path: &str| template().image().iter().find(|(name, _)| name.ends_with(path));
     if let Some((_, current)) = raw("CURRENT") {
         write("current", "whole", &[&[1], &current[..]].concat())?;
@@ -103,8 +103,8 @@ fn existence() -> Result<(), Failure> {
     write("existence_open", "mixed", &mixed)?;
     let files = assemble(umbel_fuzz::parts::Parts::new(&[]));
     for (mode, name) in [(1u8, "CHECKPOINT"), (2, "000003.journal"), (3, "000004.filter")] {
-        let whole = files.iter().find(|(path, _)| path.ends_with(name));
-        let (_, bytes) = whole.ok_or("the file is not there")?;
+        let found = files.iter().find(|(path, _)| path.ends_with(name));
+        let (_, bytes) = found.ok_or("the file is not there")?;
         let raw = [&[mode], &bytes[..]].concat();
         write("existence_open", &format!("raw-{}", name.to_lowercase()), &raw)?;
     }

@@ -19,10 +19,10 @@ var groupCases = []testCase{
 	{"share a category", shareCategory},
 	{"change and delete a group", changeAndDelete},
 	{"list groups and restart them", listAndRestart},
-	{"find no group", findNoGroup},
+	{"report a missing group", findNoGroup},
 }
 
-// What these calls are asked beside the names is nothing.
+// Options of the calls: all defaults.
 var (
 	join   = kurrentdb.SubscribeToPersistentSubscriptionOptions{}
 	ask    = kurrentdb.GetPersistentSubscriptionOptions{}
@@ -31,7 +31,7 @@ var (
 	remove = kurrentdb.DeletePersistentSubscriptionOptions{}
 )
 
-// Settings by which what is done is noted at once.
+// Settings with a checkpoint after each event.
 func soon() kurrentdb.PersistentSubscriptionSettings {
 	settings := kurrentdb.SubscriptionSettingsDefault()
 	settings.CheckpointLowerBound, settings.CheckpointUpperBound = 1, 1
@@ -44,7 +44,7 @@ func fromStart(settings kurrentdb.PersistentSubscriptionSettings) kurrentdb.Pers
 	}
 }
 
-// A stream of events with the numbers below this one, and a group of it.
+// Creates a stream of events with the numbers below this one, and a group on it.
 func (w *world) newGroup(count uint64) string {
 	stream := newStream()
 	if count > 0 {
@@ -62,19 +62,19 @@ func (w *world) info(stream string) *kurrentdb.PersistentSubscriptionInfo {
 	return must(w.client.GetPersistentSubscriptionInfo(w.ctx, stream, "group", ask))
 }
 
-// The next so many events.
+// Receives the given number of events.
 func receive(group *kurrentdb.PersistentSubscription, count int) (events []*kurrentdb.EventAppeared) {
 	for len(events) < count {
-		told := group.Recv()
-		if told.SubscriptionDropped != nil {
-			panic(told.SubscriptionDropped.Error)
+		message := group.Recv()
+		if message.SubscriptionDropped != nil {
+			panic(message.SubscriptionDropped.Error)
 		}
-		events = append(events, told.EventAppeared)
+		events = append(events, message.EventAppeared)
 	}
 	return events
 }
 
-// The numbers of the next so many events, each of which is acknowledged.
+// Receives and acknowledges the given number of events, and returns their numbers.
 func acknowledge(group *kurrentdb.PersistentSubscription, count int) (seen []uint64) {
 	for _, one := range receive(group, count) {
 		done(group.Ack(one.Event))
@@ -83,11 +83,11 @@ func acknowledge(group *kurrentdb.PersistentSubscription, count int) (seen []uin
 	return seen
 }
 
-// Why a consumer was dropped.
+// Returns the reason why a consumer was dropped.
 func dropped(group *kurrentdb.PersistentSubscription) error {
 	for {
-		if told := group.Recv(); told.SubscriptionDropped != nil {
-			return told.SubscriptionDropped.Error
+		if message := group.Recv(); message.SubscriptionDropped != nil {
+			return message.SubscriptionDropped.Error
 		}
 	}
 }
@@ -95,7 +95,7 @@ func dropped(group *kurrentdb.PersistentSubscription) error {
 func until(isSo func() bool) {
 	for times := 0; !isSo(); times++ {
 		if times == 200 {
-			panic("it never was so")
+			panic("condition not met in time")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -191,7 +191,7 @@ func shareAll(w *world) {
 	expect(slices.ContainsFunc(listed, isIt), true)
 	changed := kurrentdb.PersistentAllSubscriptionOptions{Settings: &settings}
 	done(w.client.UpdatePersistentSubscriptionToAll(w.ctx, name, changed))
-	told(dropped(group), "Canceled")
+	failsWith(dropped(group), "Canceled")
 	done(w.client.DeletePersistentSubscriptionToAll(w.ctx, name, remove))
 	_, err := w.client.GetPersistentSubscriptionInfoToAll(w.ctx, name, ask)
 	expectCode(err, kurrentdb.ErrorCodeResourceNotFound)
@@ -221,13 +221,13 @@ func changeAndDelete(w *world) {
 	group := w.join(stream)
 	settings.MaxSubscriberCount = 1
 	done(w.client.UpdatePersistentSubscription(w.ctx, stream, "group", fromStart(settings)))
-	told(dropped(group), "Canceled")
+	failsWith(dropped(group), "Canceled")
 	expect(w.info(stream).Settings.MaxSubscriberCount, int32(1))
 	group = w.join(stream)
 	_, err = w.client.SubscribeToPersistentSubscription(w.ctx, stream, "group", join)
-	told(err, "FailedPrecondition")
+	failsWith(err, "FailedPrecondition")
 	done(w.client.DeletePersistentSubscription(w.ctx, stream, "group", remove))
-	told(dropped(group), "Canceled")
+	failsWith(dropped(group), "Canceled")
 	err = w.client.DeletePersistentSubscription(w.ctx, stream, "group", remove)
 	expectCode(err, kurrentdb.ErrorCodeResourceNotFound)
 }
@@ -243,8 +243,8 @@ func listAndRestart(w *world) {
 	expect(slices.ContainsFunc(all, isIt), true)
 	options := kurrentdb.RestartPersistentSubscriptionSubsystemOptions{}
 	done(w.client.RestartPersistentSubscriptionSubsystem(w.ctx, options))
-	told(dropped(group), "Canceled")
-	// What was not acknowledged comes again.
+	failsWith(dropped(group), "Canceled")
+	// Unacknowledged events come again.
 	group = w.join(stream)
 	defer group.Close()
 	expect(acknowledge(group, 1), numbers(0, 1))
@@ -253,10 +253,10 @@ func listAndRestart(w *world) {
 func findNoGroup(w *world) {
 	none := newStream()
 	_, joined := w.client.SubscribeToPersistentSubscription(w.ctx, none, "group", join)
-	_, asked := w.client.GetPersistentSubscriptionInfo(w.ctx, none, "group", ask)
+	_, infoErr := w.client.GetPersistentSubscriptionInfo(w.ctx, none, "group", ask)
 	for call, err := range map[string]error{
 		"join":   joined,
-		"ask":    asked,
+		"info":   infoErr,
 		"replay": w.client.ReplayParkedMessages(w.ctx, none, "group", replay),
 		"update": w.client.UpdatePersistentSubscription(w.ctx, none, "group", fromStart(soon())),
 		"delete": w.client.DeletePersistentSubscription(w.ctx, none, "group", remove),

@@ -2,10 +2,10 @@
 //
 //	go run . CONNECTION FILE [again|secure]
 //
-// CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with,
-// once the server was started again. With "secure" CONNECTION names a server that encrypts, without
-// a user, and FILE is a folder of certificates. Each case is a line, the last line says how many
-// passed, failed and were skipped.
+// CONNECTION is the client's connection string. FILE keeps state for the cases of "again", which
+// run after a restart of the server. With "secure", CONNECTION names a TLS server without a user,
+// and FILE is a folder of certificates. Each case prints a line; the last line counts passed,
+// failed and skipped cases.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 )
 
-// Nothing here takes longer, unless it hangs.
-const patience = time.Minute
+// Time limit of a case; a case that takes longer hangs.
+const caseTimeout = time.Minute
 
-// What a case needs.
+// State that a case needs.
 type world struct {
 	ctx        context.Context
 	client     *kurrentdb.Client
@@ -34,7 +34,7 @@ type world struct {
 	kept       string
 }
 
-// A case: its name, and what is done. It fails by panicking.
+// A case: its name and its function, which fails by panicking.
 type testCase struct {
 	name string
 	run  func(w *world)
@@ -72,7 +72,7 @@ func main() {
 }
 
 func outcome(w *world, one testCase) (why any) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), caseTimeout)
 	defer cancel()
 	defer func() { why = recover() }()
 	w.ctx = ctx
@@ -208,21 +208,21 @@ func (w *world) all(stream string) []uint64 {
 	return w.read(stream, kurrentdb.ReadStreamOptions{From: kurrentdb.Start{}}, 10_000)
 }
 
-// Takes so many events of a subscription; how often it was told that it had caught up, and the
-// checkpoints.
+// Receives the given number of events of a subscription; returns also the number of caught-up
+// messages and the checkpoints.
 func take(subscription *kurrentdb.Subscription, count int) (seen []uint64, caughtUp int, places []kurrentdb.Position) {
 	seen = []uint64{}
 	for len(seen) < count {
-		told := subscription.Recv()
+		message := subscription.Recv()
 		switch {
-		case told.EventAppeared != nil:
-			seen = append(seen, number(told.EventAppeared))
-		case told.CaughtUp != nil:
+		case message.EventAppeared != nil:
+			seen = append(seen, number(message.EventAppeared))
+		case message.CaughtUp != nil:
 			caughtUp++
-		case told.CheckPointReached != nil:
-			places = append(places, *told.CheckPointReached)
-		case told.SubscriptionDropped != nil:
-			panic(told.SubscriptionDropped.Error)
+		case message.CheckPointReached != nil:
+			places = append(places, *message.CheckPointReached)
+		case message.SubscriptionDropped != nil:
+			panic(message.SubscriptionDropped.Error)
 		}
 	}
 	return seen, caughtUp, places

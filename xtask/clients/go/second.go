@@ -9,17 +9,17 @@ import (
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 )
 
-// Several streams at once, and projections.
+// Multi-stream appends and projections.
 var secondCases = []testCase{
 	{"append to several streams in one session", appendToSeveral},
 	{"see a wrong revision in a session", wrongInSession},
 	{"see a tombstone in a session", tombstoneInSession},
-	{"see what a session may have", tooMuchInSession},
-	{"list the projections that are built in", listProjections},
+	{"check the limits of a session", tooMuchInSession},
+	{"list the built-in projections", listProjections},
 	{"stop, start and reset a projection", stopAndStart},
-	{"ask for the state and the result of a projection", projectionState},
-	{"find no projection", findNoProjection},
-	{"see that programs are not run", noPrograms},
+	{"get the state and the result of a projection", projectionState},
+	{"report a missing projection", findNoProjection},
+	{"reject projection programs", noPrograms},
 }
 
 func request(stream string, state kurrentdb.StreamState, events ...kurrentdb.EventData) kurrentdb.AppendStreamRequest {
@@ -132,8 +132,8 @@ func projectionState(w *world) {
 	expect(result.AsInterface(), map[string]any{})
 }
 
-// The client hands on what these calls are told as it came.
-func told(err error, text string) {
+// The client returns the server's error unchanged.
+func failsWith(err error, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		panic(fmt.Sprintf("%v does not say %q", err, text))
 	}
@@ -142,14 +142,14 @@ func told(err error, text string) {
 func findNoProjection(w *world) {
 	projections, missing := w.projections(), "Projection 'mine' not found"
 	_, err := projections.GetStatus(w.ctx, "mine", nothing)
-	told(err, missing)
-	told(projections.Enable(w.ctx, "mine", nothing), missing)
-	told(projections.Disable(w.ctx, "mine", nothing), missing)
-	told(projections.Reset(w.ctx, "mine", kurrentdb.ResetProjectionOptions{}), missing)
-	told(projections.Delete(w.ctx, "mine", kurrentdb.DeleteProjectionOptions{}), missing)
-	told(projections.Update(w.ctx, "mine", "", kurrentdb.UpdateProjectionOptions{}), missing)
+	failsWith(err, missing)
+	failsWith(projections.Enable(w.ctx, "mine", nothing), missing)
+	failsWith(projections.Disable(w.ctx, "mine", nothing), missing)
+	failsWith(projections.Reset(w.ctx, "mine", kurrentdb.ResetProjectionOptions{}), missing)
+	failsWith(projections.Delete(w.ctx, "mine", kurrentdb.DeleteProjectionOptions{}), missing)
+	failsWith(projections.Update(w.ctx, "mine", "", kurrentdb.UpdateProjectionOptions{}), missing)
 	_, err = projections.GetState(w.ctx, "mine", kurrentdb.GetStateProjectionOptions{})
-	told(err, missing)
+	failsWith(err, missing)
 }
 
 func noPrograms(w *world) {
@@ -157,7 +157,7 @@ func noPrograms(w *world) {
 		options := kurrentdb.CreateProjectionOptions{}
 		return w.projections().Create(w.ctx, name, "fromAll()", options)
 	}
-	told(create("mine"), "projections in JavaScript are not run here")
-	told(create("$by_category"), "AlreadyExists")
-	told(w.projections().Enable(w.ctx, "$by_correlation_id", nothing), "is not kept by this server")
+	failsWith(create("mine"), "projections in JavaScript are not run here")
+	failsWith(create("$by_category"), "AlreadyExists")
+	failsWith(w.projections().Enable(w.ctx, "$by_correlation_id", nothing), "is not kept by this server")
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 )
 
-// A server that encrypts and asks users who they are. The passwords of admin and ops are first and
-// second; kept is a folder with ca.crt (who has signed for the server), strange.crt (who has not),
-// and ops.crt with ops.key, a certificate of the user ops.
+// A TLS server that authenticates users. The passwords of admin and ops are first and second; kept
+// is a folder with ca.crt (the authority of the server), strange.crt (another authority), and
+// ops.crt with ops.key, a certificate of the user ops.
 var secureCases = []testCase{
 	{"append and read encrypted with a password", withPassword},
-	{"say who one is with one call", oneCall},
-	{"be refused without a password and with a wrong one", wrongPassword},
-	{"say by a certificate who one is", userCertificate},
+	{"authenticate one call", oneCall},
+	{"reject a missing and a wrong password", wrongPassword},
+	{"authenticate by a user certificate", userCertificate},
 	{"reject a server without a trusted certificate", strangeServer},
 	{"obey the ACL of a stream", obeyAcl},
-	{"take the general ACL by its name", generalAcl},
-	{"end a subscription whose right is taken away", rightTakenAway},
-	{"consume what one may read", consumeReadable},
-	{"leave groups and projections to those who may", leaveToOperators},
+	{"use the general ACL by name", generalAcl},
+	{"end a subscription after its permission is revoked", rightTakenAway},
+	{"consume with read permission only", consumeReadable},
+	{"require permission for groups and projections", leaveToOperators},
 }
 
-// The same with the client of this user, or of nobody, with more said in the connection string.
+// Returns a world with the client of this user, or anonymous, and further connection settings.
 func (w *world) as(user string, more ...string) *world {
 	at := w.connection
 	if user != "" {
@@ -35,7 +35,7 @@ func (w *world) as(user string, more ...string) *world {
 	return &other
 }
 
-// Both users.
+// Returns the clients of both users.
 func (w *world) users() (admin, ops *world) {
 	return w.as("admin:first"), w.as("ops:second")
 }
@@ -52,7 +52,7 @@ func denied(err error) {
 	expectCode(err, kurrentdb.ErrorCodeAccessDenied)
 }
 
-// A stream of admin's with one event.
+// Creates a stream of admin with one event.
 func (w *world) ownStream(acl any) string {
 	stream := newStream()
 	w.append(stream, 0, 1)
@@ -82,7 +82,7 @@ func withPassword(w *world) {
 	stream := admin.ownStream(nil)
 	ops.append(stream, 1, 2)
 	expect(ops.all(stream), numbers(0, 2))
-	// The same client found by gossip.
+	// The same client, with discovery by gossip.
 	found := *w
 	found.connection = strings.Replace(w.connection, "://", "+discover://", 1)
 	expect(found.as("ops:second").all(stream), numbers(0, 2))
@@ -103,9 +103,9 @@ func oneCall(w *world) {
 
 func wrongPassword(w *world) {
 	for user, code := range map[string]kurrentdb.ErrorCode{
-		"":             kurrentdb.ErrorCodeAccessDenied,
-		"admin:second": kurrentdb.ErrorCodeUnauthenticated,
-		"nobody:first": kurrentdb.ErrorCodeUnauthenticated,
+		"":              kurrentdb.ErrorCodeAccessDenied,
+		"admin:second":  kurrentdb.ErrorCodeUnauthenticated,
+		"unknown:first": kurrentdb.ErrorCodeUnauthenticated,
 	} {
 		other := w.as(user)
 		_, err := other.try(newStream(), kurrentdb.Any{}, event(0))
@@ -133,7 +133,7 @@ func strangeServer(w *world) {
 	strange := *w
 	strange.client = connect(at + "?maxDiscoverAttempts=1&" + authority)
 	_, err := strange.try(newStream(), kurrentdb.Any{}, event(0))
-	told(err, "certificate signed by unknown authority")
+	failsWith(err, "certificate signed by unknown authority")
 }
 
 func obeyAcl(w *world) {
@@ -154,7 +154,7 @@ func obeyAcl(w *world) {
 	must(admin.client.DeleteStream(w.ctx, stream, kurrentdb.DeleteStreamOptions{}))
 	hidden := admin.ownStream(kurrentdb.SystemStreamAcl)
 	_, err = ops.session(request(stream, kurrentdb.Any{}, event(2)), request(hidden, kurrentdb.Any{}, event(2)))
-	told(err, "Denied")
+	failsWith(err, "Denied")
 }
 
 func generalAcl(w *world) {
@@ -175,12 +175,12 @@ func rightTakenAway(w *world) {
 	done(admin.rule(stream, forAdmin))
 	admin.append(stream, 1, 2)
 	for {
-		told := subscription.Recv()
-		if told.EventAppeared != nil {
-			panic("it was told of an event that it may not read")
+		message := subscription.Recv()
+		if message.EventAppeared != nil {
+			panic("received an event without read permission")
 		}
-		if told.SubscriptionDropped != nil {
-			expect(strings.Contains(told.SubscriptionDropped.Error.Error(), "PermissionDenied"), true)
+		if message.SubscriptionDropped != nil {
+			expect(strings.Contains(message.SubscriptionDropped.Error.Error(), "PermissionDenied"), true)
 			return
 		}
 	}
@@ -204,10 +204,10 @@ func leaveToOperators(w *world) {
 	admin, ops := w.users()
 	stream := admin.ownStream(nil)
 	done(ops.client.CreatePersistentSubscription(w.ctx, stream, "group", fromStart(soon())))
-	nobody := w.as("")
-	denied(nobody.client.DeletePersistentSubscription(w.ctx, stream, "group", remove))
-	_, err := nobody.client.ListAllPersistentSubscriptions(w.ctx, list)
+	anonymous := w.as("")
+	denied(anonymous.client.DeletePersistentSubscription(w.ctx, stream, "group", remove))
+	_, err := anonymous.client.ListAllPersistentSubscriptions(w.ctx, list)
 	denied(err)
-	told(nobody.projections().Disable(w.ctx, "$by_category", nothing), "PermissionDenied")
+	failsWith(anonymous.projections().Disable(w.ctx, "$by_category", nothing), "PermissionDenied")
 	done(ops.client.DeletePersistentSubscription(w.ctx, stream, "group", remove))
 }

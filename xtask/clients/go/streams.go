@@ -16,18 +16,18 @@ var cases = []testCase{
 	{"append an event and read it back", appendAndRead},
 	{"append bytes", appendBytes},
 	{"append four megabytes", appendLarge},
-	{"refuse more than an append may have", appendTooLarge},
+	{"reject an append over the limit", appendTooLarge},
 	{"append in each expected state", appendInEachState},
 	{"append the same events again", appendAgain},
 	{"see a wrong expected version", wrongVersion},
 	{"read a stream forwards and backwards", readBothWays},
 	{"read all forwards and backwards", readAllBothWays},
-	{"find no stream", findNoStream},
-	{"keep a deadline", keepDeadline},
+	{"report a missing stream", findNoStream},
+	{"observe a deadline", keepDeadline},
 	{"set and get the metadata of a stream", metadata},
 	{"delete a stream and create it again", deleteAndRecreate},
 	{"tombstone a stream", tombstone},
-	{"learn the server's version", serverVersion},
+	{"get the server's version", serverVersion},
 	{"find the leader by gossip", gossip},
 }
 
@@ -75,7 +75,7 @@ func appendTooLarge(w *world) {
 	stream := newStream()
 	_, err := w.try(stream, kurrentdb.Any{}, blob(7_000_000), blob(7_000_000), blob(7_000_000))
 	if err == nil {
-		panic("it was taken")
+		panic("an append over the limit succeeded")
 	}
 	expect(w.append(stream, 0, 1).NextExpectedVersion, uint64(0))
 }
@@ -150,8 +150,8 @@ func keepDeadline(w *world) {
 	options := kurrentdb.SubscribeToStreamOptions{Deadline: &soon}
 	subscription := must(w.client.SubscribeToStream(w.ctx, newStream(), options))
 	for {
-		if told := subscription.Recv(); told.SubscriptionDropped != nil {
-			expect(strings.Contains(told.SubscriptionDropped.Error.Error(), "DeadlineExceeded"), true)
+		if message := subscription.Recv(); message.SubscriptionDropped != nil {
+			expect(strings.Contains(message.SubscriptionDropped.Error.Error(), "DeadlineExceeded"), true)
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func gossip(w *world) {
 	expect(len(members), 1)
 }
 
-// What the cases with "again" go on with.
+// State for the cases of "again".
 type keepsake struct {
 	Name  string
 	Place uint64
@@ -234,7 +234,7 @@ func (w *world) before() (kept keepsake) {
 	return kept
 }
 
-// The numbers of the streams with a name of their own, every second one in a cart.
+// Appends the numbers alternately to two streams with a unique name.
 func (w *world) mixed(name string, from, to uint64) kurrentdb.Position {
 	var first *kurrentdb.WriteResult
 	for n := from; n < to; n++ {

@@ -7,19 +7,19 @@ import (
 )
 
 var streamCases = []testCase{
-	{"subscribe to a stream, catch up and go on live", subscribe},
+	{"subscribe to a stream, catch up and go live", subscribe},
 	{"subscribe after an event and from the end", subscribeLater},
-	{"subscribe to a stream that is not there yet", subscribeEarly},
+	{"subscribe to a missing stream", subscribeEarly},
 	{"subscribe to all", subscribeToAll},
 	{"subscribe with filters by prefix and expression", subscribeFiltered},
 	{"subscribe with a filter and keep a checkpoint", keepCheckpoint},
-	{"see that an expression is broken", brokenExpression},
+	{"reject a broken expression", brokenExpression},
 	{"resolve links", resolveLinks},
 	{"read and follow views", followView},
 }
 
 var againCases = []testCase{
-	{"go on at a checkpoint after a restart", goOn},
+	{"resume at a checkpoint after a restart", goOn},
 }
 
 func (w *world) follow(stream string, from kurrentdb.StreamPosition) *kurrentdb.Subscription {
@@ -88,7 +88,7 @@ func subscribeFiltered(w *world) {
 		wanted []uint64
 	}{
 		{kurrentdb.SubscriptionFilter{
-			Type: kurrentdb.StreamFilterType, Prefixes: []string{name + "-cart", "nobody"},
+			Type: kurrentdb.StreamFilterType, Prefixes: []string{name + "-cart", "absent"},
 		}, odd(1, 20)},
 		{kurrentdb.SubscriptionFilter{
 			Type: kurrentdb.StreamFilterType, Regex: "^" + name + "-(?!order)",
@@ -121,9 +121,9 @@ func keepCheckpoint(w *world) {
 	defer subscription.Close()
 	seen, _, places := take(subscription, 10)
 	expect(seen, odd(1, 20))
-	for told := subscription.Recv(); told.CaughtUp == nil; told = subscription.Recv() {
-		if told.CheckPointReached != nil {
-			places = append(places, *told.CheckPointReached)
+	for message := subscription.Recv(); message.CaughtUp == nil; message = subscription.Recv() {
+		if message.CheckPointReached != nil {
+			places = append(places, *message.CheckPointReached)
 		}
 	}
 	expect(len(places) >= 6, true)

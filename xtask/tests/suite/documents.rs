@@ -1,7 +1,7 @@
-//! Each rule for documents with one violation planted.
+//! Each rule for documents with one planted violation.
 
 use xtask::Tree;
-use xtask::documents::check;
+use xtask::rules::documents::check;
 
 const HEADINGS: &str = "### Safety\n### Performance\n### Features\n### Internals\n";
 
@@ -11,12 +11,12 @@ fn breaks(rule: &str, files: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn missing_documents_are_seen() {
+fn missing_documents_are_reported() {
     assert!(breaks("documents", &[]));
 }
 
 #[test]
-fn links_that_lead_nowhere_are_seen() {
+fn broken_links_are_reported() {
     assert!(breaks("links", &[("docs/a.md", "[b](b.md)")]));
     assert!(breaks("links", &[("docs/a.md", "[b](../../b.md)")]));
     let whole = [
@@ -28,7 +28,15 @@ fn links_that_lead_nowhere_are_seen() {
 }
 
 #[test]
-fn documents_that_comments_name_exist() {
+fn documents_that_the_book_does_not_list_are_reported() {
+    let files = [("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), ("docs/lab/b.md", "")];
+    assert!(!breaks("summary", &files));
+    let unlisted = [files[0], files[1], ("docs/how-to/c.md", "")];
+    assert!(breaks("summary", &unlisted));
+}
+
+#[test]
+fn comments_that_name_missing_documents_are_reported() {
     assert!(breaks("links", &[("crates/a/src/lib.rs", "//! See `docs/formats/a.md`.\n")]));
     assert!(!breaks(
         "links",
@@ -71,7 +79,7 @@ fn every_file_kind_has_a_page_that_is_listed() {
 }
 
 #[test]
-fn decisions_are_numbered_and_listed() {
+fn unnumbered_or_unlisted_decisions_are_reported() {
     let with = |name: &str, index: &str| {
         breaks("decisions", &[(name, ""), ("docs/decisions/README.md", index)])
     };
@@ -96,7 +104,7 @@ fn promises_repeat_the_limits() {
 }
 
 #[test]
-fn ci_runs_what_the_readme_says() {
+fn ci_must_run_the_readme_command() {
     assert!(breaks("test-command", &[(".ci/run", "cargo test\n")]));
     assert!(!breaks("test-command", &[(".ci/run", "cargo xtask test\n")]));
 }

@@ -1,7 +1,7 @@
-//! Each tidy rule with one violation planted.
+//! Each tidy rule with one planted violation.
 
 use crate::broken;
-use xtask::tidy::check;
+use xtask::rules::tidy::{check, long_files};
 
 fn rules(text: &str) -> Vec<&'static str> {
     broken(check, &[("crates/a/src/thing.rs", text)])
@@ -13,8 +13,10 @@ fn a_clean_file_passes() {
 }
 
 #[test]
-fn long_files_and_functions_are_seen() {
-    assert_eq!(rules(&format!("//! A thing.\n{}", "//\n".repeat(1000))), ["file-length"]);
+fn long_files_and_functions_are_reported() {
+    let long = format!("//! A thing.\n{}", "//\n".repeat(1000));
+    assert_eq!(rules(&long), [""; 0]);
+    assert_eq!(broken(long_files, &[("crates/a/src/thing.rs", &long)]), ["file-length"]);
     let function = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(69));
     assert_eq!(rules(&function), ["function-length"]);
     let shorter = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(68));
@@ -22,25 +24,25 @@ fn long_files_and_functions_are_seen() {
 }
 
 #[test]
-fn wide_lines_and_spaces_at_their_end_are_seen() {
+fn wide_lines_and_trailing_spaces_are_reported() {
     assert_eq!(rules(&format!("//! {}\n", "a".repeat(97))), ["width"]);
     assert_eq!(rules(&format!("//! https://{}\n", "a".repeat(97))), [""; 0]);
     assert_eq!(rules("//! A thing.\nfn a() {} \n"), ["width"]);
 }
 
 #[test]
-fn a_file_says_first_what_it_is_for() {
+fn missing_first_doc_line_is_reported() {
     assert_eq!(rules("\n//! Too late.\n"), ["first-line"]);
 }
 
 #[test]
-fn names_that_say_nothing_are_seen() {
+fn meaningless_file_names_are_reported() {
     assert_eq!(broken(check, &[("crates/a/src/utils.rs", "//! Things.\n")]), ["file-name"]);
     assert_eq!(broken(check, &[("crates/a/src/helpers/a.rs", "//! Things.\n")]), ["file-name"]);
 }
 
 #[test]
-fn unwrap_is_for_tests() {
+fn unwrap_outside_tests_is_reported() {
     assert_eq!(rules("//! A.\nfn a() { b().unwrap(); }\n"), ["unwrap"]);
     let inside = "//! A.\n#[cfg(test)]\nmod tests { fn a() { b().unwrap(); } }\n";
     assert_eq!(rules(inside), [""; 0]);
@@ -52,7 +54,7 @@ fn unwrap_is_for_tests() {
 }
 
 #[test]
-fn unfinished_work_is_seen() {
+fn unfinished_work_is_reported() {
     let marks = [concat!("to", "do!()"), concat!("unimple", "mented!()"), concat!("// TO", "DO")];
     for mark in marks {
         assert_eq!(rules(&format!("//! A.\nfn a() {{ {mark}\n}}\n")), ["unfinished"], "{mark}");
@@ -60,7 +62,7 @@ fn unfinished_work_is_seen() {
 }
 
 #[test]
-fn lints_are_expected_with_a_reason_and_never_allowed() {
+fn allow_and_expect_without_reason_are_reported() {
     assert_eq!(rules("//! A.\n#[allow(dead_code)]\nfn a() {}\n"), ["allow"]);
     assert_eq!(rules("//! A.\n#![cfg_attr(x, allow(dead_code))]\n"), ["allow"]);
     assert_eq!(rules("//! A.\n#[expect(dead_code)]\nfn a() {}\n"), ["allow"]);
@@ -68,13 +70,13 @@ fn lints_are_expected_with_a_reason_and_never_allowed() {
 }
 
 #[test]
-fn an_ignored_test_says_why() {
+fn ignored_test_without_reason_is_reported() {
     assert_eq!(rules("//! A.\n#[ignore]\nfn a() {}\n"), ["ignore"]);
     assert_eq!(rules("//! A.\n#[ignore = \"slow\"]\nfn a() {}\n"), [""; 0]);
 }
 
 #[test]
-fn a_crate_has_one_test_binary() {
+fn second_test_binary_is_reported() {
     let files = [
         ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
         ("crates/a/tests/suite.rs", "//! A.\n"),
@@ -86,13 +88,13 @@ fn a_crate_has_one_test_binary() {
 
 #[test]
 fn exceptions_only_shrink() {
-    let long = format!("//! A thing.\n{}", "//\n".repeat(1009));
+    let long = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(78));
     let with = |row: &str| {
         broken(check, &[("xtask/tidy-exceptions.txt", row), ("crates/a/src/thing.rs", &long)])
     };
-    assert_eq!(with("crates/a/src/thing.rs: 1010\n"), [""; 0]);
-    assert_eq!(with("crates/a/src/thing.rs: 1020\n"), ["exceptions"]);
-    assert_eq!(with("crates/a/src/thing.rs: 1005\n"), ["file-length"]);
-    assert_eq!(with("crates/a/src/thing.rs: 1010\nb.rs: 1100\n"), ["exceptions"]);
-    assert_eq!(with("crates/a/src/thing.rs: 1010\nnonsense\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs::a: 80\n"), [""; 0]);
+    assert_eq!(with("crates/a/src/thing.rs::a: 90\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs::a: 75\n"), ["function-length"]);
+    assert_eq!(with("crates/a/src/thing.rs::a: 80\nb.rs::c: 90\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs::a: 80\nnonsense\n"), ["exceptions"]);
 }

@@ -2,15 +2,15 @@
 
 use umbel_base::Error;
 use umbel_base::checksum::checksum_parts;
-use umbel_blob::{Blob, CHUNK_BYTES};
+use umbel_blob::{BlobReader, CHUNK_BYTES};
 use umbel_sim::Sim;
 
-use super::stage::{machine, open, path, read, value, write};
+use super::fixture::{machine, open, path, read, value, write};
 
-/// Reads every way there is; all must say that the file is damaged. Gives the offset.
+/// Reads every way there is; all must say that the file is damaged. Returns the offset.
 fn noticed(sim: &Sim, pointer: &umbel_base::BlobPointer) -> u64 {
     let error = read(sim, pointer).unwrap_err();
-    let verified = Blob::open(open(sim, pointer.id), pointer).and_then(|blob| blob.verify());
+    let verified = BlobReader::open(open(sim, pointer.id), pointer).and_then(|blob| blob.verify());
     assert_eq!(verified.unwrap_err().to_string(), error.to_string());
     match error {
         Error::Corruption { file, offset, .. } => {
@@ -22,7 +22,7 @@ fn noticed(sim: &Sim, pointer: &umbel_base::BlobPointer) -> u64 {
 }
 
 #[test]
-fn every_flipped_byte_is_noticed_where_it_is() {
+fn every_flipped_byte_is_detected_at_its_offset() {
     let sim = machine();
     let pointer = write(&sim, 7, &value(1, 300)).unwrap();
     let len = sim.read(path(7)).len() as u64;
@@ -55,7 +55,7 @@ fn damage_in_a_later_chunk_is_named_by_its_offset() {
 }
 
 #[test]
-fn a_file_cut_or_longer_is_noticed_at_every_length() {
+fn every_other_file_length_is_detected() {
     let sim = machine();
     let pointer = write(&sim, 7, &value(1, 500)).unwrap();
     let len = sim.read(path(7)).len() as u64;
@@ -69,7 +69,7 @@ fn a_file_cut_or_longer_is_noticed_at_every_length() {
 }
 
 #[test]
-fn swapped_files_chunks_and_older_copies_are_noticed() {
+fn swapped_files_chunks_and_old_copies_are_detected() {
     let sim = machine();
     let one = write(&sim, 1, &value(1, 3 * CHUNK_BYTES)).unwrap();
     let two = write(&sim, 2, &value(2, 3 * CHUNK_BYTES)).unwrap();
@@ -101,12 +101,12 @@ fn forged(sim: &Sim, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name_and_what_nobody_writes_as_damage() {
+fn newer_version_is_named_and_impossible_header_is_damage() {
     let sim = machine();
     write(&sim, 7, &value(1, 100)).unwrap();
     let open_as = |bytes: &[u8]| {
         sim.replace(path(7), bytes);
-        Blob::open_standalone(open(&sim, 7), 7).map(|blob| *blob.pointer())
+        BlobReader::open_standalone(open(&sim, 7), 7).map(|blob| *blob.pointer())
     };
     let same = forged(&sim, |_| ());
     let newer = forged(&sim, |header| header[8] = 2);
@@ -114,7 +114,10 @@ fn a_newer_version_is_refused_by_name_and_what_nobody_writes_as_damage() {
     let others = others.map(|(at, byte)| forged(&sim, |header| header[at] = byte));
     assert!(open_as(&same).is_ok());
     let error = open_as(&newer).unwrap_err();
-    assert!(matches!(&error, Error::Invalid(said) if said.contains("format version 2")), "{error}");
+    assert!(
+        matches!(&error, Error::Invalid(message) if message.contains("format version 2")),
+        "{error}"
+    );
     for bytes in others {
         assert!(matches!(open_as(&bytes), Err(Error::Corruption { .. })));
     }

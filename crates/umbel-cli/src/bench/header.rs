@@ -1,13 +1,13 @@
-//! What is printed before the first benchmark: the machine on standard error, the workload on
-//! standard output, as LevelDB and RocksDB do.
+//! Header before the first benchmark: the machine on standard error, the workload on standard
+//! output, as LevelDB and RocksDB print them.
 
 use std::fs;
 use std::time::Duration;
 
 use umbel_env::Clock;
 
-use super::flags::LineFormat;
 use super::settings::Settings;
+use crate::bench::bench_flags::LineFormat;
 
 /// The line that ends the header.
 const RULE: &str = "------------------------------------------------\n";
@@ -32,7 +32,7 @@ pub fn environment(clock: &dyn Clock, clock_nanos: f64) -> String {
     text
 }
 
-/// What one reading of the clock costs, in nanoseconds.
+/// Cost of one clock reading, in nanoseconds.
 pub fn clock_nanos(clock: &dyn Clock) -> f64 {
     const READINGS: u32 = 20_000;
     let start = clock.now();
@@ -125,7 +125,7 @@ pub fn date(seconds: u64) -> String {
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let days = seconds / Duration::from_secs(86_400).as_secs();
     let time = seconds % 86_400;
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_date(days);
     format!(
         "{} {} {day:2} {:02}:{:02}:{:02} {year}",
         DAYS[(days % 7) as usize],
@@ -136,16 +136,16 @@ pub fn date(seconds: u64) -> String {
     )
 }
 
-/// Seconds since 1970 as RocksDB writes them in front of progress lines, in UTC. The space behind
+/// Seconds since 1970 as RocksDB writes them in front of progress lines, in UTC. The space after
 /// them is RocksDB's.
 pub fn timestamp(seconds: u64) -> String {
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = civil_date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}/{month:02}/{day:02}-{hour:02}:{minute:02}:{second:02} ")
 }
 
 /// Year, month and day of a day since 1970, counted in years that begin in March.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
     let day_of_era = days % 146_097;
@@ -164,7 +164,7 @@ mod tests {
     use crate::bench::settings::testing::settings;
 
     #[test]
-    fn dates_are_written_as_ctime_does() {
+    fn dates_use_ctime_format() {
         assert_eq!(date(0), "Thu Jan  1 00:00:00 1970");
         assert_eq!(date(951_827_696), "Tue Feb 29 12:34:56 2000");
         assert_eq!(timestamp(951_827_696), "2000/02/29-12:34:56 ");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn leveldb_header_is_to_the_letter() {
+    fn leveldb_header_matches_exactly() {
         let text = workload(&settings(&["--format=leveldb", "--num=1000000"]));
         let text = text.replace(warnings(), "");
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_header_is_to_the_letter() {
+    fn rocksdb_header_matches_exactly() {
         let text = workload(&settings(&["--num=1000000", "--compression=lz4"]));
         let text = text.replace(warnings(), "");
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-/// Whose buckets and text.
+/// Engine whose buckets and text are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// 154 limits, open to the right.
@@ -60,16 +60,24 @@ pub struct Histogram {
     count: u64,
     sum: f64,
     sum_of_squares: f64,
-    least: f64,
-    most: f64,
+    value_min: f64,
+    value_max: f64,
 }
 
 impl Histogram {
     /// An empty histogram.
     pub fn new(layout: Layout) -> Histogram {
         let counts = vec![0; layout.limits().len()];
-        let least = f64::INFINITY;
-        Histogram { layout, counts, count: 0, sum: 0.0, sum_of_squares: 0.0, least, most: 0.0 }
+        let value_min = f64::INFINITY;
+        Histogram {
+            layout,
+            counts,
+            count: 0,
+            sum: 0.0,
+            sum_of_squares: 0.0,
+            value_min,
+            value_max: 0.0,
+        }
     }
 
     /// Adds a value.
@@ -83,8 +91,8 @@ impl Histogram {
         self.count += 1;
         self.sum += value;
         self.sum_of_squares += value * value;
-        self.least = self.least.min(value);
-        self.most = self.most.max(value);
+        self.value_min = self.value_min.min(value);
+        self.value_max = self.value_max.max(value);
     }
 
     /// Adds another histogram's values. REQUIRES: the same layout.
@@ -95,11 +103,11 @@ impl Histogram {
         self.count += other.count;
         self.sum += other.sum;
         self.sum_of_squares += other.sum_of_squares;
-        self.least = self.least.min(other.least);
-        self.most = self.most.max(other.most);
+        self.value_min = self.value_min.min(other.value_min);
+        self.value_max = self.value_max.max(other.value_max);
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -110,13 +118,13 @@ impl Histogram {
     }
 
     /// The largest; 0 without values.
-    pub fn most(&self) -> f64 {
-        self.most
+    pub fn max(&self) -> f64 {
+        self.value_max
     }
 
     /// The smallest; 0 without values.
-    pub fn least(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.least }
+    pub fn min(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.value_min }
     }
 
     /// The value that `percent` of all do not exceed, interpolated within its bucket.
@@ -133,12 +141,12 @@ impl Histogram {
             let left = if bucket == 0 { 0.0 } else { limits[bucket - 1] };
             let position = (threshold - before) / *count as f64;
             let value = left + (limits[bucket] - left) * position;
-            return value.clamp(self.least(), self.most);
+            return value.clamp(self.min(), self.value_max);
         }
-        self.most
+        self.value_max
     }
 
-    fn deviation(&self) -> f64 {
+    fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
         }
@@ -154,20 +162,20 @@ impl Histogram {
                 "Count: {}  Average: {:.4}  StdDev: {:.2}\nMin: {:.4}  Median: {:.4}  Max: {:.4}\n",
                 self.count,
                 self.average(),
-                self.deviation(),
-                self.least(),
+                self.standard_deviation(),
+                self.min(),
                 self.percentile(50.0),
-                self.most
+                self.value_max
             ),
             Layout::Rocksdb => format!(
                 "Count: {} Average: {:.4}  StdDev: {:.2}\nMin: {:.0}  Median: {:.4}  Max: {:.0}\n\
                  Percentiles: P50: {:.2} P75: {:.2} P99: {:.2} P99.9: {:.2} P99.99: {:.2}\n",
                 self.count,
                 self.average(),
-                self.deviation(),
-                self.least().floor(),
+                self.standard_deviation(),
+                self.min().floor(),
                 self.percentile(50.0),
-                self.most.floor(),
+                self.value_max.floor(),
                 self.percentile(50.0),
                 self.percentile(75.0),
                 self.percentile(99.0),
@@ -212,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leveldb_has_154_limits() {
+    fn leveldb_histogram_has_154_buckets() {
         let limits = Layout::Leveldb.limits();
         assert_eq!(limits.len(), 154);
         assert_eq!(limits[..12], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0]);
@@ -220,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_limits_grow_by_half_in_two_digits() {
+    fn rocksdb_bucket_limits_grow_by_half() {
         let limits = Layout::Rocksdb.limits();
         let expected = [1, 2, 3, 4, 6, 10, 15, 22, 34, 51, 76, 110, 170, 250, 380, 580, 870, 1300];
         assert_eq!(limits[..18], expected.map(f64::from));
@@ -228,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn leveldb_text_is_to_the_letter() {
+    fn leveldb_histogram_matches_exactly() {
         let mut histogram = Histogram::new(Layout::Leveldb);
         for value in [0.5, 1.0, 1.5, 11.0] {
             histogram.add(value);
@@ -245,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_text_is_to_the_letter() {
+    fn rocksdb_histogram_matches_exactly() {
         let mut histogram = Histogram::new(Layout::Rocksdb);
         for value in [0.0, 1.0, 2.0, 300.0] {
             histogram.add(value);
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_is_adding_all() {
+    fn merged_histogram_equals_adding_all() {
         let (mut left, mut right) =
             (Histogram::new(Layout::Rocksdb), Histogram::new(Layout::Rocksdb));
         let mut all = Histogram::new(Layout::Rocksdb);

@@ -1,4 +1,4 @@
-//! Runs the benchmarks of a plan one after the other, on one folder.
+//! Runs the benchmarks of a plan one after the other, on one directory.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,26 +8,27 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use umbel::{Db, Env, Keyspace};
 
-use super::flags::LineFormat;
-use super::folder::{Folder, MARK};
-use super::plan::{Step, Work};
+use super::header;
 use super::settings::Settings;
-use super::summary::{Filters, story};
-use super::tally::Counted;
-use super::values::Pool;
-use super::workers::Crew;
-use super::{header, json as results, report, tables};
-use crate::errors::{Failure, Outcome};
-use crate::number;
-use crate::output::{Output, note};
-use crate::statistics;
-use crate::store::refuse_file;
+use crate::bench::bench_flags::LineFormat;
+use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
+use crate::bench::filter_summary::{FilterTotals, tour_summary};
+use crate::bench::store_directory::{MARKER_KEYSPACE, StoreDirectory};
+use crate::bench::thread_stats::BenchmarkTotals;
+use crate::bench::value_generator::ValuePool;
+use crate::bench::worker_pool::WorkerPool;
+use crate::bench::{result_lines, results_json as results, stats_tables};
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::{Output, note};
+use crate::open_kv_store::refuse_file;
+use crate::stats_json;
+use crate::text::numbers;
 
-/// The keyspace that is measured, the one that the other commands use by default.
+/// Measured keyspace, the default of the other commands.
 const KEYSPACE: &str = "default";
 
 /// The opened store.
-struct Store {
+struct OpenStore {
     db: Db,
     keyspace: Keyspace,
     opened: Duration,
@@ -40,41 +41,41 @@ pub struct Runner {
     settings: Settings,
     env: Env,
     output: Output,
-    pool: Pool,
+    pool: ValuePool,
     seed: u64,
     clock_nanos: f64,
-    filters: Filters,
-    story: Vec<(&'static str, Counted)>,
+    filters: FilterTotals,
+    tour_results: Vec<(&'static str, BenchmarkTotals)>,
     results: Vec<Value>,
     report_file: Option<ReportFile>,
-    store: Option<Store>,
-    // Last, so that the store is closed when the folder goes.
-    folder: Folder,
+    store: Option<OpenStore>,
+    // Last, so that the store is closed when the directory goes.
+    directory: StoreDirectory,
 }
 
 impl Runner {
     /// Gets everything ready that may fail before the first benchmark.
-    pub fn new(settings: Settings, db: Option<&Path>) -> Outcome<Runner> {
+    pub fn new(settings: Settings, db: Option<&Path>) -> CommandResult<Runner> {
         let env = Env::system();
         let wall_micros = env.clock.wall_micros();
-        let folder = match db {
+        let directory = match db {
             Some(path) => {
                 refuse_file(path)?;
-                Folder::named(path)
+                StoreDirectory::named(path)
             }
             None if settings.use_existing_db => {
-                return Err(Failure::usage(
-                    "--use_existing_db needs to know which: name its folder with --db DIR",
+                return Err(CommandError::usage(
+                    "--use_existing_db needs a store: name its directory with --db DIR",
                 ));
             }
-            None => Folder::temporary(settings.keep, wall_micros)?,
+            None => StoreDirectory::temporary(settings.keep, wall_micros)?,
         };
         let report_file = match &settings.report_file {
             Some((path, interval)) => Some(ReportFile::create(path, *interval)?),
             None => None,
         };
         // fill100K brings its own size.
-        let pool = Pool::new(settings.compression_ratio, settings.value_size.max(100_000));
+        let pool = ValuePool::new(settings.compression_ratio, settings.value_size.max(100_000));
         let seed = settings.seed.unwrap_or(wall_micros);
         let clock_nanos = header::clock_nanos(env.clock.as_ref());
         Ok(Runner {
@@ -84,35 +85,35 @@ impl Runner {
             pool,
             seed,
             clock_nanos,
-            filters: Filters::default(),
-            story: Vec::new(),
+            filters: FilterTotals::default(),
+            tour_results: Vec::new(),
             results: Vec::new(),
             report_file,
             store: None,
-            folder,
+            directory,
         })
     }
 
     /// Runs all steps and sums up.
-    pub fn run(mut self, plan: &[Step]) -> Outcome<()> {
-        self.introduce()?;
+    pub fn run(mut self, plan: &[BenchmarkStep]) -> CommandResult<()> {
+        self.print_header()?;
         if !self.settings.use_existing_db {
-            self.folder.clear(&self.settings.options)?;
+            self.directory.clear(&self.settings.options)?;
         }
         for step in plan {
-            self.step(step)?;
+            self.run_step(step)?;
         }
-        self.conclude()
+        self.print_summary()
     }
 
-    fn introduce(&mut self) -> Outcome<()> {
+    fn print_header(&mut self) -> CommandResult<()> {
         note(&header::environment(self.env.clock.as_ref(), self.clock_nanos));
-        let removed = if self.folder.is_removed_at_end() { ", removed at the end" } else { "" };
-        note(&format!("Folder:     {}{removed}", self.folder.path().display()));
+        let removed = if self.directory.is_removed_at_end() { ", removed at the end" } else { "" };
+        note(&format!("Directory:  {}{removed}", self.directory.path().display()));
         if self.settings.tour {
             note(
-                "Tour:       no --benchmarks were named, so here is a tour; \
-                 `umbel bench --help` lists them all",
+                "Tour:       default benchmarks, because --benchmarks is not given; \
+                 `umbel bench --help` lists all",
             );
         }
         if self.settings.format == LineFormat::Rocksdb && self.settings.seed.is_none() {
@@ -124,7 +125,7 @@ impl Runner {
     }
 
     /// Text for people: standard output, or standard error where that is for JSON.
-    fn print(&mut self, text: &str) -> Outcome<()> {
+    fn print(&mut self, text: &str) -> CommandResult<()> {
         if self.settings.json {
             note(text.strip_suffix('\n').unwrap_or(text));
             return Ok(());
@@ -133,56 +134,60 @@ impl Runner {
         self.output.flush()
     }
 
-    fn step(&mut self, step: &Step) -> Outcome<()> {
-        if step.fresh && self.settings.use_existing_db {
+    fn run_step(&mut self, step: &BenchmarkStep) -> CommandResult<()> {
+        if step.needs_fresh_store && self.settings.use_existing_db {
             self.results.push(results::skipped(step.name));
-            return self.print(&report::skipped(step.name));
+            return self.print(&result_lines::skipped_line(step.name));
         }
         if step.name == "crc32c" {
-            note("umbel: note: crc32c measures XXH3-64, the checksum that Umbel's files have");
+            note("umbel: note: crc32c measures XXH3-64, the checksum of Umbel's files");
         }
-        if self.settings.format == LineFormat::Rocksdb && step.work.has_result_line() {
-            let text = format!("DB path: [{}]\n", self.folder.path().display());
+        if self.settings.format == LineFormat::Rocksdb && step.kind.has_result_line() {
+            let text = format!("DB path: [{}]\n", self.directory.path().display());
             self.print(&text)?;
         }
-        let mut repeats = report::Repeats::default();
+        let mut repeats = result_lines::RepeatStats::default();
         for run in 0..step.warmups + step.repeats {
-            if step.fresh {
-                self.leave_store()?;
-                self.folder.clear(&self.settings.options)?;
+            if step.needs_fresh_store {
+                self.close_store()?;
+                self.directory.clear(&self.settings.options)?;
             }
             if run < step.warmups {
-                let _warmup = self.once(step)?;
+                let _warmup = self.run_once(step)?;
                 continue;
             }
-            let Some(counted) = self.once(step)? else { return Ok(()) };
-            let text = report::result(self.settings.format, step.name, &counted);
+            let Some(counted) = self.run_once(step)? else { return Ok(()) };
+            let text = result_lines::result_text(self.settings.format, step.name, &counted);
             self.print(&text)?;
             repeats.add(&counted);
-            if let Some(line) = repeats.so_far(step.name, self.settings.confidence_interval_only) {
+            if let Some(line) =
+                repeats.progress_line(step.name, self.settings.confidence_interval_only)
+            {
                 self.print(&line)?;
             }
             self.results.push(results::result(step.name, &counted));
-            self.story.push((step.name, counted));
+            self.tour_results.push((step.name, counted));
         }
-        match repeats.all(step.name) {
+        match repeats.summary_lines(step.name) {
             Some(lines) if !self.settings.confidence_interval_only => self.print(&lines),
             _ => Ok(()),
         }
     }
 
     /// One run of a step; `None` where it prints something else than a result line.
-    fn once(&mut self, step: &Step) -> Outcome<Option<Counted>> {
-        match step.work {
-            Work::Stats | Work::LevelStats => self.print_table(step.work).map(|()| None),
-            Work::WaitForCompaction => self.wait_for_compaction().map(|()| None),
-            Work::Open => self.reopen(step.num).map(Some),
-            Work::Verify => self.verify().map(Some),
+    fn run_once(&mut self, step: &BenchmarkStep) -> CommandResult<Option<BenchmarkTotals>> {
+        match step.kind {
+            BenchmarkKind::Stats | BenchmarkKind::LevelStats => {
+                self.print_table(step.kind).map(|()| None)
+            }
+            BenchmarkKind::WaitForCompaction => self.wait_for_compaction().map(|()| None),
+            BenchmarkKind::Open => self.reopen(step.num).map(Some),
+            BenchmarkKind::Verify => self.verify().map(Some),
             _ => self.measure(step).map(Some),
         }
     }
 
-    fn measure(&mut self, step: &Step) -> Outcome<Counted> {
+    fn measure(&mut self, step: &BenchmarkStep) -> CommandResult<BenchmarkTotals> {
         self.open_store()?;
         let seed = self.seed;
         self.seed = self.seed.wrapping_add(1 + self.settings.threads as u64);
@@ -196,8 +201,8 @@ impl Runner {
                 file.note(env.clock.now(), done);
             }
         };
-        let Some(store) = &self.store else { return Err(closed()) };
-        let mut crew = Crew {
+        let Some(store) = &self.store else { return Err(store_closed_error()) };
+        let mut workers = WorkerPool {
             settings: &self.settings,
             env: &self.env,
             db: &store.db,
@@ -206,114 +211,114 @@ impl Runner {
             seed,
             on_progress: &mut on_progress,
         };
-        let counted = crew.run(step);
+        let counted = workers.run(step);
         self.report_file = report_file;
         counted
     }
 
-    fn open_store(&mut self) -> Outcome<()> {
+    fn open_store(&mut self) -> CommandResult<()> {
         if self.store.is_some() {
             return Ok(());
         }
-        let path = self.folder.path();
+        let path = self.directory.path();
         let mut options = self.settings.options.clone();
         options.create_if_missing = !self.settings.use_existing_db;
         let db = Db::open(path, options)?;
         if !self.settings.use_existing_db {
-            db.keyspace(MARK, self.settings.keyspace.clone())?;
+            db.keyspace(MARKER_KEYSPACE, self.settings.keyspace.clone())?;
         }
         let keyspace = db.keyspace(KEYSPACE, self.settings.keyspace.clone())?;
         let first_sequence = db.stats().last_sequence;
-        self.store = Some(Store { db, keyspace, opened: self.env.clock.now(), first_sequence });
+        self.store = Some(OpenStore { db, keyspace, opened: self.env.clock.now(), first_sequence });
         Ok(())
     }
 
-    /// Closes the store, after taking what its filters did.
-    fn leave_store(&mut self) -> Outcome<()> {
-        let Some(Store { db, keyspace, .. }) = self.store.take() else { return Ok(()) };
+    /// Closes the store, after adding its filter counts.
+    fn close_store(&mut self) -> CommandResult<()> {
+        let Some(OpenStore { db, keyspace, .. }) = self.store.take() else { return Ok(()) };
         self.filters.add(&keyspace.stats());
         drop(keyspace);
         Ok(db.close()?)
     }
 
-    fn print_table(&mut self, work: Work) -> Outcome<()> {
+    fn print_table(&mut self, work: BenchmarkKind) -> CommandResult<()> {
         self.open_store()?;
-        let Some(store) = &self.store else { return Err(closed()) };
+        let Some(store) = &self.store else { return Err(store_closed_error()) };
         let keyspace = store.keyspace.stats();
         let text = match work {
-            Work::LevelStats => tables::level_stats(&keyspace),
+            BenchmarkKind::LevelStats => stats_tables::level_stats(&keyspace),
             _ => {
                 let stats = store.db.stats();
-                let session = tables::Session {
+                let session = stats_tables::SessionTotals {
                     seconds: self.env.clock.now().saturating_sub(store.opened).as_secs_f64(),
                     writes: stats.last_sequence.saturating_sub(store.first_sequence),
                 };
-                tables::stats(self.settings.format, &stats, &keyspace, session)
+                stats_tables::stats(self.settings.format, &stats, &keyspace, session)
             }
         };
         self.print(&format!("\n{text}\n"))
     }
 
-    fn wait_for_compaction(&mut self) -> Outcome<()> {
+    fn wait_for_compaction(&mut self) -> CommandResult<()> {
         self.open_store()?;
-        let path = self.folder.path().display().to_string();
+        let path = self.directory.path().display().to_string();
         self.print(&format!("waitforcompaction({path}): started\n"))?;
-        let Some(store) = &self.store else { return Err(closed()) };
+        let Some(store) = &self.store else { return Err(store_closed_error()) };
         store.db.wait_for_compaction()?;
         self.print(&format!("waitforcompaction({path}): finished\n"))
     }
 
-    fn verify(&mut self) -> Outcome<Counted> {
+    fn verify(&mut self) -> CommandResult<BenchmarkTotals> {
         self.open_store()?;
         let start = self.env.clock.now();
-        let Some(store) = &self.store else { return Err(closed()) };
+        let Some(store) = &self.store else { return Err(store_closed_error()) };
         let report = store.db.verify()?;
         if let Some(damage) = report.damage.first() {
-            return Err(Failure::Damaged(format!(
+            return Err(CommandError::Damaged(format!(
                 "verify found damage in {} of {} tables, first: {damage}",
                 report.damage.len(),
                 report.tables
             )));
         }
-        Ok(Counted {
+        Ok(BenchmarkTotals {
             bytes: report.bytes,
             message: format!(
                 "({} tables, {} entries, no damage)",
-                number::grouped(report.tables),
-                number::grouped(report.entries)
+                numbers::grouped(report.tables),
+                numbers::grouped(report.entries)
             ),
-            ..self.timed(start, 1)
+            ..self.timed_totals(start, 1)
         })
     }
 
     /// Closes and opens the store, as often as LevelDB does.
-    fn reopen(&mut self, num: u64) -> Outcome<Counted> {
+    fn reopen(&mut self, num: u64) -> CommandResult<BenchmarkTotals> {
         self.open_store()?;
         let count = (num / 10_000).max(1);
         let start = self.env.clock.now();
         for _ in 0..count {
-            self.leave_store()?;
+            self.close_store()?;
             self.open_store()?;
         }
-        Ok(self.timed(start, count))
+        Ok(self.timed_totals(start, count))
     }
 
-    fn timed(&self, start: Duration, done: u64) -> Counted {
+    fn timed_totals(&self, start: Duration, done: u64) -> BenchmarkTotals {
         let end = self.env.clock.now();
         let seconds = end.saturating_sub(start).as_secs_f64();
-        Counted { done, seconds, start, end, ..Counted::default() }
+        BenchmarkTotals { done, seconds, start, end, ..BenchmarkTotals::default() }
     }
 
-    fn conclude(mut self) -> Outcome<()> {
+    fn print_summary(mut self) -> CommandResult<()> {
         let stats = self.store.as_ref().map(|store| store.db.stats());
-        self.leave_store()?;
+        self.close_store()?;
         if let (true, Some(stats)) = (self.settings.statistics, &stats) {
             let text = format!("STATISTICS:\n{}\n", stats.to_string().trim_end());
             self.print(&text)?;
         }
         let mut text = self.filters.text();
         if self.settings.tour {
-            text.push_str(&story(&self.settings, &self.story, &self.filters));
+            text.push_str(&tour_summary(&self.settings, &self.tour_results, &self.filters));
         }
         self.print(&text)?;
         if self.settings.json {
@@ -324,7 +329,7 @@ impl Runner {
                 "clock_ns": self.clock_nanos,
                 "results": self.results,
                 "filters": results::filters(&self.filters),
-                "stats": stats.as_ref().map(statistics::to_json),
+                "stats": stats.as_ref().map(stats_json::to_json),
             });
             self.output.json(&object)?;
         }
@@ -332,8 +337,8 @@ impl Runner {
     }
 }
 
-fn closed() -> Failure {
-    Failure::Store(umbel::Error::Closed)
+fn store_closed_error() -> CommandError {
+    CommandError::Store(umbel::Error::Closed)
 }
 
 /// `--report_file`: RocksDB's CSV of operations per interval.
@@ -346,13 +351,13 @@ struct ReportFile {
 }
 
 impl ReportFile {
-    fn create(path: &Path, interval: Duration) -> Outcome<ReportFile> {
+    fn create(path: &Path, interval: Duration) -> CommandResult<ReportFile> {
         let create = || {
             let mut file = File::create(path)?;
             writeln!(file, "secs_elapsed,interval_qps")?;
             Ok(file)
         };
-        let file = create().map_err(|error| Failure::system("write", path, &error))?;
+        let file = create().map_err(|error| CommandError::system("write", path, &error))?;
         Ok(ReportFile { file, interval, start: None, due: interval, reported: 0 })
     }
 

@@ -1,4 +1,4 @@
-//! The flags after their sense was made: numbers in range, defaults filled in.
+//! Resolved flags: numbers in range, defaults filled in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use umbel::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
 use umbel_base::limits::{BLOOM_BITS_RANGE, KEY_BYTES_MAX};
 
-use super::flags::{BenchFlags, COUNT_MAX, KeyFormat, LineFormat};
-use crate::errors::{Failure, Outcome};
+use crate::bench::bench_flags::{BenchFlags, COUNT_MAX, KeyFormat, LineFormat};
+use crate::errors::{CommandError, CommandResult};
 
 /// The tour that runs when no benchmarks are named, and its entries: about a minute on two cores.
 pub const TOUR: &str = "fillrandom,waitforcompaction,levelstats,readrandom,readmissing,readhot,\
@@ -15,17 +15,17 @@ pub const TOUR: &str = "fillrandom,waitforcompaction,levelstats,readrandom,readm
 const TOUR_ENTRIES: u64 = 3_000_000;
 /// Entries where benchmarks are named but not their number, as in db_bench.
 const ENTRIES: u64 = 1_000_000;
-/// Bytes of memtables that the engine allows all of them together when nobody says otherwise.
-const BUFFERS_USUAL: u64 = 256 << 20;
+/// Bytes of memtables that the engine allows all of them together by default.
+const MEMTABLE_BYTES_DEFAULT: u64 = 256 << 20;
 /// Keys of one multi-get where --batch_size was not given.
 const MULTI_GET_KEYS: u64 = 32;
 
-/// What a run goes by.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The benchmarks, comma-separated.
     pub benchmarks: String,
-    /// Whether nobody named benchmarks, so that the results are told in plain words.
+    /// Whether no benchmarks were named, so that the results are printed in plain words.
     pub tour: bool,
     /// Entries.
     pub num: u64,
@@ -41,19 +41,19 @@ pub struct Settings {
     pub key_size: usize,
     /// Letters in front of a key.
     pub key_prefix: usize,
-    /// How keys are written.
+    /// Encoding of keys.
     pub key_format: KeyFormat,
     /// Bytes of a value.
     pub value_size: usize,
-    /// What values compress to.
+    /// Compressed share of values.
     pub compression_ratio: f64,
     /// Entries of a write batch.
     pub batch_size: usize,
     /// Keys of a multi-get.
     pub multi_get_keys: usize,
-    /// How long random benchmarks run; `None` goes by the counts.
+    /// Duration of random benchmarks; `None`: as many operations as the counts.
     pub duration: Option<Duration>,
-    /// Entries read behind a seek.
+    /// Entries read after a seek.
     pub seek_nexts: u64,
     /// Whether they are read backwards.
     pub reverse_iterator: bool,
@@ -65,7 +65,7 @@ pub struct Settings {
     pub seed: Option<u64>,
     /// Whether the store is used as it is.
     pub use_existing_db: bool,
-    /// Whether the temporary folder stays.
+    /// Whether the temporary directory stays.
     pub keep: bool,
     /// Whether every write is synced.
     pub sync: bool,
@@ -75,13 +75,13 @@ pub struct Settings {
     pub options: Options,
     /// Options of the keyspace.
     pub keyspace: KeyspaceOptions,
-    /// Whose lines are printed.
+    /// Engine whose result lines are printed.
     pub format: LineFormat,
     /// Whether each operation is timed.
     pub histogram: bool,
     /// Whether counters are printed at the end.
     pub statistics: bool,
-    /// Operations between two lines of a thread; 0 is none.
+    /// Operations between two progress lines of a thread; 0: no lines.
     pub stats_interval: u64,
     /// Least time between two such lines.
     pub stats_interval_time: Duration,
@@ -94,13 +94,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings, or a sentence that says which flag is wrong and what it may be.
-    pub fn resolve(flags: &BenchFlags, json: bool) -> Outcome<Settings> {
+    /// Resolves the flags; the error names the invalid flag and its range.
+    pub fn resolve(flags: &BenchFlags, json: bool) -> CommandResult<Settings> {
         let tour = flags.benchmarks.is_none();
         let num = flags.num.unwrap_or(if tour { TOUR_ENTRIES } else { ENTRIES });
         let count = |name: &str, value: i64| match value {
             -1 => Ok(None),
-            value => signed_within(name, value, 1, COUNT_MAX).map(Some),
+            value => check_signed_range(name, value, 1, COUNT_MAX).map(Some),
         };
         let batch_size = flags.batch_size.unwrap_or(1);
         let prefix = flags.key_prefix;
@@ -109,7 +109,7 @@ impl Settings {
             KeyFormat::Leveldb => flags.key_size.max(least_key),
             KeyFormat::Rocksdb => flags.key_size,
         };
-        let key_size = within("key_size", key_size, least_key, KEY_BYTES_MAX as u64 - 1)?;
+        let key_size = check_range("key_size", key_size, least_key, KEY_BYTES_MAX as u64 - 1)?;
         let (compression, compression_name) = compression(&flags.store.compression)?;
         let report = &flags.report;
         Ok(Settings {
@@ -154,24 +154,24 @@ impl Settings {
     }
 }
 
-fn store_options(flags: &BenchFlags) -> Outcome<Options> {
+fn store_options(flags: &BenchFlags) -> CommandResult<Options> {
     let defaults = Options::default();
     let store = &flags.store;
     let cache_bytes = match store.cache_size {
         -1 => None,
-        size => Some(signed_within("cache_size", size, 0, 1 << 50)?),
+        size => Some(check_signed_range("cache_size", size, 0, 1 << 50)?),
     };
     let threads = store.max_background_jobs.unwrap_or(defaults.background_threads as u64);
     let buffers = store.db_write_buffer_size.unwrap_or(0);
-    let least = store.write_buffer_size.unwrap_or(0).saturating_mul(4);
+    let four_memtables = store.write_buffer_size.unwrap_or(0).saturating_mul(4);
     Ok(Options {
         durability: if store.sync { Durability::Synced } else { Durability::Buffered },
         cache_bytes,
         background_threads: threads as usize,
         write_buffer_total_bytes: match buffers {
-            // Four memtables of the size asked for have to fit.
-            0 => (least > BUFFERS_USUAL).then(|| least.min(1 << 40)),
-            bytes => Some(within("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?),
+            // Four memtables of the given size must fit.
+            0 => (four_memtables > MEMTABLE_BYTES_DEFAULT).then(|| four_memtables.min(1 << 40)),
+            bytes => Some(check_range("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?),
         },
         inline_value_bytes_max: match store.min_blob_size {
             Some(bytes) => bytes as usize - 1,
@@ -181,7 +181,10 @@ fn store_options(flags: &BenchFlags) -> Outcome<Options> {
     })
 }
 
-fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<KeyspaceOptions> {
+fn keyspace_options(
+    flags: &BenchFlags,
+    compression: Compression,
+) -> CommandResult<KeyspaceOptions> {
     let defaults = KeyspaceOptions::default();
     let store = &flags.store;
     let bits = BLOOM_BITS_RANGE;
@@ -208,29 +211,29 @@ fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<Key
     })
 }
 
-fn compression(text: &str) -> Outcome<(Compression, &'static str)> {
+fn compression(text: &str) -> CommandResult<(Compression, &'static str)> {
     match text.to_ascii_lowercase().as_str() {
         "none" | "0" | "false" => Ok((Compression::None, "NoCompression")),
         "lz4" | "1" | "true" => Ok((Compression::Lz4, "LZ4")),
         "zstd" => Ok((Compression::Zstd, "ZSTD")),
-        _ => Err(Failure::usage(format!(
-            "--compression is `{text}`, but must be none, lz4 or zstd (0 is none, 1 is lz4)"
+        _ => Err(CommandError::usage(format!(
+            "--compression is `{text}`, but must be none, lz4 or zstd (0: none, 1: lz4)"
         ))),
     }
 }
 
-fn within(name: &str, value: u64, least: u64, most: u64) -> Outcome<u64> {
-    if (least..=most).contains(&value) {
+fn check_range(name: &str, value: u64, min: u64, max: u64) -> CommandResult<u64> {
+    if (min..=max).contains(&value) {
         return Ok(value);
     }
-    Err(out_of_range(name, value, least, most))
+    Err(out_of_range(name, value, min, max))
 }
 
-fn signed_within(name: &str, value: i64, least: u64, most: u64) -> Outcome<u64> {
+fn check_signed_range(name: &str, value: i64, min: u64, max: u64) -> CommandResult<u64> {
     match u64::try_from(value) {
-        Ok(value) if (least..=most).contains(&value) => Ok(value),
-        _ => Err(Failure::usage(format!(
-            "--{name} is {value}, but must be {least} to {most}, or -1 for the default"
+        Ok(value) if (min..=max).contains(&value) => Ok(value),
+        _ => Err(CommandError::usage(format!(
+            "--{name} is {value}, but must be {min} to {max}, or -1 for the default"
         ))),
     }
 }
@@ -238,10 +241,10 @@ fn signed_within(name: &str, value: i64, least: u64, most: u64) -> Outcome<u64> 
 fn out_of_range(
     name: &str,
     value: impl std::fmt::Display,
-    least: impl std::fmt::Display,
-    most: impl std::fmt::Display,
-) -> Failure {
-    Failure::usage(format!("--{name} is {value}, but must be {least} to {most}"))
+    min: impl std::fmt::Display,
+    max: impl std::fmt::Display,
+) -> CommandError {
+    CommandError::usage(format!("--{name} is {value}, but must be {min} to {max}"))
 }
 
 #[cfg(test)]
@@ -251,22 +254,22 @@ pub mod testing {
     use clap::{FromArgMatches, Parser};
 
     use super::*;
-    use crate::bench::flags::with_db_bench_spellings;
-    use crate::complaint::sentence;
+    use crate::bench::bench_flags::with_db_bench_spellings;
+    use crate::usage_error::error_sentence;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct TestCommandLine {
         #[command(flatten)]
         flags: BenchFlags,
     }
 
-    /// What these flags resolve to.
-    pub fn resolve(flags: &[&str]) -> Outcome<Settings> {
-        let command = with_db_bench_spellings(<Line as clap::CommandFactory>::command());
+    /// Resolves these flags.
+    pub fn resolve(flags: &[&str]) -> CommandResult<Settings> {
+        let command = with_db_bench_spellings(<TestCommandLine as clap::CommandFactory>::command());
         let line = ["bench"].iter().chain(flags);
         let matches = command.try_get_matches_from(line);
-        let matches = matches.map_err(|error| Failure::usage(sentence(&error)))?;
-        let line = Line::from_arg_matches(&matches).unwrap();
+        let matches = matches.map_err(|error| CommandError::usage(error_sentence(&error)))?;
+        let line = TestCommandLine::from_arg_matches(&matches).unwrap();
         Settings::resolve(&line.flags, false)
     }
 
@@ -284,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_a_flag_are_one() {
+    fn flag_spellings_are_equivalent() {
         for spelling in [
             &["--bloom_bits=7"][..],
             &["--bloom_bits", "7"],
@@ -310,7 +313,7 @@ mod tests {
             #[command(flatten)]
             flags: BenchFlags,
         }
-        let command = super::super::flags::with_db_bench_spellings(Line::command());
+        let command = crate::bench::bench_flags::with_db_bench_spellings(Line::command());
         let names: Vec<String> =
             command.get_arguments().filter_map(|flag| flag.get_long()).map(String::from).collect();
         assert!(names.len() > 40 && names.iter().any(|name| name == "value_size"));
@@ -334,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused_by_name() {
-        for (flag, said) in [
+    fn out_of_range_number_is_rejected_with_flag() {
+        for (flag, expected) in [
             ("--num=0", "--num is 0, but must be 1 to"),
             ("--num=-5", "--num is -5, but must be 1 to 281474976710656"),
             ("--num=99999999999999999999", "but must be 1 to 281474976710656"),
@@ -358,7 +361,7 @@ mod tests {
             ("--readwritepercent=101", "--readwritepercent is 101"),
         ] {
             let error = resolve(&[flag]).unwrap_err().to_string();
-            assert!(error.contains(said), "{flag}: {error}");
+            assert!(error.contains(expected), "{flag}: {error}");
         }
     }
 

@@ -1,17 +1,17 @@
-//! What one thread of each benchmark does.
+//! Work of one thread of each benchmark.
 
 use std::hint::black_box;
 
 use umbel::{Batch, Db, Durability, Keyspace, Result};
 use umbel_base::checksum::checksum;
 
-use super::flags::LineFormat;
-use super::keys::{Keys, Random};
-use super::plan::{Step, Work};
-use super::report::found_message;
 use super::settings::Settings;
-use super::tally::{Operation, Tally};
-use super::values::Values;
+use crate::bench::bench_flags::LineFormat;
+use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
+use crate::bench::key_generator::{KeyGenerator, Random};
+use crate::bench::result_lines::found_message;
+use crate::bench::thread_stats::{Operation, ThreadStats};
+use crate::bench::value_generator::ValueGenerator;
 
 /// Bytes that one checksum operation covers, and how many bytes the benchmark covers in all.
 const CHECKSUM_BYTES: usize = 4096;
@@ -19,8 +19,8 @@ const CHECKSUM_TOTAL: u64 = 500 << 20;
 
 /// One thread at work.
 pub struct Worker<'a> {
-    /// What to do.
-    pub step: &'a Step,
+    /// Action.
+    pub step: &'a BenchmarkStep,
     /// By which flags.
     pub settings: &'a Settings,
     /// On which store.
@@ -32,52 +32,59 @@ pub struct Worker<'a> {
     /// Its random numbers.
     pub random: Random,
     /// Its values.
-    pub values: Values,
+    pub values: ValueGenerator,
     /// Its counts.
-    pub tally: Tally<'a>,
+    pub tally: ThreadStats<'a>,
 }
 
 impl Worker<'_> {
     /// Runs until done, over or stopped.
     pub fn run(&mut self) -> Result<()> {
-        match (self.step.work, self.beside) {
-            (Work::ReadWhileWriting, true) => self.write_beside(),
-            (Work::ReadWhileScanning, true) => self.scan_beside(),
-            (Work::WriteSequential, _) => self.write(|number, _| number),
-            (Work::WriteRandom, _) => {
+        match (self.step.kind, self.beside) {
+            (BenchmarkKind::ReadWhileWriting, true) => self.write_in_background(),
+            (BenchmarkKind::ReadWhileScanning, true) => self.scan_in_background(),
+            (BenchmarkKind::WriteSequential, _) => self.write(|number, _| number),
+            (BenchmarkKind::WriteRandom, _) => {
                 let num = self.step.num;
                 self.write(move |_, random| random.below(num))
             }
-            (Work::WriteUnique, _) => {
+            (BenchmarkKind::WriteUnique, _) => {
                 let order = shuffled(self.step.num, &mut self.random);
                 self.write(move |number, _| order[(number % order.len() as u64) as usize])
             }
-            (Work::Update, _) => self.update(),
-            (Work::DeleteSequential, _) => self.delete(|number, _| number),
-            (Work::DeleteRandom, _) => {
+            (BenchmarkKind::Update, _) => self.update(),
+            (BenchmarkKind::DeleteSequential, _) => self.delete(|number, _| number),
+            (BenchmarkKind::DeleteRandom, _) => {
                 let num = self.step.num;
                 self.delete(move |_, random| random.below(num))
             }
-            (Work::ReadMissing, _) => self.read(Keys::missing(self.settings), self.step.num),
-            (Work::ReadHot, _) => self.read(Keys::new(self.settings), self.step.num.div_ceil(100)),
-            (Work::ReadRandom | Work::ReadWhileWriting | Work::ReadWhileScanning, _) => {
-                self.read(Keys::new(self.settings), self.step.num)
+            (BenchmarkKind::ReadMissing, _) => {
+                self.read(KeyGenerator::missing_key(self.settings), self.step.num)
             }
-            (Work::ReadSequential, _) => self.walk(false),
-            (Work::ReadReverse, _) => self.walk(true),
-            (Work::MultiRead, _) => self.multi_read(),
-            (Work::Seek, _) => self.seek(),
-            (Work::ReadWrite, _) => self.read_write(),
-            (Work::Checksum, _) => self.checksum(),
-            (Work::Compact, _) => self.keyspace.compact(None, None),
-            (Work::Flush, _) => self.db.flush(),
+            (BenchmarkKind::ReadHot, _) => {
+                self.read(KeyGenerator::new(self.settings), self.step.num.div_ceil(100))
+            }
+            (
+                BenchmarkKind::ReadRandom
+                | BenchmarkKind::ReadWhileWriting
+                | BenchmarkKind::ReadWhileScanning,
+                _,
+            ) => self.read(KeyGenerator::new(self.settings), self.step.num),
+            (BenchmarkKind::ReadSequential, _) => self.iterate(false),
+            (BenchmarkKind::ReadReverse, _) => self.iterate(true),
+            (BenchmarkKind::MultiRead, _) => self.multi_read(),
+            (BenchmarkKind::Seek, _) => self.seek(),
+            (BenchmarkKind::ReadWrite, _) => self.read_write(),
+            (BenchmarkKind::Checksum, _) => self.checksum(),
+            (BenchmarkKind::Compact, _) => self.keyspace.compact(None, None),
+            (BenchmarkKind::Flush, _) => self.db.flush(),
             // The runner does these itself.
             (
-                Work::Open
-                | Work::WaitForCompaction
-                | Work::Verify
-                | Work::Stats
-                | Work::LevelStats,
+                BenchmarkKind::Open
+                | BenchmarkKind::WaitForCompaction
+                | BenchmarkKind::Verify
+                | BenchmarkKind::Stats
+                | BenchmarkKind::LevelStats,
                 _,
             ) => Ok(()),
         }
@@ -90,21 +97,21 @@ impl Worker<'_> {
     fn write(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
         let limit = self.settings.writes.unwrap_or(self.step.num);
         let size = self.step.value_size;
-        let mut keys = Keys::new(self.settings);
+        let mut keys = KeyGenerator::new(self.settings);
         let mut number = 0;
         // Single puts are as durable as the store was opened for.
         let puts_suffice = self.settings.sync || !self.step.sync;
         if self.step.batch_size == 1 && puts_suffice {
-            while self.tally.wants(limit) {
+            while self.tally.wants_more(limit) {
                 let key = keys.key(choose(number, &mut self.random));
                 self.keyspace.put(key, self.values.next(size))?;
                 self.tally.bytes += (key.len() + size) as u64;
-                self.tally.finished(1, Operation::Write);
+                self.tally.count_operations(1, Operation::Write);
                 number += 1;
             }
             return Ok(());
         }
-        while self.tally.wants(limit) {
+        while self.tally.wants_more(limit) {
             let mut batch = self.db.batch();
             for _ in 0..self.batch_entries(limit) {
                 let key = keys.key(choose(number, &mut self.random));
@@ -117,7 +124,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// How many entries the next batch gets, so that the last one does not go beyond the limit.
+    /// Number of entries that the next batch gets, so that the last one does not go beyond the
+    /// limit.
     fn batch_entries(&self, limit: u64) -> u64 {
         let left = limit.saturating_sub(self.tally.done);
         let size = self.step.batch_size as u64;
@@ -127,15 +135,15 @@ impl Worker<'_> {
     fn commit(&mut self, batch: Batch, kind: Operation) -> Result<()> {
         let entries = batch.len() as u64;
         batch.commit(self.durability())?;
-        self.tally.finished(entries, kind);
+        self.tally.count_operations(entries, kind);
         Ok(())
     }
 
     fn delete(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
         let limit = self.settings.deletes.unwrap_or(self.step.num);
-        let mut keys = Keys::new(self.settings);
+        let mut keys = KeyGenerator::new(self.settings);
         let mut number = 0;
-        while self.tally.wants(limit) {
+        while self.tally.wants_more(limit) {
             let mut batch = self.db.batch();
             for _ in 0..self.batch_entries(limit) {
                 batch.delete(&self.keyspace, keys.key(choose(number, &mut self.random)));
@@ -149,27 +157,28 @@ impl Worker<'_> {
     fn update(&mut self) -> Result<()> {
         let limit = self.settings.writes.unwrap_or(self.settings.reads);
         let size = self.step.value_size;
-        let mut keys = Keys::new(self.settings);
+        let mut keys = KeyGenerator::new(self.settings);
         let mut buffer = Vec::new();
-        while self.tally.wants(limit) {
+        while self.tally.wants_more(limit) {
             let key = keys.key(self.random.below(self.step.num));
-            self.tally.asked += 1;
+            self.tally.lookup_count += 1;
             if self.keyspace.get_into(key, &mut buffer)? {
                 self.tally.found += 1;
                 self.tally.bytes += (key.len() + buffer.len()) as u64;
             }
             self.keyspace.put(key, self.values.next(size))?;
             self.tally.bytes += (key.len() + size) as u64;
-            self.tally.finished(1, Operation::Update);
+            self.tally.count_operations(1, Operation::Update);
         }
-        self.tally.message = format!("( updates:{} found:{})", self.tally.asked, self.tally.found);
+        self.tally.message =
+            format!("( updates:{} found:{})", self.tally.lookup_count, self.tally.found);
         Ok(())
     }
 
-    fn read(&mut self, mut keys: Keys, num: u64) -> Result<()> {
+    fn read(&mut self, mut keys: KeyGenerator, num: u64) -> Result<()> {
         let limit = self.step.reads;
         let mut buffer = Vec::new();
-        while self.tally.wants(limit) {
+        while self.tally.wants_more(limit) {
             let key = keys.key(self.random.below(num));
             let value_bytes = if self.settings.pin_slice {
                 self.keyspace.get_with(key, |value| black_box(value).len())?
@@ -177,49 +186,50 @@ impl Worker<'_> {
                 let found = self.keyspace.get_into(key, &mut buffer)?;
                 found.then(|| black_box(&buffer).len())
             };
-            self.tally.asked += 1;
+            self.tally.lookup_count += 1;
             if let Some(value_bytes) = value_bytes {
                 self.tally.found += 1;
                 self.tally.bytes += (key.len() + value_bytes) as u64;
             }
-            self.tally.finished(1, Operation::Read);
+            self.tally.count_operations(1, Operation::Read);
         }
-        self.say_found();
+        self.set_found_message();
         Ok(())
     }
 
-    fn say_found(&mut self) {
+    fn set_found_message(&mut self) {
         let format = self.settings.format;
         // LevelDB's benchmarks of these two say nothing.
-        let is_silent = matches!(self.step.work, Work::ReadHot | Work::ReadMissing);
+        let is_silent =
+            matches!(self.step.kind, BenchmarkKind::ReadHot | BenchmarkKind::ReadMissing);
         if format == LineFormat::Leveldb && is_silent {
             return;
         }
         let tally = &mut self.tally;
-        tally.message = found_message(format, tally.found, tally.asked, self.step.num);
+        tally.message = found_message(format, tally.found, tally.lookup_count, self.step.num);
     }
 
     fn multi_read(&mut self) -> Result<()> {
         let limit = self.step.reads;
         let count = self.settings.multi_get_keys;
-        let mut keys = Keys::new(self.settings);
-        let mut asked: Vec<Vec<u8>> = vec![Vec::new(); count];
-        while self.tally.wants(limit) {
-            for slot in &mut asked {
+        let mut keys = KeyGenerator::new(self.settings);
+        let mut lookup_keys: Vec<Vec<u8>> = vec![Vec::new(); count];
+        while self.tally.wants_more(limit) {
+            for slot in &mut lookup_keys {
                 slot.clear();
                 slot.extend_from_slice(keys.key(self.random.below(self.step.num)));
             }
-            let values = self.keyspace.multi_get(&asked)?;
-            self.tally.asked += count as u64;
-            for (key, value) in asked.iter().zip(&values) {
+            let values = self.keyspace.multi_get(&lookup_keys)?;
+            self.tally.lookup_count += count as u64;
+            for (key, value) in lookup_keys.iter().zip(&values) {
                 if let Some(value) = value {
                     self.tally.found += 1;
                     self.tally.bytes += (key.len() + value.len()) as u64;
                 }
             }
-            self.tally.finished(count as u64, Operation::Read);
+            self.tally.count_operations(count as u64, Operation::Read);
         }
-        self.say_found();
+        self.set_found_message();
         // RocksDB's message for this benchmark has no line break.
         self.tally.message.truncate(self.tally.message.trim_end().len());
         Ok(())
@@ -227,12 +237,12 @@ impl Worker<'_> {
 
     fn seek(&mut self) -> Result<()> {
         let limit = self.step.reads;
-        let mut keys = Keys::new(self.settings);
-        while self.tally.wants(limit) {
+        let mut keys = KeyGenerator::new(self.settings);
+        while self.tally.wants_more(limit) {
             let key = keys.key(self.random.below(self.step.num));
             let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
             cursor.seek(key)?;
-            self.tally.asked += 1;
+            self.tally.lookup_count += 1;
             if cursor.valid() && cursor.key() == key {
                 self.tally.found += 1;
             }
@@ -244,13 +254,13 @@ impl Worker<'_> {
                 if self.settings.reverse_iterator { cursor.prev()? } else { cursor.next()? }
             }
             drop(cursor);
-            self.tally.finished(1, Operation::Seek);
+            self.tally.count_operations(1, Operation::Seek);
         }
-        self.say_found();
+        self.set_found_message();
         Ok(())
     }
 
-    fn walk(&mut self, reverse: bool) -> Result<()> {
+    fn iterate(&mut self, reverse: bool) -> Result<()> {
         let limit = self.step.reads;
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         if reverse {
@@ -258,9 +268,9 @@ impl Worker<'_> {
         } else {
             cursor.seek_to_first()?
         }
-        while cursor.valid() && self.tally.wants(limit) {
+        while cursor.valid() && self.tally.wants_more(limit) {
             self.tally.bytes += (cursor.key().len() + black_box(cursor.value()?).len()) as u64;
-            self.tally.finished(1, Operation::Read);
+            self.tally.count_operations(1, Operation::Read);
             if reverse { cursor.prev()? } else { cursor.next()? }
         }
         Ok(())
@@ -269,21 +279,21 @@ impl Worker<'_> {
     fn read_write(&mut self) -> Result<()> {
         let limit = self.step.reads;
         let size = self.step.value_size;
-        let mut keys = Keys::new(self.settings);
+        let mut keys = KeyGenerator::new(self.settings);
         let (mut reads, mut writes) = (0u64, 0u64);
-        while self.tally.wants(limit) {
+        while self.tally.wants_more(limit) {
             let key = keys.key(self.random.below(self.step.num));
             if (reads + writes) % 100 < self.settings.read_percent {
                 reads += 1;
-                self.tally.asked += 1;
+                self.tally.lookup_count += 1;
                 if self.keyspace.get_with(key, |value| black_box(value).len())?.is_some() {
                     self.tally.found += 1;
                 }
-                self.tally.finished(1, Operation::Read);
+                self.tally.count_operations(1, Operation::Read);
             } else {
                 writes += 1;
                 self.keyspace.put(key, self.values.next(size))?;
-                self.tally.finished(1, Operation::Write);
+                self.tally.count_operations(1, Operation::Write);
             }
         }
         let (total, found) = (reads + writes, self.tally.found);
@@ -292,21 +302,21 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn write_beside(&mut self) -> Result<()> {
+    fn write_in_background(&mut self) -> Result<()> {
         let size = self.step.value_size;
-        let mut keys = Keys::new(self.settings);
-        while self.tally.others_at_work() && !self.tally.is_stopped() {
+        let mut keys = KeyGenerator::new(self.settings);
+        while self.tally.others_running() && !self.tally.is_stopped() {
             let key = keys.key(self.random.below(self.step.num));
             self.keyspace.put(key, self.values.next(size))?;
         }
         Ok(())
     }
 
-    fn scan_beside(&mut self) -> Result<()> {
-        while self.tally.others_at_work() && !self.tally.is_stopped() {
+    fn scan_in_background(&mut self) -> Result<()> {
+        while self.tally.others_running() && !self.tally.is_stopped() {
             let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
             cursor.seek_to_first()?;
-            while cursor.valid() && self.tally.others_at_work() {
+            while cursor.valid() && self.tally.others_running() {
                 black_box(cursor.value()?);
                 cursor.next()?;
             }
@@ -320,7 +330,7 @@ impl Worker<'_> {
         while self.tally.bytes < CHECKSUM_TOTAL && !self.tally.is_stopped() {
             sum ^= checksum(sum, 0, black_box(&bytes));
             self.tally.bytes += CHECKSUM_BYTES as u64;
-            self.tally.finished(1, Operation::Hash);
+            self.tally.count_operations(1, Operation::Hash);
         }
         black_box(sum);
         self.tally.message = "(4K per op)".to_string();

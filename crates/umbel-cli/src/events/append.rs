@@ -8,76 +8,83 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use umbel::Durability;
 use umbel_env::Env;
-use umbel_events::{Request, Store, StreamAppend, Ticket, limits};
+use umbel_events::{AppendRequest, PendingAppend, Store, StreamAppend, limits};
 
-use super::args::AppendArgs;
-use super::line::{Defaults, Line};
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::input::{self, Counting};
-use crate::limits::Limits;
-use crate::lines::{Line as Piece, Lines};
-use crate::number;
-use crate::output::{Output, note};
-use crate::progress::{Progress, Unit};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::AppendArgs;
+use crate::events::event_json::{EventLine, LineDefaults};
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::input::{self, CountingReader};
+use crate::io::line_reader::{LineReader, ReadLine as Piece};
+use crate::io::output::{Output, note};
+use crate::io::progress::{Progress, Unit};
+use crate::text::numbers;
 
 /// Appends that are not acknowledged yet, at most.
-const IN_FLIGHT: usize = 1024;
-/// A line takes at most so many bytes: two for each of an event, and what stands around them.
+const IN_FLIGHT_MAX: usize = 1024;
+/// A line takes at most this many bytes: two for each of an event, and what stands around them.
 pub const LINE_BYTES_MAX: usize = 2 * limits::EVENT_BYTES_MAX + (64 << 10);
 /// Damaged lines that --skip-bad names one by one.
-pub const NAMED_BAD_LINES: u64 = 10;
+pub const REPORTED_BAD_LINES_MAX: u64 = 10;
 
 /// Appends the events of the input.
-pub fn run(folder: Option<&Path>, args: &AppendArgs, limits: Limits) -> Outcome<()> {
+pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> CommandResult<()> {
     let (name, input, total) = input::open(args.file.as_deref())?;
-    let (input, consumed) = Counting::new(input);
+    let (input, consumed) = CountingReader::new(input);
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
-    let store = store::open_or_create(folder, limits, durability)?;
+    let store = open_event_store::open_or_create(directory, limits, durability)?;
     let env = Env::system();
-    let (tickets, waiting) = sync_channel(IN_FLIGHT);
+    let (tickets, waiting) = sync_channel(IN_FLIGHT_MAX);
     let (done, printed) = sync_channel(1);
     let print = move || {
-        // Nobody listens any more only where the command has failed already.
+        // The receiver is gone only where the command has failed already.
         let _ = done.send(print_acknowledged(&waiting));
     };
     let printer = env.threads.spawn("umbel-append", Box::new(print))?;
     let progress = Progress::new(&name, Unit::Bytes, total, &env.clock);
-    let lines = Lines::new(input, LINE_BYTES_MAX);
+    let lines = LineReader::new(input, LINE_BYTES_MAX);
     let name = name.as_str();
-    let mut append = Append { name, args, store: &store, tickets, skipped: 0, cut: None, progress };
-    let read = append.all(lines, &consumed);
+    let mut append = AppendRun {
+        name,
+        args,
+        store: &store,
+        pending_appends: tickets,
+        skipped: 0,
+        cut: None,
+        progress,
+    };
+    let read = append.append_lines(lines, &consumed);
     append.progress.finish();
     let (skipped, cut) = (append.skipped, append.cut);
     drop(append);
     printer.join();
     let printed = printed.recv().unwrap_or(Ok(()));
-    // What could not be acknowledged is said before what could not be read.
+    // Errors of acknowledgements are reported before those of the input.
     let closed = store.close();
-    if let (Some(line), Err(Failure::OutputClosed)) = (cut, &printed) {
+    if let (Some(line), Err(CommandError::OutputClosed)) = (cut, &printed) {
         closed?;
-        return Err(Failure::System(format!(
-            "{name}, line {line}: nobody reads the acknowledgements any more; what follows was not \
-             appended"
+        return Err(CommandError::System(format!(
+            "{name}, line {line}: standard output was closed; the lines after it were not appended"
         )));
     }
     printed?;
     read?;
     closed?;
     if skipped > 0 {
-        note(&format!("umbel: {} damaged lines left aside", number::grouped(skipped)));
+        note(&format!("umbel: {} damaged lines skipped", numbers::grouped(skipped)));
     }
     Ok(())
 }
 
-/// Waits for what was submitted, in order, and says so line by line.
-fn print_acknowledged(waiting: &Receiver<(Ticket, Line)>) -> Outcome<()> {
+/// Waits for submitted appends in order and prints each.
+fn print_acknowledged(waiting: &Receiver<(PendingAppend, EventLine)>) -> CommandResult<()> {
     let mut output = Output::new();
     loop {
         let (ticket, line) = match waiting.try_recv() {
             Ok(next) => next,
             Err(_) => {
-                // Whoever reads along sees what there is while nothing comes.
+                // A reader of the output sees what there is while nothing comes.
                 output.flush()?;
                 match waiting.recv() {
                     Ok(next) => next,
@@ -89,26 +96,30 @@ fn print_acknowledged(waiting: &Receiver<(Ticket, Line)>) -> Outcome<()> {
         if let Some((revision, position)) =
             answers.first().and_then(|a| Some((a.last?, a.position?)))
         {
-            output.line(&line.acknowledged(revision, position))?;
+            output.line(&line.acknowledgement(revision, position))?;
         }
     }
 }
 
-struct Append<'a> {
+struct AppendRun<'a> {
     name: &'a str,
     args: &'a AppendArgs,
     store: &'a Store,
-    tickets: SyncSender<(Ticket, Line)>,
+    pending_appends: SyncSender<(PendingAppend, EventLine)>,
     skipped: u64,
-    /// The last line that was appended, where those behind it were not, because nobody waits for
+    /// The last line that was appended, where later ones were not, because no thread waits for
     /// acknowledgements any more.
     cut: Option<u64>,
     progress: Progress,
 }
 
-impl Append<'_> {
-    fn all<R: Read>(&mut self, mut lines: Lines<R>, consumed: &Cell<u64>) -> Outcome<()> {
-        let defaults = Defaults {
+impl AppendRun<'_> {
+    fn append_lines<R: Read>(
+        &mut self,
+        mut lines: LineReader<R>,
+        consumed: &Cell<u64>,
+    ) -> CommandResult<()> {
+        let defaults = LineDefaults {
             stream: self.args.stream.as_deref(),
             kind: self.args.kind.as_deref(),
             expected: self.args.expected,
@@ -116,54 +127,57 @@ impl Append<'_> {
         };
         loop {
             let piece = lines.next();
-            let piece = piece.map_err(|e| Failure::system("read", Path::new(self.name), &e))?;
+            let piece =
+                piece.map_err(|e| CommandError::system("read", Path::new(self.name), &e))?;
             let number = lines.count();
             let parsed = match piece {
                 None => return Ok(()),
                 Some(Piece::Whole) if lines.line().trim_ascii().is_empty() => continue,
-                Some(Piece::Whole) => Line::parse(lines.line(), &defaults, || self.store.new_id()),
+                Some(Piece::Whole) => {
+                    EventLine::parse(lines.line(), &defaults, || self.store.new_id())
+                }
                 Some(Piece::TooLong) => {
-                    Err(format!("has more than {LINE_BYTES_MAX} bytes, which no event can have"))
+                    Err(format!("has more than {LINE_BYTES_MAX} bytes, the limit of an event line"))
                 }
             };
-            let taken = match parsed {
+            let accepted = match parsed {
                 Ok(line) => self.append(number, line),
-                Err(reason) => self.bad(number, &reason),
+                Err(reason) => self.report_bad_line(number, &reason),
             };
-            if !taken? {
+            if !accepted? {
                 self.cut = Some(number);
                 return Ok(());
             }
-            self.progress.set(consumed.get(), || format!("{} lines", number::grouped(number)));
+            self.progress.set(consumed.get(), || format!("{} lines", numbers::grouped(number)));
         }
     }
 
-    /// Submits an event. `false` where nobody waits for acknowledgements any more.
-    fn append(&mut self, number: u64, line: Line) -> Outcome<bool> {
+    /// Submits an event. `false` where no thread waits for acknowledgements any more.
+    fn append(&mut self, number: u64, line: EventLine) -> CommandResult<bool> {
         let events = [line.event()];
         let append =
             StreamAppend { stream: &line.stream, expected: line.expected, events: &events };
-        let submitted = self.store.submit(&Request { appends: &[append], checks: &[] });
+        let submitted = self.store.submit(&AppendRequest { appends: &[append], checks: &[] });
         match submitted {
-            Ok(ticket) => Ok(self.tickets.send((ticket, line)).is_ok()),
+            Ok(ticket) => Ok(self.pending_appends.send((ticket, line)).is_ok()),
             Err(error @ umbel_events::Error::Store(_)) => {
-                Err(Failure::from(error).after(&format!("{}, line {number}", self.name)))
+                Err(CommandError::from(error).with_prefix(&format!("{}, line {number}", self.name)))
             }
-            Err(error) => self.bad(number, &error.to_string()),
+            Err(error) => self.report_bad_line(number, &error.to_string()),
         }
     }
 
-    fn bad(&mut self, number: u64, reason: &str) -> Outcome<bool> {
+    fn report_bad_line(&mut self, number: u64, reason: &str) -> CommandResult<bool> {
         let place = format!("{}, line {number}: {reason}", self.name);
         if !self.args.skip_bad {
-            return Err(Failure::usage(format!(
-                "{place}; the lines before it were appended; mend the line and append the rest, or \
-                 pass --skip-bad to leave such lines aside"
+            return Err(CommandError::usage(format!(
+                "{place}; the lines before it were appended; correct the line and append the \
+                 rest, or skip such lines with --skip-bad"
             )));
         }
         self.skipped += 1;
-        if self.skipped <= NAMED_BAD_LINES {
-            note(&format!("umbel: {place}; left aside"));
+        if self.skipped <= REPORTED_BAD_LINES_MAX {
+            note(&format!("umbel: {place}; skipped"));
         }
         Ok(true)
     }

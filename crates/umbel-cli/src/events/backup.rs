@@ -7,30 +7,30 @@ use umbel::Durability;
 use umbel_env::Env;
 use umbel_events::{CopyOptions, CopyProgress, is_backup as holds_backup, verify_backup};
 
-use super::args::{BackupArgs, RestoreArgs};
-use super::store;
-use crate::errors::{Failure, Outcome};
-use crate::limits::Limits;
-use crate::number;
-use crate::output::Output;
-use crate::progress::{Progress, Unit};
-use crate::store::{refuse_file, required};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::{BackupArgs, RestoreArgs};
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
+use crate::io::progress::{Progress, Unit};
+use crate::open_kv_store::{refuse_file, require_directory};
+use crate::text::numbers;
 
 /// Named damages; the rest is counted.
-const NAMED_DAMAGES: usize = 20;
+const REPORTED_DAMAGES_MAX: usize = 20;
 
-/// Whether there is a backup in the folder.
-pub fn is_backup(folder: &Path) -> bool {
-    holds_backup(&Env::system(), folder).unwrap_or(false)
+/// Whether there is a backup in the directory.
+pub fn is_backup(directory: &Path) -> bool {
+    holds_backup(&Env::system(), directory).unwrap_or(false)
 }
 
 /// Does something while its progress is shown.
-fn shown<T>(
+fn with_progress<T>(
     name: &str,
     env: &Env,
-    (bytes_per_second, limits): (Option<u64>, Limits),
+    (bytes_per_second, limits): (Option<u64>, StoreLimits),
     work: impl FnOnce(CopyOptions<'_>) -> umbel_events::Result<T>,
-) -> Outcome<T> {
+) -> CommandResult<T> {
     let mut progress: Option<Progress> = None;
     let mut show = |done: CopyProgress| {
         let total = Some(done.total_bytes);
@@ -42,12 +42,18 @@ fn shown<T>(
     Ok(work(CopyOptions { bytes_per_second, lock_wait, progress: Some(&mut show) })?)
 }
 
-/// Backs up the event store in the folder.
-pub fn run(folder: Option<&Path>, args: &BackupArgs, json: bool, limits: Limits) -> Outcome<()> {
-    let store = store::open(folder, limits, Durability::Buffered)?;
+/// Backs up the event store in the directory.
+pub fn run(
+    directory: Option<&Path>,
+    args: &BackupArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let store = open_event_store::open(directory, limits, Durability::Buffered)?;
     let (env, target) = (Env::system(), &args.to);
-    let report =
-        shown("backup", &env, (args.throttle, limits), |options| store.backup(target, options));
+    let report = with_progress("backup", &env, (args.throttle, limits), |options| {
+        store.backup(target, options)
+    });
     let closed = store.close();
     let report = report?;
     closed?;
@@ -63,29 +69,29 @@ pub fn run(folder: Option<&Path>, args: &BackupArgs, json: bool, limits: Limits)
         }))?;
     } else {
         output.line(&format!(
-            "backed up to {}: everything up to position {}, {} in {}, of which {} were copied now",
+            "backed up to {}: all events up to position {}, {} in {}, {} of it copied now",
             target.display(),
             report.through.0,
-            number::bytes(report.bytes),
-            files(report.files),
-            number::bytes(report.copied_bytes),
+            numbers::bytes(report.bytes),
+            files_text(report.files),
+            numbers::bytes(report.copied_bytes),
         ))?;
     }
     output.flush()
 }
 
-/// Makes a store in the folder out of a backup.
+/// Makes a store in the directory out of a backup.
 pub fn restore(
-    folder: Option<&Path>,
+    directory: Option<&Path>,
     args: &RestoreArgs,
     json: bool,
-    limits: Limits,
-) -> Outcome<()> {
-    let folder = required(folder)?;
-    refuse_file(folder)?;
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let directory = require_directory(directory)?;
+    refuse_file(directory)?;
     let env = Env::system();
-    let report = shown("restore", &env, (args.throttle, limits), |options| {
-        umbel_events::restore(&env, &args.from, folder, options)
+    let report = with_progress("restore", &env, (args.throttle, limits), |options| {
+        umbel_events::restore(&env, &args.from, directory, options)
     })?;
     let mut output = Output::new();
     if json {
@@ -96,37 +102,38 @@ pub fn restore(
         }))?;
     } else {
         output.line(&format!(
-            "restored {}: everything up to position {}, {} in {}; the index is made when the \
+            "restored {}: all events up to position {}, {} in {}; the index is built when the \
              store is opened",
-            folder.display(),
+            directory.display(),
             report.through.0,
-            number::bytes(report.bytes),
-            files(report.files),
+            numbers::bytes(report.bytes),
+            files_text(report.files),
         ))?;
     }
     output.flush()
 }
 
-fn files(count: u64) -> String {
+fn files_text(count: u64) -> String {
     match count {
         1 => "1 file".to_string(),
-        count => format!("{} files", number::grouped(count)),
+        count => format!("{} files", numbers::grouped(count)),
     }
 }
 
-/// Checks every byte of the backup in the folder. Each damage is said with file and offset, then
+/// Checks every byte of the backup in the directory. Each damage is said with file and offset, then
 /// the command fails.
-pub fn verify(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
-    let folder = required(folder)?;
+pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
+    let directory = require_directory(directory)?;
     let env = Env::system();
     let start = env.clock.now();
-    let report =
-        shown("verify", &env, (None, limits), |options| verify_backup(&env, folder, options))?;
+    let report = with_progress("verify", &env, (None, limits), |options| {
+        verify_backup(&env, directory, options)
+    })?;
     let seconds = env.clock.now().saturating_sub(start).as_secs_f64();
     let damage: Vec<String> =
-        report.damage.iter().map(umbel_events::Error::without_remedy).collect();
+        report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
     let mut output = Output::new();
-    let shown = folder.display();
+    let shown = directory.display();
     if json {
         output.json(&json!({
             "backup": true,
@@ -139,14 +146,14 @@ pub fn verify(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> 
         }))?;
     } else if damage.is_empty() {
         output.line(&format!(
-            "the backup in {shown} is whole: everything up to position {}, {} in {} checked in \
+            "the backup in {shown} is undamaged: all events up to position {}, {} in {} checked in \
              {seconds:.1} s",
             report.through.0,
-            number::bytes(report.bytes),
-            files(report.files),
+            numbers::bytes(report.bytes),
+            files_text(report.files),
         ))?;
     } else {
-        for damage in damage.iter().take(NAMED_DAMAGES) {
+        for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
             output.line(damage)?;
         }
     }
@@ -154,9 +161,9 @@ pub fn verify(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> 
     if damage.is_empty() {
         return Ok(());
     }
-    Err(Failure::Damaged(format!(
-        "the backup in {shown} is damaged in {} places; nothing is restored from it as it is: back \
-         up the store to another folder, or take these files from another copy of this backup",
-        number::grouped(damage.len() as u64)
+    Err(CommandError::Damaged(format!(
+        "the backup in {shown} is damaged in {} places and cannot be restored: back up the store \
+         to another directory, or take these files from another copy of this backup",
+        numbers::grouped(damage.len() as u64)
     )))
 }

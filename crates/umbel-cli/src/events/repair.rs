@@ -1,4 +1,4 @@
-//! `umbel repair`: what can be saved of a damaged event store.
+//! `umbel repair`: saves what can be read of a damaged event store.
 
 use std::path::Path;
 
@@ -6,26 +6,31 @@ use serde_json::json;
 use umbel_env::Env;
 use umbel_events::{Error, RepairOptions, RepairReport};
 
-use super::args::RepairArgs;
-use crate::errors::{Failure, Outcome};
-use crate::limits::Limits;
-use crate::number;
-use crate::output::{Output, note};
-use crate::store::{refuse_file, required};
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::RepairArgs;
+use crate::global_options::StoreLimits;
+use crate::io::output::{Output, note};
+use crate::open_kv_store::{refuse_file, require_directory};
+use crate::text::numbers;
 
-/// Named streams and ranges; the rest is counted, and stands in the report's file.
-const NAMED_LINES: usize = 100;
+/// Lines of the report that are printed; the report file has all.
+const REPORTED_LINES_MAX: usize = 100;
 
-/// Repairs the event store in the folder, or says what that would do. Fails where something is
-/// lost, after everything was done.
-pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool, limits: Limits) -> Outcome<()> {
-    let folder = required(folder)?;
-    refuse_file(folder)?;
-    if folder.join("CURRENT").exists() {
-        return Err(Failure::usage(format!(
+/// Repairs the event store in the directory, or reports what a repair would do. Returns an error if
+/// events are lost, after the repair is complete.
+pub fn run(
+    directory: Option<&Path>,
+    args: &RepairArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let directory = require_directory(directory)?;
+    refuse_file(directory)?;
+    if directory.join("CURRENT").exists() {
+        return Err(CommandError::usage(format!(
             "{} holds a key-value store, and only event stores are repaired; `umbel verify` names \
              its damage; restore the store from a backup, or from a checkpoint on another disk",
-            folder.display()
+            directory.display()
         )));
     }
     let options = RepairOptions {
@@ -33,89 +38,100 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool, limits: Limits)
         accept_unproven: args.accept_unproven,
         lock_wait: limits.lock_wait(),
     };
-    let report = umbel_events::repair(&Env::system(), folder, options);
+    let report = umbel_events::repair(&Env::system(), directory, options);
     let report = report.map_err(|error| match error {
-        Error::Store(umbel::Error::Full { .. } | umbel::Error::Io { .. }) => Failure::System(
-            format!("{error}; nothing is lost: once the cause is gone, run `umbel repair` again"),
-        ),
-        error => Failure::from(error),
+        Error::Store(umbel::Error::DiskFull { .. } | umbel::Error::Io { .. }) => {
+            CommandError::System(format!(
+                "{error}; nothing is lost: remove the cause and run `umbel repair` again"
+            ))
+        }
+        error => CommandError::from(error),
     })?;
     if report.is_unlocked {
         note(
-            "the folder could not be locked, as where nobody may write: this holds if nobody has \
-             the store open",
+            "the store could not be locked, because its directory is read-only: the report is \
+             valid only if no process has the store open",
         );
     }
     let mut output = Output::new();
     match json {
         true => output.json(&to_json(&report, args.dry_run))?,
-        false => say(&mut output, folder, &report, args.dry_run)?,
+        false => print_report(&mut output, directory, &report, args.dry_run)?,
     }
     output.flush()?;
-    if !report.is_loss() {
-        return Ok(());
+    match report.has_loss() {
+        true => Err(loss_error(directory, &report, args.dry_run)),
+        false => Ok(()),
     }
+}
+
+/// The error that names what a repair could not save.
+fn loss_error(directory: &Path, report: &RepairReport, is_dry: bool) -> CommandError {
     if report.chunks.is_empty() && report.is_resumed_loss {
-        return Err(Failure::Damaged(format!(
+        return CommandError::Damaged(format!(
             "the repair of the event store in {} that was interrupted could not save everything; \
              {}/report.txt says what is lost",
-            folder.display(),
+            directory.display(),
             report.folder.as_deref().unwrap_or("damaged-1")
-        )));
+        ));
     }
     if report.bytes_lost() == 0 {
         let what = match (report.unplaced.is_empty(), report.is_end_unknown) {
-            (false, _) => "files that may be its own fit nowhere",
-            (true, true) => "nothing tells whether chunks are missing at its end",
+            (false, _) => "there are chunk files without a known position",
+            (true, true) => "it is unknown whether chunks are missing at the end",
             (true, false) => "revisions of streams are missing",
         };
-        return Err(Failure::Damaged(format!(
-            "of the event store in {} {what}: compare it with a backup, or with where the events \
-             came from",
-            folder.display()
-        )));
+        return CommandError::Damaged(format!(
+            "event store in {}: {what}; compare it with a backup or with the source of the events",
+            directory.display()
+        ));
     }
-    let (is, lost) = match args.dry_run {
+    let (is, lost) = match is_dry {
         true => ("cannot be read", "would be lost"),
         false => ("could not be saved", "are lost"),
     };
-    Err(Failure::Damaged(format!(
-        "{} of the event store in {} {is}: the events that stood there {lost}, unless a backup or \
-         where they came from has them",
-        number::bytes(report.bytes_lost()),
-        folder.display()
-    )))
+    CommandError::Damaged(format!(
+        "{} of the event store in {} {is}: their events {lost}, unless a backup or the source of \
+         the events has them",
+        numbers::bytes(report.bytes_lost()),
+        directory.display()
+    ))
 }
 
-fn say(output: &mut Output, folder: &Path, report: &RepairReport, is_dry: bool) -> Outcome<()> {
-    let shown = folder.display();
+fn print_report(
+    output: &mut Output,
+    directory: &Path,
+    report: &RepairReport,
+    is_dry: bool,
+) -> CommandResult<()> {
+    let shown = directory.display();
     let text = report.to_string();
     let count = text.lines().count();
-    for line in text.lines().take(NAMED_LINES) {
+    for line in text.lines().take(REPORTED_LINES_MAX) {
         output.line(line)?;
     }
-    if let Some(more) = count.checked_sub(NAMED_LINES).filter(|more| *more > 0) {
+    if let Some(more) = count.checked_sub(REPORTED_LINES_MAX).filter(|more| *more > 0) {
         output.line(&format!(
-            "and {} lines more; --json has all of them",
-            number::grouped(more as u64)
+            "and {} more lines; --json prints all",
+            numbers::grouped(more as u64)
         ))?;
     }
     let aside = report.folder.as_deref().unwrap_or("damaged-1");
-    let last = match (report.is_whole(), report.is_resumed) {
+    let last = match (report.is_undamaged(), report.is_resumed) {
         (true, _) => format!("there is nothing to repair in the event store in {shown}"),
         (_, true) if is_dry => {
             format!(
-                "a repair of {shown} did not come to its end; called again, it does; its report is \
-                 {aside}/report.txt"
+                "a repair of {shown} was interrupted; run `umbel repair` again to finish it; its \
+                 report is {aside}/report.txt"
             )
         }
         _ if is_dry => "nothing was changed".to_string(),
         (_, true) if report.chunks.is_empty() => format!(
-            "brought the repair of the event store in {shown} to its end; its report is \
+            "finished the interrupted repair of the event store in {shown}; its report is \
              {aside}/report.txt"
         ),
         _ => format!(
-            "repaired the event store in {shown}; what was damaged is in {aside}, with this report"
+            "repaired the event store in {shown}; the damaged files and this report are in {aside}"
         ),
     };
     output.line(&last)
@@ -156,19 +172,19 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
         })
     });
     json!({
-        "whole": report.is_whole(),
+        "whole": report.is_undamaged(),
         "dry_run": is_dry,
         "resumed": report.is_resumed,
         "resumed_loss": report.is_resumed_loss,
         "unlocked": report.is_unlocked,
-        "table": report.table,
+        "table": report.manifest,
         "index": report.index,
         "end_unknown": report.is_end_unknown,
         "index_through": report.index_through.map(|position| position.0),
         "bytes_lost": report.bytes_lost(),
         "chunks": chunks.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
-        "strangers": report.strangers,
+        "strangers": report.unrelated_files,
         "unplaced": unplaced.collect::<Vec<_>>(),
         "existence": report.existence,
         "folder": report.folder,

@@ -1,4 +1,4 @@
-//! `umbel scavenge`: the space of events that nobody can read from their streams any more.
+//! `umbel scavenge`: frees the space of events that no reader can read from their streams any more.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,21 +8,26 @@ use umbel::Durability;
 use umbel_env::Env;
 use umbel_events::{ScavengeOptions, ScavengeReport};
 
-use super::args::ScavengeArgs;
-use super::store;
-use crate::errors::Outcome;
-use crate::limits::Limits;
-use crate::number;
-use crate::output::{Output, note};
-use crate::progress::{Progress, Unit};
+use crate::errors::CommandResult;
+use crate::events::event_args::ScavengeArgs;
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::{Output, note};
+use crate::io::progress::{Progress, Unit};
+use crate::text::numbers;
 
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between two looks at the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Scavenges the store. Killed and begun again it goes on.
-pub fn run(folder: Option<&Path>, args: &ScavengeArgs, json: bool, limits: Limits) -> Outcome<()> {
+/// Scavenges the store. A killed scavenge resumes at the next start.
+pub fn run(
+    directory: Option<&Path>,
+    args: &ScavengeArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
     let clock = Env::system().clock;
-    let store = store::open(folder, limits, Durability::Buffered)?;
+    let store = open_event_store::open(directory, limits, Durability::Buffered)?;
     let options = ScavengeOptions {
         bytes_per_second: args.throttle.map(|mebibytes| mebibytes << 20),
         busy_percent: args.busy,
@@ -31,9 +36,9 @@ pub fn run(folder: Option<&Path>, args: &ScavengeArgs, json: bool, limits: Limit
     };
     let running = store.start_scavenge(&options)?;
     let mut progress = Progress::new("scavenge", Unit::Operations, None, &clock);
-    while !running.wait_for(LOOK) {
+    while !running.wait_for(PROGRESS_INTERVAL) {
         let so_far = running.progress();
-        progress.set(so_far.events, || said(&so_far));
+        progress.set(so_far.events, || report_text(&so_far));
     }
     let seconds = progress.elapsed().as_secs_f64();
     progress.finish();
@@ -41,36 +46,36 @@ pub fn run(folder: Option<&Path>, args: &ScavengeArgs, json: bool, limits: Limit
     let shown = store.path().display().to_string();
     store.close()?;
     if report.resumed_from.is_some() && !json {
-        note("an earlier scavenge had not ended; this one went on there");
+        note("resumed an interrupted scavenge");
     }
     let mut output = Output::new();
     match json {
         true => output.json(&to_json(&report, seconds))?,
         false => output.line(&format!(
-            "scavenged the event store in {shown}: {} events removed, {} emptied, {} given back \
-             out of {} in {seconds:.1} s",
-            number::grouped(report.events_removed),
-            number::grouped(report.events_emptied),
-            number::bytes(report.bytes_given_back),
-            chunks(report.chunks_packed),
+            "scavenged the event store in {shown}: {} events removed, {} emptied, {} freed from {} \
+             in {seconds:.1} s",
+            numbers::grouped(report.events_removed),
+            numbers::grouped(report.events_stubbed),
+            numbers::bytes(report.bytes_freed),
+            chunks_text(report.chunks_rewritten),
         ))?,
     }
     output.flush()
 }
 
-fn chunks(count: u64) -> String {
+fn chunks_text(count: u64) -> String {
     match count {
         1 => "1 chunk".to_string(),
-        _ => format!("{} chunks", number::grouped(count)),
+        _ => format!("{} chunks", numbers::grouped(count)),
     }
 }
 
-fn said(report: &ScavengeReport) -> String {
+fn report_text(report: &ScavengeReport) -> String {
     format!(
-        "{} of {}, {} given back",
-        number::grouped(report.chunks_examined),
-        chunks(report.chunks),
-        number::bytes(report.bytes_given_back),
+        "{} of {}, {} freed",
+        numbers::grouped(report.chunks_examined),
+        chunks_text(report.chunks),
+        numbers::bytes(report.bytes_freed),
     )
 }
 
@@ -78,11 +83,11 @@ fn to_json(report: &ScavengeReport, seconds: f64) -> serde_json::Value {
     json!({
         "chunks": report.chunks,
         "chunks_examined": report.chunks_examined,
-        "chunks_packed": report.chunks_packed,
+        "chunks_packed": report.chunks_rewritten,
         "events": report.events,
         "events_removed": report.events_removed,
-        "events_emptied": report.events_emptied,
-        "bytes_given_back": report.bytes_given_back,
+        "events_emptied": report.events_stubbed,
+        "bytes_given_back": report.bytes_freed,
         "resumed_from": report.resumed_from,
         "seconds": seconds,
     })

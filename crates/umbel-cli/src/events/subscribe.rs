@@ -1,50 +1,50 @@
-//! `umbel subscribe`: the events of a server as they come, as JSON lines.
+//! `umbel subscribe`: prints the events of a server as JSON lines.
 //!
-//! One process has a store open at a time, so that nobody could append to one that is followed
-//! here: it is a server that is followed.
+//! It follows a server, not a directory: one process has a store open at a time, so a followed
+//! directory could get no appends.
 
 use umbel_events::RecordedEvent;
-use umbel_proto::reading::{at, filtered, of_all, of_stream, subscription};
+use umbel_proto::read_options::{at_position, filtered, of_all, of_stream, subscription};
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{self, Content};
 
-use super::args::SubscribeArgs;
-use super::connection::{self, Connection, event_id, refused};
-use super::line;
-use super::server_address::ServerAddress;
-use crate::errors::{Failure, Outcome};
-use crate::output::Output;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
+use crate::events::event_args::SubscribeArgs;
+use crate::events::event_json;
+use crate::io::output::Output;
 
-/// After how many events that were looked at the server says how far it is. Nobody listens here.
-const INTERVAL: u32 = 10_000;
+/// Filtered events between two checkpoints of the server, which are ignored here.
+const CHECKPOINT_INTERVAL: u32 = 10_000;
 
-/// Follows events until there is no more or somebody stops it.
-pub fn run(args: &SubscribeArgs) -> Outcome<()> {
-    // Before the server is asked, which tells of it only once it is reached.
-    args.filter.of_store()?;
-    let address = ServerAddress::parse("--connect", &args.connect)?;
-    connection::runtime()?.block_on(follow(&address, args))
+/// Follows events until there is no more or the operator stops it.
+pub fn run(args: &SubscribeArgs) -> CommandResult<()> {
+    // Before the call to the server, which reports it only once it is reached.
+    args.filter.to_store_filter()?;
+    let address = ConnectionString::parse("--connect", &args.connect)?;
+    grpc_connection::runtime()?.block_on(print_events(&address, args))
 }
 
-fn options(args: &SubscribeArgs) -> Options {
+fn read_options(args: &SubscribeArgs) -> Options {
     let of = match &args.stream {
         Some(stream) => {
             let from = args.from.map_or(RevisionOption::Start(()), RevisionOption::Revision);
             of_stream(stream, from)
         }
-        None => of_all(args.from.map_or(AllOption::Start(()), at)),
+        None => of_all(args.from.map_or(AllOption::Start(()), at_position)),
     };
-    let of = match args.filter.of_server() {
-        Some(filter) => filtered(filter, INTERVAL, of),
+    let of = match args.filter.to_server_filter() {
+        Some(filter) => filtered(filter, CHECKPOINT_INTERVAL, of),
         None => of,
     };
     subscription(of)
 }
 
-async fn follow(address: &ServerAddress, args: &SubscribeArgs) -> Outcome<()> {
+async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> CommandResult<()> {
     let stopped = tokio::signal::ctrl_c();
     tokio::pin!(stopped);
-    let mut answers = Connection::open(address).await?.read(options(args)).await?;
+    let mut answers = Connection::open(address).await?.read(read_options(args)).await?;
     let mut output = Output::new();
     let mut has_caught_up = false;
     loop {
@@ -56,17 +56,17 @@ async fn follow(address: &ServerAddress, args: &SubscribeArgs) -> Outcome<()> {
             Ok(Some(answer)) => answer,
             Ok(None) => {
                 output.flush()?;
-                return Err(Failure::System("the server ended the subscription".to_string()));
+                return Err(CommandError::System("the server ended the subscription".to_string()));
             }
             Err(status) => {
                 output.flush()?;
-                return Err(refused(&status));
+                return Err(status_error(&status));
             }
         };
         match answer.content {
             Some(Content::Event(event)) => {
-                let recorded = event.event.ok_or_else(strange).and_then(recorded)?;
-                output.line(&line::of_recorded(&recorded))?;
+                let recorded = event.event.ok_or_else(protocol_error).and_then(decode_recorded)?;
+                output.line(&event_json::recorded_json(&recorded))?;
                 if has_caught_up {
                     output.flush()?;
                 }
@@ -83,22 +83,22 @@ async fn follow(address: &ServerAddress, args: &SubscribeArgs) -> Outcome<()> {
     }
 }
 
-fn strange() -> Failure {
-    Failure::System("the server answered with what is no event".to_string())
+fn protocol_error() -> CommandError {
+    CommandError::System("the server sent an invalid event".to_string())
 }
 
-fn recorded(mut event: read_resp::RecordedEvent) -> Outcome<RecordedEvent> {
-    let id = event.id.and_then(event_id).ok_or_else(strange)?;
-    let name = event.stream_identifier.ok_or_else(strange)?.stream_name;
+fn decode_recorded(mut event: read_resp::RecordedEvent) -> CommandResult<RecordedEvent> {
+    let id = event.id.and_then(event_id).ok_or_else(protocol_error)?;
+    let name = event.stream_identifier.ok_or_else(protocol_error)?.stream_name;
     let created = event.metadata.get("created").and_then(|created| created.parse().ok());
     Ok(RecordedEvent {
-        stream: String::from_utf8(name.into()).map_err(|_| strange())?,
+        stream: String::from_utf8(name.into()).map_err(|_| protocol_error())?,
         revision: event.stream_revision,
         position: event.commit_position,
         id,
-        kind: event.metadata.remove("type").ok_or_else(strange)?,
+        kind: event.metadata.remove("type").ok_or_else(protocol_error)?,
         is_json: event.metadata.get("content-type").is_some_and(|kind| kind == "application/json"),
-        created: created.ok_or_else(strange)?,
+        created: created.ok_or_else(protocol_error)?,
         data: event.data.into(),
         metadata: event.custom_metadata.into(),
     })

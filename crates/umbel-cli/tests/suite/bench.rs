@@ -1,13 +1,13 @@
-//! `umbel bench`: the lines that scripts read, and the folders that it may and may not touch.
+//! `umbel bench`: the lines that scripts read, and the directories that it may and may not touch.
 
 use std::process::Stdio;
 
-use super::harness::{Ground, Run, wait_until};
+use super::test_binary::{Fixture, Run, wait_until};
 
-fn bench(ground: &Ground, flags: &[&str]) -> Run {
+fn bench(fixture: &Fixture, flags: &[&str]) -> Run {
     let mut arguments = vec!["bench"];
     arguments.extend(flags);
-    ground.bare(&arguments)
+    fixture.bare(&arguments)
 }
 
 /// The number in front of `unit` in the line of a benchmark.
@@ -21,13 +21,13 @@ fn number(text: &str, name: &str, unit: &str) -> f64 {
 
 #[test]
 fn every_benchmark_runs_and_has_its_line() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let names = "fillseq,fillbatch,fillsync,fill100K,filluniquerandom,fillrandom,overwrite,\
         readrandom,readmissing,readhot,readseq,readreverse,seekrandom,multireadrandom,\
         readwhilewriting,readwhilescanning,readrandomwriterandom,updaterandom,flush,deleteseq,\
         deleterandom,open,compact,verify";
     let flag = format!("--benchmarks={names},waitforcompaction,stats,levelstats");
-    let run = bench(&ground, &[&flag, "--num=2000", "--seed=1", "--seek_nexts=5"]).succeeds();
+    let run = bench(&fixture, &[&flag, "--num=2000", "--seed=1", "--seek_nexts=5"]).succeeds();
     let text = run.text();
     for name in names.split(',') {
         assert!(number(&text, name, "micros/op") > 0.0);
@@ -43,19 +43,19 @@ fn every_benchmark_runs_and_has_its_line() {
         "\n** Compaction Stats [default] **\n",
         "Level Files Size(MB)\n--------------------\n",
         "(0 of 2000 found)\n",
-        "What the filters did, level by level",
+        "Filters by level",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(run.stderr.contains("CPU:"), "{}", run.stderr);
-    assert_eq!(ground.temporary(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(fixture.temporary(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
-fn found_counts_are_right() {
-    let ground = Ground::new();
+fn found_counts_match_present_keys() {
+    let fixture = Fixture::new();
     let flags = ["--benchmarks=filluniquerandom,readrandom,readmissing,multireadrandom,readseq"];
-    let text = bench(&ground, &[flags[0], "--num=3k", "--reads=960"]).succeeds().text();
+    let text = bench(&fixture, &[flags[0], "--num=3k", "--reads=960"]).succeeds().text();
     assert!(text.contains("MB/s (960 of 960 found)\n\n"), "{text}");
     assert!(text.contains("operations; (0 of 960 found)\n\n"), "{text}");
     assert!(text.contains("(960 of 960 found)\nDB path: ["), "{text}");
@@ -64,7 +64,7 @@ fn found_counts_are_right() {
 
 #[test]
 fn leveldb_lines_and_keys() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let flags = [
         "--benchmarks=fillseq,readrandom,readmissing,readhot,stats",
         "--num=1000",
@@ -72,7 +72,7 @@ fn leveldb_lines_and_keys() {
         "--key_format=leveldb",
         "--histogram=1",
     ];
-    let text = bench(&ground, &flags).succeeds().text();
+    let text = bench(&fixture, &flags).succeeds().text();
     assert!(text.starts_with("Keys:       16 bytes each\n"), "{text}");
     assert!(text.contains("micros/op; ") && !text.contains("ops/sec"), "{text}");
     let line = text.lines().find(|line| line.starts_with("readrandom ")).unwrap();
@@ -87,9 +87,9 @@ fn leveldb_lines_and_keys() {
 
 #[test]
 fn histograms_have_rocksdb_s_percentile_line() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let flags = ["--benchmarks=fillrandom,readrandom", "--num=500", "--histogram"];
-    let text = bench(&ground, &flags).succeeds().text();
+    let text = bench(&fixture, &flags).succeeds().text();
     for kind in ["write", "read"] {
         let start = format!("Microseconds per {kind}:\nCount: 500 Average: ");
         assert!(text.contains(&start), "{text}");
@@ -98,11 +98,11 @@ fn histograms_have_rocksdb_s_percentile_line() {
 }
 
 #[test]
-fn threads_batches_and_repeats_count_as_db_bench_counts_them() {
-    let ground = Ground::new();
+fn threads_batches_and_repeats_count_as_in_db_bench() {
+    let fixture = Fixture::new();
     let names = "--benchmarks=fillrandom,readrandom[X3-W1]";
     let flags = [names, "--num", "1_000", "--threads=2", "--batch-size", "300"];
-    let text = bench(&ground, &flags).succeeds().text();
+    let text = bench(&fixture, &flags).succeeds().text();
     assert_eq!(number(&text, "fillrandom", "operations"), 2000.0);
     assert_eq!(text.lines().filter(|line| line.starts_with("readrandom   : ")).count(), 3);
     assert!(text.contains("readrandom [AVG 3 runs] : "), "{text}");
@@ -110,8 +110,8 @@ fn threads_batches_and_repeats_count_as_db_bench_counts_them() {
 }
 
 #[test]
-fn filters_save_reads_and_the_summary_says_how_many() {
-    let ground = Ground::new();
+fn filter_summary_counts_saved_reads() {
+    let fixture = Fixture::new();
     let flags = [
         "--benchmarks=filluniquerandom,flush,readmissing",
         "--num=20k",
@@ -119,7 +119,7 @@ fn filters_save_reads_and_the_summary_says_how_many() {
         "--json",
         "--seed=7",
     ];
-    let run = bench(&ground, &flags).succeeds();
+    let run = bench(&fixture, &flags).succeeds();
     let results = run.json();
     assert_eq!(results["results"][2]["name"], "readmissing");
     assert_eq!(results["results"][2]["found"], 0);
@@ -129,48 +129,48 @@ fn filters_save_reads_and_the_summary_says_how_many() {
     assert!((19_900..=20_000).contains(&probes), "{total}");
     let measured = total["measured_rate"].as_f64().unwrap();
     assert!(measured > 0.0 && measured < 0.03, "{total}");
-    assert!(run.stderr.contains("Filters were asked "), "{}", run.stderr);
+    assert!(run.stderr.contains(" filter probes, "), "{}", run.stderr);
     let text = bench(
-        &ground,
+        &fixture,
         &["--benchmarks=fillseq,flush,readmissing", "--num=5000", "--bloom_bits=-1"],
     );
-    assert!(text.succeeds().text().contains("no table has a filter"));
+    assert!(text.succeeds().text().contains("No table has a filter"));
 }
 
 #[test]
-fn a_named_folder_stays_and_an_existing_store_is_used() {
-    let ground = Ground::new();
-    let store = ground.store();
+fn db_directory_is_kept_and_existing_store_is_used() {
+    let fixture = Fixture::new();
+    let store = fixture.store();
     let store = store.to_str().unwrap();
-    bench(&ground, &["--benchmarks=fillseq", "--num=1000", "--db", store]).succeeds();
+    bench(&fixture, &["--benchmarks=fillseq", "--num=1000", "--db", store]).succeeds();
     let flags = ["--benchmarks=fillrandom,readrandom", "--num=1000", "--use_existing_db=1"];
-    let text = bench(&ground, &[&flags[..], &["--db", store]].concat()).succeeds().text();
+    let text = bench(&fixture, &[&flags[..], &["--db", store]].concat()).succeeds().text();
     assert!(text.contains("fillrandom   : skipped (--use_existing_db is true)\n"), "{text}");
     assert!(text.contains("(1000 of 1000 found)"), "{text}");
-    let text = bench(&ground, &["--benchmarks=readrandom", "--num=1000", "--db", store]);
-    assert!(text.succeeds().text().contains("(0 of 1000 found)"), "a fresh store was asked for");
-    bench(&ground, &["--use_existing_db", "--benchmarks=readseq"]).fails(2, &["--db DIR"]);
-    bench(&ground, &["--benchmarks=filluniquerandom", "--num=2G"]).fails(2, &["take fillrandom"]);
+    let text = bench(&fixture, &["--benchmarks=readrandom", "--num=1000", "--db", store]);
+    assert!(text.succeeds().text().contains("(0 of 1000 found)"), "the store is replaced");
+    bench(&fixture, &["--use_existing_db", "--benchmarks=readseq"]).fails(2, &["--db DIR"]);
+    bench(&fixture, &["--benchmarks=filluniquerandom", "--num=2G"]).fails(2, &["take fillrandom"]);
 }
 
 #[test]
-fn somebody_s_data_is_never_replaced() {
-    let ground = Ground::with(&[("precious", "1")]);
-    ground
+fn bench_never_replaces_foreign_data() {
+    let fixture = Fixture::with(&[("precious", "1")]);
+    fixture
         .run(&["bench", "--benchmarks=fillseq", "--num=10"])
-        .code_and_error(2, "was not made by `umbel bench` and would be replaced");
-    ground.run(&["get", "precious"]).writes("1\n");
-    let folder = ground.path("notes");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
-    let flags = ["--benchmarks=fillseq", "--num=10", "--db", folder.to_str().unwrap()];
-    bench(&ground, &flags).code_and_error(2, "notes");
-    assert_eq!(std::fs::read(folder.join("notes.txt")).unwrap(), b"mine");
+        .code_and_error(2, "was not created by `umbel bench` and would be replaced");
+    fixture.run(&["get", "precious"]).writes("1\n");
+    let directory = fixture.path("notes");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("notes.txt"), "mine").unwrap();
+    let flags = ["--benchmarks=fillseq", "--num=10", "--db", directory.to_str().unwrap()];
+    bench(&fixture, &flags).code_and_error(2, "notes");
+    assert_eq!(std::fs::read(directory.join("notes.txt")).unwrap(), b"mine");
 }
 
 #[test]
-fn wrong_names_and_numbers_are_refused_before_anything_runs() {
-    let ground = Ground::new();
+fn invalid_names_and_numbers_are_rejected_before_start() {
+    let fixture = Fixture::new();
     let cases: [(&[&str], &[&str]); 16] = [
         (&["--benchmarks=fillseq,readrandum"], &["`readrandum`", "did you mean `readrandom`?"]),
         (&["--blom_bits=10"], &["`--blom_bits`", "did you mean `--bloom_bits`?"]),
@@ -190,42 +190,42 @@ fn wrong_names_and_numbers_are_refused_before_anything_runs() {
         (&["--format=rocks"], &["`rocks`", "rocksdb, leveldb"]),
     ];
     for (flags, parts) in cases {
-        let run = bench(&ground, flags).fails(2, parts);
+        let run = bench(&fixture, flags).fails(2, parts);
         assert_eq!(run.stdout, b"", "{flags:?}");
     }
     let flags = ["--benchmarks=fillseq", "--num=10", "--cache_numshardbits=6", "--memtablerep=x"];
-    let run = bench(&ground, &flags).succeeds();
-    assert!(run.stderr.contains("--cache_numshardbits means nothing here"), "{}", run.stderr);
+    let run = bench(&fixture, &flags).succeeds();
+    assert!(run.stderr.contains("--cache_numshardbits has no effect here"), "{}", run.stderr);
 }
 
 #[test]
-fn an_interrupted_run_leaves_no_folder_behind() {
-    let ground = Ground::new();
-    let mut command = ground.command();
+fn interrupted_bench_removes_its_directory() {
+    let fixture = Fixture::new();
+    let mut command = fixture.command();
     command.args(["bench", "--benchmarks=fillrandom", "--num=1G"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    wait_until("the folder is there", || !ground.temporary().is_empty());
+    wait_until("the directory exists", || !fixture.temporary().is_empty());
     // Killing gives the process no chance at all, which an interrupt would.
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_until("the folder is gone", || ground.temporary().is_empty());
+    wait_until("the directory is removed", || fixture.temporary().is_empty());
 }
 
 #[test]
-fn the_helper_removes_nothing_else() {
-    let ground = Ground::new();
-    std::fs::create_dir(ground.path("tmp/precious")).unwrap();
+fn cleanup_process_removes_only_its_directory() {
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("tmp/precious")).unwrap();
     for name in ["precious", "../tmp/precious", "umbel-bench-", "umbel-bench-../precious"] {
-        ground.bare(&["remove-bench-folder", name]).fails(2, &["no temporary folder"]);
+        fixture.bare(&["remove-bench-folder", name]).fails(2, &["not a temporary directory"]);
     }
-    assert!(ground.path("tmp/precious").exists());
+    assert!(fixture.path("tmp/precious").exists());
 }
 
 #[test]
-fn a_duration_ends_a_random_benchmark_and_the_report_file_is_written() {
-    let ground = Ground::new();
-    let report = ground.path("report.csv");
+fn duration_ends_random_benchmark_and_report_file_is_written() {
+    let fixture = Fixture::new();
+    let report = fixture.path("report.csv");
     let file = format!("--report_file={}", report.display());
     let flags = [
         "--benchmarks=fillrandom",
@@ -235,7 +235,7 @@ fn a_duration_ends_a_random_benchmark_and_the_report_file_is_written() {
         "--stats_interval=100k",
         &file,
     ];
-    let run = bench(&ground, &flags).succeeds();
+    let run = bench(&fixture, &flags).succeeds();
     let seconds = number(&run.text(), "fillrandom", "seconds");
     assert!((1.9..4.0).contains(&seconds), "{}", run.text());
     assert!(number(&run.text(), "fillrandom", "operations") > 1000.0);
@@ -244,10 +244,10 @@ fn a_duration_ends_a_random_benchmark_and_the_report_file_is_written() {
 }
 
 #[test]
-fn crc32c_says_which_checksum_it_measures() {
-    let ground = Ground::new();
+fn crc32c_names_the_measured_checksum() {
+    let fixture = Fixture::new();
     for format in ["--format=leveldb", "--format=rocksdb"] {
-        let run = bench(&ground, &["--benchmarks=crc32c", "--num=10", format]).succeeds();
+        let run = bench(&fixture, &["--benchmarks=crc32c", "--num=10", format]).succeeds();
         let text = run.text();
         let line = text.lines().find(|line| line.starts_with("crc32c       : ")).unwrap();
         assert!(line.ends_with(" MB/s (4K per op)"), "{line}");
@@ -256,10 +256,10 @@ fn crc32c_says_which_checksum_it_measures() {
 }
 
 #[test]
-fn reads_beside_a_writer_and_seeks_have_the_lines_of_db_bench() {
-    let ground = Ground::new();
+fn concurrent_reads_and_seeks_print_db_bench_lines() {
+    let fixture = Fixture::new();
     let flags = ["--benchmarks=fillseq,readwhilewriting,seekrandom", "--num=1000", "--threads=2"];
-    let text = bench(&ground, &flags).succeeds().text();
+    let text = bench(&fixture, &flags).succeeds().text();
     let line = |text: &str, name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap().to_string()
     };
@@ -268,7 +268,7 @@ fn reads_beside_a_writer_and_seeks_have_the_lines_of_db_bench() {
     assert!(read.ends_with(" MB/s (1000 of 1000 found)"), "{read}");
     let seek = line(&text, "seekrandom   : ");
     assert!(seek.ends_with(" seconds 2000 operations; (1000 of 1000 found)"), "{seek}");
-    let text = bench(&ground, &[&flags[..], &["--format=leveldb"]].concat()).succeeds().text();
+    let text = bench(&fixture, &[&flags[..], &["--format=leveldb"]].concat()).succeeds().text();
     for name in ["readwhilewriting : ", "seekrandom   : "] {
         let line = line(&text, name);
         assert!(line.ends_with(" micros/op; (1000 of 1000 found)"), "{line}");
@@ -276,9 +276,9 @@ fn reads_beside_a_writer_and_seeks_have_the_lines_of_db_bench() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_a_run_quietly() {
-    let ground = Ground::new();
-    let mut command = ground.command();
+fn closed_output_pipe_ends_bench_without_error() {
+    let fixture = Fixture::new();
+    let mut command = fixture.command();
     command.args(["bench", "--benchmarks=fillseq,readseq", "--num=1000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -287,7 +287,7 @@ fn a_reader_that_goes_away_ends_a_run_quietly() {
     assert_eq!(output.status.code(), Some(0));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!error.contains("umbel:"), "{error}");
-    assert!(ground.temporary().is_empty());
+    assert!(fixture.temporary().is_empty());
 }
 
 impl Run {

@@ -1,19 +1,19 @@
 //! Must show: programs that were written to read db_bench's lines read ours unchanged.
 //!
 //! The expressions are those of published scripts around LevelDB's and RocksDB's db_bench; each
-//! stands here as its script has it, with what it is to give.
+//! is a copy from its script, with the expected result.
 
 use regex::Regex;
 
-use super::harness::Ground;
+use super::test_binary::Fixture;
 
 const BENCHMARKS: [&str; 6] =
     ["fillseq", "fillrandom", "readrandom", "readmissing", "seekrandom", "readwhilewriting"];
 
 fn run(format: &str) -> String {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let names = format!("--benchmarks={}", BENCHMARKS.join(","));
-    ground.bare(&["bench", &names, "--num=3000", "--seed=1", format]).succeeds().text()
+    fixture.bare(&["bench", &names, "--num=3000", "--seed=1", format]).succeeds().text()
 }
 
 fn all<'a>(expression: &str, text: &'a str) -> Vec<regex::Captures<'a>> {

@@ -1,4 +1,4 @@
-//! `umbel doctor`, and following and importing where one is asked who one is, and encryption.
+//! `umbel doctor`, and `subscribe` and `import-events` with users and TLS.
 
 use std::fs;
 use std::io::Write;
@@ -13,8 +13,8 @@ use rcgen::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::harness::{Ground, Run};
 use super::serve::Serving;
+use super::test_binary::{Fixture, Run};
 
 const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 {"stream":"cart-1","type":"Closed","data":{"n":2}}
@@ -30,7 +30,7 @@ struct Certificates {
     flags: [String; 4],
 }
 
-fn certificates(ground: &Ground, until: i32) -> Certificates {
+fn certificates(fixture: &Fixture, until: i32) -> Certificates {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "authority");
@@ -39,7 +39,7 @@ fn certificates(ground: &Ground, until: i32) -> Certificates {
     let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.not_after = date_time_ymd(until, 1, 1);
-    let files = ["authority.pem", "node.pem", "node.key"].map(|name| ground.path(name));
+    let files = ["authority.pem", "node.pem", "node.key"].map(|name| fixture.path(name));
     fs::write(&files[0], authority.pem()).unwrap();
     fs::write(&files[1], params.signed_by(&key, &authority).unwrap().pem()).unwrap();
     fs::write(&files[2], key.serialize_pem()).unwrap();
@@ -54,17 +54,17 @@ fn certificates(ground: &Ground, until: i32) -> Certificates {
     Certificates { authority, flags }
 }
 
-/// A server that encrypts and asks users who they are, and the file of who signed for it.
-fn secure(ground: &Ground, until: i32) -> (Serving, String) {
-    let Certificates { authority, flags } = certificates(ground, until);
+/// Starts a server with TLS and users. Returns it and the file of its CA certificate.
+fn secure(fixture: &Fixture, until: i32) -> (Serving, String) {
+    let Certificates { authority, flags } = certificates(fixture, until);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    (Serving::with(ground, &flags, &PASSWORDS), authority.to_str().unwrap().to_string())
+    (Serving::with(fixture, &flags, &PASSWORDS), authority.to_str().unwrap().to_string())
 }
 
-/// What was found, and how it is.
+/// Name and state of each finding.
 fn states(run: &Run) -> Vec<(String, String)> {
-    let said: Value = run.json();
-    let findings = said["findings"].as_array().unwrap();
+    let message: Value = run.json();
+    let findings = message["findings"].as_array().unwrap();
     let of = |finding: &Value, name: &str| finding[name].as_str().unwrap().to_string();
     findings.iter().map(|finding| (of(finding, "what"), of(finding, "state"))).collect()
 }
@@ -76,11 +76,11 @@ fn state(run: &Run, what: &str) -> String {
 }
 
 #[test]
-fn a_server_in_clear_is_fine_but_for_that() {
-    let ground = Ground::new();
-    ground.feed(&["append"], EVENTS.as_bytes()).succeeds();
-    let serving = Serving::start(&ground, &[]);
-    let run = ground.bare(&["doctor", "--connect", serving.connection(), "--json", "--write"]);
+fn doctor_reports_only_missing_encryption() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], EVENTS.as_bytes()).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let run = fixture.bare(&["doctor", "--connect", serving.connection(), "--json", "--write"]);
     let run = run.succeeds();
     let states = states(&run);
     let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
@@ -90,84 +90,86 @@ fn a_server_in_clear_is_fine_but_for_that() {
     for (name, state) in &states {
         assert_eq!(state, if name == "encryption" { "look" } else { "ok" }, "{name}");
     }
-    let text = ground.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
-    assert!(text.contains("ok    ready") && text.contains("it asks nobody who he is"), "{text}");
-    assert!(!text.contains("umbel-doctor"), "nothing is written where nobody asks for it");
+    let text = fixture.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
+    assert!(text.contains("ok    ready") && text.contains("without users"), "{text}");
+    assert!(!text.contains("umbel-doctor"), "nothing is written without --write");
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
-    // What it wrote is gone, and nothing else.
-    let left = ground.run(&["streams"]).succeeds().text();
+    // Its event is deleted, and nothing else.
+    let left = fixture.run(&["streams"]).succeeds().text();
     assert_eq!(left, "cart-1\t0 to 1\numbel-doctor\tdeleted\n");
 }
 
 #[test]
-fn users_and_certificates_are_looked_at() {
-    let ground = Ground::new();
-    let (serving, authority) = secure(&ground, 4000);
+fn doctor_checks_users_and_certificates() {
+    let fixture = Fixture::new();
+    let (serving, authority) = secure(&fixture, 4000);
     let port = serving.connection().rsplit(':').next().unwrap().to_string();
-    let doctor = |who: &str, rest: &str| {
-        let connect = format!("kurrentdb://{who}localhost:{port}?{rest}");
-        ground.bare(&["doctor", "--connect", &connect, "--json", "--write"])
+    let doctor = |user: &str, options: &str| {
+        let connect = format!("kurrentdb://{user}localhost:{port}?{options}");
+        fixture.bare(&["doctor", "--connect", &connect, "--json", "--write"])
     };
-    let believed = format!("tlsCaFile={authority}");
-    let run = doctor(&format!("{ADMIN}@"), &believed).succeeds();
+    let trusted = format!("tlsCaFile={authority}");
+    let run = doctor(&format!("{ADMIN}@"), &trusted).succeeds();
     assert!(states(&run).iter().all(|(_, state)| state == "ok"), "{:?}", states(&run));
-    // Nobody may do little, and is told so; who may write is not asked before he did.
-    let run = doctor("", &believed).fails(4, &["1 of 12 things are wrong"]);
+    // An anonymous client lacks permissions; whether it may write shows only in a write.
+    let run = doctor("", &trusted).fails(4, &["1 of 12 checks of the server"]);
     assert_eq!((state(&run, "user"), state(&run, "store")), ("ok".into(), "skip".into()));
     assert_eq!(state(&run, "write"), "wrong");
-    let run = doctor("admin:guessed@", &believed).fails(4, &["things are wrong"]);
+    let run = doctor("admin:guessed@", &trusted).fails(4, &["checks of the server"]);
     assert_eq!(state(&run, "user"), "wrong");
     let run = doctor(&format!("{ADMIN}@"), "tlsVerifyCert=false").succeeds();
     assert_eq!(state(&run, "encryption"), "look");
-    let run = doctor("", "").fails(4, &["1 of 1 things are wrong"]);
+    let run = doctor("", "").fails(4, &["1 of 1 checks of the server"]);
     assert!(run.text().contains("tlsCaFile=FILE"), "{}", run.text());
-    let run = doctor("", "tls=false").fails(4, &["wrong"]);
-    // Story: it was called reached and not encrypted, and then the pipe was broken.
+    let run = doctor("", "tls=false").fails(4, &["failed"]);
+    // Regression: it was reported as reached and not encrypted, then as a broken pipe.
     assert!(run.text().contains("the port speaks TLS"), "{}", run.text());
-    assert_eq!(states(&run).len(), 2, "what did not answer is asked nothing more");
+    assert_eq!(states(&run).len(), 2, "no more checks after a failed one");
     assert_eq!(state(&run, "encryption"), "wrong");
-    doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "no certificates"]);
+    doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "not a certificate file"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
-    let nobody = ["doctor", "--connect", "http://127.0.0.1:1"];
-    let run = ground.bare(&nobody).fails(4, &["1 of 1 things are wrong with the server at"]);
+    let unreachable = ["doctor", "--connect", "http://127.0.0.1:1"];
+    let run = fixture.bare(&unreachable).fails(4, &["1 of 1 checks of the server at"]);
     assert!(run.text().contains("could not reach"), "{}", run.text());
-    ground.bare(&["doctor", "--connect", "a,b:1"]).fails(2, &["--connect is a,b:1"]);
+    fixture.bare(&["doctor", "--connect", "a,b:1"]).fails(2, &["--connect is a,b:1"]);
 }
 
 /// A port that answers each connection with these bytes and keeps it.
-fn stranger(says: &'static [u8]) -> String {
+fn foreign_server(response: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let answers = move || {
         let mut kept = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            stream.write_all(says).unwrap();
+            stream.write_all(response).unwrap();
             kept.push(stream);
         }
     };
-    umbel_env::Env::system().threads.spawn("stranger", Box::new(answers)).unwrap();
+    umbel_env::Env::system().threads.spawn("foreign-server", Box::new(answers)).unwrap();
     address
 }
 
-/// A port that accepted connections and said nothing held `doctor` and `subscribe` up for ever, and
-/// of what spoke another protocol `doctor` said nine times that it did not answer.
+/// Regression: a port that accepted connections without a response blocked `doctor` and `subscribe`
+/// for ever, and a server of another protocol was reported nine times.
 #[test]
-fn what_is_no_server_is_told_once_and_soon() {
-    let ground = Ground::new();
-    let silent = stranger(b"");
+fn unreachable_server_is_reported_once_and_soon() {
+    let fixture = Fixture::new();
+    let silent = foreign_server(b"");
     let follow = ["subscribe", "--connect", &silent, "--all"];
     let followed = thread::scope(|scope| {
-        let following = scope.spawn(|| ground.bare(&follow));
-        for address in
-            [&silent, &stranger(b"SSH-2.0-none\r\n"), &stranger(b"HTTP/1.1 400 No\r\n\r\n")]
-        {
-            let run = ground.bare(&["doctor", "--connect", address]);
-            let run = run.fails(4, &["1 of 3 things are wrong with the server at"]);
-            let said = run.text();
-            assert!(said.contains("may be no server of this kind"), "{said}");
-            assert!(!said.contains("tls=false"), "it does not speak TLS: {said}");
-            assert!(!said.contains("//health"), "{said}");
+        let following = scope.spawn(|| fixture.bare(&follow));
+        for address in [
+            &silent,
+            &foreign_server(b"SSH-2.0-none\r\n"),
+            &foreign_server(b"HTTP/1.1 400 No\r\n\r\n"),
+        ] {
+            let run = fixture.bare(&["doctor", "--connect", address]);
+            let run = run.fails(4, &["1 of 3 checks of the server at"]);
+            let message = run.text();
+            assert!(message.contains("may not be an event store server"), "{message}");
+            assert!(!message.contains("tls=false"), "it does not speak TLS: {message}");
+            assert!(!message.contains("//health"), "{message}");
         }
         following.join().unwrap()
     });
@@ -175,8 +177,8 @@ fn what_is_no_server_is_told_once_and_soon() {
 }
 
 #[test]
-fn a_server_that_encrypts_is_followed_and_imported() {
-    let source = Ground::new();
+fn subscribe_and_import_work_over_tls() {
+    let source = Fixture::new();
     source.feed(&["append"], EVENTS.as_bytes()).succeeds();
     let wanted = source.run(&["read", "--stream", "cart-1"]).succeeds().text();
     let (serving, authority) = secure(&source, 4000);
@@ -185,20 +187,20 @@ fn a_server_that_encrypts_is_followed_and_imported() {
     let connect = format!("esdb://{ADMIN}@{place}");
     let follow = ["subscribe", "--connect", &connect, "--stream", "cart-1", "--until-caught-up"];
     assert_eq!(source.bare(&follow).succeeds().text(), wanted);
-    let target = Ground::new();
-    let said = target.run(&["import-events", "--from", &connect]).succeeds().text();
-    assert!(said.starts_with("2 events imported;"), "users are the server's own: {said}");
+    let target = Fixture::new();
+    let message = target.run(&["import-events", "--from", &connect]).succeeds().text();
+    assert!(message.starts_with("2 events imported;"), "users are the server's own: {message}");
     let imported = target.run(&["read", "--stream", "cart-1"]).succeeds().text();
     let ids = |text: &str| -> Vec<Value> {
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|line| line["id"].clone()).collect()
     };
     assert_eq!(ids(&imported), ids(&wanted));
-    // Not as nobody, nor with a guess.
-    let nobody = format!("esdb://{place}");
-    let other = Ground::new();
-    other.run(&["import-events", "--from", &nobody]).fails(2, &["the server says"]);
-    assert!(!other.store().exists(), "no store is made for who may not read");
+    // Neither as anonymous client nor with a wrong password.
+    let anonymous = format!("esdb://{place}");
+    let other = Fixture::new();
+    other.run(&["import-events", "--from", &anonymous]).fails(2, &["the server says"]);
+    assert!(!other.store().exists(), "no store is created without permission to read");
     let guess = ["subscribe", "--all", "--connect", &format!("esdb://ops:x@{place}")];
     source.bare(&guess).fails(2, &["the server says"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));

@@ -1,10 +1,10 @@
-//! The commands for an event store, as a person or a script uses them.
+//! Commands for event stores.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::harness::Ground;
+use super::test_binary::Fixture;
 
 const FIRST: &str = r#"{"stream":"cart-42","type":"Opened","data":{"by": "ada"}}"#;
 const SECOND: &str =
@@ -15,110 +15,114 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_appended_is_acknowledged_read_and_listed() {
-    let ground = Ground::new();
+fn appended_events_are_acknowledged_read_and_listed() {
+    let fixture = Fixture::new();
     let input = format!("{FIRST}\n\n{SECOND}\n");
-    let acknowledged = ground.feed(&["append"], input.as_bytes()).succeeds().text();
+    let acknowledged = fixture.feed(&["append"], input.as_bytes()).succeeds().text();
     let shown = lines(&acknowledged);
     assert_eq!(shown.len(), 2);
     assert_eq!((&shown[0]["revision"], &shown[1]["revision"]), (&json!(0), &json!(1)));
     assert!(shown[0]["position"].as_u64() < shown[1]["position"].as_u64());
-    let read = ground.run(&["read", "--stream", "cart-42"]).succeeds().text();
+    let read = fixture.run(&["read", "--stream", "cart-42"]).succeeds().text();
     // Data and metadata are kept to the byte.
     assert!(read.contains(r#""data":{"by": "ada"}"#) && read.contains(r#""data":[1, 2.50]"#));
     assert_eq!(lines(&read)[1]["metadata"], json!({"why": "x"}));
     assert_eq!(lines(&read)[0]["id"], shown[0]["id"]);
-    let all = ground.run(&["read", "--all", "--backwards", "--count=1"]).succeeds().text();
+    let all = fixture.run(&["read", "--all", "--backwards", "--count=1"]).succeeds().text();
     assert_eq!(lines(&all)[0]["type"], json!("Added"));
-    ground.run(&["streams"]).writes("cart-42\t0 to 1\n");
-    let whole = ground.run(&["verify"]).succeeds().text();
-    assert!(whole.contains("is whole: 2 events"), "{whole}");
-    assert_eq!(ground.run(&["verify", "--json"]).succeeds().json()["events"], json!(2));
+    fixture.run(&["streams"]).writes("cart-42\t0 to 1\n");
+    let whole = fixture.run(&["verify"]).succeeds().text();
+    assert!(whole.contains("is undamaged: 2 events"), "{whole}");
+    assert_eq!(fixture.run(&["verify", "--json"]).succeeds().json()["events"], json!(2));
 }
 
 #[test]
-fn what_was_read_can_be_appended_again_and_a_retry_is_known() {
-    let ground = Ground::new();
+fn read_output_can_be_appended_and_retries_are_recognized() {
+    let fixture = Fixture::new();
     let bytes = r#"{"stream":"b","type":"Raw","data_hex":"00ff","metadata_hex":"0a"}"#;
     let input = format!("{FIRST}\n{bytes}\n");
-    let first = ground.feed(&["append", "--sync"], input.as_bytes()).succeeds().text();
-    let read = ground.run(&["read", "--all"]).succeeds().text();
+    let first = fixture.feed(&["append", "--sync"], input.as_bytes()).succeeds().text();
+    let read = fixture.run(&["read", "--all"]).succeeds().text();
     assert_eq!(lines(&read)[1]["data_hex"], json!("00ff"));
     // The ids are the same, so nothing is written twice.
-    let again = ground.feed(&["append"], read.as_bytes()).succeeds().text();
+    let again = fixture.feed(&["append"], read.as_bytes()).succeeds().text();
     assert_eq!(again, first);
-    ground.run(&["streams"]).writes("b\t0 to 0\ncart-42\t0 to 0\n");
+    fixture.run(&["streams"]).writes("b\t0 to 0\ncart-42\t0 to 0\n");
 }
 
 #[test]
 fn views_are_read_and_categories_and_types_listed() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let other = r#"{"stream":"plain","type":"Added","data":1}"#;
     let input = format!("{FIRST}\n{other}\n{SECOND}\n");
-    ground.feed(&["append"], input.as_bytes()).succeeds();
-    ground.run(&["streams", "--categories"]).writes("cart\t2\n");
-    ground.run(&["streams", "--types", "--prefix=A"]).writes("Added\t2\n");
-    let types = ground.run(&["streams", "--types", "--json"]).succeeds().text();
+    fixture.feed(&["append"], input.as_bytes()).succeeds();
+    fixture.run(&["streams", "--categories"]).writes("cart\t2\n");
+    fixture.run(&["streams", "--types", "--prefix=A"]).writes("Added\t2\n");
+    let types = fixture.run(&["streams", "--types", "--json"]).succeeds().text();
     let opened = json!({"type": "Opened", "events": 1});
     assert_eq!(lines(&types), [json!({"type": "Added", "events": 2}), opened]);
-    let links = lines(&ground.run(&["read", "--stream=$et-Added"]).succeeds().text());
+    let links = lines(&fixture.run(&["read", "--stream=$et-Added"]).succeeds().text());
     assert_eq!((&links[0]["stream"], &links[0]["type"]), (&json!("$et-Added"), &json!("$>")));
     assert_eq!(links[1]["data_hex"], json!("3140636172742d3432"), "1@cart-42");
     let read = ["read", "--stream=$ce-cart", "--resolve-links", "--backwards"];
-    let events = lines(&ground.run(&read).succeeds().text());
+    let events = lines(&fixture.run(&read).succeeds().text());
     assert_eq!(events.len(), 2);
     assert_eq!((&events[0]["revision"], &events[0]["stream"]), (&json!(1), &json!("cart-42")));
-    ground.run(&["delete", "--stream=cart-42"]).succeeds();
-    let events = lines(&ground.run(&read).succeeds().text());
-    assert_eq!((events.len(), &events[0]["type"]), (2, &json!("$>")), "they are gone");
-    ground.run(&["read", "--stream=$ce-x"]).fails(1, &["there is no event in the view '$ce-x'"]);
-    ground.run(&["read", "--all", "--resolve-links"]).fails(2, &["`--all` and `--resolve-links`"]);
+    fixture.run(&["delete", "--stream=cart-42"]).succeeds();
+    let events = lines(&fixture.run(&read).succeeds().text());
+    assert_eq!(
+        (events.len(), &events[0]["type"]),
+        (2, &json!("$>")),
+        "deleted events leave their links"
+    );
+    fixture.run(&["read", "--stream=$ce-x"]).fails(1, &["there is no event in the view '$ce-x'"]);
+    fixture.run(&["read", "--all", "--resolve-links"]).fails(2, &["`--all` and `--resolve-links`"]);
 }
 
 #[test]
-fn streams_are_deleted_and_come_back_or_not() {
-    let ground = Ground::new();
-    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
-    let wrong = ground.run(&["delete", "--stream", "cart-42", "--expected", "7"]);
+fn deleted_stream_returns_and_tombstone_does_not() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], FIRST.as_bytes()).succeeds();
+    let wrong = fixture.run(&["delete", "--stream", "cart-42", "--expected", "7"]);
     wrong.fails(2, &["revision 7 was expected of stream 'cart-42'", "its last revision is 0"]);
-    ground.run(&["delete", "--stream", "cart-42", "--expected", "0"]).writes("");
-    ground.run(&["read", "--stream", "cart-42"]).fails(1, &["there is no stream 'cart-42'"]);
-    ground.run(&["streams"]).writes("cart-42\tdeleted\n");
-    ground.feed(&["append"], SECOND.as_bytes()).succeeds();
-    ground.run(&["streams"]).writes("cart-42\t1 to 1\n");
-    ground.run(&["delete", "--stream", "cart-42", "--tombstone"]).writes("");
-    ground.run(&["read", "--stream", "cart-42"]).fails(2, &["was tombstoned"]);
-    let system = ground.run(&["streams", "--system", "--json"]).succeeds().text();
+    fixture.run(&["delete", "--stream", "cart-42", "--expected", "0"]).writes("");
+    fixture.run(&["read", "--stream", "cart-42"]).fails(1, &["there is no stream 'cart-42'"]);
+    fixture.run(&["streams"]).writes("cart-42\tdeleted\n");
+    fixture.feed(&["append"], SECOND.as_bytes()).succeeds();
+    fixture.run(&["streams"]).writes("cart-42\t1 to 1\n");
+    fixture.run(&["delete", "--stream", "cart-42", "--tombstone"]).writes("");
+    fixture.run(&["read", "--stream", "cart-42"]).fails(2, &["was tombstoned"]);
+    let system = fixture.run(&["streams", "--system", "--json"]).succeeds().text();
     assert_eq!(lines(&system)[0]["stream"], json!("$$cart-42"));
 }
 
 #[test]
-fn scavenging_gives_space_back_and_says_so() {
-    let ground = Ground::new();
+fn scavenge_frees_space_and_reports_it() {
+    let fixture = Fixture::new();
     let line = format!(r#"{{"stream":"a","type":"t","data":"{}"}}"#, "x".repeat(1000));
     let input = [line.as_str()].repeat(50).join("\n");
-    ground.feed(&["append"], input.as_bytes()).succeeds();
-    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
-    let none = ground.run(&["scavenge"]).succeeds().text();
-    assert!(none.contains("0 events removed, 0 emptied, 0 B given back out of 0 chunks"), "{none}");
-    ground.run(&["delete", "--stream", "a"]).writes("");
-    let report = ground.run(&["scavenge", "--throttle", "50", "--json"]).succeeds().json();
+    fixture.feed(&["append"], input.as_bytes()).succeeds();
+    fixture.feed(&["append"], FIRST.as_bytes()).succeeds();
+    let none = fixture.run(&["scavenge"]).succeeds().text();
+    assert!(none.contains("0 events removed, 0 emptied, 0 B freed from 0 chunks"), "{none}");
+    fixture.run(&["delete", "--stream", "a"]).writes("");
+    let report = fixture.run(&["scavenge", "--throttle", "50", "--json"]).succeeds().json();
     // Of the newest events the ids stay, so that retries are known.
     assert_eq!((&report["events_removed"], &report["events_emptied"]), (&json!(0), &json!(50)));
     assert!(report["bytes_given_back"].as_u64() > Some(49_000), "{report}");
-    let all = ground.run(&["read", "--all"]).succeeds().text();
+    let all = fixture.run(&["read", "--all"]).succeeds().text();
     let read: Vec<_> = lines(&all).iter().map(|event| event["stream"].clone()).collect();
     assert_eq!(read, [json!("cart-42"), json!("$$a")]);
-    let whole = ground.run(&["verify"]).succeeds().text();
-    assert!(whole.contains("is whole: 2 events"), "{whole}");
-    ground.run(&["scavenge", "--throttle", "0"]).fails(2, &["must be 1"]);
-    ground.run(&["scavenge", "--busy", "101"]).fails(2, &["must be 1 to 100"]);
-    Ground::new().run(&["scavenge"]).fails(2, &["there is no event store"]);
+    let whole = fixture.run(&["verify"]).succeeds().text();
+    assert!(whole.contains("is undamaged: 2 events"), "{whole}");
+    fixture.run(&["scavenge", "--throttle", "0"]).fails(2, &["must be 1"]);
+    fixture.run(&["scavenge", "--busy", "101"]).fails(2, &["must be 1 to 100"]);
+    Fixture::new().run(&["scavenge"]).fails(2, &["there is no event store"]);
 }
 
 #[test]
-fn bad_lines_are_named_and_what_came_before_them_is_kept() {
-    let ground = Ground::new();
+fn damaged_line_is_reported_and_earlier_lines_are_kept() {
+    let fixture = Fixture::new();
     for (line, why) in [
         ("{", "is no event"),
         (r#"["a","t",1,null,null,null,null,null,null,null,null,null]"#, "a JSON array"),
@@ -136,48 +140,48 @@ fn bad_lines_are_named_and_what_came_before_them_is_kept() {
         (r#"{"stream":"a","typ":"t","data":1}"#, "unknown field `typ`"),
     ] {
         let input = format!("{FIRST}\n{line}\n{SECOND}\n");
-        let stopped = ground.feed(&["append"], input.as_bytes());
+        let stopped = fixture.feed(&["append"], input.as_bytes());
         assert_eq!(stopped.text().lines().count(), 1, "{line}");
         stopped.fails(2, &["standard input, line 2", why]);
     }
     let input = format!("{FIRST}\nnothing\n{SECOND}\n");
-    let run = ground.feed(&["append", "--skip-bad"], input.as_bytes()).succeeds();
+    let run = fixture.feed(&["append", "--skip-bad"], input.as_bytes()).succeeds();
     assert_eq!(run.text().lines().count(), 2);
-    assert!(run.stderr.contains("line 2") && run.stderr.contains("1 damaged lines left aside"));
-    let filled = ground.feed(&["append", "--stream=d", "--type=t"], b"{\"data\":1}\n").succeeds();
+    assert!(run.stderr.contains("line 2") && run.stderr.contains("1 damaged lines skipped"));
+    let filled = fixture.feed(&["append", "--stream=d", "--type=t"], b"{\"data\":1}\n").succeeds();
     assert_eq!(lines(&filled.text())[0]["stream"], json!("d"));
 }
 
-/// The story: `append | head` ended with 0 in the middle of its input, and no script could know.
+/// Regression: `append | head` exited with 0 in the middle of its input.
 #[test]
-fn appending_to_a_reader_that_goes_away_says_what_was_left_out() {
-    let ground = Ground::new();
+fn append_with_closed_output_reports_unappended_lines() {
+    let fixture = Fixture::new();
     let line = |number| format!("{{\"stream\":\"a\",\"type\":\"t\",\"data\":{number}}}\n");
     let input: String = (0..30_000).map(line).collect();
-    let file = ground.path("events");
+    let file = fixture.path("events");
     std::fs::write(&file, input).unwrap();
-    let mut command = ground.command();
-    command.arg("append").arg("--db").arg(ground.store()).arg(&file);
+    let mut command = fixture.command();
+    command.arg("append").arg("--db").arg(fixture.store()).arg(&file);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(4), "{said}");
-    let (_, rest) = said.split_once("line ").unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    let (_, rest) = message.split_once("line ").unwrap();
     let (last, why) = rest.split_once(": ").unwrap();
-    assert!(why.contains("nobody reads the acknowledgements any more"), "{said}");
-    let read = ground.run(&["read", "--stream=a"]).succeeds().text();
+    assert!(why.contains("standard output was closed"), "{message}");
+    let read = fixture.run(&["read", "--stream=a"]).succeeds().text();
     assert_eq!(lines(&read).len(), last.parse::<usize>().unwrap());
 }
 
 #[test]
-fn other_folders_are_told_apart() {
-    let words = Ground::with(&[("a", "1")]);
+fn foreign_directories_are_rejected_by_kind() {
+    let words = Fixture::with(&[("a", "1")]);
     words.feed(&["append"], FIRST.as_bytes()).fails(2, &["holds a key-value store"]);
     words.run(&["read", "--all"]).fails(2, &["holds a key-value store"]);
     words.run(&["backup", "--to", "b"]).fails(2, &["holds a key-value store"]);
-    let events = Ground::new();
+    let events = Fixture::new();
     events.run(&["streams"]).fails(2, &["there is no event store", "umbel append"]);
     events.feed(&["append"], FIRST.as_bytes()).succeeds();
     events.run(&["get", "a"]).fails(2, &["holds an event store", "umbel read"]);
@@ -187,11 +191,11 @@ fn other_folders_are_told_apart() {
 }
 
 #[test]
-fn what_does_not_pass_a_filter_is_left_out_both_ways() {
-    let ground = Ground::new();
-    ground.feed(&["append"], format!("{FIRST}\n{SECOND}\n").as_bytes()).succeeds();
+fn filtered_events_are_omitted_in_both_directions() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], format!("{FIRST}\n{SECOND}\n").as_bytes()).succeeds();
     let read = |flags: &[&str]| {
-        let read = ground.run(&[&["read", "--all"], flags].concat()).succeeds().text();
+        let read = fixture.run(&[&["read", "--all"], flags].concat()).succeeds().text();
         lines(&read).into_iter().map(|line| line["type"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(read(&["--type-prefix=Op"]), ["Opened"]);
@@ -199,25 +203,25 @@ fn what_does_not_pass_a_filter_is_left_out_both_ways() {
     assert_eq!(read(&["--stream-prefix=cart-", "--backwards"]), ["Added", "Opened"]);
     assert_eq!(read(&["--stream-regex=[0-9]$", "--count=1"]), ["Opened"]);
     assert_eq!(read(&["--stream-prefix=x", "--stream-prefix=y"]).len(), 0);
-    let run = ground.run(&["read", "--all", "--type-regex=(?<a-b>c)"]);
+    let run = fixture.run(&["read", "--all", "--type-regex=(?<a-b>c)"]);
     run.fails(2, &["broken at character 1", "balance"]);
-    ground.run(&["read", "--stream=cart-42", "--type-prefix=O"]).fails(2, &["--stream"]);
+    fixture.run(&["read", "--stream=cart-42", "--type-prefix=O"]).fails(2, &["--stream"]);
 }
 
-/// The message was about what was expected, which nobody had said.
+/// Regression: the error was about the expected revision, although none was given.
 #[test]
-fn a_stream_that_never_was_cannot_be_deleted() {
-    let ground = Ground::new();
-    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
-    ground.run(&["delete", "--stream", "never"]).fails(2, &["there is no stream 'never'"]);
+fn delete_of_missing_stream_is_rejected() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], FIRST.as_bytes()).succeeds();
+    fixture.run(&["delete", "--stream", "never"]).fails(2, &["there is no stream 'never'"]);
 }
 
-/// Story: a reader of a store on a full disk, or on one that may only be read, was told that
-/// nothing could be written. A store that was not closed could not be read there at all.
+/// Regression: a read of a store on a full or read-only disk failed with a write error. A store
+/// that was not closed could not be read there at all.
 #[test]
-fn what_may_not_be_written_to_can_be_read() {
-    let (ground, other) = (Ground::new(), Ground::new());
-    ground.feed(&["append"], format!("{FIRST}\n").as_bytes()).succeeds();
+fn read_only_event_store_can_be_read() {
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    fixture.feed(&["append"], format!("{FIRST}\n").as_bytes()).succeeds();
     other.append_and_kill(FIRST);
     // A small disk, which only the commands in this script see.
     let script = r#"
@@ -227,17 +231,17 @@ fn what_may_not_be_written_to_can_be_read() {
             "$1" read --all --db "$2/store" && "$1" read --stream '$ce-cart' --db "$2/store" &&
                 "$1" streams --db "$2/store" && "$1" verify --db "$2/store"
         }
-        # Holes take no room that could be cut off.
+        # Holes take no disk space.
         cp -r --sparse=always "$4" "$2/unclosed" || exit 99
         head -c 33554432 /dev/zero > "$2/fill" 2> /dev/null
         look "$@" && mount -o remount,ro "$2" && look "$@"
     "#;
-    let disk = ground.path("disk");
+    let disk = fixture.path("disk");
     std::fs::create_dir(&disk).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(disk).arg(ground.store()).arg(other.store());
-    // There are systems on which nobody may have a disk of his own.
+    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(disk).arg(fixture.store()).arg(other.store());
+    // Some systems do not allow unprivileged mounts.
     let output = command.output().ok();
     let output = output.filter(|output| {
         output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
@@ -247,27 +251,31 @@ fn what_may_not_be_written_to_can_be_read() {
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
     assert_eq!(text.matches("\"stream\":\"cart-42\",\"type\":\"Opened\"").count(), 4, "{text}");
     assert_eq!(text.matches("\"stream\":\"$ce-cart\"").count(), 2, "{text}");
-    assert_eq!(text.matches("is whole: 1 events").count(), 4, "{text}");
+    assert_eq!(text.matches("is undamaged: 1 events").count(), 4, "{text}");
 }
 
-/// Story: only the name of the folder above was looked at, which that of the present one has not.
+/// Story: only the name of the directory above was looked at, which that of the present one has
+/// not.
 #[test]
-fn no_store_is_made_in_the_folder_of_another_however_it_is_named() {
-    let ground = Ground::new();
-    ground.feed(&["append"], b"").succeeds();
-    let log = ground.store().join("log");
+fn store_inside_another_store_is_rejected() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], b"").succeeds();
+    let log = fixture.store().join("log");
     std::fs::remove_dir_all(&log).unwrap();
     std::fs::create_dir(&log).unwrap();
-    for folder in [".", "a/b"] {
-        let mut command = ground.command();
-        command.current_dir(&log).args(["append", "--db", folder]);
+    for directory in [".", "a/b"] {
+        let mut command = fixture.command();
+        command.current_dir(&log).args(["append", "--db", directory]);
         let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && said.contains("folders are its own"), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(2) && message.contains("folders are its own"),
+            "{message}"
+        );
     }
     assert_eq!(std::fs::read_dir(&log).unwrap().count(), 0);
 }

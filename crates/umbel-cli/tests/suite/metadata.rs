@@ -1,19 +1,19 @@
-//! `umbel metadata`: showing and changing what is said of a stream.
+//! `umbel metadata`: prints and changes the metadata of a stream.
 
-use super::harness::Ground;
+use super::test_binary::Fixture;
 
-fn with_events() -> Ground {
-    let ground = Ground::new();
+fn with_events() -> Fixture {
+    let fixture = Fixture::new();
     let line = r#"{"stream":"a","type":"t","data":1}"#;
-    ground.feed(&["append"], format!("{line}\n").repeat(5).as_bytes()).succeeds();
-    ground
+    fixture.feed(&["append"], format!("{line}\n").repeat(5).as_bytes()).succeeds();
+    fixture
 }
 
 #[test]
-fn metadata_is_changed_key_by_key_and_obeyed() {
-    let ground = with_events();
+fn metadata_changes_apply_per_key() {
+    let fixture = with_events();
     let metadata = |flags: &[&str]| {
-        ground.run(&[&["metadata", "--stream", "a"], flags].concat()).succeeds().text()
+        fixture.run(&[&["metadata", "--stream", "a"], flags].concat()).succeeds().text()
     };
     assert_eq!(metadata(&[]), "{}\n");
     let own = r#"{"owner":{"big": 12345678901234567890123, "x":1.50}}"#;
@@ -21,34 +21,34 @@ fn metadata_is_changed_key_by_key_and_obeyed() {
     let both = r#"{"$maxCount":3,"owner":{"big": 12345678901234567890123, "x":1.50}}"#;
     assert_eq!(metadata(&["--max-count=3"]), format!("{both}\n"));
     assert_eq!(metadata(&[]), format!("{both}\n"));
-    ground.run(&["streams"]).writes("a\t2 to 4\n");
+    fixture.run(&["streams"]).writes("a\t2 to 4\n");
     assert_eq!(
         metadata(&["--truncate-before=4", "--clear=max-count", "--clear=owner"]),
         "{\"$tb\":4}\n"
     );
-    ground.run(&["streams"]).writes("a\t4 to 4\n");
-    // What changes nothing writes nothing.
+    fixture.run(&["streams"]).writes("a\t4 to 4\n");
+    // A change without effect writes nothing.
     assert_eq!(metadata(&["--truncate-before=4", "--clear=none"]), "{\"$tb\":4}\n");
-    let history = ground.run(&["read", "--all"]).succeeds().text();
+    let history = fixture.run(&["read", "--all"]).succeeds().text();
     assert_eq!(history.lines().filter(|line| line.contains("$metadata")).count(), 3);
     assert_eq!(metadata(&["--clear=$tb", "--max-age=3600"]), "{\"$maxAge\":3600}\n");
-    ground.run(&["streams"]).writes("a\t0 to 4\n");
-    let ahead = ground.run(&["metadata", "--stream", "later", "--max-count=1"]).succeeds().text();
+    fixture.run(&["streams"]).writes("a\t0 to 4\n");
+    let ahead = fixture.run(&["metadata", "--stream", "later", "--max-count=1"]).succeeds().text();
     assert_eq!(ahead, "{\"$maxCount\":1}\n", "of a stream that has no events yet");
 }
 
 #[test]
-fn wrong_and_contradicting_metadata_is_refused_with_a_sentence() {
-    let ground = with_events();
-    ground.run(&["delete", "--stream", "gone", "--tombstone"]).succeeds();
+fn invalid_and_conflicting_metadata_is_rejected() {
+    let fixture = with_events();
+    fixture.run(&["delete", "--stream", "gone", "--tombstone"]).succeeds();
     for (flags, parts) in [
         (&["--stream=a", "--max-count=0"][..], &["$maxCount", "from 1 to"][..]),
         (&["--stream=a", "--max-age=0"], &["$maxAge", "from 1 to"]),
         (&["--stream=a", "--max-age=1h"], &["--max-age"]),
-        (&["--stream=a", "--set", "[1]"], &["--set is no JSON object"]),
-        (&["--stream=a", "--set", "{"], &["--set is no JSON object"]),
+        (&["--stream=a", "--set", "[1]"], &["--set is not a JSON object"]),
+        (&["--stream=a", "--set", "{"], &["--set is not a JSON object"]),
         (&["--stream=a", "--set", r#"{"$tb":-1}"#], &["$tb", "from 0 to"]),
-        (&["--stream=a", "--set", r#"{"$tb":1,"a":2,"$tb":3}"#], &["--set says twice", "$tb"]),
+        (&["--stream=a", "--set", r#"{"$tb":1,"a":2,"$tb":3}"#], &["--set has the key $tb twice"]),
         (&["--stream=a", "--set", r#"{"$acl":7}"#], &["$acl", "an object"]),
         (
             &["--stream=a", "--max-count=2", "--set", r#"{"$maxCount":3}"#],
@@ -59,11 +59,11 @@ fn wrong_and_contradicting_metadata_is_refused_with_a_sentence() {
         (&["--stream=gone", "--max-count=2"], &["was tombstoned"]),
         (&[], &["--stream"]),
     ] {
-        ground.run(&[&["metadata"], flags].concat()).fails(2, parts);
+        fixture.run(&[&["metadata"], flags].concat()).fails(2, parts);
     }
-    assert_eq!(ground.run(&["metadata", "--stream=a"]).succeeds().text(), "{}\n");
+    assert_eq!(fixture.run(&["metadata", "--stream=a"]).succeeds().text(), "{}\n");
     let odd = r#"{"stream":"$$odd","type":"$metadata","data_hex":"00","revision":0}"#;
-    ground.feed(&["import-events"], odd.as_bytes()).succeeds();
-    let refused = ground.run(&["metadata", "--stream=odd", "--max-count=2"]);
-    refused.fails(2, &["is no JSON object", "umbel append --stream '$$odd'"]);
+    fixture.feed(&["import-events"], odd.as_bytes()).succeeds();
+    let refused = fixture.run(&["metadata", "--stream=odd", "--max-count=2"]);
+    refused.fails(2, &["is not a JSON object", "umbel append --stream '$$odd'"]);
 }

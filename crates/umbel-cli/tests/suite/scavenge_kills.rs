@@ -1,4 +1,4 @@
-//! Scavenges of the real program that are killed at moments nobody chose, on a real disk.
+//! Scavenges of the real binary that are killed at random moments, on a real disk.
 //!
 //! `UMBEL_SCAVENGE_KILLS=200 cargo test --release -p umbel-cli --test suite scavenge_kills` is the
 //! campaign; the test command takes a few rounds. `umbel-events` has every call be the last one on
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use umbel_env::Env;
 
-use super::harness::Ground;
+use super::test_binary::Fixture;
 
 /// Streams, of which one in ten is kept.
 const STREAMS: u64 = 40;
@@ -32,8 +32,8 @@ impl Random {
 }
 
 /// Four chunks, nine tenths of whose events are deleted.
-fn mostly_deleted() -> Ground {
-    let ground = Ground::new();
+fn mostly_deleted() -> Fixture {
+    let fixture = Fixture::new();
     let mut random = Random(1);
     let lines: String = (0..EVENTS)
         .map(|number| {
@@ -43,11 +43,11 @@ fn mostly_deleted() -> Ground {
             format!("{event}\n")
         })
         .collect();
-    ground.feed(&["append"], lines.as_bytes()).succeeds();
+    fixture.feed(&["append"], lines.as_bytes()).succeeds();
     for stream in (0..STREAMS).filter(|stream| stream % 10 != 0) {
-        ground.run(&["delete", "--stream", &format!("cart-{stream}")]).succeeds();
+        fixture.run(&["delete", "--stream", &format!("cart-{stream}")]).succeeds();
     }
-    ground
+    fixture
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -77,66 +77,75 @@ fn bytes_of(log: &[(String, u64)]) -> u64 {
     log.iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// What each stream that was kept reads as, and that each other one is gone.
-fn streams_of(ground: &Ground) -> String {
+/// Events of the kept streams. Checks that the other streams are deleted.
+fn streams_of(fixture: &Fixture) -> String {
     let all = (0..STREAMS).map(|stream| {
-        let run = ground.run(&["read", "--stream", &format!("cart-{stream}")]);
+        let run = fixture.run(&["read", "--stream", &format!("cart-{stream}")]);
         assert_eq!(run.code, i32::from(stream % 10 != 0), "{run:?}");
         run.text()
     });
     all.collect()
 }
 
-/// A scavenge that is killed after so long.
-fn kill_after(ground: &Ground, most: Duration) {
-    let mut command = ground.command();
-    command.arg("--db").arg(ground.store()).arg("scavenge");
+/// Starts a scavenge and kills it after `delay`.
+fn kill_after(fixture: &Fixture, delay: Duration) {
+    let mut command = fixture.command();
+    command.arg("--db").arg(fixture.store()).arg("scavenge");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (_sender, never) = channel::<()>();
-    let _ = never.recv_timeout(most);
+    let _ = never.recv_timeout(delay);
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn a_scavenge_killed_at_any_moment_ends_right() {
+fn killed_scavenge_resumes_and_finishes() {
     let rounds: u64 =
         std::env::var("UMBEL_SCAVENGE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     let before = mostly_deleted();
     let streams = streams_of(&before);
     let untouched = log_of(&before.store());
     // Without a kill.
-    let whole = Ground::new();
-    copy(&before.store(), &whole.store());
+    let uninterrupted = Fixture::new();
+    copy(&before.store(), &uninterrupted.store());
     let clock = Env::system().clock;
-    let began = clock.now();
-    whole.run(&["scavenge"]).succeeds();
-    let takes = (clock.now() - began).as_micros() as u64;
-    let all = whole.run(&["read", "--all"]).succeeds().text();
-    let log = log_of(&whole.store());
+    let start = clock.now();
+    uninterrupted.run(&["scavenge"]).succeeds();
+    let duration_us = (clock.now() - start).as_micros() as u64;
+    let all = uninterrupted.run(&["read", "--all"]).succeeds().text();
+    let log = log_of(&uninterrupted.store());
     assert!(bytes_of(&log) * 3 < bytes_of(&untouched) * 2, "{untouched:?} became {log:?}");
 
-    let mut within = 0;
+    let mut interrupted = 0;
     for round in 0..rounds {
         let mut random = Random(round);
-        let ground = Ground::new();
-        copy(&before.store(), &ground.store());
+        let fixture = Fixture::new();
+        copy(&before.store(), &fixture.store());
         for _ in 0..=random.below(3) {
-            kill_after(&ground, Duration::from_micros(random.below(takes + takes / 10)));
+            kill_after(
+                &fixture,
+                Duration::from_micros(random.below(duration_us + duration_us / 10)),
+            );
         }
-        let left = log_of(&ground.store());
-        within += u64::from(left != untouched && left != log);
-        assert_eq!(streams_of(&ground), streams, "round {round}, killed, {left:?}");
-        ground.run(&["verify"]).succeeds();
-        ground.run(&["scavenge"]).succeeds();
-        assert_eq!(streams_of(&ground), streams, "round {round}, went on from {left:?}");
-        let again = ground.run(&["read", "--all"]).succeeds().text();
-        assert_eq!(again, all, "round {round}, went on from {left:?}");
-        let ended = log_of(&ground.store());
-        let most = bytes_of(&log) + (1 << 16);
-        assert!(bytes_of(&ended) <= most, "round {round}: {ended:?}, and without a kill {log:?}");
-        ground.run(&["verify"]).succeeds();
+        let left = log_of(&fixture.store());
+        interrupted += u64::from(left != untouched && left != log);
+        assert_eq!(streams_of(&fixture), streams, "round {round}, killed, {left:?}");
+        fixture.run(&["verify"]).succeeds();
+        fixture.run(&["scavenge"]).succeeds();
+        assert_eq!(streams_of(&fixture), streams, "round {round}, resumed from {left:?}");
+        let again = fixture.run(&["read", "--all"]).succeeds().text();
+        assert_eq!(again, all, "round {round}, resumed from {left:?}");
+        let ended = log_of(&fixture.store());
+        let bytes_max = bytes_of(&log) + (1 << 16);
+        assert!(
+            bytes_of(&ended) <= bytes_max,
+            "round {round}: {ended:?}, and without a kill {log:?}"
+        );
+        fixture.run(&["verify"]).succeeds();
     }
-    println!("{within} of {rounds} rounds were left within a scavenge");
-    assert!(rounds < 100 || within * 10 > rounds, "{within} of {rounds} fell into a scavenge");
+    println!("{interrupted} of {rounds} rounds were killed during a scavenge");
+    assert!(
+        rounds < 100 || interrupted * 10 > rounds,
+        "{interrupted} of {rounds} kills hit a scavenge"
+    );
 }

@@ -1,4 +1,4 @@
-//! `umbel serve --kv`: keys and values in the folder of the store, and what a killed server keeps.
+//! `umbel serve --kv`: key-value store of a server, also after a kill.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +11,8 @@ use umbel_proto::kv::{
 };
 
 use super::connection::Connection;
-use super::harness::Ground;
 use super::serve::Serving;
+use super::test_binary::Fixture;
 
 const WRITERS: usize = 6;
 
@@ -40,8 +40,9 @@ async fn get(client: &Connection, key: &str) -> Option<Vec<u8>> {
 
 async fn scan(client: &Connection, keyspace: &str) -> Vec<(String, String)> {
     let request = ScanRequest { keyspace: keyspace.to_string(), ..ScanRequest::default() };
-    let asked = futures_util::stream::iter([request]);
-    let mut answers = client.streaming::<_, ScanResponse, _>(SERVICE, "Scan", asked).await.unwrap();
+    let requests = futures_util::stream::iter([request]);
+    let mut answers =
+        client.streaming::<_, ScanResponse, _>(SERVICE, "Scan", requests).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut found = Vec::new();
     while let Some(answer) = answers.message().await.unwrap() {
@@ -51,31 +52,31 @@ async fn scan(client: &Connection, keyspace: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn keys_and_values_lie_beside_the_events_and_stay() {
-    let ground = Ground::new();
-    let serving = Serving::start(&ground, &["--kv", "--kv-memory", "64MiB"]);
+fn served_keys_and_values_survive_restart() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &["--kv", "--kv-memory", "64MiB"]);
     let first = run(async { put(&connect(&serving).await, "ada", "1815").await });
     let (code, _, notes) = serving.stop(Signal::TERM);
     assert_eq!(code, Some(0), "{notes}");
     assert!(notes.contains("keys and values are in ") && notes.contains("store/kv"), "{notes}");
-    // The folder is a store like any other, and the events are none the worse for it.
-    let folder = ground.store().join("kv");
-    let folder = folder.to_str().unwrap();
-    assert_eq!(ground.bare(&["--db", folder, "get", "ada"]).succeeds().text().trim(), "1815");
-    ground.run(&["verify"]).succeeds();
-    let serving = Serving::with(&ground, &["--insecure"], &[("UMBEL_KV", "1")]);
+    // The directory is an ordinary store, and the event store is unaffected.
+    let directory = fixture.store().join("kv");
+    let directory = directory.to_str().unwrap();
+    assert_eq!(fixture.bare(&["--db", directory, "get", "ada"]).succeeds().text().trim(), "1815");
+    fixture.run(&["verify"]).succeeds();
+    let serving = Serving::with(&fixture, &["--insecure"], &[("UMBEL_KV", "1")]);
     run(async {
         let client = connect(&serving).await;
         assert_eq!(get(&client, "ada").await.unwrap(), b"1815");
-        assert!(put(&client, "ada", "1816").await > first, "numbers go on");
+        assert!(put(&client, "ada", "1816").await > first, "sequence numbers continue");
     });
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
 #[test]
-fn a_server_without_the_flag_makes_no_folder_and_says_how_to_have_one() {
-    let ground = Ground::new();
-    let serving = Serving::start(&ground, &[]);
+fn server_without_kv_creates_no_directory_and_names_flag() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &[]);
     run(async {
         let request = GetRequest { keyspace: String::new(), key: b"ada".to_vec() };
         let client = connect(&serving).await;
@@ -84,19 +85,19 @@ fn a_server_without_the_flag_makes_no_folder_and_says_how_to_have_one() {
         assert!(refused.message().contains("--kv"), "{refused:?}");
     });
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
-    assert!(!ground.store().join("kv").exists());
+    assert!(!fixture.store().join("kv").exists());
 }
 
 #[test]
-fn a_folder_that_somebody_has_open_is_refused_and_the_store_is_closed() {
-    let ground = Ground::new();
-    assert_eq!(Serving::start(&ground, &["--kv"]).stop(Signal::INT).0, Some(0));
-    let db = umbel::Db::open(ground.store().join("kv"), umbel::Options::default()).unwrap();
-    let refused = ground.run(&["serve", "--insecure", "--listen", "127.0.0.1:0", "--kv"]);
+fn locked_kv_directory_is_rejected_and_store_is_closed() {
+    let fixture = Fixture::new();
+    assert_eq!(Serving::start(&fixture, &["--kv"]).stop(Signal::INT).0, Some(0));
+    let db = umbel::Db::open(fixture.store().join("kv"), umbel::Options::default()).unwrap();
+    let refused = fixture.run(&["serve", "--insecure", "--listen", "127.0.0.1:0", "--kv"]);
     assert_eq!(refused.code, 5, "{refused:?}");
     assert!(refused.stderr.contains("kv"), "{refused:?}");
     db.close().unwrap();
-    assert_eq!(Serving::start(&ground, &["--kv"]).stop(Signal::INT).0, Some(0));
+    assert_eq!(Serving::start(&fixture, &["--kv"]).stop(Signal::INT).0, Some(0));
 }
 
 fn both(number: usize, round: usize) -> Vec<Operation> {
@@ -108,7 +109,7 @@ fn both(number: usize, round: usize) -> Vec<Operation> {
     vec![operation(""), operation("other")]
 }
 
-/// Writes until the server is gone; how many were acknowledged.
+/// Writes until the server is gone, and counts the acknowledged writes.
 async fn write(client: Connection, number: usize, sync: bool, done: Arc<Mutex<Vec<usize>>>) {
     for round in 0.. {
         let operations = both(number, round);
@@ -120,10 +121,10 @@ async fn write(client: Connection, number: usize, sync: bool, done: Arc<Mutex<Ve
     }
 }
 
-/// Kills a server among its writes, and looks at what the next one finds.
-fn kill(ground: &Ground, flags: &[&str], sync: bool, least: usize) {
+/// Kills a server during writes, and checks the data of the next one.
+fn kill(fixture: &Fixture, flags: &[&str], sync: bool, writes_min: usize) {
     let flags: Vec<&str> = ["--kv"].iter().chain(flags).copied().collect();
-    let serving = Serving::start(ground, &flags);
+    let serving = Serving::start(fixture, &flags);
     let done = Arc::new(Mutex::new(vec![0; WRITERS]));
     run(async {
         let client = connect(&serving).await;
@@ -135,13 +136,13 @@ fn kill(ground: &Ground, flags: &[&str], sync: bool, least: usize) {
             let client = connect(&serving).await;
             writers.push(tokio::spawn(write(client, number, sync, Arc::clone(&done))));
         }
-        while done.lock().unwrap().iter().any(|count| *count < least) {
+        while done.lock().unwrap().iter().any(|count| *count < writes_min) {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
         serving.stop(Signal::KILL);
         join_all(writers).await;
     });
-    let serving = Serving::start(ground, &flags);
+    let serving = Serving::start(fixture, &flags);
     let (found, other) = run(async {
         let client = connect(&serving).await;
         (scan(&client, "").await, scan(&client, "other").await)
@@ -158,8 +159,8 @@ fn kill(ground: &Ground, flags: &[&str], sync: bool, least: usize) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
-    kill(&Ground::new(), &[], false, 50);
-    kill(&Ground::new(), &["--sync"], false, 10);
-    kill(&Ground::new(), &[], true, 10);
+fn acknowledged_writes_survive_kill() {
+    kill(&Fixture::new(), &[], false, 50);
+    kill(&Fixture::new(), &["--sync"], false, 10);
+    kill(&Fixture::new(), &[], true, 10);
 }

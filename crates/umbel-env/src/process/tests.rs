@@ -7,8 +7,8 @@ use crate::testing::{fork_without_handlers, in_forked_child, in_own_process};
 
 /// A mark was current in a child, which wrote through its parent's handle.
 #[test]
-fn a_child_has_another_mark_than_its_parent() {
-    in_own_process("process::tests::a_child_has_another_mark_than_its_parent", || {
+fn child_has_another_mark_than_its_parent() {
+    in_own_process("process::tests::child_has_another_mark_than_its_parent", || {
         let (mark, open) = (ProcessMark::current(), OpenMark::new());
         assert!(mark.is_current() && open.is_open());
         let check = || {
@@ -26,10 +26,10 @@ fn a_child_has_another_mark_than_its_parent() {
 }
 
 #[test]
-fn a_mark_that_rests_on_the_id_alone_says_the_same() {
-    in_own_process("process::tests::a_mark_that_rests_on_the_id_alone_says_the_same", || {
+fn mark_by_process_id_alone_agrees() {
+    in_own_process("process::tests::mark_by_process_id_alone_agrees", || {
         let mark = ProcessMark::by_id();
-        let open = OpenMark { mark, open_as: AtomicU64::new(mark.generation) };
+        let open = OpenMark { mark, generation: AtomicU64::new(mark.generation) };
         assert!(mark.is_current() && open.is_open());
         in_forked_child(|| {
             assert!(!mark.is_current() && !open.is_open());
@@ -42,14 +42,14 @@ fn a_mark_that_rests_on_the_id_alone_says_the_same() {
 }
 
 #[test]
-fn starting_a_program_leaves_the_mark_as_it_is() {
+fn exec_keeps_the_mark() {
     let mark = ProcessMark::current();
     let done = std::process::Command::new("/bin/true").status();
     assert!(done.is_ok() && mark.is_current());
 }
 
 #[test]
-fn a_handle_that_was_closed_is_not_forked() {
+fn closed_handle_is_not_forked() {
     let open = OpenMark::new();
     assert!(open.close() && !open.close());
     assert_eq!((open.is_open(), open.is_forked()), (false, false));
@@ -58,14 +58,14 @@ fn a_handle_that_was_closed_is_not_forked() {
 
 /// A child waited for a thread that it does not have.
 #[test]
-fn a_child_leaks_what_belongs_to_its_parent() {
+fn child_leaks_values_of_its_parent() {
     struct Never;
     impl Drop for Never {
         fn drop(&mut self) {
             panic!("it was dropped");
         }
     }
-    in_own_process("process::tests::a_child_leaks_what_belongs_to_its_parent", || {
+    in_own_process("process::tests::child_leaks_values_of_its_parent", || {
         // The parent forgets its own: it would drop them at the end.
         let (first, second) = (ProcessBound::new(Never), ProcessBound::new(Never));
         let (first, second) =
@@ -84,9 +84,9 @@ fn a_child_leaks_what_belongs_to_its_parent() {
 
 /// A parent held a registry locked when it forked, and the child waited for it for ever.
 #[test]
-fn every_process_has_a_static_of_its_own() {
+fn every_process_has_its_own_static() {
     static NUMBERS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new();
-    in_own_process("process::tests::every_process_has_a_static_of_its_own", || {
+    in_own_process("process::tests::every_process_has_its_own_static", || {
         let mut numbers = NUMBERS.get().lock().unwrap();
         numbers.push(1);
         in_forked_child(|| assert!(NUMBERS.get().lock().unwrap().is_empty()));

@@ -1,4 +1,4 @@
-//! Beginning to write dirty pages back before anybody waits for it.
+//! Beginning to write dirty pages back before a thread waits for it.
 
 #![cfg_attr(
     target_os = "linux",
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 
 /// Begins to write the dirty pages of these bytes back, and waits for none. What goes wrong is
-/// left to the next sync, which the kernel tells of every failed write since the file was opened.
+/// left to the next sync, which the kernel reports every failed write since the file was opened.
 #[cfg(target_os = "linux")]
 pub(super) fn begin(file: &File, range: Range<u64>) {
     use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! What a forked child may do with what its parent opened: nothing that changes a file or a lock.
+//! A forked child changes no file and no lock that its parent opened.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -11,8 +11,8 @@ fn is_forked<T>(result: umbel_base::Result<T>) -> bool {
     matches!(result, Err(Error::Forked(_)))
 }
 
-/// A child dropped its copy of the lock, and unlocked what its parent held: a third process opened
-/// the store beside it.
+/// Story: a child dropped its copy of the lock, and unlocked its parent's lock. A third process
+/// opened the store at the same time.
 #[test]
 fn a_child_that_drops_a_lock_leaves_it_locked() {
     in_own_process("suite::fork::a_child_that_drops_a_lock_leaves_it_locked", || {
@@ -36,11 +36,11 @@ fn a_child_that_drops_a_lock_leaves_it_locked() {
     });
 }
 
-/// The child inherited the list of locks that its parent held, and was refused a store that nobody
-/// had open any more.
+/// Story: the child inherited the list of locks of its parent, and was refused a store that no
+/// process had open any more.
 #[test]
-fn a_child_takes_the_lock_that_its_parent_gave_up() {
-    in_own_process("suite::fork::a_child_takes_the_lock_that_its_parent_gave_up", || {
+fn child_takes_a_lock_that_its_parent_released() {
+    in_own_process("suite::fork::child_takes_a_lock_that_its_parent_released", || {
         let folder = tempfile::tempdir().unwrap();
         let (env, path) = (Env::system(), folder.path().join("LOCK"));
         let lock = std::cell::Cell::new(Some(env.files.lock(&path).unwrap()));
@@ -62,8 +62,8 @@ fn a_child_takes_the_lock_that_its_parent_gave_up() {
 
 /// A child that lived longer than its parent kept the store locked until it ended, too.
 #[test]
-fn a_child_does_not_keep_locked_what_a_dead_parent_held() {
-    in_own_process("suite::fork::a_child_does_not_keep_locked_what_a_dead_parent_held", || {
+fn child_does_not_keep_locks_of_a_dead_parent() {
+    in_own_process("suite::fork::child_does_not_keep_locks_of_a_dead_parent", || {
         let folder = tempfile::tempdir().unwrap();
         let (env, path) = (Env::system(), folder.path().join("LOCK"));
         let (is_over, over) = std::io::pipe().unwrap();
@@ -108,7 +108,7 @@ fn a_directory_by_another_path_is_the_same_one() {
 fn a_child_changes_no_file_of_its_parent() {
     in_own_process("suite::fork::a_child_changes_no_file_of_its_parent", || {
         let folder = tempfile::tempdir().unwrap();
-        let (env, path) = (Env::system().of_this_process(), folder.path().join("file"));
+        let (env, path) = (Env::system().fork_guarded(), folder.path().join("file"));
         let file = env.files.create(&path).unwrap();
         file.write_all_at(b"parent", 0).unwrap();
         file.preallocate(4096).unwrap();
@@ -133,8 +133,8 @@ fn a_child_changes_no_file_of_its_parent() {
             assert!(is_forked(files.create_dir_all(&other)));
             assert!(is_forked(files.sync_dir(folder.path())));
             assert!(is_forked(files.lock(&path)));
-            // What it opens itself is its own.
-            let own = env.of_this_process();
+            // Files that the child opens belong to the child.
+            let own = env.fork_guarded();
             assert!(is_forked(own.files.create(&other)));
             Env::system().files.create(&other).unwrap().sync().unwrap();
         });

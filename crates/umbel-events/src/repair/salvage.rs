@@ -1,65 +1,68 @@
-//! What can be saved of a damaged chunk: events whose bytes match their checksums, at places that
-//! something else proves.
+//! Salvage of a damaged chunk: events whose bytes match their checksums, at offsets that other
+//! evidence proves.
 //!
-//! A checksum is no proof that an event was appended: the image of a frame or of a record can be
-//! put into the data of another event by whoever writes events. So places come from elsewhere:
+//! A checksum does not prove that an event was appended. A writer can put the image of a frame or
+//! of a record into the data of another event. So offsets come from other evidence:
 //!
-//! - the first event of a chunk has its place;
-//! - an event that was proven tells where the next one begins, by its length, and where the one
-//!   before begins (`back`);
-//! - the table of chunks says where the last event begins;
-//! - the index says where events begin, and which these are: another one there is not taken;
-//! - where an event is damaged, the lengths that it and its record state lead to a next one that
-//!   says that this is the one before it, and to one such place only.
+//! - the first event of a chunk has a fixed offset;
+//! - a proven event shows where the next one begins, by its length, and where the previous one
+//!   begins (`back`);
+//! - the chunk manifest has the position of the last event;
+//! - the index knows where events begin, and which; a different event there is rejected;
+//! - the lengths of a damaged event and of its record lead to a next event; it must name this one
+//!   as its previous one, and there must be only one such offset.
 //!
-//! INVARIANT: of a chunk that was appended to, appends are saved as a whole or not at all.
+//! INVARIANT: of a chunk that was appended to, appends are salvaged as a whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use umbel_log::{Binding, RECORD_ALIGN, record_at, stated_bytes};
+use umbel_log::{RECORD_ALIGN, RecordBinding, record_at, stated_bytes};
 
-use super::old_index::KnownEvent;
-use crate::chunk::FIRST_EVENT_AT;
-use crate::format::{BETWEEN_RECORDS, FRAME_HEADER_BYTES, Frame, FrameHead, Place};
-use crate::packed::{self, Points};
+use crate::event_log::chunk::FIRST_EVENT_OFFSET;
+use crate::event_log::event_format::{
+    FRAME_HEADER_BYTES, Frame, FrameHeader, FrameLocation, RECORD_GAP_BYTES,
+};
+use crate::event_log::scavenged_chunk::{self, PositionMap};
+use crate::repair::index_evidence::EvidenceEvent;
 
-/// How many bytes may be checksummed per byte of a lost range when unproven appends are looked for.
+/// Maximum number of checksummed bytes per byte of a lost range in the search for unproven appends.
 const CHECKSUMMED_PER_BYTE: u64 = 4;
 
-/// The bytes of a chunk's file, and what is known of it.
+/// Bytes of a chunk's file, with the evidence about it.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ChunkBytes<'a> {
     /// The chunk's id.
     pub id: u64,
-    /// The position of the first byte of the file that was appended to.
+    /// Position of the first byte of the file that was appended to.
     pub start: u64,
-    /// The file, as much of it as there is.
+    /// The existing bytes of the file.
     pub bytes: &'a [u8],
-    /// The offset behind the last append; `None` where nobody noted it.
+    /// Offset after the last append; `None` if it was not recorded.
     pub end: Option<u64>,
-    /// What the index says of the events of the chunk.
-    pub known: Option<KnownPart<'a>>,
+    /// Events of the chunk that the index knows.
+    pub indexed: Option<IndexedRange<'a>>,
 }
 
-/// What the index knows of a chunk: all events up to a position, and nothing behind it.
+/// Evidence of the index for a chunk: all events up to a position, and none after it.
 #[derive(Clone, Copy)]
-pub struct KnownPart<'a> {
+pub struct IndexedRange<'a> {
     /// The events, by position.
-    pub events: &'a [KnownEvent],
-    /// The names of their streams.
+    pub events: &'a [EvidenceEvent],
+    /// Names of their streams.
     pub streams: &'a [String],
-    /// The position up to which these are all.
+    /// The list is complete up to this position.
     pub through: u64,
 }
 
-impl KnownPart<'_> {
-    /// Whether the index says the same of an event. What it denies was written by another store.
+impl IndexedRange<'_> {
+    /// Whether the index agrees with an event. An event that it denies was written by another
+    /// store.
     fn admits(&self, frame: &Frame<'_>) -> bool {
-        let position = frame.stamp.position;
+        let position = frame.meta.position;
         let known = self.events.binary_search_by_key(&position, |event| event.position);
-        let same = |event: &KnownEvent| {
+        let same = |event: &EvidenceEvent| {
             let stream = self.streams.get(event.stream);
-            event.revision == frame.stamp.revision && stream.is_some_and(|s| s == frame.stream)
+            event.revision == frame.meta.revision && stream.is_some_and(|s| s == frame.stream)
         };
         match known {
             Ok(at) => same(&self.events[at]),
@@ -68,42 +71,42 @@ impl KnownPart<'_> {
     }
 }
 
-/// What was saved.
+/// Result of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Saved {
-    /// The offsets of the events, rising.
+pub struct SalvageResult {
+    /// Offsets of the salvaged events, ascending.
     pub offsets: Vec<u64>,
-    /// What is lost.
-    pub lost: Vec<Lost>,
+    /// Lost ranges.
+    pub lost: Vec<LostSpan>,
 }
 
-/// A range that is lost: positions from `from` up to, and without, `to`.
+/// Lost range: positions from `from` up to `to`, exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
-    /// The first position.
+pub struct LostSpan {
+    /// First position.
     pub from: u64,
-    /// The position behind the last one.
+    /// Position after the last one.
     pub to: u64,
-    /// How many bytes of the file that is.
+    /// Number of bytes of the range in the file.
     pub bytes: u64,
-    /// How many appends look whole in it.
+    /// Number of appends in it that look whole.
     pub unproven: u64,
 }
 
-/// Appends that look whole where nothing proves that they were appended.
+/// Appends that look whole, without proof that they were appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unproven {
-    /// How many.
+pub struct UnprovenAppends {
+    /// Number of appends.
     pub count: u64,
-    /// Where the first event of the last one begins.
+    /// Offset of the first event of the last one.
     pub last: Option<u64>,
-    /// The offset behind the last one.
+    /// Offset after the last one.
     pub end: u64,
 }
 
-/// What is kept of a frame while places are followed.
+/// Summary of a frame, kept while offsets are followed.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct FrameSummary {
     bytes: u64,
     step: u64,
     back: u64,
@@ -111,74 +114,73 @@ struct Seen {
     ends_append: bool,
 }
 
-impl<'a> Source<'a> {
-    /// The bytes of a file of a chunk whose positions begin at `start`, and nothing else.
-    pub fn new(id: u64, start: u64, bytes: &'a [u8]) -> Source<'a> {
-        Source { id, start, bytes, end: None, known: None }
+impl<'a> ChunkBytes<'a> {
+    /// Bytes of a file of a chunk whose positions begin at `start`, without other evidence.
+    pub fn new(id: u64, start: u64, bytes: &'a [u8]) -> ChunkBytes<'a> {
+        ChunkBytes { id, start, bytes, end: None, indexed: None }
     }
 
-    /// The frame at an offset.
+    /// Frame at an offset.
     pub fn frame(&self, offset: u64) -> Option<Frame<'a>> {
         let bytes = self.bytes.get(usize::try_from(offset).ok()?..)?;
-        Frame::decode(bytes, Place { chunk: self.id, offset })
+        Frame::decode(bytes, FrameLocation { chunk: self.id, offset })
     }
 
-    /// The same, where its position is its place.
-    fn placed(&self, offset: u64) -> Option<Seen> {
+    /// Frame at an offset, if its position matches the offset.
+    fn located_frame(&self, offset: u64) -> Option<FrameSummary> {
         let is_aligned = offset.is_multiple_of(RECORD_ALIGN);
-        if !is_aligned || offset < FIRST_EVENT_AT || self.end.is_some_and(|end| offset >= end) {
+        if !is_aligned || offset < FIRST_EVENT_OFFSET || self.end.is_some_and(|end| offset >= end) {
             return None;
         }
         let frame = self.frame(offset)?;
-        let is_here = frame.stamp.position == self.start.checked_add(offset)?
+        let is_here = frame.meta.position == self.start.checked_add(offset)?
             && !frame.is_stub
-            && self.known.is_none_or(|known| known.admits(&frame));
-        is_here.then(|| Seen::of(&frame))
+            && self.indexed.is_none_or(|known| known.admits(&frame));
+        is_here.then(|| FrameSummary::of(&frame))
     }
 
-    /// The append that begins with the frame at `offset`, by its record: how long that is.
-    fn record(&self, offset: u64) -> Option<u64> {
-        let at = offset.checked_sub(BETWEEN_RECORDS)?;
+    /// Length of the append that begins with the frame at `offset`, from its record.
+    fn record_bytes(&self, offset: u64) -> Option<u64> {
+        let at = offset.checked_sub(RECORD_GAP_BYTES)?;
         let bytes = self.bytes.get(at as usize..)?;
-        let record = record_at(Binding { log_id: self.id, salt: 0 }, at, bytes)?;
+        let record = record_at(RecordBinding { log_id: self.id, salt: 0 }, at, bytes)?;
         let is_ours = record.sequence == self.start.checked_add(offset)?;
         is_ours.then_some(record.payload.len() as u64)
     }
 
-    /// What can be saved of a chunk that was appended to, in which events are known to begin at
-    /// the places in `proven`.
-    pub fn appended(&self, proven: &[u64], accept_unproven: bool) -> Saved {
+    /// Salvages a chunk that was appended to. Events are known to begin at the offsets in `proven`.
+    pub fn salvage_appended(&self, proven: &[u64], accept_unproven: bool) -> SalvageResult {
         let last_proven = proven.iter().copied().max().unwrap_or(0);
         let (frames, broken) = (BTreeMap::new(), BTreeSet::new());
-        let mut places = Places { source: self, frames, broken, last_proven };
-        places.follow(proven.iter().copied().chain([FIRST_EVENT_AT]).collect());
+        let mut places = ProvenOffsets { source: self, frames, damaged: broken, last_proven };
+        places.follow(proven.iter().copied().chain([FIRST_EVENT_OFFSET]).collect());
         loop {
-            let (offsets, ranges) = places.whole();
+            let (offsets, ranges) = places.whole_appends();
             let mut lost = Vec::new();
             let mut accepted = None;
             for (from, to) in ranges {
-                let Unproven { count, last, .. } = self.unproven(from, to);
+                let UnprovenAppends { count, last, .. } = self.find_unproven(from, to);
                 accepted = accepted.or(last.filter(|last| !places.frames.contains_key(last)));
                 let position = |offset: u64| self.start + offset;
                 let (from, to, bytes) = (position(from), position(to), to - from);
-                lost.push(Lost { from, to, bytes, unproven: count });
+                lost.push(LostSpan { from, to, bytes, unproven: count });
             }
             match accepted.filter(|_| accept_unproven) {
                 Some(place) => {
-                    places.broken.remove(&place);
+                    places.damaged.remove(&place);
                     places.follow(vec![place]);
                 }
-                None => return Saved { offsets, lost },
+                None => return SalvageResult { offsets, lost },
             }
         }
     }
 
-    /// Looks for appends that look whole in a range that is lost.
-    pub fn unproven(&self, from: u64, to: u64) -> Unproven {
+    /// Searches a lost range for appends that look whole.
+    pub fn find_unproven(&self, from: u64, to: u64) -> UnprovenAppends {
         let mut budget = to.saturating_sub(from).saturating_mul(CHECKSUMMED_PER_BYTE);
-        let mut found = Unproven { count: 0, last: None, end: from };
+        let mut found = UnprovenAppends { count: 0, last: None, end: from };
         let mut at = from.next_multiple_of(RECORD_ALIGN);
-        while at + BETWEEN_RECORDS < to.min(self.bytes.len() as u64) {
+        while at + RECORD_GAP_BYTES < to.min(self.bytes.len() as u64) {
             let bytes = &self.bytes[at as usize..];
             let low = bytes.get(12..16).and_then(|low| low.first_chunk());
             let is_like = low.is_some_and(|low| u32::from_le_bytes(*low) == self.id as u32);
@@ -188,10 +190,10 @@ impl<'a> Source<'a> {
                 continue;
             };
             budget -= stated;
-            let place = at + BETWEEN_RECORDS;
-            if self.record(place).is_some() && self.placed(place).is_some() {
+            let place = at + RECORD_GAP_BYTES;
+            if self.record_bytes(place).is_some() && self.located_frame(place).is_some() {
                 at += stated;
-                found = Unproven { count: found.count + 1, last: Some(place), end: at };
+                found = UnprovenAppends { count: found.count + 1, last: Some(place), end: at };
             } else {
                 at += RECORD_ALIGN;
             }
@@ -199,22 +201,27 @@ impl<'a> Source<'a> {
         found
     }
 
-    /// What can be saved of a chunk that was written anew, whose positions are up to, and without,
-    /// `limit`. Its events stand for themselves: what was scavenged may have been of the same
-    /// append. `last` is the position of the last event, where it is known.
-    pub fn packed(&self, limit: u64, points: Option<&Points>, last: Option<u64>) -> Saved {
+    /// Salvages a scavenged chunk, whose positions are up to `limit`, exclusive. Its events are
+    /// independent: a scavenge may have removed others of the same append. `last` is the position
+    /// of the last event, if known.
+    pub fn salvage_scavenged(
+        &self,
+        limit: u64,
+        points: Option<&PositionMap>,
+        last: Option<u64>,
+    ) -> SalvageResult {
         let end = points.map_or(self.bytes.len() as u64, |points| points.frames_end);
-        let source = Source { end: Some(end), ..*self };
-        let mut frames: BTreeMap<u64, Seen> = BTreeMap::new();
+        let source = ChunkBytes { end: Some(end), ..*self };
+        let mut frames: BTreeMap<u64, FrameSummary> = BTreeMap::new();
         let mut broken = BTreeSet::new();
-        let mut work = vec![packed::HEADER_BYTES];
-        work.extend(points.into_iter().flat_map(Points::offsets));
+        let mut work = vec![scavenged_chunk::HEADER_BYTES];
+        work.extend(points.into_iter().flat_map(PositionMap::offsets));
         loop {
             while let Some(at) = work.pop() {
                 if frames.contains_key(&at) || broken.contains(&at) {
                     continue;
                 }
-                let Some(seen) = source.in_packed(at, limit) else {
+                let Some(seen) = source.scavenged_frame(at, limit) else {
                     broken.insert(at);
                     continue;
                 };
@@ -223,48 +230,49 @@ impl<'a> Source<'a> {
                 work.extend(at.checked_sub(seen.back).filter(|_| seen.back > 0));
             }
             let unreached = |at: &u64| !frames.contains_key(at) && !broken.contains(at);
-            let next = broken.iter().filter_map(|at| source.behind_packed(*at, limit));
+            let next = broken.iter().filter_map(|at| source.next_after_damaged_frame(*at, limit));
             match next.into_iter().find(unreached) {
                 Some(at) => work.push(at),
                 None => break,
             }
         }
-        rising(&mut frames);
-        source.lost_of_packed(&frames, (limit, end), points.is_some(), last)
+        retain_rising(&mut frames);
+        source.lost_in_scavenged(&frames, (limit, end), points.is_some(), last)
     }
 
-    /// The frame at an offset of a chunk that was written anew.
-    fn in_packed(&self, offset: u64, limit: u64) -> Option<Seen> {
+    /// Frame at an offset of a scavenged chunk.
+    fn scavenged_frame(&self, offset: u64, limit: u64) -> Option<FrameSummary> {
         let is_aligned = offset.is_multiple_of(RECORD_ALIGN);
-        let is_inside = offset >= packed::HEADER_BYTES && offset < self.end?;
+        let is_inside = offset >= scavenged_chunk::HEADER_BYTES && offset < self.end?;
         let frame = self.frame(offset).filter(|_| is_aligned && is_inside)?;
-        let is_ours = (self.start..limit).contains(&frame.stamp.position)
-            && self.known.is_none_or(|known| known.admits(&frame));
-        is_ours.then(|| Seen::of(&frame))
+        let is_ours = (self.start..limit).contains(&frame.meta.position)
+            && self.indexed.is_none_or(|known| known.admits(&frame));
+        is_ours.then(|| FrameSummary::of(&frame))
     }
 
-    /// Where the event behind a damaged one of a packed chunk begins, by its length, where that
-    /// one says that the damaged one is before it.
-    fn behind_packed(&self, at: u64, limit: u64) -> Option<u64> {
+    /// Offset of the event after a damaged one of a scavenged chunk, by the damaged one's length.
+    /// The event there must name the damaged one as its previous one.
+    fn next_after_damaged_frame(&self, at: u64, limit: u64) -> Option<u64> {
         let bytes = self.bytes.get(at as usize..)?;
-        let next = at + FrameHead::decode(bytes, bytes.len())?.padded_bytes() as u64;
-        let seen = self.in_packed(next, limit)?;
+        let next = at + FrameHeader::decode(bytes, bytes.len())?.padded_bytes() as u64;
+        let seen = self.scavenged_frame(next, limit)?;
         (seen.back == next - at).then_some(next)
     }
 
-    fn lost_of_packed(
+    fn lost_in_scavenged(
         &self,
-        frames: &BTreeMap<u64, Seen>,
+        frames: &BTreeMap<u64, FrameSummary>,
         (limit, end): (u64, u64),
         is_end_known: bool,
         last: Option<u64>,
-    ) -> Saved {
-        let mut saved = Saved { offsets: frames.keys().copied().collect(), lost: Vec::new() };
-        let (mut position, mut offset) = (self.start, packed::HEADER_BYTES);
+    ) -> SalvageResult {
+        let mut saved =
+            SalvageResult { offsets: frames.keys().copied().collect(), lost: Vec::new() };
+        let (mut position, mut offset) = (self.start, scavenged_chunk::HEADER_BYTES);
         for (at, seen) in frames {
             if *at != offset {
                 let (from, to, bytes) = (position, seen.position, at - offset);
-                saved.lost.push(Lost { from, to, bytes, unproven: 0 });
+                saved.lost.push(LostSpan { from, to, bytes, unproven: 0 });
             }
             (position, offset) = (seen.position + seen.bytes, at + seen.bytes);
         }
@@ -272,14 +280,14 @@ impl<'a> Source<'a> {
         let is_complete = last.is_some() && newest == last || is_end_known && offset >= end;
         if !is_complete {
             let bytes = end.saturating_sub(offset);
-            saved.lost.push(Lost { from: position, to: limit, bytes, unproven: 0 });
+            saved.lost.push(LostSpan { from: position, to: limit, bytes, unproven: 0 });
         }
         saved
     }
 }
 
-/// Takes out what does not stand in the order of positions.
-fn rising(frames: &mut BTreeMap<u64, Seen>) {
+/// Removes frames that are not in ascending order of positions.
+fn retain_rising(frames: &mut BTreeMap<u64, FrameSummary>) {
     let mut before = None;
     frames.retain(|_, seen| {
         let rises = before.is_none_or(|before| seen.position > before);
@@ -288,50 +296,50 @@ fn rising(frames: &mut BTreeMap<u64, Seen>) {
     });
 }
 
-impl Seen {
-    fn of(frame: &Frame<'_>) -> Seen {
-        Seen {
+impl FrameSummary {
+    fn of(frame: &Frame<'_>) -> FrameSummary {
+        FrameSummary {
             bytes: frame.bytes as u64,
-            step: frame.step(),
-            back: u64::from(frame.stamp.back),
-            position: frame.stamp.position,
-            ends_append: frame.stamp.ends_append,
+            step: frame.next_distance(),
+            back: u64::from(frame.meta.back),
+            position: frame.meta.position,
+            ends_append: frame.meta.ends_append,
         }
     }
 }
 
-/// The places of a chunk at which events are proven to begin.
-struct Places<'s, 'a> {
-    source: &'s Source<'a>,
-    /// Those whose bytes are right.
-    frames: BTreeMap<u64, Seen>,
-    /// Those whose bytes are not.
-    broken: BTreeSet<u64>,
-    /// The last one that was proven by something else than the chunk.
+/// Offsets of a chunk at which events are proven to begin.
+struct ProvenOffsets<'s, 'a> {
+    source: &'s ChunkBytes<'a>,
+    /// Offsets with valid frames.
+    frames: BTreeMap<u64, FrameSummary>,
+    /// Offsets with damaged frames.
+    damaged: BTreeSet<u64>,
+    /// Last offset that evidence outside the chunk proved.
     last_proven: u64,
 }
 
-impl Places<'_, '_> {
-    /// Follows proven places as far as they lead.
+impl ProvenOffsets<'_, '_> {
+    /// Follows proven offsets as far as they lead.
     fn follow(&mut self, mut work: Vec<u64>) {
         loop {
             while let Some(at) = work.pop() {
-                if self.frames.contains_key(&at) || self.broken.contains(&at) {
+                if self.frames.contains_key(&at) || self.damaged.contains(&at) {
                     continue;
                 }
-                let Some(seen) = self.source.placed(at) else {
-                    self.broken.insert(at);
+                let Some(seen) = self.source.located_frame(at) else {
+                    self.damaged.insert(at);
                     continue;
                 };
                 self.frames.insert(at, seen);
                 work.push(at + seen.step);
                 work.extend(at.checked_sub(seen.back).filter(|_| seen.back > 0));
             }
-            let bridges = self.broken.iter().filter_map(|at| self.behind(*at));
+            let bridges = self.damaged.iter().filter_map(|at| self.next_after_damage(*at));
             let unreached = |at: &u64| !self.frames.contains_key(at);
             match bridges.into_iter().find(unreached) {
                 Some(at) => {
-                    self.broken.remove(&at);
+                    self.damaged.remove(&at);
                     work.push(at);
                 }
                 None => return,
@@ -339,27 +347,27 @@ impl Places<'_, '_> {
         }
     }
 
-    /// The place behind a damaged event to which the lengths lead that stand there, and where an
-    /// event says that the damaged one, or one behind it, is before it. `None` where the lengths
-    /// lead to places that cannot both be right.
-    fn behind(&self, at: u64) -> Option<u64> {
+    /// Offset after a damaged event to which its lengths lead. An event there names the damaged
+    /// one, or one after it, as its previous one. `None` if the lengths lead to offsets that
+    /// contradict each other.
+    fn next_after_damage(&self, at: u64) -> Option<u64> {
         let bytes = self.source.bytes.get(at as usize..)?;
         let says = |next: u64, before: std::ops::Range<u64>| {
-            let seen = self.source.placed(next)?;
+            let seen = self.source.located_frame(next)?;
             let place = next.checked_sub(seen.back)?;
             (seen.back > 0 && before.contains(&place)).then_some(next)
         };
-        let head = FrameHead::decode(bytes, bytes.len());
+        let head = FrameHeader::decode(bytes, bytes.len());
         let end = head.map(|head| at + head.padded_bytes() as u64);
         let in_append = end.and_then(|end| says(end, at..at + 1));
-        let behind_it = end.and_then(|end| says(end + BETWEEN_RECORDS, at..at + 1));
-        let by_record = self.append_of(at).and_then(|first| {
-            let record = first.checked_sub(BETWEEN_RECORDS)?;
+        let in_next_append = end.and_then(|end| says(end + RECORD_GAP_BYTES, at..at + 1));
+        let by_record = self.first_of_append(at).and_then(|first| {
+            let record = first.checked_sub(RECORD_GAP_BYTES)?;
             let stated = stated_bytes(self.source.bytes.get(record as usize..)?)?;
-            let next = record.checked_add(stated)?.checked_add(BETWEEN_RECORDS)?;
+            let next = record.checked_add(stated)?.checked_add(RECORD_GAP_BYTES)?;
             says(next, at..next)
         });
-        match (in_append, behind_it, by_record) {
+        match (in_append, in_next_append, by_record) {
             (Some(inner), None, Some(next)) => self.leads_to(inner, next).then_some(next),
             (None, Some(one), Some(next)) => (one == next).then_some(next),
             (Some(_), Some(_), _) => None,
@@ -367,10 +375,10 @@ impl Places<'_, '_> {
         }
     }
 
-    /// Whether the events from one place on, as far as they are whole, do not contradict that
-    /// their append ends before `next`.
+    /// Whether the events from an offset on, as far as they are whole, do not contradict that their
+    /// append ends before `next`.
     fn leads_to(&self, mut at: u64, next: u64) -> bool {
-        while let Some(seen) = self.source.placed(at) {
+        while let Some(seen) = self.source.located_frame(at) {
             at += seen.step;
             if seen.ends_append || at >= next {
                 return seen.ends_append && at == next;
@@ -379,11 +387,11 @@ impl Places<'_, '_> {
         at < next
     }
 
-    /// The first event of the append that the one at `at` belongs to, where those before it in the
-    /// append are whole.
-    fn append_of(&self, at: u64) -> Option<u64> {
+    /// First event of the append with the event at `at`, if the events before it in the append are
+    /// whole.
+    fn first_of_append(&self, at: u64) -> Option<u64> {
         let mut first = at;
-        while first > FIRST_EVENT_AT {
+        while first > FIRST_EVENT_OFFSET {
             let (before, seen) = self.frames.range(..first).next_back()?;
             if before + seen.step != first {
                 return None;
@@ -396,17 +404,17 @@ impl Places<'_, '_> {
         Some(first)
     }
 
-    /// The offsets of the events of whole appends, and the ranges between them.
-    fn whole(&self) -> (Vec<u64>, Vec<(u64, u64)>) {
+    /// Offsets of the events of whole appends, and the ranges between them.
+    fn whole_appends(&self) -> (Vec<u64>, Vec<(u64, u64)>) {
         let (mut saved, mut lost) = (Vec::new(), Vec::new());
-        let mut covered = FIRST_EVENT_AT - BETWEEN_RECORDS;
-        let mut next = FIRST_EVENT_AT;
+        let mut covered = FIRST_EVENT_OFFSET - RECORD_GAP_BYTES;
+        let mut next = FIRST_EVENT_OFFSET;
         let mut append: Option<Vec<u64>> = None;
         let mut begins = true;
         for (at, seen) in &self.frames {
             if *at != next {
                 append = None;
-                begins = self.source.record(*at).is_some();
+                begins = self.source.record_bytes(*at).is_some();
             }
             if begins {
                 append = Some(Vec::new());
@@ -417,25 +425,25 @@ impl Places<'_, '_> {
             next = at + seen.step;
             begins = seen.ends_append;
             let Some(append) = append.take_if(|_| seen.ends_append) else { continue };
-            let begin = append[0] - BETWEEN_RECORDS;
+            let begin = append[0] - RECORD_GAP_BYTES;
             if begin > covered {
                 lost.push((covered, begin));
             }
             covered = at + seen.bytes;
             saved.extend(append);
         }
-        let end = self.source.end.unwrap_or_else(|| self.furthest(covered));
+        let end = self.source.end.unwrap_or_else(|| self.last_append_end(covered));
         if end > covered {
             lost.push((covered, end));
         }
         (saved, lost)
     }
 
-    /// Where the last of what looks like an append ends, in a chunk of which nobody noted the end.
-    fn furthest(&self, covered: u64) -> u64 {
+    /// End of the last of what looks like an append, in a chunk without a recorded end.
+    fn last_append_end(&self, covered: u64) -> u64 {
         let proven = self.frames.iter().next_back().map_or(covered, |(at, seen)| at + seen.bytes);
-        let unproven = self.source.unproven(proven, self.source.bytes.len() as u64);
-        let record = unproven.last.and_then(|place| Some(place + self.source.record(place)?));
+        let unproven = self.source.find_unproven(proven, self.source.bytes.len() as u64);
+        let record = unproven.last.and_then(|place| Some(place + self.source.record_bytes(place)?));
         let known = match self.frames.contains_key(&self.last_proven) || self.last_proven == 0 {
             true => 0,
             false => self.last_proven + FRAME_HEADER_BYTES as u64,
@@ -448,12 +456,12 @@ impl Places<'_, '_> {
 mod tests {
     use super::*;
 
-    /// What an index knows of a chunk can reach behind its file, which was cut: to look between
-    /// there and the file's end took a larger number from a smaller one.
+    /// The index's evidence of a chunk can reach past its truncated file. The search between there
+    /// and the file's end subtracted a larger number from a smaller one.
     #[test]
-    fn nothing_is_found_in_a_range_that_ends_before_it_begins() {
-        let source = Source::new(1, 0, &[0; 4096]);
-        let nothing = Unproven { count: 0, last: None, end: 4200 };
-        assert_eq!(source.unproven(4200, 4096), nothing);
+    fn range_that_ends_before_its_start_salvages_no_event() {
+        let source = ChunkBytes::new(1, 0, &[0; 4096]);
+        let nothing = UnprovenAppends { count: 0, last: None, end: 4200 };
+        assert_eq!(source.find_unproven(4200, 4096), nothing);
     }
 }

@@ -1,13 +1,13 @@
 //! Backups of a store that is scavenged between them.
 
-use umbel_events::{CopyOptions, Expected, Store, restore, verify_backup};
+use umbel_events::{CopyOptions, ExpectedVersion, Store, restore, verify_backup};
 use umbel_sim::Sim;
 
-use super::scavenging::{all, append_each, everything, streams};
+use super::scavenge::{all, append_each, everything, streams};
 use super::support::options;
 
 #[test]
-fn what_was_scavenged_is_backed_up_as_it_is_and_restored_so() {
+fn scavenged_chunks_survive_backup_and_restore() {
     let sim = Sim::new(31);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     for (number, stream) in ["gone-1", "kept-1", "gone-2", "kept-2"].into_iter().enumerate() {
@@ -18,11 +18,11 @@ fn what_was_scavenged_is_backed_up_as_it_is_and_restored_so() {
     let copy = CopyOptions::default;
     store.backup("/backup", copy()).expect("a first backup");
     for stream in ["gone-1", "gone-2"] {
-        store.delete(stream, Expected::Any).expect("deleted");
+        store.delete(stream, ExpectedVersion::Any).expect("deleted");
     }
     append_each(&store, "kept-1", 1000..1100, 900);
     let scavenged = store.scavenge(&all()).expect("scavenged");
-    assert!(scavenged.events_removed > 150 && scavenged.chunks_packed > 1, "{scavenged:?}");
+    assert!(scavenged.events_removed > 150 && scavenged.chunks_rewritten > 1, "{scavenged:?}");
     let second = store.backup("/backup", copy()).expect("a second backup");
     assert!(second.copied_bytes < second.bytes, "what was not scavenged was there");
     let third = store.backup("/backup", copy()).expect("a third backup");
@@ -37,16 +37,16 @@ fn what_was_scavenged_is_backed_up_as_it_is_and_restored_so() {
     assert!(report.damage.is_empty(), "{:?}", report.damage);
 }
 
-/// Something wrote behind the ends of files in the folder of the backup. A packed chunk is whole
-/// only with its own length: `verify` and `restore` refused the backup, and the next backups, which
-/// looked only for files that are too short, left it so for ever.
+/// Regression: bytes were written after the ends of files in the directory of the backup. A
+/// scavenged chunk is only whole with its exact length: `verify` and `restore` refused the backup.
+/// The next backups only looked for files that are too short, and never fixed it.
 #[test]
-fn a_file_that_got_longer_is_cut_off_by_the_next_backup() {
+fn next_backup_truncates_an_overlong_file() {
     let sim = Sim::new(32);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append_each(&store, "gone", 0..100, 900);
     append_each(&store, "kept", 100..200, 900);
-    store.delete("gone", Expected::Any).expect("deleted");
+    store.delete("gone", ExpectedVersion::Any).expect("deleted");
     store.scavenge(&all()).expect("scavenged");
     append_each(&store, "kept", 200..300, 900);
     let env = sim.env();
@@ -57,7 +57,7 @@ fn a_file_that_got_longer_is_cut_off_by_the_next_backup() {
     assert!(files.iter().any(|(_, path)| path.to_string_lossy().contains("-000001.chunk")));
     files.iter().for_each(|(_, path)| sim.extend(path, &[7; 5000]));
     let longer = verify_backup(&env, "/backup".as_ref(), copy()).expect("read");
-    assert!(!longer.damage.is_empty(), "a packed chunk has to have its own length");
+    assert!(!longer.damage.is_empty(), "a scavenged chunk needs its exact length");
     let second = store.backup("/backup", copy()).expect("a second backup");
     assert_eq!(second.copied_bytes, 0, "nothing is new");
     for (len, path) in &files {
@@ -70,9 +70,9 @@ fn a_file_that_got_longer_is_cut_off_by_the_next_backup() {
     assert_eq!(everything(&restored), everything(&store));
 }
 
-/// The same in the store itself: what stands behind the end of a chunk is not backed up.
+/// The same in the store itself: bytes after the end of a chunk are not backed up.
 #[test]
-fn a_chunk_that_is_longer_than_its_entry_is_backed_up_as_long_as_that() {
+fn overlong_chunk_is_backed_up_to_its_recorded_length() {
     let sim = Sim::new(33);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append_each(&store, "kept", 0..200, 900);

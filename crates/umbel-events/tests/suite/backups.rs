@@ -1,5 +1,5 @@
-//! Backups: what they hold, that they copy what is new and nothing else, what they refuse, and that
-//! no damage of theirs goes unnoticed.
+//! Backups: they hold all events, copy only what is new, refuse invalid targets, and no damage of
+//! theirs goes unnoticed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ fn plain() -> CopyOptions<'static> {
     CopyOptions::default()
 }
 
-/// The bytes of all files of a folder.
+/// Bytes of all files of a folder.
 pub fn bytes_in(sim: &Sim, folder: &str) -> u64 {
     let files = sim.files();
     files.iter().filter(|p| p.starts_with(folder)).map(|p| sim.read(p).len() as u64).sum()
 }
 
 #[test]
-fn a_backup_holds_everything_that_was_appended_before() {
+fn backup_contains_all_earlier_appends() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let sim = Sim::new(1);
         let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
@@ -47,7 +47,7 @@ fn a_backup_holds_everything_that_was_appended_before() {
 }
 
 #[test]
-fn a_later_backup_copies_what_is_new_and_nothing_else() {
+fn later_backup_copies_only_new_files() {
     let sim = Sim::new(2);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     (0..40).for_each(|number| append_large(&store, "a", number, 6000));
@@ -65,7 +65,7 @@ fn a_later_backup_copies_what_is_new_and_nothing_else() {
         assert_eq!(wrote, before, "the store maps its chunks");
         let next = store.backup("/backup", plain()).expect("backed up");
         let grew = next.bytes - again.bytes;
-        // One event is 6 KB; a chunk that ended brings its end record, a new one its header.
+        // One event is 6 KB; an ended chunk adds its end record, a new one its header.
         assert!(next.copied_bytes <= 6000 + 500, "{} of {grew}", next.copied_bytes);
         assert!(next.copied_files <= 2 && calls(&sim) - wrote <= 2, "{next:?}");
     }
@@ -74,14 +74,14 @@ fn a_later_backup_copies_what_is_new_and_nothing_else() {
     assert!(bytes_in(&sim, "/backup") < last.bytes + 4000, "nothing but the files and a manifest");
     store.close().expect("closed");
     let store = Store::open("/events", options(&sim)).expect("opened again");
-    // The chunk that was written got its end record when the store was closed.
+    // The active chunk got its end record when the store was closed.
     let closed = store.backup("/backup", plain()).expect("backed up");
     assert!(closed.copied_bytes <= 64 && closed.through == last.through, "{closed:?}");
     assert_eq!(restored(&sim, "/backup"), all(&store));
 }
 
 #[test]
-fn other_folders_and_other_stores_are_refused() {
+fn unrelated_directories_and_other_stores_are_rejected() {
     let sim = Sim::new(3);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append(&store, "a", 0..3);
@@ -92,8 +92,8 @@ fn other_folders_and_other_stores_are_refused() {
     sim.env().files.create("/files/letter".as_ref()).expect("a file");
     let refused = |store: &Store, target: &str, why: &str| {
         let before = sim.files();
-        let said = store.backup(target, plain()).expect_err(target).to_string();
-        assert!(said.contains(why), "{target}: {said}");
+        let message = store.backup(target, plain()).expect_err(target).to_string();
+        assert!(message.contains(why), "{target}: {message}");
         assert_eq!(sim.files(), before, "nothing was written to {target}");
     };
     refused(&store, "/events", "the folder of the store itself");
@@ -102,22 +102,22 @@ fn other_folders_and_other_stores_are_refused() {
     refused(&store, "/files", "holds 'letter', but no backup");
     refused(&other, "/backup", "a backup of another store");
     let held = sim.env().files.lock("/backup/LOCK".as_ref()).expect("the lock");
-    let busy = store.backup("/backup", plain()).expect_err("somebody else backs up");
+    let busy = store.backup("/backup", plain()).expect_err("another backup runs");
     assert!(matches!(busy, Error::Store(umbel::Error::Locked(_))), "{busy}");
     drop(held);
-    let said = Store::open("/backup", options(&sim)).expect_err("no store").to_string();
-    assert!(said.contains("holds a backup") && said.contains("umbel restore"), "{said}");
+    let message = Store::open("/backup", options(&sim)).expect_err("no store").to_string();
+    assert!(message.contains("holds a backup") && message.contains("umbel restore"), "{message}");
     let env = sim.env();
-    assert!(is_backup(&env, "/backup".as_ref()).expect("looked"));
-    assert!(!is_backup(&env, "/events".as_ref()).expect("looked"));
-    let said = verify_backup(&env, "/events".as_ref(), plain()).expect_err("no backup");
-    assert!(said.to_string().contains("it holds an event store"), "{said}");
+    assert!(is_backup(&env, "/backup".as_ref()).expect("checked"));
+    assert!(!is_backup(&env, "/events".as_ref()).expect("checked"));
+    let message = verify_backup(&env, "/events".as_ref(), plain()).expect_err("no backup");
+    assert!(message.to_string().contains("it holds an event store"), "{message}");
 }
 
-/// The store is restored from a backup and both go on: the backup of one is not for the other. Each
-/// copy has an instance id, and a backup takes only the copy that it was made of.
+/// A store is restored from a backup and both continue: the backup of one is not for the other.
+/// Each copy has an instance id, and a backup only accepts the copy from which it was made.
 #[test]
-fn copies_of_a_store_that_went_on_differently_are_told_apart() {
+fn diverged_copies_are_distinguished() {
     let sim = Sim::new(4);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append(&store, "a", 0..3);
@@ -126,21 +126,21 @@ fn copies_of_a_store_that_went_on_differently_are_told_apart() {
     (3..40).for_each(|number| append_large(&store, "a", number, 6000));
     store.backup("/late", plain()).expect("backed up");
     let twin = Store::open("/twin", options(&sim)).expect("the twin");
-    let said = twin.backup("/late", plain()).expect_err("another copy").to_string();
-    assert!(said.contains("another copy of this store"), "{said}");
+    let message = twin.backup("/late", plain()).expect_err("another copy").to_string();
+    assert!(message.contains("another copy of this store"), "{message}");
     append(&twin, "a", 100..103);
-    let said = twin.backup("/late", plain()).expect_err("another copy").to_string();
-    assert!(said.contains("another copy of this store"), "{said}");
+    let message = twin.backup("/late", plain()).expect_err("another copy").to_string();
+    assert!(message.contains("another copy of this store"), "{message}");
     assert_eq!(restored(&sim, "/late"), all(&store), "the backup is as it was");
-    let said = twin.backup("/early", plain()).expect_err("the original's").to_string();
-    assert!(said.contains("another copy of this store"), "{said}");
+    let message = twin.backup("/early", plain()).expect_err("the original's").to_string();
+    assert!(message.contains("another copy of this store"), "{message}");
     twin.backup("/twins", plain()).expect("backed up");
     assert_eq!(restored(&sim, "/twins"), all(&twin));
     store.backup("/early", plain()).expect("backed up");
     assert_eq!(restored(&sim, "/early"), all(&store));
 }
 
-/// A store and its backup, of several chunks, one of them open when it was made.
+/// A store and its backup, of several chunks, one of them active at the backup.
 fn specimen() -> Sim {
     let sim = Sim::new(5);
     let store = Store::open("/events", options(&sim)).expect("a new store");
@@ -156,12 +156,12 @@ fn files_of(sim: &Sim, folder: &str) -> Vec<PathBuf> {
     sim.files().into_iter().filter(|p| p.starts_with(folder) && !p.ends_with("LOCK")).collect()
 }
 
-/// Whether the damage is found, named, and nothing is restored.
+/// Whether the damage is found and named, and nothing is restored.
 fn is_noticed(sim: &Sim, path: &Path) -> bool {
     let env = sim.env();
     let found = verify_backup(&env, "/backup".as_ref(), plain());
     let refused = restore(&env, "/backup".as_ref(), "/again".as_ref(), plain());
-    let said = match (&found, &refused) {
+    let message = match (&found, &refused) {
         (Ok(report), Ok(_)) if report.damage.is_empty() => return false,
         (Ok(report), Err(refused)) if !report.damage.is_empty() => {
             assert_eq!(report.damage[0].to_string(), refused.to_string());
@@ -174,13 +174,13 @@ fn is_noticed(sim: &Sim, path: &Path) -> bool {
         both => panic!("{}: {both:?}", path.display()),
     };
     let shown = path.display().to_string();
-    assert!(said.contains("corruption in") && said.contains(&shown), "{shown}: {said}");
+    assert!(message.contains("corruption in") && message.contains(&shown), "{shown}: {message}");
     assert!(!sim.files().iter().any(|p| p.starts_with("/again")), "nothing was written");
     true
 }
 
 #[test]
-fn every_damage_of_a_backup_is_noticed_before_anything_is_restored() {
+fn damaged_backup_is_detected_before_restore() {
     let sim = specimen();
     let files = files_of(&sim, "/backup");
     assert!(files.len() >= 4, "{files:?}");
@@ -209,28 +209,29 @@ fn every_damage_of_a_backup_is_noticed_before_anything_is_restored() {
 }
 
 #[test]
-fn a_damaged_log_is_not_backed_up_as_if_it_were_whole() {
+fn damaged_log_fails_the_backup() {
     for (number, is_sealed) in [(1, true), (9, false)] {
         let sim = specimen();
         let chunks = files_of(&sim, "/events/log");
         let path = if is_sealed { chunks[number - 1].clone() } else { chunks[2].clone() };
         let store = Store::open("/events", options(&sim)).expect("opened");
         sim.flip(&path, 3000, 1);
-        let said = store.backup("/fresh", plain()).expect_err("damaged").to_string();
+        let message = store.backup("/fresh", plain()).expect_err("damaged").to_string();
         assert!(
-            said.contains("corruption in") && said.contains(&*path.to_string_lossy()),
-            "{said}"
+            message.contains("corruption in") && message.contains(&*path.to_string_lossy()),
+            "{message}"
         );
-        let said = verify_backup(&sim.env(), "/fresh".as_ref(), plain()).expect_err("none yet");
-        assert!(said.to_string().contains("no backup came to its end"), "{said}");
+        let message =
+            verify_backup(&sim.env(), "/fresh".as_ref(), plain()).expect_err("no backup yet");
+        assert!(message.to_string().contains("is complete yet"), "{message}");
         sim.flip(&path, 3000, 1);
-        store.backup("/fresh", plain()).expect("mended");
+        store.backup("/fresh", plain()).expect("restored");
         assert_eq!(restored(&sim, "/fresh"), all(&store));
     }
 }
 
 #[test]
-fn a_disk_that_fills_up_leaves_the_backup_that_was_there() {
+fn disk_full_keeps_the_previous_backup() {
     let sim = Sim::new(6);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     (0..10).for_each(|number| append_large(&store, "a", number, 6000));
@@ -240,29 +241,29 @@ fn a_disk_that_fills_up_leaves_the_backup_that_was_there() {
     store.sync().expect("synced");
     let whole = |path: &PathBuf| (sim.read(path).len() as u64).next_multiple_of(4096);
     let used: u64 = sim.files().iter().map(whole).sum();
-    for room in [0, 10_000, 70_000, 200_000] {
-        sim.set_capacity(used + room);
-        let error = store.backup("/backup", plain()).expect_err("no room");
-        let said = error.to_string();
-        assert!(matches!(error, Error::Store(umbel::Error::Full { .. })), "{said}");
-        assert!(said.contains("/backup/") && said.contains("make room"), "{said}");
+    for free in [0, 10_000, 70_000, 200_000] {
+        sim.set_capacity(used + free);
+        let error = store.backup("/backup", plain()).expect_err("disk full");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Store(umbel::Error::DiskFull { .. })), "{message}");
+        assert!(message.contains("/backup/") && message.contains("free space"), "{message}");
         sim.clear_capacity();
-        assert_eq!(restored(&sim, "/backup"), before, "with room for {room}");
+        assert_eq!(restored(&sim, "/backup"), before, "with {free} bytes free");
     }
-    store.backup("/backup", plain()).expect("with room again");
+    store.backup("/backup", plain()).expect("with free space");
     assert_eq!(restored(&sim, "/backup"), all(&store));
     assert_eq!(store.read_all(Position::START, Direction::Forwards).count(), 60);
 }
 
 #[test]
-fn a_backup_that_fails_somewhere_is_made_the_next_time_and_takes_over_what_is_whole() {
+fn retry_of_failed_backup_reuses_intact_files() {
     let sites = ["create *.chunk", "write *.chunk", "sync *.chunk", "sync BACKUP.new", "rename"];
     for site in sites {
         let sim = Sim::new(7);
         let store = Store::open("/events", options(&sim)).expect("a new store");
         (0..30).for_each(|number| append_large(&store, "a", number, 6000));
         store.sync().expect("synced");
-        // The folder is ready.
+        // The directory is ready.
         sim.fail_site("create *.chunk", 1, Fault { kind: FaultKind::Eio, sticky: false });
         store.backup("/backup", plain()).expect_err("a fault");
         sim.fail_site(site, 3.min(nth(site)), Fault { kind: FaultKind::Eio, sticky: false });
@@ -277,7 +278,7 @@ fn a_backup_that_fails_somewhere_is_made_the_next_time_and_takes_over_what_is_wh
     }
 }
 
-/// Of files there are several, of manifests one.
+/// There are several chunk files, but one manifest.
 fn nth(site: &str) -> u64 {
     if site.ends_with("*.chunk") { 3 } else { 1 }
 }

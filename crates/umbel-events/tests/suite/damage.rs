@@ -1,9 +1,9 @@
-//! Damaged files: what is read is right, or an error says where it is not.
+//! Damaged files: every read returns correct data, or an error with the place of the damage.
 
 use std::path::PathBuf;
 
 use umbel_events::{
-    Direction, Expected, NewEvent, Position, RecordedEvent, Result, Revision, Store,
+    Direction, ExpectedVersion, NewEvent, Position, RecordedEvent, Result, Revision, Store,
 };
 use umbel_sim::Sim;
 
@@ -11,14 +11,14 @@ use super::support::{append, id, options};
 
 const STREAMS: [&str; 3] = ["a", "b", "$$a"];
 
-/// A store that was closed, or not, and what it holds.
+/// A store, closed or not, and its events.
 fn specimen(is_closed: bool) -> (Sim, Vec<RecordedEvent>) {
     let sim = Sim::new(5);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append(&store, "a", 0..3);
     append(&store, "b", 3..5);
     let metadata = NewEvent::json(id(5), "$metadata", br#"{"$maxCount":100}"#);
-    store.append("$$a", Expected::Any, &[metadata]).expect("metadata");
+    store.append("$$a", ExpectedVersion::Any, &[metadata]).expect("metadata");
     store.flush().expect("flushed");
     append(&store, "a", 6..8);
     store.sync().expect("synced");
@@ -33,8 +33,8 @@ fn specimen(is_closed: bool) -> (Sim, Vec<RecordedEvent>) {
     }
 }
 
-/// Reads everything there is; whatever is read has to be what was written. Returns whether all of
-/// it was; nothing is left out without an error where the store was closed.
+/// Reads all events, which must match what was written. Returns whether all were read; in a closed
+/// store no event is missing without an error.
 fn read_all(sim: &Sim, events: &[RecordedEvent], is_closed: bool, what: &str) -> bool {
     let Ok(store) = Store::open("/events", options(sim)) else { return false };
     let mut is_whole = true;
@@ -61,7 +61,7 @@ fn read_all(sim: &Sim, events: &[RecordedEvent], is_closed: bool, what: &str) ->
 }
 
 #[test]
-fn no_flipped_bit_is_read_as_what_was_written() {
+fn flipped_bits_are_never_read_as_events() {
     for is_closed in [true, false] {
         let (sim, events) = specimen(is_closed);
         let found = sim.files();
@@ -70,7 +70,7 @@ fn no_flipped_bit_is_read_as_what_was_written() {
         let mut noticed = 0;
         for path in found {
             let len = sim.read(&path).len() as u64;
-            // Preallocated room behind the events says nothing.
+            // Preallocated space after the events has no information.
             for offset in (0..len.min(1500)).step_by(3) {
                 let damaged = sim.clone_disk();
                 damaged.flip(&path, offset, 1 << (offset % 8));
@@ -83,29 +83,29 @@ fn no_flipped_bit_is_read_as_what_was_written() {
 }
 
 #[test]
-fn missing_and_swapped_chunks_and_tables_are_noticed() {
+fn missing_and_swapped_chunks_and_manifests_are_detected() {
     let sim = Sim::new(6);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     let data = vec![1; 9000];
     for number in 0..40 {
         let event = NewEvent::binary(id(number), "Large", &data);
-        store.append("a", Expected::Any, &[event]).expect("appended");
+        store.append("a", ExpectedVersion::Any, &[event]).expect("appended");
     }
     assert!(store.stats().expect("stats").chunks > 4);
     store.close().expect("closed");
     let chunk = |number: u64| PathBuf::from(format!("/events/log/{number:08}.chunk"));
     type Harm = Box<dyn Fn(&Sim)>;
     let remove = |path: PathBuf| -> Harm { Box::new(move |sim| sim.remove(&path)) };
-    let harms: [(&str, Harm); 4] = [
+    let damages: [(&str, Harm); 4] = [
         ("a missing chunk", remove(chunk(2))),
-        ("a missing table", remove("/events/CHUNKS".into())),
+        ("a missing manifest", remove("/events/CHUNKS".into())),
         ("swapped chunks", Box::new(move |sim| sim.swap_files(chunk(2), chunk(3)))),
         ("a shorter chunk", Box::new(move |sim| sim.truncate(chunk(3), 2000))),
     ];
-    for (name, harm) in harms {
+    for (name, damage_fn) in damages {
         let damaged = sim.clone_disk();
-        harm(&damaged);
-        let said = match Store::open("/events", options(&damaged)) {
+        damage_fn(&damaged);
+        let message = match Store::open("/events", options(&damaged)) {
             Err(error) => error.to_string(),
             Ok(store) => {
                 let read: Result<Vec<_>> =
@@ -113,9 +113,9 @@ fn missing_and_swapped_chunks_and_tables_are_noticed() {
                 read.expect_err(name).to_string()
             }
         };
-        assert!(said.contains("corruption in /events/"), "{name}: {said}");
+        assert!(message.contains("corruption in /events/"), "{name}: {message}");
     }
-    // Without the index everything is made anew.
+    // Without the index everything is rebuilt.
     let without = sim.clone_disk();
     for path in without.files().iter().filter(|path| path.starts_with("/events/index")) {
         without.remove(path);

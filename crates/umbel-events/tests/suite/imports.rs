@@ -1,14 +1,15 @@
-//! Importing: events keep their ids, times, revisions and order; done again, nothing comes twice.
+//! Imports: events keep their ids, times, revisions and order; a repeated import adds no
+//! duplicates.
 
 use umbel_events::{
-    Direction, Durability, Error, Expected, ImportReport, ImportedEvent, NewEvent, Position,
+    Direction, Durability, Error, ExpectedVersion, ImportReport, ImportedEvent, NewEvent, Position,
     RecordedEvent, Revision, Store, StoreOptions, StreamState, limits,
 };
-use umbel_sim::{Sim, When};
+use umbel_sim::{CrashSide, Sim};
 
 use super::support::{all, append, append_large, event, id, options};
 
-/// A store with everything that can be in one.
+/// A store with every kind of event.
 fn source() -> Vec<RecordedEvent> {
     let sim = Sim::new(31);
     let store = Store::open("/source", options(&sim)).expect("a new store");
@@ -16,14 +17,14 @@ fn source() -> Vec<RecordedEvent> {
         append_large(&store, ["a", "b", "c"][number as usize % 3], number, 5000);
         sim.advance(std::time::Duration::from_millis(number));
     }
-    store.delete("b", Expected::Any).expect("deleted");
+    store.delete("b", ExpectedVersion::Any).expect("deleted");
     append(&store, "b", 30..32);
-    store.tombstone("c", Expected::Any).expect("tombstoned");
-    store.tombstone("never", Expected::Any).expect("tombstoned");
+    store.tombstone("c", ExpectedVersion::Any).expect("tombstoned");
+    store.tombstone("never", ExpectedVersion::Any).expect("tombstoned");
     let metadata = NewEvent::json(id(40), "$metadata", br#"{"$maxCount":3}"#);
-    store.append("$$a", Expected::Any, &[metadata]).expect("metadata");
+    store.append("$$a", ExpectedVersion::Any, &[metadata]).expect("metadata");
     let odd = NewEvent::json(id(41), "Odd", b"{\n}").with_metadata(&[0, 255]);
-    store.append("a", Expected::Any, &[odd]).expect("appended");
+    store.append("a", ExpectedVersion::Any, &[odd]).expect("appended");
     all(&store)
 }
 
@@ -56,59 +57,59 @@ fn outline(events: &[RecordedEvent]) -> Vec<RecordedEvent> {
 }
 
 #[test]
-fn events_come_as_they_were_and_an_import_done_again_brings_nothing_twice() {
+fn import_keeps_events_and_is_idempotent() {
     let events = source();
     for durability in [Durability::Buffered, Durability::Synced] {
         let sim = Sim::new(32);
         let shape = || StoreOptions { durability, ..options(&sim) };
         let store = Store::open("/target", shape()).expect("a new store");
         let half = import(&store, &events[..9]).expect("the first half");
-        assert_eq!((half.events, half.were_there), (9, 0));
+        assert_eq!((half.events, half.duplicates), (9, 0));
         let report = import(&store, &events).expect("all of it");
         let count = events.len() as u64;
         let wanted = ImportReport {
             events: count - 9,
-            were_there: 9,
+            duplicates: 9,
             position: Position(all(&store).last().expect("events").position),
             ..ImportReport::default()
         };
         assert_eq!(report, wanted);
         assert_eq!(outline(&all(&store)), outline(&events));
-        assert_eq!(store.stream("c").expect("known"), StreamState::Tombstoned);
+        assert_eq!(store.stream_state("c").expect("known"), StreamState::Tombstoned);
         let b = store.read("b", Revision::START, Direction::Forwards);
         assert_eq!(b.count(), 2, "what was deleted is hidden as it was");
         store.close().expect("closed");
         let store = Store::open("/target", shape()).expect("opened again");
         let again = import(&store, &events).expect("once more");
-        assert_eq!((again.events, again.were_there), (0, count));
+        assert_eq!((again.events, again.duplicates), (0, count));
         assert!(store.verify().expect("verified").damage.is_empty());
-        // The store goes on, and no event is older than those that came.
+        // The store continues, and no new event is older than the imported ones.
         append(&store, "a", 90..91);
         assert!(all(&store).is_sorted_by_key(|event| event.created));
     }
 }
 
 #[test]
-fn an_import_that_was_cut_off_anywhere_goes_on() {
+fn interrupted_import_resumes() {
     let events = source();
     let whole = Sim::new(33);
     import(&Store::open("/target", options(&whole)).expect("a store"), &events).expect("imported");
     let mut cut_off = 0;
     for call in (1..whole.calls()).step_by(5) {
         let sim = Sim::new(33);
-        sim.crash_at(call, When::After);
+        sim.crash_at(call, CrashSide::After);
         let cut = Store::open("/target", options(&sim)).and_then(|store| import(&store, &events));
         cut_off += u64::from(cut.is_err());
         let image = sim.crash_image(&umbel_sim::Survival::any(call, sim.pending_units()), call);
         let store = Store::open("/target", options(&image)).expect("opened");
-        import(&store, &events).expect("goes on");
+        import(&store, &events).expect("resumed");
         assert_eq!(outline(&all(&store)), outline(&events), "call {call}");
     }
     assert!(cut_off > 10, "{cut_off}");
 }
 
 #[test]
-fn times_never_go_back_and_those_that_were_moved_are_counted() {
+fn decreasing_timestamps_are_raised_and_counted() {
     let sim = Sim::new(34);
     let store = Store::open("/target", options(&sim)).expect("a new store");
     let base = sim.env().clock.wall_micros() * 10;
@@ -119,7 +120,7 @@ fn times_never_go_back_and_those_that_were_moved_are_counted() {
         import.add(&event).expect("taken");
     }
     let report = import.finish().expect("done");
-    assert_eq!((report.events, report.moved_times, report.moved_most), (4, 2, 20));
+    assert_eq!((report.events, report.adjusted_times, report.largest_adjustment), (4, 2, 20));
     let times: Vec<_> = all(&store).iter().map(|event| base - event.created).collect();
     assert_eq!(times, [50, 50, 50, 40]);
     let day = 24 * 60 * 60 * 10_000_000;
@@ -129,12 +130,12 @@ fn times_never_go_back_and_those_that_were_moved_are_counted() {
         created: Some(base + 2 * day),
         event: event(4),
     };
-    let said = store.import().expect("begun").add(&late).expect_err("the future").to_string();
-    assert!(said.contains("more than a day after now"), "{said}");
+    let message = store.import().expect("begun").add(&late).expect_err("the future").to_string();
+    assert!(message.contains("more than a day after now"), "{message}");
 }
 
 #[test]
-fn revisions_that_the_source_lacks_are_left_open_and_counted() {
+fn missing_revisions_stay_gaps_and_are_counted() {
     let sim = Sim::new(35);
     let store = Store::open("/target", options(&sim)).expect("a new store");
     let mut import = store.import().expect("begun");
@@ -146,9 +147,9 @@ fn revisions_that_the_source_lacks_are_left_open_and_counted() {
         assert_eq!(add(number, revision).expect("taken").revision, revision);
     }
     let between = add(3, 12).expect_err("behind").to_string();
-    assert!(between.contains("has no event 12 any more, but goes up to 15"), "{between}");
+    assert!(between.contains("accepts no event 12 any more, since it ends at 15"), "{between}");
     let report = import.finish().expect("done");
-    assert_eq!((report.events, report.missing), (3, 13));
+    assert_eq!((report.events, report.missing_revisions), (3, 13));
     let read = |from: u64, direction| {
         let events = store.read("a", Revision(from), direction);
         events.map(|event| event.expect("readable").revision).collect::<Vec<_>>()
@@ -162,11 +163,11 @@ fn revisions_that_the_source_lacks_are_left_open_and_counted() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_told_why_and_the_rest_can() {
+fn invalid_events_are_rejected_and_the_rest_imported() {
     let sim = Sim::new(36);
     let store = Store::open("/target", options(&sim)).expect("a new store");
     append(&store, "a", 0..3);
-    store.tombstone("gone", Expected::Any).expect("tombstoned");
+    store.tombstone("gone", ExpectedVersion::Any).expect("tombstoned");
     let mut import = store.import().expect("begun");
     let large = vec![0; limits::EVENT_BYTES_MAX + 1];
     let with = |stream, revision, event| ImportedEvent { stream, revision, created: None, event };
@@ -176,27 +177,27 @@ fn what_cannot_be_imported_is_told_why_and_the_rest_can() {
         (with("gone", Some(limits::TOMBSTONE_REVISION), event(9)), "with another event"),
         (with("$ce-a", Some(0), event(9)), "a view"),
         (with("", Some(0), event(9)), "0 bytes"),
-        (with("a", Some(limits::TOMBSTONE_REVISION + 1), event(9)), "the highest there can be"),
+        (with("a", Some(limits::TOMBSTONE_REVISION + 1), event(9)), "the highest possible one"),
         (with("a", None, NewEvent::json(id(9), "", b"1")), "type"),
         (with("a", None, NewEvent::binary(id(9), "t", &large)), "8388609 bytes"),
     ];
     for (event, why) in cases {
-        let said = import.add(&event).expect_err(why).to_string();
-        assert!(said.contains(why), "{why}: {said}");
+        let message = import.add(&event).expect_err(why).to_string();
+        assert!(message.contains(why), "{why}: {message}");
     }
     let taken = import.add(&with("a", Some(3), event(9))).expect("the next one");
-    assert!(!taken.was_there);
+    assert!(!taken.is_duplicate);
     let odd = NewEvent::json(id(10), "$metadata", b"no json");
     import.add(&with("$$a", Some(0), odd)).expect("kept as it was");
     let report = import.finish().expect("done");
     assert_eq!((report.events, report.unreadable_metadata), (2, 1));
-    assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 0, last: 3 });
+    assert_eq!(store.stream_state("a").expect("known"), StreamState::Live { first: 0, last: 3 });
 }
 
-/// An event of any type was taken at the revision of a tombstone: the stream was ended for good by
-/// an `Opened` that a wrong line had there, and nothing could be appended to it any more.
+/// Regression: an event of any type was accepted at the revision of a tombstone. A wrong line with
+/// an `Opened` there tombstoned the stream, and nothing could be appended to it any more.
 #[test]
-fn only_a_tombstone_ends_a_stream() {
+fn last_revision_accepts_only_a_tombstone() {
     let sim = Sim::new(37);
     let store = Store::open("/target", options(&sim)).expect("a new store");
     append(&store, "a", 0..2);
@@ -208,12 +209,12 @@ fn only_a_tombstone_ends_a_stream() {
         event,
     };
     let wrong = at_the_end(NewEvent::json(id(9), "Opened", b"{}"));
-    let said = import.add(&wrong).expect_err("no tombstone").to_string();
-    assert!(said.contains("'$streamDeleted'") && said.contains("'Opened'"), "{said}");
-    assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 0, last: 1 });
+    let message = import.add(&wrong).expect_err("no tombstone").to_string();
+    assert!(message.contains("'$streamDeleted'") && message.contains("'Opened'"), "{message}");
+    assert_eq!(store.stream_state("a").expect("known"), StreamState::Live { first: 0, last: 1 });
     let right = at_the_end(NewEvent::json(id(9), "$streamDeleted", b"{}"));
-    assert!(!import.add(&right).expect("a tombstone").was_there);
-    assert!(import.add(&right).expect("it again").was_there);
+    assert!(!import.add(&right).expect("a tombstone").is_duplicate);
+    assert!(import.add(&right).expect("it again").is_duplicate);
     import.finish().expect("done");
-    assert_eq!(store.stream("a").expect("known"), StreamState::Tombstoned);
+    assert_eq!(store.stream_state("a").expect("known"), StreamState::Tombstoned);
 }

@@ -1,7 +1,7 @@
-//! Links: what they point to, and what is made of those that point to nothing.
+//! Links: their targets, and the results of links without a target.
 
 use umbel_events::{
-    Direction, Expected, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store, limits,
+    Direction, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store, limits,
     metadata_stream,
 };
 
@@ -10,7 +10,7 @@ use super::support::{append, id, store};
 /// Appends a link and reads it back.
 fn link(store: &Store, number: u64, data: &[u8]) -> RecordedEvent {
     let event = NewEvent::binary(id(number), "$>", data);
-    store.append("links", Expected::Any, &[event]).expect("appended");
+    store.append("links", ExpectedVersion::Any, &[event]).expect("appended");
     let mut newest = store.read("links", Revision::END, Direction::Backwards);
     newest.next().expect("just appended").expect("readable")
 }
@@ -23,7 +23,7 @@ fn resolved(store: &Store, number: u64, data: &[u8]) -> ResolvedEvent {
 }
 
 #[test]
-fn a_link_is_resolved_to_the_event_it_names_as_it_can_be_read_now() {
+fn link_resolves_to_the_readable_event() {
     let store = store();
     append(&store, "a@b", 0..5);
     let plain = store.read("a@b", Revision(1), Direction::Forwards).next();
@@ -33,35 +33,35 @@ fn a_link_is_resolved_to_the_event_it_names_as_it_can_be_read_now() {
     assert_eq!(resolved(&store, 100, b"1@a@b").event, Some(plain));
 
     let metadata = NewEvent::json(id(50), "$metadata", br#"{"$tb":3}"#);
-    store.append(&metadata_stream("a@b"), Expected::Any, &[metadata]).expect("appended");
+    store.append(&metadata_stream("a@b"), ExpectedVersion::Any, &[metadata]).expect("appended");
     assert_eq!(resolved(&store, 101, b"1@a@b").event, None, "it is hidden");
     assert_eq!(resolved(&store, 102, b"3@a@b").event.expect("shown").id, id(3));
     assert_eq!(resolved(&store, 103, b"0@$$a@b").event.expect("metadata").id, id(50));
 
-    store.delete("a@b", Expected::Any).expect("deleted");
+    store.delete("a@b", ExpectedVersion::Any).expect("deleted");
     assert_eq!(resolved(&store, 104, b"3@a@b").event, None, "it is deleted");
     append(&store, "a@b", 5..6);
-    assert_eq!(resolved(&store, 105, b"5@a@b").event.expect("it came back").id, id(5));
+    assert_eq!(resolved(&store, 105, b"5@a@b").event.expect("it was recreated").id, id(5));
     assert_eq!(resolved(&store, 106, b"4@a@b").event, None);
-    store.tombstone("a@b", Expected::Any).expect("ended");
-    assert_eq!(resolved(&store, 107, b"5@a@b").event, None, "it is gone for good");
+    store.tombstone("a@b", ExpectedVersion::Any).expect("ended");
+    assert_eq!(resolved(&store, 107, b"5@a@b").event, None, "it was tombstoned");
 }
 
-/// Events that are too old lie between the one that is named and the first that can be read: once
-/// looking for it walked through all of them.
+/// Regression: events that are too old lie between the named event and the first readable one. The
+/// lookup once scanned all of them.
 #[test]
-fn a_link_to_an_event_that_is_too_old_points_to_nothing() {
+fn link_to_expired_event_resolves_to_none() {
     let store = store();
     append(&store, "a", 0..3);
     let metadata = NewEvent::json(id(50), "$metadata", br#"{"$maxAge":1}"#);
-    store.append(&metadata_stream("a"), Expected::Any, &[metadata]).expect("appended");
+    store.append(&metadata_stream("a"), ExpectedVersion::Any, &[metadata]).expect("appended");
     let at_once = resolved(&store, 100, b"1@a").event;
     let read = store.read("a", Revision(1), Direction::Forwards).next().transpose();
     assert_eq!(at_once.is_some(), read.expect("readable").is_some_and(|event| event.revision == 1));
 }
 
 #[test]
-fn a_link_to_a_link_is_not_followed() {
+fn link_to_a_link_is_not_followed() {
     let store = store();
     append(&store, "a", 0..1);
     let first = link(&store, 100, b"0@a");
@@ -72,7 +72,7 @@ fn a_link_to_a_link_is_not_followed() {
 }
 
 #[test]
-fn a_link_to_nothing_is_a_link_and_no_error() {
+fn link_without_target_is_no_error() {
     let store = store();
     append(&store, "a", 0..3);
     let long = format!("0@{}", "x".repeat(limits::STREAM_NAME_BYTES_MAX * 4));

@@ -1,5 +1,5 @@
-//! Opening a store: by two at once, in a folder whose name is new, by who may only read, with a
-//! filter that is gone, after many short lives, after a table that may have been written.
+//! Tests of the open: two threads at once, new folders, read-only users, a missing filter, many
+//! short process lives, and a manifest write with an unknown result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use umbel_env::{Access, Env};
 use umbel_events::{
-    CopyOptions, Direction, Durability, Error, Expected, NewEvent, Position, RepairOptions,
-    Revision, Store, StoreOptions, check_backup_folder, check_mistaken, is_backup, left_out,
-    repair, restore, verify_backup,
+    CopyOptions, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, RepairOptions,
+    Revision, Store, StoreOptions, check_backup_target, check_folder_kind, find_unrecovered,
+    is_backup, repair, restore, verify_backup,
 };
-use umbel_sim::{Fault, FaultKind, Mount, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Mount, Sim, Survival};
 
-use super::hooks::{Moment, hooked};
+use super::file_system_hooks::{FileCall, with_hook};
 use super::support::{append, event, id, options, outline};
 
-/// The bytes of every file below a folder.
+/// Bytes of every file below a folder.
 fn files(env: &Env, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in env.files.read_dir(folder).expect("listed") {
@@ -34,66 +34,68 @@ fn files(env: &Env, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The chunks of which something is read while a store is opened.
+/// Number of chunks that an open reads.
 fn chunks_read(sim: &Sim) -> usize {
     let read = Arc::new(Mutex::new(BTreeSet::new()));
     let notes = Arc::clone(&read);
-    let env = hooked(sim.env(), move |moment, path| {
+    let env = with_hook(sim.env(), move |moment, path| {
         let is_chunk = path.extension().is_some_and(|extension| extension == "chunk");
-        // One event alone is a look at the end, not a walk.
-        if matches!(moment, Moment::Reading(bytes) if bytes > 8 << 10) && is_chunk {
-            notes.lock().expect("nobody panicked").insert(path.to_path_buf());
+        // A read of a single event is a check of the end, not a scan.
+        if matches!(moment, FileCall::Reading(bytes) if bytes > 8 << 10) && is_chunk {
+            notes.lock().expect("the lock is not poisoned").insert(path.to_path_buf());
         }
     });
     let store = Store::open("/events", StoreOptions { env, ..options(sim) }).expect("opened");
     drop(store);
-    let read = read.lock().expect("nobody panicked");
+    let read = read.lock().expect("the lock is not poisoned");
     read.len()
 }
 
-/// Story: an empty path, as an unset variable gives one, was joined with the names of files, and so
-/// meant the current folder: errors showed no path, and a backup or a store was made there.
+/// Regression: an empty path, for example from an unset variable, was joined with the names of
+/// files. So it meant the current folder: errors showed no path, and a backup or a store was
+/// created there.
 #[test]
-fn an_empty_path_is_refused_by_name_before_anything_is_made() {
+fn empty_path_is_rejected_before_files_are_created() {
     let sim = Sim::new(1);
     let (env, nowhere, place) = (sim.env(), Path::new(""), Path::new("/place"));
     let store = Store::open("/events", options(&sim)).expect("a new store");
     let plain = CopyOptions::default;
     let before = sim.calls();
-    let answers: [(&str, umbel_events::Result<()>); 11] = [
+    let results: [(&str, umbel_events::Result<()>); 11] = [
         ("event store", Store::open("", options(&sim)).map(drop)),
         ("event store", Store::open_read_only("", options(&sim)).map(drop)),
         ("backup", store.backup("", plain()).map(drop)),
-        ("backup", check_backup_folder(&env, place, nowhere)),
-        ("event store", check_backup_folder(&env, nowhere, place)),
+        ("backup", check_backup_target(&env, place, nowhere)),
+        ("event store", check_backup_target(&env, nowhere, place)),
         ("backup", restore(&env, nowhere, place, plain()).map(drop)),
         ("restored store", restore(&env, place, nowhere, plain()).map(drop)),
         ("backup", verify_backup(&env, nowhere, plain()).map(drop)),
         ("backup", is_backup(&env, nowhere).map(drop)),
         ("event store", repair(&env, nowhere, RepairOptions::default()).map(drop)),
-        ("event store", check_mistaken(&env, nowhere)),
+        ("event store", check_folder_kind(&env, nowhere)),
     ];
-    for (what, answer) in answers {
-        let error = answer.expect_err("refused");
+    for (what, result) in results {
+        let error = result.expect_err("refused");
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-        let said = format!("the path of the {what} is empty; ");
-        assert!(error.to_string().starts_with(&said), "{error}");
+        let message = format!("the path of the {what} is empty; ");
+        assert!(error.to_string().starts_with(&message), "{error}");
     }
-    assert!(left_out(&env, nowhere).is_err());
-    assert_eq!(sim.calls(), before, "the disk was not asked");
+    assert!(find_unrecovered(&env, nowhere).is_err());
+    assert_eq!(sim.calls(), before, "no file-system call was made");
 }
 
-/// Somebody else makes the store, appends and goes away between the look whether there is one and
-/// the lock: his events stay.
+/// Another process creates the store, appends and closes it between the check for a store and the
+/// lock: its events stay.
 #[test]
-fn who_comes_second_to_a_new_folder_opens_what_the_first_one_made() {
+fn second_creator_opens_the_first_creators_store() {
     let sim = Sim::new(3);
     let (plain, is_first) = (sim.env(), AtomicBool::new(true));
     let settings = options(&sim);
-    let env = hooked(plain, move |moment, path| {
-        let is_ours = path == Path::new("/events/LOCK") && moment == Moment::Locking;
+    let env = with_hook(plain, move |moment, path| {
+        let is_ours = path == Path::new("/events/LOCK") && moment == FileCall::Locking;
         if is_ours && is_first.swap(false, Ordering::SeqCst) {
-            let store = Store::open("/events", settings.clone()).expect("nobody has it yet");
+            let store =
+                Store::open("/events", settings.clone()).expect("no other process has it open");
             append(&store, "a", 0..3);
             store.close().expect("closed");
         }
@@ -106,22 +108,22 @@ fn who_comes_second_to_a_new_folder_opens_what_the_first_one_made() {
     assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)).len(), 4);
 }
 
-/// Story: too little memory was found out when the index was opened, and left the folder of a store
-/// that nobody had asked for in the end.
+/// Regression: an open detected too little memory only at the open of the index, and left the
+/// folder of a store that was never used.
 #[test]
-fn a_store_that_cannot_be_opened_is_not_made() {
+fn failed_open_creates_no_store() {
     let sim = Sim::new(4);
     let little = StoreOptions { memory_bytes: Some(1), ..options(&sim) };
     let refused = Store::open("/events", little).expect_err("too little").to_string();
     assert!(refused.contains("memory_bytes is 1, which is too small"), "{refused}");
-    assert!(!sim.env().files.exists(Path::new("/events")).expect("looked"));
+    assert!(!sim.env().files.exists(Path::new("/events")).expect("checked"));
 }
 
-/// Story: the log of a store that had no event yet was taken for an empty folder, and a store made
-/// in the other one. Later only the name of the folder above was looked at, and a store was made
-/// further below and behind a link.
+/// Regression: the log of a store without events was taken for an empty folder, and a store was
+/// created in it. Later only the name of the parent folder was checked, and a store was created
+/// further below and through a link.
 #[test]
-fn no_store_is_made_in_the_folder_of_another() {
+fn store_inside_another_store_is_rejected() {
     let sim = Sim::new(5);
     let store = Store::open("/events", options(&sim)).expect("made");
     for folder in ["/events/log", "/events/index", "/events/mine", "/events/log/a/b"] {
@@ -147,25 +149,25 @@ fn no_store_is_made_in_the_folder_of_another() {
         .unwrap();
 }
 
-/// A store whose events were made durable is found again by its whole path, wherever whoever made
-/// it died before.
+/// A store whose events were synced is found again by its whole path, wherever its creator died
+/// before.
 #[test]
-fn the_names_of_new_folders_survive_a_power_cut_with_what_is_in_them() {
+fn new_directories_survive_power_loss() {
     let folder = "/one/two/events";
     let synced = |sim: &Sim| StoreOptions { durability: Durability::Synced, ..options(sim) };
     let live = |sim: &Sim| {
         let Ok(store) = Store::open(folder, synced(sim)) else { return };
-        let _ = store.append("a", Expected::NoStream, &[event(0)]);
+        let _ = store.append("a", ExpectedVersion::NoStream, &[event(0)]);
     };
     let whole = Sim::new(5);
     live(&whole);
     for call in 0..whole.calls() {
         let sim = Sim::new(5);
-        sim.crash_at(call, When::After);
+        sim.crash_at(call, CrashSide::After);
         live(&sim);
         let killed = sim.kill_image();
         let store = Store::open(folder, synced(&killed)).expect("opened after the kill");
-        store.append("b", Expected::NoStream, &[event(1)]).expect("appended");
+        store.append("b", ExpectedVersion::NoStream, &[event(1)]).expect("appended");
         std::mem::forget(store);
         killed.crash_now();
         let cut = killed.crash_image(&Survival::None, call);
@@ -179,7 +181,7 @@ fn the_names_of_new_folders_survive_a_power_cut_with_what_is_in_them() {
 }
 
 #[test]
-fn who_may_only_read_changes_no_byte() {
+fn read_only_open_changes_no_byte() {
     let sim = Sim::new(7);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     append(&store, "a", 0..50);
@@ -194,11 +196,11 @@ fn who_may_only_read_changes_no_byte() {
     assert!(files(&env, folder) == before, "some file changed");
 }
 
-/// A store that another process wrote to was called damaged where it was opened through a mount
-/// that is read-only: the table of chunks was read before the process began another chunk, and the
-/// chunks after it.
+/// Regression: a store that another process wrote to was reported as damaged when it was opened
+/// through a read-only mount. The chunk manifest was read before the process began another chunk,
+/// and the chunks after it.
 #[test]
-fn a_writer_is_no_damage_to_one_who_may_only_read() {
+fn concurrent_writer_is_no_damage_to_read_only_open() {
     for mount in [Mount::ReadOnly, Mount::WithoutPermission] {
         for at in 0.. {
             let sim = Sim::new(11);
@@ -211,8 +213,8 @@ fn a_writer_is_no_damage_to_one_who_may_only_read() {
             sim.mount("/events", "/mounted", mount);
             let calls = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&calls);
-            let env = hooked(sim.env(), move |moment, _| {
-                let is_read = matches!(moment, Moment::Reading(_));
+            let env = with_hook(sim.env(), move |moment, _| {
+                let is_read = matches!(moment, FileCall::Reading(_));
                 if is_read && counted.fetch_add(1, Ordering::Relaxed) == at {
                     append(&writer, "a", 100..500);
                 }
@@ -229,18 +231,17 @@ fn a_writer_is_no_damage_to_one_who_may_only_read() {
     }
 }
 
-/// A filter that is gone is made anew of the index; the log is read no further than the index is
-/// behind it.
+/// A missing filter is rebuilt from the index; the log is read only after the index's marker.
 #[test]
-fn a_filter_that_is_gone_does_not_have_the_whole_log_read() {
+fn missing_filter_is_rebuilt_without_a_full_log_scan() {
     let sim = Sim::new(9);
     let store = Store::open("/events", options(&sim)).expect("a new store");
-    // One event a chunk, and more of them than have ids that are known again.
+    // One event per chunk, and more of them than there are remembered ids.
     let data = vec![7; 40_000];
     for number in 0..600 {
         let stream = format!("s-{number}");
         let event = NewEvent::binary(id(number), "Large", &data);
-        store.append(&stream, Expected::NoStream, &[event]).expect("appended");
+        store.append(&stream, ExpectedVersion::NoStream, &[event]).expect("appended");
     }
     assert!(store.stats().expect("stats").chunks >= 600);
     store.close().expect("closed");
@@ -257,13 +258,13 @@ fn a_filter_that_is_gone_does_not_have_the_whole_log_read() {
         let read = outline(store.read(&stream, Revision::START, Direction::Forwards));
         assert_eq!(read, [(0, id(number))]);
     }
-    assert!(store.append("s-7", Expected::NoStream, &[event(1000)]).is_err());
+    assert!(store.append("s-7", ExpectedVersion::NoStream, &[event(1000)]).is_err());
 }
 
-/// Each life of a process that appends and is killed leaves a chunk: the index must not fall
-/// behind by more than the last two.
+/// Each process life that appends and is killed leaves a chunk. The index must not fall more than
+/// the last two chunks behind the log.
 #[test]
-fn lives_that_end_with_a_kill_do_not_add_up() {
+fn killed_processes_leave_bounded_catch_up() {
     let mut sim = Sim::new(11);
     for life in 0..12 {
         let store = Store::open("/events", options(&sim)).expect("opened");
@@ -282,18 +283,18 @@ fn lives_that_end_with_a_kill_do_not_add_up() {
     assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)).len(), 60);
 }
 
-/// Positions jump over the rooms of chunks that were not used, which are 32 MiB by and by; what is
-/// known again is said in bytes of events.
+/// Positions skip the unused capacity of chunks, which grows up to 32 MiB. The window for retries
+/// is defined in bytes of events.
 #[test]
-fn a_retry_is_known_across_reopened_stores_however_large_their_chunks_are() {
+fn retry_is_recognized_after_reopens_with_large_chunks() {
     let sim = Sim::new(13);
     let settings = || StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
     for life in 0..8 {
         let store = Store::open("/events", settings()).expect("opened");
         for before in 0..life {
             let events = [event(before * 2), event(before * 2 + 1)];
-            let again = store.append("a", Expected::Any, &events).expect("answered");
-            assert!(again.was_there, "life {life}: what life {before} appended");
+            let again = store.append("a", ExpectedVersion::Any, &events).expect("answered");
+            assert!(again.is_retry, "life {life}: what life {before} appended");
             assert_eq!(again.first, Some(before * 2));
         }
         append(&store, "a", life * 2..life * 2 + 2);
@@ -301,11 +302,11 @@ fn a_retry_is_known_across_reopened_stores_however_large_their_chunks_are() {
     }
 }
 
-/// The table of chunks was renamed and then its folder could not be synced: whether the disk names
-/// the new chunk, nobody knows. The store goes on or says why not, and opens again, also when the
-/// disk is full right after that.
+/// The chunk manifest was renamed and then its directory could not be synced. Whether the disk
+/// names the new chunk is unknown. The store continues or reports why not, and opens again, even if
+/// the disk is full right after that.
 #[test]
-fn a_table_that_may_have_been_written_leaves_a_store_that_opens() {
+fn store_opens_after_uncertain_manifest_write() {
     let data = vec![7; 3000];
     for (nth, is_full) in (1..24).flat_map(|nth| [(nth, false), (nth, true)]) {
         let sim = Sim::new(nth);
@@ -315,7 +316,7 @@ fn a_table_that_may_have_been_written_leaves_a_store_that_opens() {
         let mut full = false;
         for number in 0..200 {
             let event = NewEvent::binary(id(number), "Large", &data);
-            if store.append("a", Expected::Any, &[event]).is_ok() {
+            if store.append("a", ExpectedVersion::Any, &[event]).is_ok() {
                 acknowledged += 1;
             }
             if is_full && !full && sim.faults_fired() > 0 {

@@ -1,9 +1,11 @@
-//! Stories of what happened to event stores that got the index or the existence filter of another
-//! store, or of a copy that went on by itself.
+//! Regressions of event stores that got the index or the existence filter of another store, or of a
+//! diverged copy.
 
 use std::path::Path;
 
-use umbel_events::{Direction, Error, Expected, RepairOptions, Size, Store, StoreOptions, repair};
+use umbel_events::{
+    Direction, Error, ExistenceSize, ExpectedVersion, RepairOptions, Store, StoreOptions, repair,
+};
 use umbel_sim::Sim;
 
 use super::support::{all, append, event, options};
@@ -15,9 +17,9 @@ fn open(sim: &Sim, folder: &str) -> Store {
     Store::open(folder, settings(sim)).unwrap_or_else(|error| panic!("{folder}: {error}"))
 }
 
-/// A filter that grows for a while is never sure of a denial.
+/// A filter that grows for a while never denies with certainty.
 fn settings(sim: &Sim) -> StoreOptions {
-    StoreOptions { existence: Size::Fixed { bytes: 64 << 10 }, ..options(sim) }
+    StoreOptions { existence: ExistenceSize::Fixed { bytes: 64 << 10 }, ..options(sim) }
 }
 
 /// A closed store with the streams `early` and `a-1`, and a copy of it.
@@ -30,11 +32,11 @@ fn copied(sim: &Sim) {
     sim.copy_tree(FOLDER, COPY);
 }
 
-/// How many appends of one event the store and its copy get after the copy was made, to streams
-/// whose names are as long.
+/// Numbers of single-event appends to the store and to its copy after the copy was made. Their
+/// stream names have the same length.
 const GROWTHS: [(u64, u64); 3] = [(4, 4), (4, 2), (2, 4)];
 
-/// The store and its copy go on by themselves.
+/// The store and its copy diverge.
 fn go_on(sim: &Sim, (own, others): (u64, u64)) {
     for (folder, letter, count) in [(FOLDER, 'b', own), (COPY, 'c', others)] {
         let store = open(sim, folder);
@@ -43,7 +45,7 @@ fn go_on(sim: &Sim, (own, others): (u64, u64)) {
     }
 }
 
-/// Appends, and lets the filter be made to its end: one that is being made denies nothing.
+/// Appends, and waits until the filter is complete: an incomplete one denies nothing.
 fn grow(store: &Store, letter: char, count: u64) {
     for number in 0..count {
         append(store, &format!("{letter}-{number}"), 100 + number..101 + number);
@@ -51,29 +53,29 @@ fn grow(store: &Store, letter: char, count: u64) {
     store.flush().expect("flushed");
 }
 
-/// Puts a folder of another store in the place of that of the store.
+/// Replaces a directory of the store by that of another one.
 fn exchange(sim: &Sim, name: &str, other: &str) {
     sim.remove_tree(Path::new(FOLDER).join(name));
     sim.copy_tree(Path::new(other).join(name), Path::new(FOLDER).join(name));
 }
 
-/// Everything that was appended is there, and no first revision is given again.
+/// Every append is there, and no first revision is assigned again.
 fn check_whole(store: &Store, letter: char, count: u64, what: &str) {
     let mut streams = vec![("early".to_string(), 9), ("a-1".to_string(), 20)];
     streams.extend((0..count).map(|number| (format!("{letter}-{number}"), 1)));
     for (stream, events) in streams {
         let found = store.read(&stream, umbel_events::Revision(0), Direction::Forwards);
         assert_eq!(found.count(), events, "{what}: {stream}");
-        let again = store.append(&stream, Expected::NoStream, &[event(999)]);
+        let again = store.append(&stream, ExpectedVersion::NoStream, &[event(999)]);
         let error = again.expect_err("there is such a stream");
-        assert!(matches!(error, Error::WrongExpected { .. }), "{what}: {stream}: {error}");
+        assert!(matches!(error, Error::WrongExpectedVersion { .. }), "{what}: {stream}: {error}");
     }
     assert_eq!(all(store).len() as u64, 29 + count, "{what}");
     let report = store.verify().expect("verified");
     assert!(report.damage.is_empty(), "{what}: {:?}", report.damage);
 }
 
-/// Neither a writer nor a reader opens the store with this index; once it was moved away the store
+/// Neither a writer nor a reader opens the store with this index; after it was moved away the store
 /// is whole.
 fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     let opened = Store::open(FOLDER, settings(sim)).map(drop);
@@ -81,9 +83,9 @@ fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     for error in [opened, read].map(|opened| opened.expect_err(what)) {
         let text = error.to_string();
         assert!(text.contains("corrupt") && text.contains("/events/index"), "{what}: {text}");
-        let is_told =
+        let is_expected =
             text.contains("not of this event log") || text.contains("the log is an older");
-        assert!(is_told && text.contains("made anew"), "{what}: {text}");
+        assert!(is_expected && text.contains("index is then rebuilt"), "{what}: {text}");
     }
     sim.move_path("/events/index", "/aside");
     let store = open(sim, FOLDER);
@@ -92,11 +94,12 @@ fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     sim.remove_tree("/aside");
 }
 
-/// An operator put the index of another, shorter store in the place of the store's own, as with two
-/// volumes that are mounted in the wrong folders. The store opened: streams that were there had no
-/// events, and an append that expected none was acknowledged, so that revision 0 was given twice.
+/// Regression: an operator replaced the store's index by that of another, shorter store, like two
+/// volumes that are mounted in the wrong folders. The store opened, but existing streams had no
+/// events. An append that expected no stream was acknowledged, so that revision 0 was assigned
+/// twice.
 #[test]
-fn an_index_of_another_store_is_not_believed() {
+fn index_of_another_store_is_rejected() {
     for count in [1, 200] {
         let sim = Sim::new(1);
         let other = open(&sim, "/other");
@@ -109,10 +112,10 @@ fn an_index_of_another_store_is_not_believed() {
     }
 }
 
-/// The same with the index of a copy of the store that went on by itself: up to where the copy was
-/// made both knew the same, and only the positions of their last events were compared.
+/// The same with the index of a diverged copy of the store. Up to the copy both knew the same, and
+/// only the positions of their last events were compared.
 #[test]
-fn an_index_of_a_copy_that_went_on_is_not_believed() {
+fn index_of_diverged_copy_is_rejected() {
     for growth in GROWTHS {
         let sim = Sim::new(1);
         copied(&sim);
@@ -122,10 +125,10 @@ fn an_index_of_a_copy_that_went_on_is_not_believed() {
     }
 }
 
-/// As before, where the copy was made while the store was open: both have the chunk that was
-/// written then, and the copy has less of it.
+/// The same, but the copy was made while the store was open: both have the chunk that was active
+/// then. The copy has less of it.
 #[test]
-fn an_index_of_a_store_that_was_copied_while_open_is_not_believed() {
+fn index_of_copy_of_open_store_is_rejected() {
     for growth in GROWTHS {
         let sim = Sim::new(1);
         let store = open(&sim, COPY);
@@ -143,10 +146,10 @@ fn an_index_of_a_store_that_was_copied_while_open_is_not_believed() {
     }
 }
 
-/// Of what the copy and the store have in common an index is believed, whose ever it is: an older
-/// one of the same store, or that of the copy before it went on.
+/// An index is trusted for the common prefix of copy and store, whichever store it comes from. It
+/// can be an older one of the same store, or that of the copy before it diverged.
 #[test]
-fn an_older_index_and_an_older_filter_of_the_store_are_gone_on_from() {
+fn older_index_and_filter_catch_up() {
     for name in ["index", "existence"] {
         let sim = Sim::new(1);
         copied(&sim);
@@ -160,12 +163,12 @@ fn an_older_index_and_an_older_filter_of_the_store_are_gone_on_from() {
     }
 }
 
-/// An operator put the existence filter of a copy that went on by itself in the place of the
-/// store's own. It covered the same position, and denied the streams that came after the copy: they
-/// had no events, and revision 0 was given twice. That of a longer copy was cut to the end of the
+/// Regression: an operator replaced the store's existence filter by that of a diverged copy. It
+/// covered the same position, and denied the streams that were created after the copy: they had no
+/// events, and revision 0 was assigned twice. The filter of a longer copy was cut to the end of the
 /// log, and denied as much.
 #[test]
-fn an_existence_filter_of_a_copy_that_went_on_denies_nothing() {
+fn existence_filter_of_diverged_copy_denies_no_stream() {
     for growth in GROWTHS {
         let sim = Sim::new(1);
         copied(&sim);
@@ -182,10 +185,10 @@ fn an_existence_filter_of_a_copy_that_went_on_denies_nothing() {
     }
 }
 
-/// A repair asks an index for the events that it can read, so it tells that of a copy from the
-/// store's own, and loses nothing by the filter of a copy.
+/// A repair looks up in the index the events that it can read. So it distinguishes a copy's index
+/// from the store's own, and loses nothing by the filter of a copy.
 #[test]
-fn a_repair_moves_the_index_of_a_copy_away() {
+fn repair_moves_aside_the_index_of_a_copy() {
     for growth in GROWTHS {
         let sim = Sim::new(1);
         copied(&sim);

@@ -1,36 +1,42 @@
-//! Stories of what happened to event stores whose directory an operator moved or removed.
+//! Regressions of event stores whose directory an operator moved or removed.
 
 use std::path::Path;
 
-use umbel_events::{CopyOptions, Durability, Expected, NewEvent, Store, StoreOptions, restore};
+use umbel_events::{
+    CopyOptions, Durability, ExpectedVersion, NewEvent, Store, StoreOptions, restore,
+};
 use umbel_sim::Sim;
 
 use super::support::{append, id, options};
 
-/// The directory of an open event store was removed. Appends to it were synced to a file without a
-/// name and acknowledged: all of them were gone with the handle.
+/// Regression: the directory of an open event store was removed. Appends to it were synced to a
+/// file without a name and acknowledged: all of them were lost with the handle.
 #[test]
-fn a_synced_append_into_a_removed_directory_is_refused() {
+fn synced_append_into_removed_directory_fails() {
     let sim = Sim::new(1);
     let settings = StoreOptions { durability: Durability::Synced, ..options(&sim) };
     let store = Store::open("/data/events", settings).expect("a new store");
     let append = |number| {
-        store.append("a", Expected::Any, &[NewEvent::binary(id(number), "Happened", b"bytes")])
+        store.append(
+            "a",
+            ExpectedVersion::Any,
+            &[NewEvent::binary(id(number), "Happened", b"bytes")],
+        )
     };
     append(1).expect("appended");
     sim.move_path("/data/events", "/data/moved");
     append(2).expect("a directory that was renamed is still there");
     sim.remove_tree("/data/moved");
-    let error = append(3).expect_err("nothing can be kept there");
+    let error = append(3).expect_err("writes there are lost");
     assert!(error.to_string().contains("the directory was removed"), "{error}");
     append(4).expect_err("the store is read-only from then on");
     store.sync().expect_err("nor is anything synced");
 }
 
-/// A flush, or a sync, of an event store whose directory was removed answered `Ok` where everything
-/// was durable already.
+/// Regression: a flush or a sync of an event store whose directory was removed returned `Ok` if
+/// everything was durable already.
 #[test]
-fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
+fn idle_flush_or_sync_reports_removed_directory() {
     for by_sync in [false, true] {
         let sim = Sim::new(1);
         let mut store = Store::open("/data/events", options(&sim)).expect("a new store");
@@ -39,21 +45,21 @@ fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
         call().expect("done");
         call().expect("nothing to do");
         if by_sync {
-            // A store that was just opened has no chunk that it writes to.
+            // A freshly opened store has no active chunk.
             store.close().expect("closed");
             store = Store::open("/data/events", options(&sim)).expect("opened");
         }
         let call = || if by_sync { store.sync() } else { store.flush() };
         sim.remove_tree("/data/events");
-        let error = call().expect_err("nothing is kept there");
+        let error = call().expect_err("writes there are lost");
         assert!(error.to_string().contains("the directory was removed"), "{error}");
     }
 }
 
-/// A backup, and a restore, looked whether its target was empty, and then opened it. Where an
-/// operator put another store there in between, chunks of that store were written over.
+/// Regression: a backup, and a restore, checked that its target was empty, and then opened it. If
+/// an operator put another store there in between, chunks of that store were overwritten.
 #[test]
-fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
+fn copy_does_not_overwrite_a_store_at_its_target() {
     for (is_restore, call) in (1..40).flat_map(|call| [(false, call), (true, call)]) {
         let sim = Sim::new(call);
         let open = |path| Store::open(path, options(&sim)).expect("a store");
@@ -64,7 +70,7 @@ fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
         let store = open("/events");
         append(&store, "a", 1..10);
         store.backup("/backup", CopyOptions::default()).expect("backed up");
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             if sim.identity("/copy").is_some() {
                 sim.move_path("/copy", "/aside");
             }
@@ -77,18 +83,18 @@ fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
                 restore(&sim.env(), from, to, CopyOptions::default()).map(drop)
             }
         };
-        sim.forget_moves();
+        sim.clear_scheduled();
         let mut found = sim.tree_of(directory);
         found.retain(|name, _| tree.contains_key(name));
         assert_eq!(found, tree, "before call {call}, restore: {is_restore}");
     }
 }
 
-/// An operator put another `CHUNKS` into the directory of an open event store, after the store had
-/// looked at it and before it renamed its own over it, or one of the same generation: that of the
-/// operator was lost, and with it the names of its chunks.
+/// Regression: an operator put another `CHUNKS` into the directory of an open event store. It was
+/// after the store had checked the file and before the rename of its own, or the file had the same
+/// generation. The operator's file was lost, and with it the names of its chunks.
 #[test]
-fn another_table_of_chunks_is_never_written_over() {
+fn replaced_chunk_manifest_is_not_overwritten() {
     for call in 1..120 {
         let sim = Sim::new(call);
         let store = Store::open("/events", options(&sim)).expect("a store");
@@ -97,32 +103,33 @@ fn another_table_of_chunks_is_never_written_over() {
         let (from, to) = ("/backup".as_ref(), "/other".as_ref());
         restore(&sim.env(), from, to, CopyOptions::default()).expect("restored");
         let bytes = sim.tree("/other")[Path::new("CHUNKS")].clone();
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             sim.remove_tree("/events/CHUNKS");
             sim.move_path("/other/CHUNKS", "/events/CHUNKS");
         });
-        // More than fits in what is left of the chunk, so that the next one is made.
+        // Exceeds the remaining space of the chunk, so that the next one is created.
         let events = (10..200).map(|number| NewEvent::binary(id(number), "Happened", &[7; 400]));
         let events: Vec<_> = events.collect();
-        let done = store.append("b", Expected::Any, &events).map(drop).and_then(|()| store.flush());
+        let done =
+            store.append("b", ExpectedVersion::Any, &events).map(drop).and_then(|()| store.flush());
         drop(store);
-        if sim.forget_moves() == 0 {
+        if sim.clear_scheduled() == 0 {
             let found = sim.tree("/events").remove(Path::new("CHUNKS"));
             assert_eq!(found, Some(bytes), "before call {call}: {done:?}");
         }
     }
 }
 
-/// While an event store was being opened, an operator put another directory in the place of its
-/// own. One call found no table of chunks, the next one found chunks: the error said damage.
+/// Regression: while an event store was being opened, an operator replaced its directory. One call
+/// found no chunk manifest, the next one found chunks: the error reported damage.
 #[test]
-fn a_directory_that_is_swapped_while_it_is_opened_is_not_damaged() {
+fn directory_swapped_during_open_is_not_damage() {
     for call in 1..60 {
         let sim = Sim::new(call);
         let other = Store::open("/other", options(&sim)).expect("a store");
         append(&other, "a", 1..3);
         other.close().expect("closed");
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             if sim.identity("/events").is_some() {
                 sim.move_path("/events", "/aside");
             }

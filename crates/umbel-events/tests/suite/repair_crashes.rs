@@ -1,27 +1,29 @@
-//! Repairs that are killed, meet a power cut, or a full disk: called again they end right.
+//! Repairs that are killed, or meet a power cut or a full disk: another call completes them.
 
-use umbel_events::{Error, RecordedEvent, RepairOptions, RepairReport, Store, left_out, repair};
-use umbel_sim::{Sim, Survival, When};
+use umbel_events::{
+    Error, RecordedEvent, RepairOptions, RepairReport, Store, find_unrecovered, repair,
+};
+use umbel_sim::{CrashSide, Sim, Survival};
 
-use super::repairs::{check, chunk, fill, fix, specimen};
+use super::repair::{check, chunk, fill, repair_store, specimen};
 use super::support::options;
 
-/// A damaged store: a flip, a missing chunk, and where asked for no table.
-fn damaged(seed: u64, is_table_lost: bool) -> (Sim, Vec<RecordedEvent>) {
+/// A damaged store: a flip, a missing chunk, and if requested no manifest.
+fn damaged(seed: u64, is_manifest_lost: bool) -> (Sim, Vec<RecordedEvent>) {
     let (sim, before) = specimen(seed);
     sim.flip(chunk(1), 20_000, 1);
     sim.remove(chunk(3));
-    if is_table_lost {
+    if is_manifest_lost {
         sim.flip("/events/CHUNKS", 30, 1);
     }
     (sim, before)
 }
 
-fn again(sim: &Sim) -> Result<RepairReport, Error> {
+fn repair_again(sim: &Sim) -> Result<RepairReport, Error> {
     repair(&sim.env(), "/events".as_ref(), RepairOptions::default())
 }
 
-/// The names and bytes of everything that was moved aside.
+/// Names and bytes of everything that was moved aside.
 fn set_aside(sim: &Sim) -> Vec<(String, Vec<u8>)> {
     let files = sim.files();
     let files = files.iter().filter(|path| path.starts_with("/events/damaged-1"));
@@ -30,41 +32,47 @@ fn set_aside(sim: &Sim) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn killed_at_every_call_a_repair_ends_right_when_called_again() {
-    for is_table_lost in [false, true] {
-        let (sim, before) = damaged(20, is_table_lost);
+fn repair_killed_at_any_call_completes_on_retry() {
+    for is_manifest_lost in [false, true] {
+        let (sim, before) = damaged(20, is_manifest_lost);
         let (calls, whole, original) = {
             let done = sim.clone_disk();
             let begun = done.calls();
-            let report = fix(&done);
+            let report = repair_store(&done);
             let calls = done.calls() - begun;
             check(&done, &before, &report, "not killed");
             (calls, report, sim.read(chunk(1)))
         };
         assert!(calls > 40, "{calls}");
         let mut resumed = 0;
-        for (call, when) in (1..=calls).flat_map(|c| [(c, When::Before), (c, When::After)]) {
-            let what = format!("call {call} {when:?}, table lost: {is_table_lost}");
+        for (call, when) in
+            (1..=calls).flat_map(|c| [(c, CrashSide::Before), (c, CrashSide::After)])
+        {
+            let what = format!("call {call} {when:?}, manifest lost: {is_manifest_lost}");
             let killed = sim.clone_disk();
             killed.crash_at(killed.calls() + call, when);
-            let _ = again(&killed);
+            let _ = repair_again(&killed);
             assert!(killed.is_dead(), "{what}");
             let image = match call % 3 {
                 0 => killed.kill_image(),
                 _ => killed.crash_image(&Survival::any(call, killed.pending_units()), call),
             };
             let is_unmarked = !image.has("/events/REPAIR");
-            let report = again(&image).unwrap_or_else(|error| panic!("{what}: {error}"));
-            // What a run that was killed has said is in its folder.
+            let report = repair_again(&image).unwrap_or_else(|error| panic!("{what}: {error}"));
+            // The report of a killed run is in its directory.
             resumed += u64::from(report.chunks.is_empty());
-            // Only where all of it was done it has nothing more to say.
-            let is_said = report.is_loss() || report.is_whole() && is_unmarked;
-            assert!(is_said, "{what}: {report:?}");
-            let said = match report.chunks.is_empty() {
+            // Only after a completed run has it nothing more to report.
+            let is_reported = report.has_loss() || report.is_undamaged() && is_unmarked;
+            assert!(is_reported, "{what}: {report:?}");
+            let final_report = match report.chunks.is_empty() {
                 true => whole.clone(),
                 false => report,
             };
-            assert_eq!((&said.chunks, &said.streams), (&whole.chunks, &whole.streams), "{what}");
+            assert_eq!(
+                (&final_report.chunks, &final_report.streams),
+                (&whole.chunks, &whole.streams),
+                "{what}"
+            );
             let kept = set_aside(&image);
             let files = image.files();
             let aside = files.iter().filter(|path| path.to_string_lossy().contains("damaged-"));
@@ -76,9 +84,9 @@ fn killed_at_every_call_a_repair_ends_right_when_called_again() {
     }
 }
 
-/// What a power cut leaves is no damage: opening brings it in order, and a repair lets it be.
+/// The effects of a power cut are no damage: the open handles them, and a repair leaves them alone.
 #[test]
-fn what_a_power_cut_leaves_is_let_be() {
+fn effects_of_power_loss_are_not_repaired() {
     let mut gaps = 0;
     for seed in 0..40 {
         let sim = Sim::new(seed);
@@ -95,14 +103,14 @@ fn what_a_power_cut_leaves_is_let_be() {
             sim.files().iter().map(|path| (path.clone(), sim.read(path))).collect()
         };
         let before = files(&image);
-        let left_out = left_out(&image.env(), "/events".as_ref()).expect("looked at");
+        let left_out = find_unrecovered(&image.env(), "/events".as_ref()).expect("examined");
         let opened = image.clone_disk();
-        let report = fix(&image);
-        // Later pages that were written first look like damage in between: what may be events is
-        // kept aside then, and opening leaves it where it is.
-        assert_eq!(report.is_whole(), left_out.is_empty(), "{seed}: {report}");
+        let report = repair_store(&image);
+        // Later pages that were written first look like damage in between. Possible events are then
+        // kept aside, and the open leaves them in place.
+        assert_eq!(report.is_undamaged(), left_out.is_empty(), "{seed}: {report}");
         gaps += left_out.len();
-        if report.is_whole() {
+        if report.is_undamaged() {
             assert_eq!(files(&image), before, "{seed}");
         }
         for image in [image, opened] {
@@ -114,19 +122,19 @@ fn what_a_power_cut_leaves_is_let_be() {
 }
 
 #[test]
-fn between_the_two_no_store_is_opened() {
+fn interrupted_repair_blocks_open() {
     let (sim, _) = damaged(21, false);
     let calls = {
         let done = sim.clone_disk();
         let begun = done.calls();
-        fix(&done);
+        repair_store(&done);
         done.calls() - begun
     };
     let mut refused = 0;
     for call in 1..=calls {
         let killed = sim.clone_disk();
-        killed.crash_at(killed.calls() + call, When::After);
-        let _ = again(&killed);
+        killed.crash_at(killed.calls() + call, CrashSide::After);
+        let _ = repair_again(&killed);
         let image = killed.kill_image();
         if let Err(error) = Store::open("/events", options(&image))
             && error.to_string().contains("a repair of the event store")
@@ -138,7 +146,7 @@ fn between_the_two_no_store_is_opened() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_is_changed() {
+fn disk_full_fails_the_repair_without_changes() {
     let (sim, before) = damaged(22, false);
     let mut refused = 0;
     for kilobytes in (0..120).step_by(3) {
@@ -146,19 +154,19 @@ fn a_full_disk_is_told_and_nothing_is_changed() {
         let held: u64 = full.files().iter().map(|path| full.read(path).len() as u64).sum();
         full.set_capacity(held + (kilobytes << 10));
         let what = format!("{kilobytes} KiB free");
-        if let Err(error) = again(&full) {
+        if let Err(error) = repair_again(&full) {
             let is_full = matches!(error, Error::Store(umbel_events_error)
-                if matches!(umbel_events_error, umbel::Error::Full { .. }));
+                if matches!(umbel_events_error, umbel::Error::DiskFull { .. }));
             assert!(is_full, "{what}");
             refused += 1;
             assert!(!full.has("/events/REPAIR"), "{what}");
-            let aside = full.env().files.exists("/events/damaged-1".as_ref()).expect("looked for");
+            let aside = full.env().files.exists("/events/damaged-1".as_ref()).expect("searched");
             assert!(!aside, "{what}: an empty folder was left");
             assert_eq!(full.read(chunk(1)), sim.read(chunk(1)), "{what}");
         }
         full.clear_capacity();
-        let report = again(&full).unwrap_or_else(|error| panic!("{what}: {error}"));
-        if !report.is_whole() {
+        let report = repair_again(&full).unwrap_or_else(|error| panic!("{what}: {error}"));
+        if !report.is_undamaged() {
             check(&full, &before, &report, &what);
         }
     }

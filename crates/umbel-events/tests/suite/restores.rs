@@ -1,7 +1,8 @@
-//! Restoring: what comes back, how the store goes on, and where nothing is restored.
+//! Restores: what they restore, how the store continues, and which targets are refused.
 
 use umbel_events::{
-    CopyOptions, Direction, Expected, NewEvent, Position, Revision, Store, StreamState, restore,
+    CopyOptions, Direction, ExpectedVersion, NewEvent, Position, Revision, Store, StreamState,
+    restore,
 };
 use umbel_sim::Sim;
 
@@ -17,17 +18,17 @@ fn specimen() -> Sim {
     let store = Store::open("/events", options(&sim)).expect("a new store");
     (0..25).for_each(|number| append_large(&store, "a", number, 6000));
     append(&store, "b", 100..103);
-    store.delete("b", Expected::Exact(2)).expect("deleted");
-    store.tombstone("c", Expected::Any).expect("tombstoned");
+    store.delete("b", ExpectedVersion::Exact(2)).expect("deleted");
+    store.tombstone("c", ExpectedVersion::Any).expect("tombstoned");
     let metadata = NewEvent::json(id(200), "$metadata", br#"{"$maxCount":4}"#);
-    store.append("$$a", Expected::Any, &[metadata]).expect("metadata");
+    store.append("$$a", ExpectedVersion::Any, &[metadata]).expect("metadata");
     store.backup("/backup", plain()).expect("backed up");
     store.close().expect("closed");
     sim
 }
 
 #[test]
-fn what_is_restored_is_the_store_event_by_event_and_goes_on_with_new_positions() {
+fn restored_store_equals_its_source_and_accepts_appends() {
     let sim = specimen();
     let report = restore(&sim.env(), "/backup".as_ref(), "/deep/down/here".as_ref(), plain());
     let report = report.expect("restored");
@@ -36,8 +37,8 @@ fn what_is_restored_is_the_store_event_by_event_and_goes_on_with_new_positions()
     assert_eq!(all(&store), all(&original));
     assert_eq!(Some(report.through.0), all(&original).last().map(|event| event.position));
     for stream in ["a", "b", "c", "$$a", "none"] {
-        let state = original.stream(stream).expect("known");
-        assert_eq!(store.stream(stream).expect("known"), state, "{stream}");
+        let state = original.stream_state(stream).expect("known");
+        assert_eq!(store.stream_state(stream).expect("known"), state, "{stream}");
         if state != StreamState::Tombstoned {
             let read = |store: &Store| {
                 let events = store.read(stream, Revision::END, Direction::Backwards);
@@ -46,28 +47,28 @@ fn what_is_restored_is_the_store_event_by_event_and_goes_on_with_new_positions()
             assert_eq!(read(&store), read(&original), "{stream}");
         }
     }
-    // What the original appends after the backup has no position that the restored one gives.
+    // Appends to the original after the backup get no position that the restored store assigns.
     (300..340).for_each(|number| append_large(&original, "a", number, 6000));
     append(&store, "a", 300..303);
-    let behind =
+    let events_after =
         |store: &Store| store.read_all(Position(report.through.0 + 1), Direction::Forwards);
-    let highest = behind(&original).map(|event| event.expect("readable").position).max();
-    let lowest = behind(&store).map(|event| event.expect("readable").position).min();
+    let highest = events_after(&original).map(|event| event.expect("readable").position).max();
+    let lowest = events_after(&store).map(|event| event.expect("readable").position).min();
     assert!(lowest > highest && highest > Some(report.through.0), "{lowest:?} {highest:?}");
-    // An append from before the backup is still known again.
+    // An append from before the backup is still recognized.
     let again = NewEvent::json(id(102), "Happened", b"{}");
-    let answer = store.append("b", Expected::Any, &[again]).expect("known");
-    assert!(answer.was_there);
+    let result = store.append("b", ExpectedVersion::Any, &[again]).expect("known");
+    assert!(result.is_retry);
     assert!(store.verify().expect("verified").damage.is_empty());
     store.close().expect("closed");
     let store = Store::open("/deep/down/here", options(&sim)).expect("opened again");
     assert_eq!(store.read_all(Position::START, Direction::Forwards).count(), 25 + 3 + 3 + 3);
-    // After a restart behind the gap too.
-    assert!(store.append("b", Expected::Any, &[again]).expect("known").was_there);
+    // Also after a restart past the gap.
+    assert!(store.append("b", ExpectedVersion::Any, &[again]).expect("known").is_retry);
 }
 
 #[test]
-fn nothing_is_restored_over_anything() {
+fn restore_rejects_nonempty_targets() {
     let sim = specimen();
     let env = sim.env();
     env.files.create_dir_all("/files".as_ref()).expect("a folder");
@@ -84,8 +85,8 @@ fn nothing_is_restored_over_anything() {
     ] {
         let before = sim.files();
         let refused = restore(&env, "/backup".as_ref(), target.as_ref(), plain());
-        let said = refused.expect_err(target).to_string();
-        assert!(said.contains(why) && said.contains("empty folder"), "{target}: {said}");
+        let message = refused.expect_err(target).to_string();
+        assert!(message.contains(why) && message.contains("empty folder"), "{target}: {message}");
         assert_eq!(sim.files(), before, "{target}");
     }
     for (backup, why) in [
@@ -96,38 +97,38 @@ fn nothing_is_restored_over_anything() {
         let refused = restore(&env, backup.as_ref(), "/new".as_ref(), plain()).expect_err(backup);
         assert!(refused.to_string().contains(why), "{refused}");
     }
-    let lock = env.files.lock("/backup/LOCK".as_ref()).expect("somebody backs up");
+    let lock = env.files.lock("/backup/LOCK".as_ref()).expect("a free lock");
     let refused = restore(&env, "/backup".as_ref(), "/new".as_ref(), plain()).expect_err("busy");
-    assert!(refused.to_string().contains("somebody backs up to /backup"), "{refused}");
+    assert!(refused.to_string().contains("another process backs up to /backup"), "{refused}");
     drop(lock);
     restore(&env, "/backup".as_ref(), "/empty".as_ref(), plain()).expect("an empty one will do");
 }
 
 #[test]
-fn an_interrupted_restore_goes_on_with_the_same_backup_only() {
+fn interrupted_restore_resumes_only_with_the_same_backup() {
     let sim = specimen();
     let store = Store::open("/events", options(&sim)).expect("opened");
     append(&store, "d", 500..503);
     store.backup("/another", plain()).expect("backed up");
-    // Killed when half of the files were there.
+    // Killed when half of the files existed.
     let whole = sim.clone_disk();
     let env = whole.env();
     restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect("restored");
     let calls = whole.changing_calls();
     let killed = sim.clone_disk();
-    killed.crash_at(calls[calls.len() / 2], umbel_sim::When::Before);
+    killed.crash_at(calls[calls.len() / 2], umbel_sim::CrashSide::Before);
     let env = killed.env();
     restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect_err("killed");
     let killed = killed.kill_image();
-    let said = Store::open("/target", options(&killed)).expect_err("no store yet").to_string();
-    assert!(said.contains("is being restored from a backup"), "{said}");
+    let message = Store::open("/target", options(&killed)).expect_err("no store yet").to_string();
+    assert!(message.contains("is being restored from a backup"), "{message}");
     let env = killed.env();
     let other = restore(&env, "/another".as_ref(), "/target".as_ref(), plain());
-    let said = other.expect_err("of another backup").to_string();
-    assert!(said.contains("an interrupted restore of another backup"), "{said}");
+    let message = other.expect_err("of another backup").to_string();
+    assert!(message.contains("an interrupted restore of another backup"), "{message}");
     let backing_up = Store::open("/events", options(&killed)).expect("opened");
-    let said = backing_up.backup("/target", plain()).expect_err("no backup").to_string();
-    assert!(said.contains("/target holds '"), "{said}");
-    restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect("goes on");
+    let message = backing_up.backup("/target", plain()).expect_err("no backup").to_string();
+    assert!(message.contains("/target holds '"), "{message}");
+    restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect("resumed");
     assert_eq!(Store::open("/target", options(&killed)).map(|s| all(&s).len()).ok(), Some(31));
 }

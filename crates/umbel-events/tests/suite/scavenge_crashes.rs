@@ -1,24 +1,24 @@
-//! Scavenges that are killed, meet a power cut, a full disk or damaged files.
+//! Scavenges that are killed, or meet a power cut, a full disk or damaged files.
 
 use umbel_events::{Durability, Error, RecordedEvent, Store, StoreOptions, StreamState};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::scavenging::{all, append_each, everything, specimen, streams};
+use super::scavenge::{all, append_each, everything, specimen, streams};
 use super::support::options;
 
-type Named = Vec<(String, StreamState, Vec<RecordedEvent>)>;
+type StreamContents = Vec<(String, StreamState, Vec<RecordedEvent>)>;
 
-/// A store that is to be scavenged, closed; what its streams say; and all events before and after.
-struct Before {
+/// A closed store to scavenge; the contents of its streams; and all events before and after.
+struct ScavengeFixture {
     sim: Sim,
-    named: Named,
+    contents: StreamContents,
     all: Vec<RecordedEvent>,
     left: Vec<RecordedEvent>,
-    /// How long its log is once it was scavenged.
+    /// Length of its log after the scavenge.
     bytes: u64,
 }
 
-fn before(durability: Durability) -> Before {
+fn before(durability: Durability) -> ScavengeFixture {
     let sim = Sim::new(7);
     let store = specimen(&sim, durability);
     let (named, events) = (streams(&store), everything(&store));
@@ -27,11 +27,11 @@ fn before(durability: Durability) -> Before {
     let store = Store::open("/events", options(&done)).expect("opened");
     store.scavenge(&all()).expect("scavenged");
     let bytes = store.stats().expect("stats").log_bytes;
-    Before { sim, named, all: events, left: everything(&store), bytes }
+    ScavengeFixture { sim, contents: named, all: events, left: everything(&store), bytes }
 }
 
-/// What is left is in order, all that has to stay is there, and streams say the same.
-fn check(before: &Before, store: &Store, what: &str) {
+/// The remaining events are in order, all required ones exist, and streams have the same contents.
+fn check(before: &ScavengeFixture, store: &Store, what: &str) {
     let found = everything(store);
     let mut all = before.all.iter();
     for event in &found {
@@ -41,20 +41,20 @@ fn check(before: &Before, store: &Store, what: &str) {
     for event in &before.left {
         assert!(found.any(|found| found == event), "{what}: {event:?} is missing");
     }
-    assert_eq!(streams(store), before.named, "{what}");
+    assert_eq!(streams(store), before.contents, "{what}");
     let report = store.verify().expect("verified");
     assert!(report.damage.is_empty(), "{what}: {:?}", report.damage);
 }
 
-/// Scavenging again ends what was begun, and leaves no file behind.
-fn finish(before: &Before, sim: &Sim, settings: StoreOptions, what: &str) {
+/// Another scavenge finishes the work, and leaves no orphan.
+fn finish(before: &ScavengeFixture, sim: &Sim, settings: StoreOptions, what: &str) {
     let store = Store::open("/events", settings).unwrap_or_else(|e| panic!("{what}: {e}"));
     check(before, &store, what);
     store.scavenge(&all()).unwrap_or_else(|error| panic!("{what}: {error}"));
     check(before, &store, what);
     assert_eq!(everything(&store), before.left, "{what}");
     let stats = store.stats().expect("stats");
-    // One store that was not closed has chunks of its own.
+    // A store that was not closed has chunks of its own.
     assert!(stats.log_bytes <= before.bytes + 4096, "{what}: {} bytes", stats.log_bytes);
     let files = sim.files();
     let chunks = files.iter().filter(|path| path.starts_with("/events/log"));
@@ -63,7 +63,7 @@ fn finish(before: &Before, sim: &Sim, settings: StoreOptions, what: &str) {
 }
 
 #[test]
-fn killed_at_every_call_it_ends_right() {
+fn scavenge_killed_at_any_call_completes_on_retry() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let before = before(durability);
         let settings = |sim: &Sim| StoreOptions { durability, ..options(sim) };
@@ -76,7 +76,9 @@ fn killed_at_every_call_it_ends_right() {
         };
         // With both durabilities, each call killed before and after it, more than 200 points.
         assert!(calls > 60, "{calls}");
-        for (call, when) in (1..=calls).flat_map(|c| [(c, When::Before), (c, When::After)]) {
+        for (call, when) in
+            (1..=calls).flat_map(|c| [(c, CrashSide::Before), (c, CrashSide::After)])
+        {
             let sim = before.sim.clone_disk();
             let store = Store::open("/events", settings(&sim)).expect("opened");
             sim.crash_at(sim.calls() + call, when);
@@ -92,9 +94,10 @@ fn killed_at_every_call_it_ends_right() {
     }
 }
 
-/// Calls that somebody might forget: each time a power cut takes something that was needed.
+/// Omits calls that an implementation could forget: each time a power cut removes something that
+/// was needed.
 #[test]
-fn calls_that_are_left_out_are_noticed() {
+fn omitted_calls_fail_the_scavenge_oracle() {
     let before = before(Durability::Buffered);
     for pattern in ["sync *-*.chunk", "sync CHUNKS.new", "sync_dir directory"] {
         let notices = |call: &u64| {
@@ -102,7 +105,7 @@ fn calls_that_are_left_out_are_noticed() {
                 let sim = before.sim.clone_disk();
                 let store = Store::open("/events", options(&sim)).expect("opened");
                 sim.ignore_calls(pattern);
-                sim.crash_at(sim.calls() + call, When::Before);
+                sim.crash_at(sim.calls() + call, CrashSide::Before);
                 let _ = store.scavenge(&all());
                 drop(store);
                 let image = sim.crash_image(&Survival::any(*call, sim.pending_units()), *call);
@@ -110,12 +113,12 @@ fn calls_that_are_left_out_are_noticed() {
             };
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt)).is_err()
         };
-        assert!((1..300).any(|call| notices(&call)), "{pattern}: nobody noticed");
+        assert!((1..300).any(|call| notices(&call)), "{pattern}: not detected");
     }
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_is_lost() {
+fn disk_full_fails_the_scavenge_without_loss() {
     let before = before(Durability::Buffered);
     let mut refused = 0;
     for kilobytes in (0..160).step_by(4) {
@@ -125,13 +128,13 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
         sim.set_capacity(held + (kilobytes << 10));
         let what = format!("{kilobytes} KiB free");
         if let Err(error) = store.scavenge(&all()) {
-            let is_full = matches!(error, Error::Store(umbel::Error::Full { .. }));
+            let is_full = matches!(error, Error::Store(umbel::Error::DiskFull { .. }));
             assert!(is_full, "{what}: {error}");
             refused += 1;
             check(&before, &store, &what);
         }
         sim.clear_capacity();
-        // In the same process, where that can go on.
+        // In the same process, if it can continue.
         if store.scavenge(&all()).is_ok() {
             check(&before, &store, &what);
             assert_eq!(everything(&store), before.left);
@@ -148,7 +151,7 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_write_that_fails_is_told_and_the_next_scavenge_goes_on() {
+fn failed_write_is_reported_and_the_next_scavenge_succeeds() {
     let before = before(Durability::Buffered);
     for site in ["sync *-*.chunk", "write *-*.chunk", "create *-*.chunk", "rename CHUNKS.new"] {
         for nth in 1..3 {
@@ -168,18 +171,18 @@ fn a_write_that_fails_is_told_and_the_next_scavenge_goes_on() {
 }
 
 #[test]
-fn no_flipped_bit_of_a_packed_chunk_is_read_as_what_was_written() {
+fn flipped_bits_of_a_scavenged_chunk_are_never_read_as_events() {
     let before = before(Durability::Buffered);
     let store = Store::open("/events", options(&before.sim)).expect("opened");
     store.scavenge(&all()).expect("scavenged");
     store.close().expect("closed");
     let files = before.sim.files();
-    let packed: Vec<_> =
+    let scavenged: Vec<_> =
         files.iter().filter(|path| path.to_string_lossy().contains("-000001.chunk")).collect();
-    assert!(packed.len() > 2, "{files:?}");
+    assert!(scavenged.len() > 2, "{files:?}");
     let (mut read, mut verified) = (0, 0);
     let mut flips = 0;
-    for path in packed {
+    for path in scavenged {
         let len = before.sim.read(path).len() as u64;
         for offset in (0..64).chain((64..len).step_by(199)).chain(len.saturating_sub(60)..len) {
             let damaged = before.sim.clone_disk();

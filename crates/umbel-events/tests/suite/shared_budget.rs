@@ -44,15 +44,15 @@ fn two_event_stores_share_a_budget() {
 }
 
 #[test]
-fn an_event_store_that_finds_no_room_in_the_budget_is_not_made() {
+fn event_store_over_the_shared_budget_is_rejected() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(6 << 20).expect("a budget"));
     let both = StoreOptions { memory_bytes: Some(8 << 20), ..sharing(&budget, &sim, 0) };
     let refused = Store::open("/events", both).expect_err("both are given").to_string();
     assert!(refused.contains("memory_budget and memory_bytes are both given"), "{refused}");
-    let most = budget.stats().stores_max;
+    let stores_max = budget.stats().stores_max;
     let open = |number: usize| Store::open(format!("/events/{number}"), sharing(&budget, &sim, 0));
-    let _stores: Vec<Store> = (0..most).map(|number| open(number).expect("opened")).collect();
-    let refused = open(most).expect_err("there is no room").to_string();
-    assert!(refused.contains("has no room for another: close one of them"), "{refused}");
-    assert!(!sim.env().files.exists(Path::new(&format!("/events/{most}"))).expect("looked"));
+    let _stores: Vec<Store> = (0..stores_max).map(|number| open(number).expect("opened")).collect();
+    let refused = open(stores_max).expect_err("the budget is full").to_string();
+    assert!(refused.contains("is too small for another: close one of them"), "{refused}");
+    assert!(!sim.env().files.exists(Path::new(&format!("/events/{stores_max}"))).expect("checked"));
 }

@@ -1,5 +1,5 @@
-//! Subscriptions through the interface: where they begin, when they have caught up, and that who
-//! waits is woken.
+//! Subscriptions through the interface: where they begin, when they are live, and that waiting
+//! threads are woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,25 +7,26 @@ use std::time::Duration;
 
 use umbel_env::Env;
 use umbel_events::{
-    Batch, Error, EventFilter, Expected, NewEvent, Position, Since, Store, Subscribed, Subscription,
+    Error, EventFilter, ExpectedVersion, NewEvent, Position, Store, Subscription,
+    SubscriptionBatch, SubscriptionSource, SubscriptionStart,
 };
 
 use super::support::{append, id, store};
 
-/// Nothing here takes longer, unless somebody is forgotten.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Upper bound of a wait, which is exceeded only after a missed call.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn numbers(batch: &Batch) -> Vec<u64> {
+fn numbers(batch: &SubscriptionBatch) -> Vec<u64> {
     let number = |id: [u8; 16]| u64::from_le_bytes(id[..8].try_into().expect("eight bytes"));
     batch.events.iter().map(|event| number(event.id.0)).collect()
 }
 
-/// What is there now, in batches of this size.
-fn drain(subscription: &mut Subscription, most: usize) -> Vec<u64> {
+/// The existing events, in batches of this size.
+fn drain(subscription: &mut Subscription, limit: usize) -> Vec<u64> {
     let mut all = Vec::new();
     loop {
-        let batch = subscription.take(most, most).expect("readable");
-        assert!(batch.events.len() <= most);
+        let batch = subscription.try_next_batch(limit, limit).expect("readable");
+        assert!(batch.events.len() <= limit);
         all.extend(numbers(&batch));
         if batch.is_caught_up {
             return all;
@@ -44,35 +45,35 @@ fn two_streams() -> (Store, Vec<u64>) {
     (store, positions)
 }
 
-fn only_b() -> Subscribed {
-    Subscribed::Filtered(EventFilter::stream_prefixes(&["b"]).expect("good"))
+fn only_b() -> SubscriptionSource {
+    SubscriptionSource::Filtered(EventFilter::stream_prefixes(&["b"]).expect("good"))
 }
 
 #[test]
-fn a_subscription_begins_behind_what_it_names_and_goes_on() {
+fn subscription_starts_after_its_checkpoint() {
     let (store, positions) = two_streams();
-    let a = || Subscribed::Stream("a".to_string());
+    let a = || SubscriptionSource::Stream("a".to_string());
     let all: Vec<u64> = (0..12).collect();
     let of_b: Vec<u64> = (0..6).map(|n| 2 * n + 1).collect();
     let of_a: Vec<u64> = (0..6).map(|n| 2 * n).collect();
     let cases = [
-        (a(), Since::Start, of_a.clone()),
-        (a(), Since::After(0), of_a[1..].to_vec()),
-        (a(), Since::After(5), vec![]),
-        (a(), Since::End, vec![]),
-        (Subscribed::All, Since::Start, all.clone()),
-        (Subscribed::All, Since::After(positions[3]), all[4..].to_vec()),
-        (Subscribed::All, Since::After(positions[3] - 1), all[3..].to_vec()),
-        (Subscribed::All, Since::End, vec![]),
-        (only_b(), Since::Start, of_b.clone()),
-        (only_b(), Since::After(positions[3]), of_b[2..].to_vec()),
-        (only_b(), Since::After(positions[4]), of_b[2..].to_vec()),
-        (only_b(), Since::End, vec![]),
+        (a(), SubscriptionStart::Start, of_a.clone()),
+        (a(), SubscriptionStart::After(0), of_a[1..].to_vec()),
+        (a(), SubscriptionStart::After(5), vec![]),
+        (a(), SubscriptionStart::End, vec![]),
+        (SubscriptionSource::All, SubscriptionStart::Start, all.clone()),
+        (SubscriptionSource::All, SubscriptionStart::After(positions[3]), all[4..].to_vec()),
+        (SubscriptionSource::All, SubscriptionStart::After(positions[3] - 1), all[3..].to_vec()),
+        (SubscriptionSource::All, SubscriptionStart::End, vec![]),
+        (only_b(), SubscriptionStart::Start, of_b.clone()),
+        (only_b(), SubscriptionStart::After(positions[3]), of_b[2..].to_vec()),
+        (only_b(), SubscriptionStart::After(positions[4]), of_b[2..].to_vec()),
+        (only_b(), SubscriptionStart::End, vec![]),
     ];
-    for most in [1, 2, 5, 100] {
+    for limit in [1, 2, 5, 100] {
         for (what, since, wanted) in cases.clone() {
             let mut subscription = store.subscribe(what.clone(), since).expect("subscribed");
-            assert_eq!(drain(&mut subscription, most), wanted, "{what:?} {since:?} by {most}");
+            assert_eq!(drain(&mut subscription, limit), wanted, "{what:?} {since:?} by {limit}");
         }
     }
     let mut open: Vec<_> = cases
@@ -86,76 +87,83 @@ fn a_subscription_begins_behind_what_it_names_and_goes_on() {
     append(&store, "b", 22..24);
     for (what, subscription) in &mut open {
         let wanted: &[u64] = match what {
-            Subscribed::Stream(_) => &[20, 21],
-            Subscribed::All => &[20, 21, 22, 23],
-            Subscribed::Filtered(_) => &[22, 23],
-            Subscribed::View(view) => panic!("{view} is followed elsewhere"),
+            SubscriptionSource::Stream(_) => &[20, 21],
+            SubscriptionSource::All => &[20, 21, 22, 23],
+            SubscriptionSource::Filtered(_) => &[22, 23],
+            SubscriptionSource::View(view) => panic!("{view} is followed elsewhere"),
         };
         assert_eq!(drain(subscription, 3), wanted, "{what:?}");
     }
 }
 
 #[test]
-fn a_checkpoint_is_the_last_event_looked_at_and_can_be_begun_behind() {
+fn checkpoint_is_the_last_scanned_event_and_resumable() {
     let (store, positions) = two_streams();
     for examined in 1..12 {
-        let mut first = store.subscribe(only_b(), Since::Start).expect("subscribed");
+        let mut first = store.subscribe(only_b(), SubscriptionStart::Start).expect("subscribed");
         let (mut seen, mut at) = (Vec::new(), None);
         let mut looked_at = 0;
         while looked_at < examined {
-            let batch = first.take(100, examined - looked_at).expect("readable");
+            let batch = first.try_next_batch(100, examined - looked_at).expect("readable");
             looked_at += batch.examined as usize;
             seen.extend(numbers(&batch));
             at = batch.checkpoint;
         }
-        let at = at.expect("something was looked at").0;
+        let at = at.expect("events were scanned").0;
         assert_eq!((looked_at, at), (examined, positions[examined - 1]));
-        let mut second = store.subscribe(only_b(), Since::After(at)).expect("subscribed");
+        let mut second =
+            store.subscribe(only_b(), SubscriptionStart::After(at)).expect("subscribed");
         seen.extend(drain(&mut second, 2));
         assert_eq!(seen, (0..6).map(|n| 2 * n + 1).collect::<Vec<_>>(), "{examined}");
     }
     let mut of_nothing = store
         .subscribe(
-            Subscribed::Filtered(EventFilter::type_prefixes(&["Nothing"]).expect("good")),
-            Since::Start,
+            SubscriptionSource::Filtered(EventFilter::type_prefixes(&["Nothing"]).expect("good")),
+            SubscriptionStart::Start,
         )
         .expect("subscribed");
-    let batch = of_nothing.take(10, 1000).expect("readable");
+    let batch = of_nothing.try_next_batch(10, 1000).expect("readable");
     assert!(batch.is_caught_up && batch.events.is_empty());
-    assert_eq!(batch.checkpoint, Some(store.visible()));
+    assert_eq!(batch.checkpoint, Some(store.visible_position()));
     assert_eq!(batch.examined, 12);
     append(&store, "a", 20..21);
-    let batch = of_nothing.take(10, 1000).expect("readable");
-    assert_eq!(batch.checkpoint, Some(store.visible()), "also where nothing passes");
+    let batch = of_nothing.try_next_batch(10, 1000).expect("readable");
+    assert_eq!(batch.checkpoint, Some(store.visible_position()), "also if no event passes");
 }
 
 #[test]
-fn nothing_there_has_no_checkpoint_and_a_place_ahead_of_all_is_kept() {
+fn empty_store_has_no_checkpoint_and_future_start_is_kept() {
     let store = store();
-    for what in [Subscribed::All, only_b(), Subscribed::Stream("a".to_string())] {
-        for since in [Since::Start, Since::End] {
+    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("a".to_string())] {
+        for since in [SubscriptionStart::Start, SubscriptionStart::End] {
             let mut subscription = store.subscribe(what.clone(), since).expect("subscribed");
-            let batch = subscription.take(10, 10).expect("readable");
-            assert_eq!(batch, Batch { is_caught_up: true, ..Batch::default() }, "{what:?}");
+            let batch = subscription.try_next_batch(10, 10).expect("readable");
+            assert_eq!(
+                batch,
+                SubscriptionBatch { is_caught_up: true, ..SubscriptionBatch::default() },
+                "{what:?}"
+            );
         }
     }
     append(&store, "b", 0..1);
-    let ahead = store.visible().0 + 1000;
-    let mut subscription = store.subscribe(only_b(), Since::After(ahead)).expect("subscribed");
-    let batch = subscription.take(10, 10).expect("readable");
+    let ahead = store.visible_position().0 + 1000;
+    let mut subscription =
+        store.subscribe(only_b(), SubscriptionStart::After(ahead)).expect("subscribed");
+    let batch = subscription.try_next_batch(10, 10).expect("readable");
     assert_eq!((batch.checkpoint, batch.events.len()), (Some(Position(ahead)), 0));
 }
 
 #[test]
-fn who_waits_is_told_once_that_he_has_caught_up_and_then_woken_by_what_comes() {
-    for what in [Subscribed::All, only_b(), Subscribed::Stream("b".to_string())] {
+fn subscriber_is_live_once_then_woken_by_appends() {
+    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("b".to_string())] {
         let store = store();
         append(&store, "b", 0..3);
-        let mut subscription = store.subscribe(what.clone(), Since::Start).expect("subscribed");
+        let mut subscription =
+            store.subscribe(what.clone(), SubscriptionStart::Start).expect("subscribed");
         let mut seen = Vec::new();
         let mut caught_up = 0;
         while caught_up == 0 {
-            let batch = subscription.next_batch(2, PATIENCE).expect("readable");
+            let batch = subscription.next_batch(2, WAIT_TIMEOUT).expect("readable");
             seen.extend(numbers(&batch));
             caught_up += usize::from(batch.is_caught_up);
         }
@@ -170,7 +178,7 @@ fn who_waits_is_told_once_that_he_has_caught_up_and_then_woken_by_what_comes() {
         let thread = Env::system().threads.spawn("write", Box::new(work)).expect("a thread");
         let mut live = Vec::new();
         while !live.contains(&3) {
-            live.extend(numbers(&subscription.next_batch(10, PATIENCE).expect("readable")));
+            live.extend(numbers(&subscription.next_batch(10, WAIT_TIMEOUT).expect("readable")));
         }
         assert!(thread.join());
         live.retain(|number| *number != 10);
@@ -179,19 +187,26 @@ fn who_waits_is_told_once_that_he_has_caught_up_and_then_woken_by_what_comes() {
 }
 
 #[test]
-fn closing_the_store_ends_the_wait_and_a_tombstone_the_subscription() {
+fn close_ends_the_wait_and_tombstone_ends_the_subscription() {
     let store = store();
     append(&store, "a", 0..1);
-    let a = || Subscribed::Stream("a".to_string());
-    let mut ended = store.subscribe(a(), Since::Start).expect("subscribed");
+    let a = || SubscriptionSource::Stream("a".to_string());
+    let mut ended = store.subscribe(a(), SubscriptionStart::Start).expect("subscribed");
     assert_eq!(drain(&mut ended, 10), [0]);
-    store.tombstone("a", Expected::Any).expect("ended");
+    store.tombstone("a", ExpectedVersion::Any).expect("ended");
     for _ in 0..2 {
-        assert!(matches!(ended.take(10, 10), Err(Error::Deleted { .. })), "each time");
+        assert!(
+            matches!(ended.try_next_batch(10, 10), Err(Error::StreamDeleted { .. })),
+            "each time"
+        );
     }
-    assert!(matches!(store.subscribe(a(), Since::End), Err(Error::Deleted { .. })));
-    let mut waiting = store.subscribe(Subscribed::All, Since::End).expect("subscribed");
-    waiting.next_batch(10, PATIENCE).expect("caught up");
+    assert!(matches!(
+        store.subscribe(a(), SubscriptionStart::End),
+        Err(Error::StreamDeleted { .. })
+    ));
+    let mut waiting =
+        store.subscribe(SubscriptionSource::All, SubscriptionStart::End).expect("subscribed");
+    waiting.next_batch(10, WAIT_TIMEOUT).expect("caught up");
     let is_closing = Arc::new(AtomicBool::new(false));
     let closing = Arc::clone(&is_closing);
     let work = move || {
@@ -200,7 +215,7 @@ fn closing_the_store_ends_the_wait_and_a_tombstone_the_subscription() {
     };
     let thread = Env::system().threads.spawn("close", Box::new(work)).expect("a thread");
     let failed = loop {
-        if let Err(error) = waiting.next_batch(10, PATIENCE) {
+        if let Err(error) = waiting.next_batch(10, WAIT_TIMEOUT) {
             break error;
         }
     };
@@ -209,16 +224,17 @@ fn closing_the_store_ends_the_wait_and_a_tombstone_the_subscription() {
 }
 
 #[test]
-fn a_batch_has_a_bound_in_bytes() {
+fn batch_size_is_bounded_in_bytes() {
     let store = store();
     let large = vec![b'x'; 600_000];
     for number in 0..6 {
         let event = NewEvent::binary(id(number), "Large", &large);
-        store.append("b", Expected::Any, &[event]).expect("appended");
+        store.append("b", ExpectedVersion::Any, &[event]).expect("appended");
     }
-    for what in [Subscribed::All, only_b(), Subscribed::Stream("b".to_string())] {
-        let mut subscription = store.subscribe(what.clone(), Since::Start).expect("subscribed");
-        let batch = subscription.take(100, 100).expect("readable");
+    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("b".to_string())] {
+        let mut subscription =
+            store.subscribe(what.clone(), SubscriptionStart::Start).expect("subscribed");
+        let batch = subscription.try_next_batch(100, 100).expect("readable");
         assert_eq!(numbers(&batch), [0, 1], "{what:?}");
         assert_eq!(drain(&mut subscription, 100), [2, 3, 4, 5], "{what:?}");
     }

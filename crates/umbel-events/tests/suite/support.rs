@@ -1,12 +1,12 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use umbel_events::{
-    CopyOptions, Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Result, Store,
-    StoreOptions, restore,
+    CopyOptions, Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Result,
+    Store, StoreOptions, restore,
 };
 use umbel_sim::Sim;
 
-/// The id of the event with this number.
+/// Id of the event with this number.
 pub fn id(number: u64) -> EventId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -35,10 +35,10 @@ pub fn store() -> Store {
     Store::open("/events", options(&sim)).expect("a new store")
 }
 
-/// Appends events with these numbers, whatever the stream is.
+/// Appends events with these numbers, whatever the state of the stream is.
 pub fn append(store: &Store, stream: &str, numbers: std::ops::Range<u64>) {
     let events: Vec<_> = numbers.map(event).collect();
-    store.append(stream, Expected::Any, &events).expect("appended");
+    store.append(stream, ExpectedVersion::Any, &events).expect("appended");
 }
 
 /// Revisions and ids of what was read.
@@ -52,14 +52,14 @@ pub fn all(store: &Store) -> Vec<RecordedEvent> {
     events.map(|event| event.expect("readable")).collect()
 }
 
-/// Appends one event with so many bytes of data.
+/// Appends one event with this many bytes of data.
 pub fn append_large(store: &Store, stream: &str, number: u64, bytes: usize) {
     let data = vec![number as u8; bytes];
     let event = NewEvent::binary(id(number), "Large", &data).with_metadata(b"m");
-    store.append(stream, Expected::Any, &[event]).expect("appended");
+    store.append(stream, ExpectedVersion::Any, &[event]).expect("appended");
 }
 
-/// What a backup on this disk holds, by restoring it on a copy of the disk.
+/// Events of a backup on this disk, by a restore on a copy of the disk.
 pub fn restored(sim: &Sim, backup: &str) -> Vec<RecordedEvent> {
     let copy = sim.clone_disk();
     restore(&copy.env(), backup.as_ref(), "/probe".as_ref(), CopyOptions::default())

@@ -1,17 +1,18 @@
-//! Views read through the store: `$ce-…`, `$et-…` and `$streams`, beside what a naive walk over all
-//! events makes of them.
+//! Views read through the store: `$ce-…`, `$et-…` and `$streams`, compared with a naive scan of all
+//! events.
 
 use std::collections::{BTreeMap, HashSet};
 
 use umbel_events::{
-    Direction, Durability, Error, Expected, NewEvent, Position, RecordedEvent, Revision, Store,
-    StoreOptions, StreamAppend, ViewEvent, ViewKind, ViewState, Watched, is_view, metadata_stream,
+    Direction, Durability, Error, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
+    Store, StoreOptions, StreamAppend, ViewEvent, ViewKind, ViewState, WatchTarget, is_view,
+    metadata_stream,
 };
 use umbel_sim::Sim;
 
 use super::support::{append, event, id, options, store};
 
-/// The events of every view, by its name, as a walk over all events makes them.
+/// The events of every view, by its name, from a scan of all events.
 pub fn oracle(store: &Store) -> BTreeMap<String, Vec<RecordedEvent>> {
     let mut views: BTreeMap<String, Vec<RecordedEvent>> = BTreeMap::new();
     for event in store.read_all(Position::START, Direction::Forwards) {
@@ -34,7 +35,7 @@ pub fn read(store: &Store, view: &str, from: u64, direction: Direction) -> Vec<V
     read.map(|event| event.expect("readable")).collect()
 }
 
-/// Compares a view with what it should be, numbers and links, from its beginning and its end.
+/// Compares numbers and links of a view with the expected ones, from its beginning and its end.
 pub fn check_view(store: &Store, view: &str, wanted: &[RecordedEvent]) {
     let all = read(store, view, 0, Direction::Forwards);
     assert_eq!(all.len(), wanted.len(), "{view}");
@@ -55,7 +56,7 @@ pub fn check_view(store: &Store, view: &str, wanted: &[RecordedEvent]) {
     assert_eq!(state, Some(ViewState { first: 0, last }), "{view}");
 }
 
-/// Compares all views with what they should be, and the lists of them.
+/// Compares all views, and the lists of them, with the expected ones.
 pub fn check_all(store: &Store) {
     let views = oracle(store);
     for (view, wanted) in &views {
@@ -86,12 +87,12 @@ fn fill(store: &Store, rounds: std::ops::Range<u64>) {
         let kind = ["Opened", "Filled", "Paid"][round as usize % 3];
         let ids = round * 20..round * 20 + 1 + round % 17;
         let events: Vec<_> = ids.map(|number| NewEvent { kind, ..event(number) }).collect();
-        store.append(&stream, Expected::Any, &events).expect("appended");
+        store.append(&stream, ExpectedVersion::Any, &events).expect("appended");
     }
 }
 
 #[test]
-fn a_view_is_read_both_ways_from_any_number_across_flushes_and_opens() {
+fn view_is_readable_from_any_number_across_flushes_and_opens() {
     let sim = Sim::new(1);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     check_all(&store);
@@ -121,12 +122,12 @@ fn a_view_is_read_both_ways_from_any_number_across_flushes_and_opens() {
     drop(store);
     let store = Store::open_read_only("/events", options(&sim)).expect("opened to be read");
     check_all(&store);
-    assert!(read(&store, "$ce-nobody", 0, Direction::Forwards).is_empty());
-    assert_eq!(store.view("$ce-nobody", Position::END).expect("no error"), None);
+    assert!(read(&store, "$ce-absent", 0, Direction::Forwards).is_empty());
+    assert_eq!(store.view("$ce-absent", Position::END).expect("no error"), None);
 }
 
 #[test]
-fn the_ids_of_links_are_never_the_same() {
+fn link_ids_are_unique() {
     let store = store();
     fill(&store, 0..60);
     let mut ids = HashSet::new();
@@ -153,7 +154,7 @@ fn the_ids_of_links_are_never_the_same() {
 }
 
 #[test]
-fn nothing_behind_the_given_position_is_there() {
+fn view_read_stops_at_the_given_position() {
     let store = store();
     fill(&store, 0..300);
     store.flush().expect("flushed");
@@ -177,18 +178,18 @@ fn nothing_behind_the_given_position_is_there() {
     }
 }
 
-/// Which events of a view can be read, by their numbers.
+/// Whether each event of a view can be read, by number.
 fn shown(store: &Store, view: &str) -> Vec<bool> {
     read(store, view, 0, Direction::Forwards).iter().map(|event| event.event.is_some()).collect()
 }
 
 fn set_metadata(store: &Store, stream: &str, number: u64, data: &str) {
     let metadata = NewEvent::json(id(number), "$metadata", data.as_bytes());
-    store.append(&metadata_stream(stream), Expected::Any, &[metadata]).expect("metadata");
+    store.append(&metadata_stream(stream), ExpectedVersion::Any, &[metadata]).expect("metadata");
 }
 
 #[test]
-fn events_that_their_streams_hide_are_links_to_nothing() {
+fn hidden_events_are_links_without_target() {
     let sim = Sim::new(3);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     for (index, stream) in ["a-1", "a-2", "a-3", "a-1"].into_iter().enumerate() {
@@ -204,9 +205,9 @@ fn events_that_their_streams_hide_are_links_to_nothing() {
     assert_eq!(shown(&store, "$ce-a"), [false, false, true, true, true, true, true, true]);
     set_metadata(&store, "a-1", 101, r#"{"$maxCount":1}"#);
     assert_eq!(shown(&store, "$ce-a"), [false, false, true, true, true, true, false, true]);
-    store.delete("a-2", Expected::Any).expect("deleted");
+    store.delete("a-2", ExpectedVersion::Any).expect("deleted");
     assert_eq!(shown(&store, "$ce-a"), [false, false, false, false, true, true, false, true]);
-    store.tombstone("a-3", Expected::Any).expect("tombstoned");
+    store.tombstone("a-3", ExpectedVersion::Any).expect("tombstoned");
     let wanted = [false, false, false, false, false, false, false, true, false];
     assert_eq!(shown(&store, "$ce-a"), wanted, "the last one is the tombstone");
     append(&store, "a-2", 200..201);
@@ -230,7 +231,7 @@ fn events_that_their_streams_hide_are_links_to_nothing() {
 }
 
 #[test]
-fn a_view_obeys_its_own_metadata_and_refuses_appends() {
+fn view_applies_its_metadata_and_rejects_appends() {
     let sim = Sim::new(4);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     for number in 0..10 {
@@ -238,10 +239,10 @@ fn a_view_obeys_its_own_metadata_and_refuses_appends() {
     }
     for view in ["$ce-a", "$et-Happened", "$streams"] {
         assert!(is_view(view));
-        let refused = store.append(view, Expected::Any, &[event(50)]).expect_err("refused");
+        let refused = store.append(view, ExpectedVersion::Any, &[event(50)]).expect_err("refused");
         assert!(refused.to_string().contains("a view of other streams"), "{refused}");
-        assert!(store.delete(view, Expected::Any).is_err());
-        assert!(store.tombstone(view, Expected::Any).is_err());
+        assert!(store.delete(view, ExpectedVersion::Any).is_err());
+        assert!(store.tombstone(view, ExpectedVersion::Any).is_err());
         set_metadata(&store, view, 60, r#"{"$maxCount":4}"#);
         assert_eq!(numbers(&read(&store, view, 0, Direction::Forwards)), [6, 7, 8, 9], "{view}");
         set_metadata(&store, view, 61, r#"{"$tb":8}"#);
@@ -261,20 +262,20 @@ fn a_view_obeys_its_own_metadata_and_refuses_appends() {
         assert_eq!(numbers(&read(&store, view, 0, Direction::Forwards)), [10], "{view}");
     }
     let mut wrong = store.read_view("a-1", Revision(0), Direction::Forwards, Position::END);
-    let said = wrong.next().expect("an error").expect_err("no view").to_string();
-    assert!(said.contains("'a-1' is no view"), "{said}");
+    let message = wrong.next().expect("an error").expect_err("no view").to_string();
+    assert!(message.contains("'a-1' is no view"), "{message}");
     assert!(wrong.next().is_none() && store.view("$all", Position::END).is_err());
 }
 
 #[test]
-fn what_a_view_takes_in_and_what_not() {
+fn view_includes_only_matching_events() {
     let store = store();
     let link = NewEvent { kind: "$>", data: b"0@a-1", ..event(2) };
     append(&store, "a-1", 0..1);
     append(&store, "$a-1", 1..2);
-    store.append("links", Expected::Any, &[link]).expect("appended");
+    store.append("links", ExpectedVersion::Any, &[link]).expect("appended");
     append(&store, "-1", 3..4);
-    store.tombstone("never-was", Expected::Any).expect("ended");
+    store.tombstone("never-was", ExpectedVersion::Any).expect("ended");
     let names = |kind| -> Vec<String> {
         let listed = store.views(kind, "", None, 100).expect("listed");
         listed.into_iter().map(|(name, _)| name).collect()
@@ -290,21 +291,21 @@ fn what_a_view_takes_in_and_what_not() {
 }
 
 #[test]
-fn whoever_waits_for_a_view_is_called() {
+fn view_watch_is_called() {
     let store = store();
     append(&store, "cart-1", 0..1);
     let (sender, called) = std::sync::mpsc::channel();
-    let watch = store.watch(Watched::View("$ce-cart"), move |position| {
-        sender.send(position).expect("somebody listens");
+    let watch = store.watch(WatchTarget::View("$ce-cart"), move |position| {
+        sender.send(position).expect("the receiver exists");
     });
-    assert_eq!(watch.position(), store.visible());
+    assert_eq!(watch.position(), store.visible_position());
     assert!(called.try_recv().is_err());
     append(&store, "cart-2", 1..2);
-    assert_eq!(called.try_recv().expect("it was called"), store.visible());
+    assert_eq!(called.try_recv().expect("it was called"), store.visible_position());
 }
 
 #[test]
-fn a_store_of_before_gets_its_views_when_it_is_opened() {
+fn store_without_views_gets_them_at_open() {
     let sim = Sim::new(5);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     fill(&store, 0..300);
@@ -321,7 +322,7 @@ fn a_store_of_before_gets_its_views_when_it_is_opened() {
 }
 
 #[test]
-fn what_the_index_says_wrong_is_an_error_and_no_panic() {
+fn damaged_index_entry_is_an_error_and_no_panic() {
     let sim = Sim::new(6);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     fill(&store, 0..300);
@@ -346,7 +347,7 @@ fn what_the_index_says_wrong_is_an_error_and_no_panic() {
         let read = store.read_view("$ce-cart", Revision(0), Direction::Forwards, Position::END);
         let result: Result<Vec<_>, Error> = read.collect();
         let is_right = result.is_ok_and(|read| read.len() == wanted["$ce-cart"].len());
-        assert!(!is_right, "{cut} bytes are no whole head");
+        assert!(!is_right, "{cut} bytes are no complete head");
         assert!(!store.verify().expect("verified").damage.is_empty(), "{cut} bytes");
         check_view(&store, "$ce-order", &wanted["$ce-order"]);
     }
@@ -367,7 +368,7 @@ fn many_views_take_bounded_memory() {
     let sim = Sim::new(7);
     let wide = StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
     let store = Store::open("/events", wide).expect("a new store");
-    let mut most = 0;
+    let mut bytes_max = 0;
     for first in (0..STREAMS).step_by(5000) {
         let names: Vec<_> =
             (first..first + 5000).map(|number| format!("{number:08x}-9e3b-4b6e")).collect();
@@ -375,13 +376,13 @@ fn many_views_take_bounded_memory() {
         let appends: Vec<_> = names
             .iter()
             .zip(&events)
-            .map(|(stream, events)| StreamAppend { stream, expected: Expected::Any, events })
+            .map(|(stream, events)| StreamAppend { stream, expected: ExpectedVersion::Any, events })
             .collect();
-        store.append_together(&appends, &[]).expect("appended");
-        most = most.max(store.stats().expect("stats").view_tail_bytes);
+        store.append_streams(&appends, &[]).expect("appended");
+        bytes_max = bytes_max.max(store.stats().expect("stats").unflushed_view_bytes);
     }
-    assert!(most > 30 << 20, "so many views have to be held back: {most}");
-    assert!(most < 34 << 20, "{most} bytes of memory");
+    assert!(bytes_max > 30 << 20, "that many views must cause back-pressure: {bytes_max}");
+    assert!(bytes_max < 34 << 20, "{bytes_max} bytes of memory");
     let listed = store.views(ViewKind::Category, "0001", Some("00010fff"), 3).expect("listed");
     let wanted = ["00011000", "00011001", "00011002"].map(|name| (name.to_string(), 1));
     assert_eq!(listed, wanted);
@@ -395,21 +396,21 @@ fn many_views_take_bounded_memory() {
     assert_eq!(state, Some(ViewState { first: 0, last: STREAMS - 1 }));
     store.close().expect("closed");
     drop_views(&sim);
-    // They are flushed on the way while they are made anew; a kill half-way through loses nothing.
+    // They are flushed during the rebuild; a kill half-way through loses nothing.
     let made = sim.clone_disk();
     let before = made.calls();
     let store = Store::open("/events", options(&made)).expect("opened");
-    let most = store.stats().expect("stats").view_tail_bytes;
-    assert!(most < 16 << 20, "{most} bytes were left in memory");
+    let bytes_max = store.stats().expect("stats").unflushed_view_bytes;
+    assert!(bytes_max < 16 << 20, "{bytes_max} bytes were left in memory");
     let calls = made.calls() - before;
-    sim.crash_at(sim.calls() + calls * 2 / 3, umbel_sim::When::After);
+    sim.crash_at(sim.calls() + calls * 2 / 3, umbel_sim::CrashSide::After);
     assert!(Store::open("/events", options(&sim)).is_err(), "it is killed");
     let killed = sim.kill_image();
     let store = Store::open("/events", options(&killed)).expect("opened again");
     assert!(store.verify().expect("verified").damage.is_empty());
 }
 
-/// Makes a store what it was before there were views.
+/// Returns a store to its state before there were views.
 pub fn drop_views(sim: &Sim) {
     let options = umbel::Options { env: sim.env(), ..umbel::Options::default() };
     let db = umbel::Db::open("/events/index", options).expect("the index");
@@ -418,7 +419,7 @@ pub fn drop_views(sim: &Sim) {
 }
 
 #[test]
-fn four_threads_append_while_others_read() {
+fn concurrent_appends_and_view_reads_are_consistent() {
     let folder = tempfile::tempdir().expect("a folder");
     for durability in [Durability::Buffered, Durability::Synced] {
         let path = folder.path().join(format!("{durability:?}"));
@@ -433,7 +434,7 @@ fn four_threads_append_while_others_read() {
                 for number in 0..800 {
                     let stream = format!("c{}-{}", number % 2, thread * 7 + number % 5);
                     let events = [event(thread * 1000 + number)];
-                    store.append(&stream, Expected::Any, &events).expect("appended");
+                    store.append(&stream, ExpectedVersion::Any, &events).expect("appended");
                 }
             }))
         });
@@ -443,9 +444,10 @@ fn four_threads_append_while_others_read() {
                 let view = format!("$ce-c{half}");
                 let mut links: Vec<RecordedEvent> = Vec::new();
                 while links.len() < 1600 {
-                    let visible = store.visible();
-                    let behind = Revision(links.len() as u64);
-                    let page = store.read_view(&view, behind, Direction::Forwards, Position::END);
+                    let visible = store.visible_position();
+                    let next_number = Revision(links.len() as u64);
+                    let page =
+                        store.read_view(&view, next_number, Direction::Forwards, Position::END);
                     for event in page {
                         let event = event.expect("readable");
                         assert_eq!(event.link.revision, links.len() as u64, "numbers are dense");

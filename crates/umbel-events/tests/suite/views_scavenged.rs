@@ -1,12 +1,12 @@
-//! Views of a store that was scavenged: entries keep their numbers, also when the index is made
-//! anew of the log alone.
+//! Views of a scavenged store: entries keep their numbers, also when the index is rebuilt from the
+//! log alone.
 
 use std::path::Path;
 
-use umbel_events::{Direction, Expected, NewEvent, Position, Revision, Store};
+use umbel_events::{Direction, ExpectedVersion, NewEvent, Position, Revision, Store};
 use umbel_sim::Sim;
 
-use super::scavenging::all;
+use super::scavenge::all;
 use super::support::{id, options};
 
 const VIEWS: [&str; 5] = ["$ce-cart", "$ce-order", "$et-Added", "$et-Paid", "$streams"];
@@ -25,7 +25,7 @@ fn check(store: &Store, before: &[Vec<(u64, u64, bool)>], what: &str) {
         .collect();
     for (view, before) in VIEWS.iter().zip(before) {
         let now = entries(store, view);
-        // Links to what is left, with the numbers of before; stubs may stand among them, unshown.
+        // Links to the remaining events, with their old numbers; hidden stubs may be among them.
         for entry in &now {
             assert!(before.contains(entry), "{what}: {view}: {entry:?} is new");
         }
@@ -43,7 +43,7 @@ fn check(store: &Store, before: &[Vec<(u64, u64, bool)>], what: &str) {
 }
 
 #[test]
-fn entries_keep_their_numbers_when_events_before_them_are_scavenged() {
+fn view_entries_keep_their_numbers_after_scavenge() {
     let sim = Sim::new(21);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     let data = vec![b' '; 900];
@@ -55,14 +55,14 @@ fn entries_keep_their_numbers_when_events_before_them_are_scavenged() {
             let name =
                 if round % 3 == 0 { format!("{stream}-{round}") } else { stream.to_string() };
             let event = NewEvent::json(id(number), kind, &data);
-            store.append(&name, Expected::Any, &[event]).expect("appended");
+            store.append(&name, ExpectedVersion::Any, &[event]).expect("appended");
             number += 1;
         }
     }
     for stream in ["cart-1", "order-1", "cart-2-9", "plain-12"] {
-        store.delete(stream, Expected::Any).expect("deleted");
+        store.delete(stream, ExpectedVersion::Any).expect("deleted");
     }
-    store.tombstone("cart-1-30", Expected::Any).expect("tombstoned");
+    store.tombstone("cart-1-30", ExpectedVersion::Any).expect("tombstoned");
     let before: Vec<_> = VIEWS.iter().map(|view| entries(&store, view)).collect();
     store.close().expect("closed");
     let store = Store::open("/events", options(&sim)).expect("opened again");
@@ -71,12 +71,12 @@ fn entries_keep_their_numbers_when_events_before_them_are_scavenged() {
     store.close().expect("closed");
     remove(&sim, Path::new("/events/index"));
     let store = Store::open("/events", options(&sim)).expect("opened without an index");
-    check(&store, &before, "made anew");
+    check(&store, &before, "rebuilt");
     let event = NewEvent::json(id(9999), "Added", b"{}");
-    store.append("cart-9", Expected::NoStream, &[event]).expect("appended");
+    store.append("cart-9", ExpectedVersion::NoStream, &[event]).expect("appended");
     let last = entries(&store, "$ce-cart").pop().expect("entries");
-    let most = before[0].iter().map(|(number, ..)| *number).max().expect("entries");
-    assert_eq!(last.0, most + 1, "no number is given twice, and none is left out");
+    let number_max = before[0].iter().map(|(number, ..)| *number).max().expect("entries");
+    assert_eq!(last.0, number_max + 1, "no number is assigned twice or skipped");
 }
 
 fn remove(sim: &Sim, folder: &Path) {

@@ -1,18 +1,18 @@
-//! Damage of every kind to the files of a small filter: never a key denied, never a panic, and the
-//! filter is well again after its steps.
+//! Damage of every kind to the files of a small filter: no false negative, no panic, and the
+//! filter is healthy again after its steps.
 
 use std::path::PathBuf;
 
-use umbel_existence::{ExistenceOptions, Size};
+use umbel_existence::{ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::keys::{hash_of, settle};
-use super::rot::files;
-use super::stage::{assert_none_denied, denied, insert, keys, open, small, stocked};
+use super::corruption::files;
+use super::fixture::{assert_none_denied, denied, insert, keys, open, small, stocked};
+use super::test_keys::{hash_of, settle};
 
 #[test]
-fn no_flipped_bit_denies_a_key() {
-    // Large enough steps that the open itself adds what the journal has.
+fn flipped_bits_cause_no_false_negative() {
+    // Large enough steps that the open itself adds the hashes of the journal.
     let options = ExistenceOptions { step_bytes: 1 << 17, ..small() };
     let sim = stocked(options);
     let hashes: Vec<u64> = (0..300).map(hash_of).collect();
@@ -33,7 +33,7 @@ fn no_flipped_bit_denies_a_key() {
             }
         }
     }
-    // All but those of the filter file's header, of which nothing is needed.
+    // All but the bytes of the filter file's header, which are not needed.
     let (filter, all) = (8192, files(&sim).iter().map(|path| sim.read(path).len()).sum::<usize>());
     assert_eq!(noticed as usize, 8 * (all - filter / 2));
 }
@@ -52,7 +52,7 @@ fn a_flipped_bit_is_healed() {
 }
 
 #[test]
-fn zeros_cuts_and_missing_files_deny_no_key() {
+fn zeros_truncation_and_loss_cause_no_false_negative() {
     let sim = stocked(small());
     for path in files(&sim) {
         let (name, len) = (path.display().to_string(), sim.read(&path).len() as u64);
@@ -76,13 +76,13 @@ fn zeros_cuts_and_missing_files_deny_no_key() {
         }
         let long = sim.clone_disk();
         long.extend(&path, &[7; 100]);
-        assert_none_denied(&long, small(), 300, &format!("{name} with more behind it"));
+        assert_none_denied(&long, small(), 300, &format!("{name} with more bytes after it"));
     }
 }
 
 #[test]
-fn swapped_pages_and_files_deny_no_key() {
-    let options = ExistenceOptions { size: Size::Fixed { bytes: 16_384 }, ..small() };
+fn swapped_pages_and_files_cause_no_false_negative() {
+    let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 16_384 }, ..small() };
     let sim = stocked(options);
     let filter = files(&sim).into_iter().find(|path| path.ends_with("000004.filter")).unwrap();
     for (first, second) in [(4096, 8192), (0, 4096), (4096, 16_384)] {
@@ -103,7 +103,7 @@ fn swapped_pages_and_files_deny_no_key() {
 
 /// The disk after each of several generations.
 fn lives() -> (Vec<Sim>, ExistenceOptions, u64) {
-    let options = ExistenceOptions { size: Size::Growing { first_keys: 150 }, ..small() };
+    let options = ExistenceOptions { size: ExistenceSize::Growing { first_keys: 150 }, ..small() };
     let sim = stocked(options);
     let mut disks = vec![sim.clone_disk()];
     let mut count = 300;
@@ -123,7 +123,7 @@ fn lives() -> (Vec<Sim>, ExistenceOptions, u64) {
 }
 
 #[test]
-fn files_of_an_earlier_time_deny_no_key() {
+fn old_files_cause_no_false_negative() {
     let (disks, options, count) = lives();
     let last = disks.last().unwrap();
     let mut tried = 0;
@@ -139,7 +139,7 @@ fn files_of_an_earlier_time_deny_no_key() {
                 }
             }
         };
-        // Each subset of the older files, beside those of now.
+        // Each subset of the older files, together with the current ones.
         let old = files(older);
         for subset in 1..1u32 << old.len() {
             let chosen: Vec<PathBuf> = (0..old.len())
@@ -156,8 +156,8 @@ fn files_of_an_earlier_time_deny_no_key() {
 }
 
 #[test]
-fn many_damaged_lines_are_a_rebuild_and_few_are_healed() {
-    let options = ExistenceOptions { size: Size::Fixed { bytes: 16_384 }, ..small() };
+fn few_damaged_lines_heal_and_many_rebuild() {
+    let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 16_384 }, ..small() };
     for (sectors, healed, rebuilds) in [(1, 8, 0), (2, 0, 1), (9, 0, 1)] {
         let sim = stocked(options);
         let filter = files(&sim).into_iter().find(|path| path.ends_with("000004.filter")).unwrap();
@@ -168,7 +168,7 @@ fn many_damaged_lines_are_a_rebuild_and_few_are_healed() {
         let found = (stats.healed_lines, stats.rebuilds, stats.damaged_lines);
         assert_eq!(found, (healed, rebuilds, 0), "{sectors} sectors: {stats:?}");
         assert_eq!(denied(&filter, 0..300), 0);
-        // What was healed is on the disk as well.
+        // The disk has the healed lines as well.
         drop(filter);
         let again = open(&sim, options).unwrap();
         assert_eq!(denied(&again, 0..300), 0);
@@ -178,7 +178,7 @@ fn many_damaged_lines_are_a_rebuild_and_few_are_healed() {
 
 /// A fuzzer found that counting on from the last generation there can be was a panic.
 #[test]
-fn the_last_generation_there_can_be_is_gone_on_from() {
+fn last_generation_number_is_handled() {
     let sim = stocked(small());
     let path = files(&sim).into_iter().find(|path| path.ends_with("CHECKPOINT")).unwrap();
     let mut bytes = sim.read(&path);

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use umbel_base::Error;
 use umbel_env::Env;
 use umbel_env::testing::{fork_without_handlers, in_forked_child, in_own_process};
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, HashSource, StepProgress};
 
 /// Hashes of keys, which are all there is.
 struct Keys(Vec<u64>);
 
-impl Source for Keys {
+impl HashSource for Keys {
     fn hashes(
         &self,
         _after: Option<&[u8]>,
@@ -38,7 +38,7 @@ fn bytes_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 fn use_everything(filter: &ExistenceFilter, keys: &Keys) {
     let refused = |result: umbel_base::Result<()>| matches!(result, Err(Error::Forked(_)));
     assert!(refused(filter.flush(9000)));
-    assert!(refused(filter.flush_briefly(9000).map(drop)));
+    assert!(refused(filter.flush_journal_only(9000).map(drop)));
     assert!(refused(filter.checkpoint(9000)));
     assert!(refused(filter.truncate(0)));
     assert!(refused(filter.step(keys).map(drop)));
@@ -52,22 +52,22 @@ fn use_everything(filter: &ExistenceFilter, keys: &Keys) {
     filter.rebuild();
     let _ = (filter.wants_step(), filter.covered(), filter.is_on());
     let _ = (filter.lag_items(), filter.memory_bytes(), filter.load(), filter.stats());
-    // What a child inserts is not denied by its copy.
+    // The child's copy does not deny its inserts.
     filter.insert(hash(77_777));
     filter.insert_batch(&[hash(77_778)]);
     assert!(filter.may_contain(hash(77_777)) && filter.may_contain(hash(77_778)));
 }
 
-/// A child wrote its copy of the filter over the files of its parent, or waited for ever for a lock
-/// that a thread of the parent held.
+/// Story: a child wrote its copy of the filter over the files of its parent, or waited for ever for
+/// a lock of a thread of the parent.
 #[test]
-fn a_child_changes_nothing_and_denies_nothing() {
-    in_own_process("suite::fork::a_child_changes_nothing_and_denies_nothing", || {
+fn child_changes_nothing_and_has_no_false_negative() {
+    in_own_process("suite::fork::child_changes_nothing_and_has_no_false_negative", || {
         let folder = tempfile::tempdir().unwrap();
         let (env, options) = (Env::system(), ExistenceOptions::default());
         let filter = ExistenceFilter::open(&env, folder.path(), options).unwrap();
         let keys = Keys((0..1000).map(hash).collect());
-        while filter.step(&keys).unwrap() != Progress::Idle {}
+        while filter.step(&keys).unwrap() != StepProgress::Idle {}
         filter.flush(1000).unwrap();
         drop(filter);
         // Its pages are not read yet: the child must not read them either.
@@ -102,13 +102,13 @@ fn a_child_changes_nothing_and_denies_nothing() {
 
 /// Forks while other threads insert, flush and step: their locks are held in every child.
 #[test]
-fn a_child_does_not_wait_for_threads_that_insert() {
-    in_own_process("suite::fork::a_child_does_not_wait_for_threads_that_insert", || {
+fn child_does_not_wait_for_inserting_threads() {
+    in_own_process("suite::fork::child_does_not_wait_for_inserting_threads", || {
         let folder = tempfile::tempdir().unwrap();
         let (env, options) = (Env::system(), ExistenceOptions::default());
         let filter = ExistenceFilter::open(&env, folder.path(), options).unwrap();
         let keys = Keys((0..1000).map(hash).collect());
-        while filter.step(&keys).unwrap() != Progress::Idle {}
+        while filter.step(&keys).unwrap() != StepProgress::Idle {}
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {

@@ -2,43 +2,43 @@
 //!
 //! # How many keys?
 //!
-//! [`FilterBuilder`](crate::FilterBuilder) keeps the hashes, eight bytes each, and makes the filter
-//! at the end, of just the right size; that is what a table of sorted keys wants, and the only way
-//! for [static kinds](crate::FilterKind::is_static).
+//! [`FilterBuilder`](crate::FilterBuilder) keeps the hashes, eight bytes each, and builds the
+//! filter at the end, in exactly the right size. This suits a table of sorted keys, and is the only
+//! way for [static kinds](crate::FilterKind::is_static).
 //!
-//! Where keys must be found while they still come, take a blocked filter that is large enough for
-//! the most there may be, and **fold** it when they are all there: neighbouring lines joined by OR
-//! are bit for bit the filter that would have been built at that size, for a line is chosen by the
-//! high bits of the hash.
+//! Where keys must be found while more arrive, use a blocked filter that is large enough for the
+//! maximum. **Fold** it once all keys are there: neighbouring lines combined by OR
+//! are bit for bit the filter of the smaller size, because the high bits of the hash choose a
+//! line.
 //!
 //! ```text
 //!     twelve lines    a  b  c │ d  e  f │ g  h  i │ j  k  l
 //!     folded by 3     a|b|c     d|e|f     g|h|i     j|k|l        the same keys, a third as large
 //! ```
 //!
-//! Folding works by every divisor of the number of lines, and again later: memory that becomes
-//! scarce can be had back from a filter without its keys.
+//! Folding works by every divisor of the number of lines, and again later: a filter can
+//! free memory without its keys.
 //!
 //! # Two sets
 //!
-//! Filters of one kind, size and hash join: their union has the keys of both and is the filter that
-//! would have been built of them. Their intersection has all keys that are in both, and lets more
-//! through than a filter that had been built of these. Static kinds do neither.
+//! Filters of one kind, size and hash combine. Their union has the keys of both and is the filter
+//! built of all keys. Their intersection has all keys that are in both, and passes more
+//! absent keys than a filter built of these. Static kinds support neither.
 //!
 //! # Bytes
 //!
 //! An encoded filter is 64 bytes of header and its payload, the same on every platform.
-//! [`FilterView`](crate::FilterView) asks it where it lies, mapped or received, without copying or
-//! aligning; [`Filter`](crate::Filter) copies it to where no block lies across two cache lines. A
-//! kind, a version or a hash that is not known answers "maybe"; damage is an error where it can be
-//! seen. There is no checksum in a filter: whoever keeps it has one, or takes
+//! [`FilterView`](crate::FilterView) probes it where it lies, mapped or received, without copying
+//! or aligning; [`Filter`](crate::Filter) copies it to where no block lies across two cache lines.
+//! A kind, a version or a hash that is not known answers "maybe"; damage is an error where it can
+//! be seen. There is no checksum in a filter: its owner has one, or takes
 //! [`FilterFile`](crate::FilterFile).
 //!
 //! # Many questions
 //!
-//! A filter larger than the caches answers when its memory does, after a hundred nanoseconds or
-//! more. [`contains_batch`](crate::FilterView::contains_batch) asks for the memory of many keys
-//! before it looks at the first, so that they come together:
+//! A filter larger than the caches answers as fast as its memory, after a hundred nanoseconds or
+//! more. [`contains_batch`](crate::FilterView::contains_batch) prefetches the memory of many keys
+//! before it reads the first, so that the misses overlap:
 //!
 //! ```
 //! use umbel_filter::{FilterBuilder, FilterOptions, FilterView};

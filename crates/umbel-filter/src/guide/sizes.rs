@@ -1,12 +1,12 @@
-//! 3. From keys, rate and memory the third; the formulas and their traps.
+//! 3. Sizes: from two of keys, rate and memory the third; the formulas and their traps.
 //!
 //! Below, `n` is the number of keys, `m` that of bits, `k` that of probes, `p` the false positive
 //! rate.
 //!
-//! # Ask the crate
+//! # Plans
 //!
-//! [`FilterPlan`](crate::FilterPlan) says what a filter of any kind would be, by the exact rate of
-//! its kind:
+//! [`FilterPlan`](crate::FilterPlan) computes the size and rate of a filter of any kind, by the
+//! exact rate of its kind:
 //!
 //! ```
 //! use umbel_filter::{FilterKind, FilterOptions, FilterPlan, FilterSize};
@@ -16,12 +16,12 @@
 //!     FilterPlan::of(&options, 1_000_000)
 //! };
 //! let bits = |plan: FilterPlan| plan.bytes as f64 * 8.0 / 1e6;
-//! // How large for 1 %?
+//! // Size for 1 %:
 //! let blocked = plan(FilterKind::Blocked512, FilterSize::Rate(0.01))?;
 //! assert!((9.8..10.0).contains(&bits(blocked)));
 //! let ribbon = plan(FilterKind::Ribbon, FilterSize::Rate(0.01))?;
 //! assert!(bits(ribbon) < 7.2);
-//! // How good with ten bits a key?
+//! // Rate of ten bits a key:
 //! let standard = plan(FilterKind::Standard, FilterSize::BitsPerKey(10.0))?;
 //! assert!((0.0081..0.0083).contains(&standard.designed_rate));
 //! # Ok::<(), umbel_filter::BuildError>(())
@@ -36,7 +36,7 @@
 //!     k = m/n · ln 2                  the best number of probes: half of all bits are then set
 //!     m = −n · ln p / (ln 2)²         the bits for a rate: 1.44 for each halving, and key
 //!     n = m / (−k / ln(1 − p^(1/k)))  the keys that fit
-//!     n ≈ −m/k · ln(1 − X/m)          the keys that X set bits speak of
+//!     n ≈ −m/k · ln(1 − X/m)          the keys, estimated from X set bits
 //! ```
 //!
 //! ```
@@ -51,21 +51,21 @@
 //! - **`k` is a whole number.** Rounding it costs little; truncating costs more. LevelDB's
 //!   `floor(0.69 · bits)` is 6 at ten bits a key: 0.844 % where seven probes have 0.819 %.
 //! - **The textbook's `k` is wrong for blocks.** A block that got too many keys is overfull with
-//!   many probes. At ten bits a key a line of 512 bits wants 6, at sixteen 9, where the formula
+//!   many probes. At ten bits a key a line of 512 bits needs 6, at sixteen 9, where the formula
 //!   says 11.
 //! - **The textbook's `p` is wrong for blocks**, and for few bits. With 512 bits a block and ten
-//!   bits a key it promises 0.82 % and 0.97 % is what comes.
+//!   bits a key it promises 0.82 %, but the result is 0.97 %.
 //!   [`designed_rate`](crate::designed_rate) counts how unevenly keys fall, exactly.
 //! - **A hash has a width.** Two keys with the same hash are one key to a filter: with `b` bits of
 //!   hash no rate is below `n / 2^b`. 32 bits and 30 million keys: 0.7 %, however large the filter.
 //! - **Double hashing degenerates.** Two halves of 32 bits as start and step repeat themselves: see
 //!   [`Probing::LevelDb`](crate::Probing::LevelDb). Enhanced double hashing whose increments never
 //!   reach the bits that are used is plain double hashing.
-//! - **The remainder is no good way to choose.** `hash % m` prefers small positions where `m` is
-//!   near the width of the hash, and divides. The high half of the product does not.
+//! - **The remainder is a bad choice of a position.** `hash % m` prefers small positions where `m`
+//!   is near the width of the hash, and divides. The high half of the product does not.
 //! - **Bits that are used twice are not two bits.** A hash whose top bits chose the shard has only
 //!   the rest left inside it; a filter that takes the same top bits again puts all keys of a shard
 //!   into a few lines, and 99.99 % of absent keys pass. [`HashDomain`](crate::HashDomain) remixes.
 //! - **A filter that grew past its plan degrades fast.** Twice the keys turn 1 % into 16 %. Watch
-//!   [`estimated_rate`](crate::FilterView::estimated_rate), which looks at the bits, not at the
+//!   [`estimated_rate`](crate::FilterView::estimated_rate), which reads the bits, not the
 //!   plan.

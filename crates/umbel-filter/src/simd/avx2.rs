@@ -1,10 +1,10 @@
 //! Eight lanes of 32 bits with AVX2. Its intrinsics are safe ones in functions compiled for it.
 #![forbid(unsafe_code)]
 
-use crate::hash::fold;
-use crate::line::{MULTIPLIERS, Words, line_of};
-use crate::simd::{Asked, CompiledTwice};
-use crate::split_lanes::{all_set, block_of};
+use crate::hash::keyed_hash::fold;
+use crate::probe::cache_line::{MULTIPLIERS, Words, line_of};
+use crate::probe::split_block_lanes::{all_set, block_of};
+use crate::simd::{MultiversionCode, ProbeInput};
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi64_si128, _mm256_and_si256, _mm256_andnot_si256, _mm256_blendv_ps,
     _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cvtepu8_epi32, _mm256_permutevar8x32_epi32,
@@ -13,37 +13,37 @@ use std::arch::x86_64::{
     _mm256_testz_si256,
 };
 
-/// How many probes one remix has in a line of 512 bits, and in a block of 256.
+/// Number of probes of one remix in a line of 512 bits, and in a block of 256.
 const OF_LINE: usize = 7;
 const OF_BLOCK: usize = 8;
-/// In which order the probes of a line come out of two vectors of four 64-bit lanes each.
+/// Order in which the probes of a line come out of two vectors of four 64-bit lanes each.
 const ORDER_OF_LINE: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
 const ORDER_OF_BLOCK: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 /// For every number of probes, 1 in the lanes of the probes below it.
-type AskedLanes = [[i32; 8]; 9];
-static ASKED_OF_LINE: AskedLanes = asked(ORDER_OF_LINE);
-static ASKED_OF_BLOCK: AskedLanes = asked(ORDER_OF_BLOCK);
+type ProbeMasks = [[i32; 8]; 9];
+static LINE_PROBE_MASKS: ProbeMasks = probe_masks(ORDER_OF_LINE);
+static BLOCK_PROBE_MASKS: ProbeMasks = probe_masks(ORDER_OF_BLOCK);
 
-const fn asked(order: [usize; 8]) -> AskedLanes {
-    let mut asked = [[0; 8]; 9];
+const fn probe_masks(order: [usize; 8]) -> ProbeMasks {
+    let mut masks = [[0; 8]; 9];
     let mut probes = 0;
-    while probes < asked.len() {
+    while probes < masks.len() {
         let mut lane = 0;
         while lane < order.len() {
-            asked[probes][lane] = (order[lane] < probes) as i32;
+            masks[probes][lane] = (order[lane] < probes) as i32;
             lane += 1;
         }
         probes += 1;
     }
-    asked
+    masks
 }
 
 /// A row of such a table.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn row(asked: &AskedLanes, probes: usize) -> __m256i {
-    let [a, b, c, d, e, f, g, h] = asked[probes.min(8)];
+fn row(masks: &ProbeMasks, probes: usize) -> __m256i {
+    let [a, b, c, d, e, f, g, h] = masks[probes.min(8)];
     _mm256_setr_epi32(a, b, c, d, e, f, g, h)
 }
 
@@ -64,16 +64,16 @@ fn half_of(line: &impl Words, first: usize) -> __m256i {
     _mm256_setr_epi64x(a, b, c, d)
 }
 
-/// The bits that are asked for and are not set, of eight probes of which each has its word in
+/// Requested bits that are not set, of eight probes. Each has its word in
 /// `words` and its bit in the lower five bits of its position.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn missing(words: __m256i, positions: __m256i, asked: __m256i) -> __m256i {
+fn missing(words: __m256i, positions: __m256i, lanes: __m256i) -> __m256i {
     let in_word = _mm256_and_si256(positions, _mm256_set1_epi32(31));
-    _mm256_andnot_si256(_mm256_srlv_epi32(words, in_word), asked)
+    _mm256_andnot_si256(_mm256_srlv_epi32(words, in_word), lanes)
 }
 
-/// What the probes of one remix ask for in a block and do not find, all eight at once: its bytes
+/// Missing bits of the probes of one remix in a block, all eight at once. The bytes of the remix
 /// are positions, and the upper three bits of a position choose the word.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -81,7 +81,7 @@ fn missing_in_block(block: &[u8; 32], hash: u64, by: u64, probes: usize) -> __m2
     let remix = fold(hash, by);
     let positions = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(remix as i64));
     let words = _mm256_permutevar8x32_epi32(load(block), _mm256_srli_epi32::<5>(positions));
-    missing(words, positions, row(&ASKED_OF_BLOCK, probes))
+    missing(words, positions, row(&BLOCK_PROBE_MASKS, probes))
 }
 
 #[inline]
@@ -93,7 +93,7 @@ fn in_block_256(block: &[u8; 32], hash: u64, probes: u32) -> bool {
     all && (probes <= OF_BLOCK || rest_in_block(block, hash, probes))
 }
 
-/// The probes behind those of the first remix. A call, so that what is enough for most filters
+/// The probes after those of the first remix. A separate call, so that the code for most filters
 /// stays short.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
@@ -105,7 +105,7 @@ fn rest_in_block(block: &[u8; 32], hash: u64, probes: usize) -> bool {
     })
 }
 
-/// The same in a line, seven at once: of a position the highest bit chooses the half of the line,
+/// The same in a line, seven at once: the highest bit of a position chooses the half of the line,
 /// and the next three the word.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -121,7 +121,7 @@ fn missing_in_line(line: &impl Words, hash: u64, by: u64, probes: usize) -> __m2
     let high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word));
     let half = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(positions));
     let words = _mm256_castps_si256(_mm256_blendv_ps(low, high, half));
-    missing(words, positions, row(&ASKED_OF_LINE, probes.min(OF_LINE)))
+    missing(words, positions, row(&LINE_PROBE_MASKS, probes.min(OF_LINE)))
 }
 
 #[inline]
@@ -133,7 +133,7 @@ pub(super) fn in_line_512(line: &impl Words, hash: u64, probes: u32) -> bool {
     all && (probes <= OF_LINE || rest_in_line(line, hash, probes))
 }
 
-/// The probes behind those of the first remix.
+/// The probes after those of the first remix.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
 fn rest_in_line(line: &impl Words, hash: u64, probes: usize) -> bool {
@@ -177,30 +177,30 @@ pub(super) fn split_blocks(blocks: &[[u8; 32]], hashes: &[u64], found: &mut [boo
 
 /// Whether the line of `hash` has its bits.
 #[target_feature(enable = "avx2")]
-pub(super) fn whole_512(asked: &Asked<'_>, hash: u64) -> bool {
-    let (lines, _) = asked.payload.as_chunks::<64>();
+pub(super) fn whole_512(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let (lines, _) = input.payload.as_chunks::<64>();
     let line = lines.get(line_of(hash, lines.len() as u64) as usize);
-    line.is_none_or(|line| in_line_512(line, hash, asked.probes.into()))
+    line.is_none_or(|line| in_line_512(line, hash, input.probes.into()))
 }
 
 /// Whether the block of `hash` has its bits.
 #[target_feature(enable = "avx2")]
-pub(super) fn whole_256(asked: &Asked<'_>, hash: u64) -> bool {
-    let (blocks, _) = asked.payload.as_chunks::<32>();
+pub(super) fn whole_256(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let (blocks, _) = input.payload.as_chunks::<32>();
     let block = blocks.get(line_of(hash, blocks.len() as u64) as usize);
-    block.is_none_or(|block| in_block_256(block, hash, asked.probes.into()))
+    block.is_none_or(|block| in_block_256(block, hash, input.probes.into()))
 }
 
 /// Whether the split block of `hash` has its bits.
 #[target_feature(enable = "avx2")]
-pub(super) fn whole_split(asked: &Asked<'_>, hash: u64) -> bool {
-    let blocks = asked.blocks;
+pub(super) fn whole_split(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let blocks = input.blocks;
     let block = blocks.get(block_of(hash, blocks.len() as u64) as usize);
     block.is_none_or(|block| in_split_block(block, hash))
 }
 
 /// The code compiled for such processors.
 #[target_feature(enable = "avx2,bmi2,popcnt")]
-pub(super) fn run<W: CompiledTwice>(work: W) -> W::Answer {
+pub(super) fn run<W: MultiversionCode>(work: W) -> W::Answer {
     work.run::<true>()
 }

@@ -1,9 +1,9 @@
 //! Eight lanes of 64 bits with AVX-512. Its intrinsics are safe ones in functions compiled for it.
 #![forbid(unsafe_code)]
 
-use crate::simd::ByLanes;
+use crate::simd::WideLaneCode;
 #[cfg(not(miri))]
-use crate::simd::{ByLine, load_line};
+use crate::simd::{LineCode, load_line};
 use std::arch::x86_64::{
     __m512i, _mm512_and_si512, _mm512_popcnt_epi64, _mm512_set1_epi64, _mm512_setr_epi64,
     _mm512_test_epi64_mask, _mm512_xor_si512,
@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Does the work with [`odd`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vpopcntdq,avx2,bmi2,popcnt")]
-pub(super) fn run<W: ByLanes>(work: W) -> W::Answer {
+pub(super) fn run<W: WideLaneCode>(work: W) -> W::Answer {
     work.run(|words, masks| odd(words, masks))
 }
 
@@ -30,7 +30,7 @@ fn load(words: &[[u8; 8]; 8]) -> __m512i {
     _mm512_setr_epi64(a, b, c, d, e, f, g, h)
 }
 
-/// As [`ByLanes::run`] says.
+/// As [`WideLaneCode::run`] says.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vpopcntdq")]
 fn odd([first, second]: [&[[u8; 8]; 8]; 2], [low, high]: [u64; 2]) -> u32 {
@@ -43,19 +43,19 @@ fn odd([first, second]: [&[[u8; 8]; 8]; 2], [low, high]: [u64; 2]) -> u32 {
 /// Does the work with [`held`].
 #[cfg(not(miri))]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi2,popcnt")]
-pub(super) fn by_line<W: ByLine>(work: W) -> W::Answer {
+pub(super) fn by_line<W: LineCode>(work: W) -> W::Answer {
     work.run(|line, mixes, bits| held(line, mixes, bits))
 }
 
-/// As [`ByLine::run`] says.
+/// As [`LineCode::run`] says.
 #[cfg(not(miri))]
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi2,popcnt")]
 fn held(line: &[AtomicU64; 8], [low, high]: [u64; 2], bits: u16) -> u8 {
     let mixes = _mm_set_epi64x(high as i64, low as i64);
     let positions = _mm512_cvtepu16_epi64(_mm_mulhi_epu16(mixes, _mm_set1_epi16(bits as i16)));
-    // Of the number of a word, which a position has above its low six bits, three bits are looked
-    // at, and of the count of a rotation six.
+    // The instruction reads three bits of the word's number, which a position has above its low six
+    // bits, and six bits of the count of a rotation.
     let words = _mm512_permutexvar_epi64(_mm512_srli_epi64::<6>(positions), load_line(line));
     _mm512_test_epi64_mask(_mm512_rorv_epi64(words, positions), _mm512_set1_epi64(1))
 }

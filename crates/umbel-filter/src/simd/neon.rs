@@ -1,10 +1,10 @@
 //! Bytes of a block looked up in registers with NEON.
 #![forbid(unsafe_code)]
 
-use crate::hash::fold;
-use crate::line::{MULTIPLIERS, Words, line_of};
-use crate::simd::{Asked, load_16 as load};
-use crate::split_lanes::{SALTS, block_of};
+use crate::hash::keyed_hash::fold;
+use crate::probe::cache_line::{MULTIPLIERS, Words, line_of};
+use crate::probe::split_block_lanes::{SALTS, block_of};
+use crate::simd::{ProbeInput, load_16 as load};
 use std::arch::aarch64::{
     uint8x8_t, uint8x16x2_t, uint8x16x4_t, vand_u8, vbic_u8, vbicq_u32, vcombine_u64, vcreate_u8,
     vcreate_u64, vdup_n_u8, vdupq_n_u32, vdupq_n_u64, vget_lane_u64, vmaxvq_u32, vmovn_u16,
@@ -14,16 +14,16 @@ use std::arch::aarch64::{
     vuzp1q_u16, vuzp1q_u32,
 };
 
-/// How many probes one remix has in a line of 512 bits, and in a block of 256.
+/// Number of probes of one remix in a line of 512 bits, and in a block of 256.
 const OF_LINE: u32 = 7;
 const OF_BLOCK: u32 = 8;
 
-/// Whether the first `asked` of eight probes, each with its byte and its bit in that byte, find
+/// Whether the first `count` of eight probes, each with its byte and its bit in that byte, find
 /// their bit set.
 #[inline]
 #[target_feature(enable = "neon")]
-fn all_set(bytes: uint8x8_t, bits: uint8x8_t, asked: u32) -> bool {
-    let ones = 0x0101_0101_0101_0101u64 >> (64 - 8 * asked.clamp(1, 8));
+fn all_set(bytes: uint8x8_t, bits: uint8x8_t, count: u32) -> bool {
+    let ones = 0x0101_0101_0101_0101u64 >> (64 - 8 * count.clamp(1, 8));
     let shifted = vshl_u8(bytes, vneg_s8(vreinterpret_s8_u8(bits)));
     let missing = vbic_u8(vcreate_u8(ones), shifted);
     vget_lane_u64::<0>(vreinterpret_u64_u8(missing)) == 0
@@ -126,24 +126,24 @@ pub(super) fn split_blocks(blocks: &[[u8; 32]], hashes: &[u64], found: &mut [boo
 
 /// Whether the line of `hash` has its bits.
 #[target_feature(enable = "neon")]
-pub(super) fn whole_512(asked: &Asked<'_>, hash: u64) -> bool {
-    let (lines, _) = asked.payload.as_chunks::<64>();
+pub(super) fn whole_512(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let (lines, _) = input.payload.as_chunks::<64>();
     let line = lines.get(line_of(hash, lines.len() as u64) as usize);
-    line.is_none_or(|line| in_line_512(line, hash, asked.probes.into()))
+    line.is_none_or(|line| in_line_512(line, hash, input.probes.into()))
 }
 
 /// Whether the block of `hash` has its bits.
 #[target_feature(enable = "neon")]
-pub(super) fn whole_256(asked: &Asked<'_>, hash: u64) -> bool {
-    let (blocks, _) = asked.payload.as_chunks::<32>();
+pub(super) fn whole_256(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let (blocks, _) = input.payload.as_chunks::<32>();
     let block = blocks.get(line_of(hash, blocks.len() as u64) as usize);
-    block.is_none_or(|block| in_block_256(block, hash, asked.probes.into()))
+    block.is_none_or(|block| in_block_256(block, hash, input.probes.into()))
 }
 
 /// Whether the split block of `hash` has its bits.
 #[target_feature(enable = "neon")]
-pub(super) fn whole_split(asked: &Asked<'_>, hash: u64) -> bool {
-    let (blocks, _) = asked.payload.as_chunks::<32>();
+pub(super) fn whole_split(input: &ProbeInput<'_>, hash: u64) -> bool {
+    let (blocks, _) = input.payload.as_chunks::<32>();
     let block = blocks.get(block_of(hash, blocks.len() as u64) as usize);
     block.is_none_or(|block| in_split_block(block, hash))
 }

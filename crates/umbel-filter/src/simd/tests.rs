@@ -1,16 +1,16 @@
-//! What vectors answer is what the portable code answers.
+//! Vector code gives the same answers as the portable code.
 
 use super::InstructionSet;
-use crate::bloom::Bloom;
-use crate::filter_builder::FilterBuilder;
-use crate::filter_view::FilterView;
-use crate::kind::FilterKind;
-use crate::options::FilterOptions;
-use crate::size::FilterSize;
+use crate::bloom::bloom_filter::Bloom;
+use crate::build::filter_builder::FilterBuilder;
+use crate::build::filter_options::FilterOptions;
+use crate::build::filter_size::FilterSize;
+use crate::filter::filter_view::FilterView;
+use crate::format::filter_kind::FilterKind;
 use std::cell::Cell;
 
 thread_local! {
-    /// Whether this thread is to do without what the processor has.
+    /// Whether this thread must not use the processor's vector instructions.
     pub(super) static PORTABLE: Cell<bool> = const { Cell::new(false) };
     /// Whether it is to do without vectors that count the bits of their lanes.
     pub(super) static WITHOUT_LANES: Cell<bool> = const { Cell::new(false) };
@@ -30,10 +30,10 @@ fn without_lanes<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The suite compares with the oracle what this processor does; here what it does is compared
-/// with what processors without AVX-512 or AVX2 do.
+/// The suite compares this processor's path with the oracle. Here that path is compared
+/// with those of processors without AVX-512 or AVX2.
 #[test]
-fn the_portable_code_answers_the_same() {
+fn portable_code_agrees() {
     let mut state = 9u64;
     let mut draw = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -51,11 +51,11 @@ fn the_portable_code_answers_the_same() {
     let sizes = [(1usize, 40.0), (40, 10.0), (600, 3.0), (20_000, 6.4), (300_000, 9.0)];
     for (keys, size) in sizes {
         let hashes: Vec<u64> = (0..keys).map(|_| draw()).collect();
-        let asked: Vec<u64> =
+        let queried: Vec<u64> =
             hashes.iter().copied().take(500).chain((0..2_001).map(|_| draw())).collect();
         for kind in kinds {
             for probes in 1..=24 {
-                // A kind that leaves no choice is asked once.
+                // A kind that leaves no choice is probed once.
                 let choice = kind.most_probes().map(|_| probes);
                 if choice.is_none() && probes != 8 || keys > 1_000 && probes % 8 != 0 {
                     continue;
@@ -71,13 +71,14 @@ fn the_portable_code_answers_the_same() {
                 let bytes = builder.finish().expect("a small filter");
                 let answers = || {
                     let view = FilterView::parse(&bytes).expect("it was built just now");
-                    let mut found = vec![false; asked.len()];
-                    view.contains_batch(&asked, &mut found);
-                    let single: Vec<bool> = asked.iter().map(|hash| view.contains(*hash)).collect();
+                    let mut found = vec![false; queried.len()];
+                    view.contains_batch(&queried, &mut found);
+                    let single: Vec<bool> =
+                        queried.iter().map(|hash| view.contains(*hash)).collect();
                     assert!(found == single, "{kind}, {probes} probes");
                     if let Ok(bloom) = Bloom::decode(&bytes) {
-                        bloom.contains_batch(&asked, &mut found);
-                        let of_bloom = asked.iter().map(|hash| bloom.may_contain(*hash));
+                        bloom.contains_batch(&queried, &mut found);
+                        let of_bloom = queried.iter().map(|hash| bloom.may_contain(*hash));
                         assert!(found == single && of_bloom.eq(single), "{probes} probes");
                     }
                     found
@@ -90,7 +91,7 @@ fn the_portable_code_answers_the_same() {
 }
 
 #[test]
-fn the_processor_is_asked() {
+fn processor_features_are_detected() {
     let portable = portably(InstructionSet::of_this_processor);
     assert_eq!(portable, InstructionSet::Portable);
     if cfg!(target_arch = "aarch64") {

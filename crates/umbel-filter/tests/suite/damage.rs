@@ -1,8 +1,8 @@
 //! Damaged, cut off and hostile bytes, of every kind: an error or "maybe", never a panic.
 
 use crate::Numbers;
+use crate::kind_oracle::every_kind;
 use crate::kinds::build;
-use crate::oracle::every_kind;
 use proptest::prelude::*;
 use umbel_filter::{
     CountingBloom, Filter, FilterError, FilterKind, FilterOptions, FilterSize, FilterView,
@@ -50,7 +50,7 @@ fn small(options: FilterOptions) -> Vec<u8> {
 }
 
 #[test]
-fn every_bit_flipped_is_noticed_or_harmless() {
+fn every_flipped_bit_is_detected_or_harmless() {
     for options in every_kind() {
         let whole = small(options);
         for at in 0..whole.len() {
@@ -93,7 +93,7 @@ fn every_truncation_and_extension_is_refused() {
 }
 
 #[test]
-fn headers_that_lie_are_refused() {
+fn inconsistent_headers_are_refused() {
     let reason = |bytes: &[u8]| match use_up(bytes) {
         Err(FilterError::Malformed { reason }) => reason,
         other => panic!("not malformed: {other:?}"),
@@ -112,13 +112,15 @@ fn headers_that_lie_are_refused() {
         assert!(reason(&with(7, &[0])).contains("probes"));
         match options.kind.most_probes() {
             Some(255) => {}
-            Some(most) => assert!(reason(&with(7, &[most as u8 + 1])).contains("probes")),
+            Some(probes_max) => {
+                assert!(reason(&with(7, &[probes_max as u8 + 1])).contains("probes"))
+            }
             None => assert!(reason(&with(7, &[7])).contains("probes")),
         }
-        // Any number of keys is believed: it only serves to report.
-        let most = with(8, &[255; 8]);
-        assert_eq!(use_up(&most), Ok(Some(options.kind)));
-        // What is not known is "maybe", whatever stands behind it.
+        // Any number of keys is accepted: it only serves for reports.
+        let largest = with(8, &[255; 8]);
+        assert_eq!(use_up(&largest), Ok(Some(options.kind)));
+        // Unknown values mean "maybe", whatever follows them.
         for (at, unknown) in [(4, 0), (4, 8), (5, 0), (5, 2), (6, 0), (6, 14)] {
             let bytes = with(at, &[unknown]);
             assert_eq!(use_up(&bytes), Ok(None));
@@ -135,7 +137,7 @@ fn headers_that_lie_are_refused() {
     let mut bytes = small(options);
     assert_eq!((bytes.len(), bytes[16..18] == [0x3a, 2]), (64 + 72, true));
     *bytes.last_mut().expect("it has bytes") |= 4;
-    assert!(reason(&bytes).contains("behind"));
+    assert!(reason(&bytes).contains("after"));
     // LevelDB's: more probes than it reads, half a byte.
     let mut bytes = small(options);
     bytes[28] = 2;
@@ -149,7 +151,7 @@ fn headers_that_lie_are_refused() {
     *bytes.last_mut().expect("it has bytes") = 15;
     assert_eq!(use_up(&bytes), Ok(Some(FilterKind::Counting)));
     *bytes.last_mut().expect("it has bytes") = 16;
-    assert!(reason(&bytes).contains("behind"));
+    assert!(reason(&bytes).contains("after"));
 }
 
 proptest! {

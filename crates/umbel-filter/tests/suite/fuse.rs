@@ -1,8 +1,8 @@
 //! Fuse filters against their oracle: rates, sizes, damage, hashes of all shapes, golden files.
 
-use crate::{Numbers, golden, hash_shapes, naive_fuse as naive};
+use crate::{Numbers, fuse_oracle as bloom_oracle, golden_files, hash_shapes};
 use proptest::prelude::*;
-use umbel_filter::{CannotPeel, FilterError, FuseArity, FuseBuilder, FuseView, HEADER_BYTES};
+use umbel_filter::{FilterError, FuseArity, FuseBuilder, FuseView, HEADER_BYTES, PeelingError};
 
 const ARITIES: [FuseArity; 2] = [FuseArity::Three, FuseArity::Four];
 
@@ -38,11 +38,11 @@ proptest! {
         prop_assert_eq!((view.fingerprint_bits(), view.arity()), (bits, arity));
         prop_assert!(bytes == build(&different, bits, arity), "the order of hashes shows");
 
-        let asked = [hashes.clone(), random(seed, 100)].concat();
-        let mut found = vec![false; asked.len()];
-        view.contains_batch(&asked, &mut found);
-        for (index, hash) in asked.into_iter().enumerate() {
-            let expected = naive::contains(&bytes, hash);
+        let probed = [hashes.clone(), random(seed, 100)].concat();
+        let mut found = vec![false; probed.len()];
+        view.contains_batch(&probed, &mut found);
+        for (index, hash) in probed.into_iter().enumerate() {
+            let expected = bloom_oracle::contains(&bytes, hash);
             prop_assert!(expected || index >= hashes.len(), "a false negative");
             prop_assert_eq!(view.contains(hash), expected);
             prop_assert_eq!(found[index], expected);
@@ -67,7 +67,7 @@ proptest! {
         }
         if let Ok(view) = FuseView::parse(&bytes) {
             for hash in [0, 1, u64::MAX / 2, u64::MAX] {
-                prop_assert_eq!(view.contains(hash), naive::contains(&bytes, hash));
+                prop_assert_eq!(view.contains(hash), bloom_oracle::contains(&bytes, hash));
             }
             prop_assert!((0.0..=1.0).contains(&view.designed_rate()));
         }
@@ -77,18 +77,20 @@ proptest! {
 /// The slots of keys that peel are independent. What does not peel may still be independent, which
 /// is why it is tried again with another seed, but never the other way round.
 #[test]
-fn what_was_built_at_once_is_independent() {
+fn parallel_builds_are_independent() {
     let (mut dependent, mut at_once) = (0, 0);
     for seed in 0..300 {
         let hashes = random(seed, 3 + seed as usize % 40);
         for arity in ARITIES {
             let bytes = build(&hashes, 8, arity);
-            let attempt = naive::number(&bytes[28..32]) as u32;
-            let units = naive::number(&bytes[16..24]);
+            let attempt = bloom_oracle::number(&bytes[28..32]) as u32;
+            let units = bloom_oracle::number(&bytes[16..24]);
             let (log, slots) = (u32::from(bytes[33]), u64::from(arity.slots()));
-            let place = |hash: &u64| naive::slots(naive::key(*hash, attempt), slots, log, units);
+            let place = |hash: &u64| {
+                bloom_oracle::slots(bloom_oracle::key(*hash, attempt), slots, log, units)
+            };
             let rows: Vec<Vec<u64>> = hashes.iter().map(place).collect();
-            assert!(naive::are_independent(&rows));
+            assert!(bloom_oracle::are_independent(&rows));
             at_once += u32::from(attempt == 0);
             dependent += u32::from(attempt > 0);
         }
@@ -96,8 +98,8 @@ fn what_was_built_at_once_is_independent() {
     assert!(at_once > 5 * dependent, "{dependent} of 600 needed another seed");
 }
 
-/// Measured and designed rates within a twentieth, or four standard deviations: of as many
-/// comparisons as there are here, one in ten runs would miss three.
+/// Measured and designed rates agree within a twentieth, or four standard deviations. With three,
+/// one in ten runs would fail, because there are many comparisons.
 fn check_rate(view: &FuseView<'_>, numbers: &mut Numbers, queries: usize) {
     let passed = (0..queries).filter(|_| view.contains(numbers.draw())).count() as f64;
     let expected = view.designed_rate() * queries as f64;
@@ -127,7 +129,7 @@ fn the_designed_rate_is_the_measured_rate() {
 
 /// Hashes in a row and in clusters, as bad hash functions make them.
 #[test]
-fn hashes_that_are_no_hashes_have_the_same_rate() {
+fn unmixed_hashes_have_the_same_rate() {
     for shift in [0, 8, 24, 44] {
         let hashes: Vec<u64> = (0..20_000).map(|at| at << shift).collect();
         let bytes = build(&hashes, 8, FuseArity::Three);
@@ -138,9 +140,9 @@ fn hashes_that_are_no_hashes_have_the_same_rate() {
     }
 }
 
-/// Large filters have the share of slots that theory asks for, and small ones what they need.
+/// Large filters have the share of slots that theory requires, and small ones what they need.
 #[test]
-fn sizes_are_as_promised() {
+fn sizes_are_as_documented() {
     let slots_per_key = |keys: usize, arity| {
         let bytes = build(&random(7, keys), 8, arity);
         let builder = FuseBuilder::new(8).with_arity(arity);
@@ -157,23 +159,23 @@ fn sizes_are_as_promised() {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "seconds without --release")]
-fn a_million_keys_are_as_small_and_as_sure_as_promised() {
+fn a_million_keys_have_the_documented_size_and_rate() {
     let mut numbers = Numbers(53);
     let hashes = random(54, 1_000_000);
-    for (arity, most) in [(FuseArity::Three, 1.125 * 1.02), (FuseArity::Four, 1.075 * 1.02)] {
+    for (arity, factor_max) in [(FuseArity::Three, 1.125 * 1.02), (FuseArity::Four, 1.075 * 1.02)] {
         for bits in [4, 7, 8, 10, 16] {
             let bytes = build(&hashes, bits, arity);
             let view = FuseView::parse(&bytes).unwrap();
             assert!(hashes.iter().all(|hash| view.contains(*hash)));
             check_rate(&view, &mut numbers, 4_000_000);
             let per_key = bytes.len() as f64 * 8.0 / 1e6;
-            assert!(per_key <= f64::from(bits) * most, "{per_key} bits a key");
+            assert!(per_key <= f64::from(bits) * factor_max, "{per_key} bits a key");
         }
     }
 }
 
 #[test]
-fn none_and_one_and_two_keys_work() {
+fn zero_one_and_two_keys_work() {
     for arity in ARITIES {
         for keys in 0..6 {
             let hashes = random(9, keys);
@@ -187,14 +189,14 @@ fn none_and_one_and_two_keys_work() {
 }
 
 #[test]
-fn hashes_come_back_where_no_seed_is_tried() {
+fn failed_build_returns_the_hashes() {
     let error = FuseBuilder::from_hashes(8, vec![1, 2, 3]).with_attempts(0).finish().unwrap_err();
     assert!(error.to_string().contains("3 hashes") && format!("{error:?}").contains('3'));
-    assert_eq!(CannotPeel::into_hashes(error), [1, 2, 3]);
+    assert_eq!(PeelingError::into_hashes(error), [1, 2, 3]);
 }
 
 #[test]
-fn builders_count_and_are_noted() {
+fn builders_count_and_record_the_hash() {
     let mut builder = FuseBuilder::new(99).with_seed_id(77).with_hash_kind(3);
     assert!(builder.is_empty());
     [5, 5, 8, 5].into_iter().for_each(|hash| builder.add(hash));
@@ -210,7 +212,7 @@ fn builders_count_and_are_noted() {
 }
 
 #[test]
-fn every_damage_to_the_header_has_its_answer() {
+fn damaged_header_fields_are_classified() {
     let whole = build(&random(3, 20), 9, FuseArity::Three);
     let damaged = |at: usize, value: u8| {
         let mut bytes = whole.clone();
@@ -246,7 +248,7 @@ fn every_damage_to_the_header_has_its_answer() {
     for at in 34..HEADER_BYTES {
         assert!(reason(damaged(at, 1)).contains("reserved"));
     }
-    assert!(reason(damaged(whole.len() - 1, 1)).contains("behind"));
+    assert!(reason(damaged(whole.len() - 1, 1)).contains("after"));
     assert_eq!(FuseView::parse(&[]).map(drop), Err(FilterError::Empty));
     for length in 1..whole.len() {
         assert!(!reason(FuseView::parse(&whole[..length]).map(drop)).is_empty());
@@ -258,18 +260,18 @@ fn every_damage_to_the_header_has_its_answer() {
 
 /// Every bit flipped: an error, or a filter that answers as its bytes say.
 #[test]
-fn every_flipped_bit_is_survived() {
+fn every_flipped_bit_is_handled() {
     for arity in ARITIES {
         let whole = build(&random(4, 60), 7, arity);
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let Ok(view) = FuseView::parse(&bytes) else { continue };
-            let asked = random(5, 20);
-            let mut found = vec![false; asked.len()];
-            view.contains_batch(&asked, &mut found);
-            for (hash, found) in asked.iter().zip(found) {
-                assert_eq!(found, naive::contains(&bytes, *hash), "bit {bit}");
+            let probed = random(5, 20);
+            let mut found = vec![false; probed.len()];
+            view.contains_batch(&probed, &mut found);
+            for (hash, found) in probed.iter().zip(found) {
+                assert_eq!(found, bloom_oracle::contains(&bytes, *hash), "bit {bit}");
                 assert_eq!(found, view.contains(*hash), "bit {bit}");
             }
         }
@@ -291,7 +293,7 @@ fn golden_filters_are_written_and_read() {
         let hashes = random(0x600d, keys);
         let builder = FuseBuilder::from_hashes(bits, hashes.clone()).with_arity(arity);
         let built = builder.with_seed_id(7).finish().unwrap();
-        let bytes = golden::check(name, &built);
+        let bytes = golden_files::check(name, &built);
         let view = FuseView::parse(&bytes).unwrap();
         assert_eq!((view.keys(), view.seed_id()), (keys as u64, 7));
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
@@ -300,12 +302,12 @@ fn golden_filters_are_written_and_read() {
 
 /// The example of the format page.
 #[test]
-fn herbs_are_written_as_the_page_says() {
+fn example_of_the_format_page_matches() {
     let hashes = [0x7010_ed72_4425_1ba6, 0x7db7_a87e_5826_fc8c, 0x8778_15cd_0567_0902];
     let bytes = FuseBuilder::from_hashes(8, hashes.to_vec()).with_seed_id(7).finish().unwrap();
     assert_eq!(
         bytes,
-        golden::unhex(
+        golden_files::unhex(
             "75464c5405010108030000000000000010000000000000000700000000000000 \
          0302000000000000000000000000000000000000000000000000000000000000 \
          00680000000000950000000000d000000000000000000000",

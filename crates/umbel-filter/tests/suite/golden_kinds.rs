@@ -1,13 +1,13 @@
-//! Encoded filters kept as files: what was written once is read for good, and is written the same
-//! again.
+//! Golden files of encoded filters: every version reads them, and writes the same
+//! bytes.
 //!
-//! `tests/golden_kinds` holds one filter of each kind, and what LevelDB and Parquet are given. A
-//! change of format that is meant raises the version, gets files of its own from
-//! `UMBEL_GOLDEN=write cargo test -p umbel-filter golden_kinds`, and keeps the old ones readable or
-//! says in CHANGELOG.md that they are not.
+//! `tests/golden_kinds` holds one filter of each kind, and the filters for LevelDB and Parquet. An
+//! intended change of format raises the version, and gets files of its own from
+//! `UMBEL_GOLDEN=write cargo test -p umbel-filter golden_kinds`. It keeps the old ones readable, or
+//! CHANGELOG.md says that they are not.
 
+use crate::kind_oracle::every_kind;
 use crate::kinds::build;
-use crate::oracle::every_kind;
 use std::path::{Path, PathBuf};
 use umbel_filter::{
     FilterKind, FilterOptions, FilterSize, FilterView, HashKind, HashSecret, PARQUET_HASH_KIND,
@@ -40,7 +40,7 @@ fn filters() -> Vec<(String, FilterOptions)> {
     kinds.chain(many_probes).collect()
 }
 
-/// Every file and what it holds.
+/// Every file and its content.
 fn files() -> Vec<(String, Vec<u8>)> {
     let hashes = hashes(0..100);
     let mut files: Vec<(String, Vec<u8>)> = filters()
@@ -68,7 +68,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
 /// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
-fn golden_filters_are_written_the_same_again() {
+fn golden_filters_are_reproduced() {
     let write = std::env::var("UMBEL_GOLDEN").is_ok_and(|word| word == "write");
     for (name, bytes) in files() {
         let path = folder().join(&name);
@@ -90,7 +90,7 @@ fn golden_filters_are_read() {
         assert!(keys.iter().all(|hash| view.contains(*hash)));
         others.iter().filter(|hash| view.contains(**hash)).count()
     };
-    // How many of ten thousand other keys pass is part of what the bytes mean.
+    // The number of passing keys, of ten thousand others, is part of the format.
     for (name, expected) in [
         ("blocked-512", 80),
         ("blocked-256", 72),
@@ -124,7 +124,7 @@ fn unhex(text: &str) -> Vec<u8> {
 
 /// The examples of the format page: basil, mint and sage at 10 bits per key.
 #[test]
-fn the_examples_of_the_page_are_right() {
+fn examples_of_the_format_page_match() {
     let secret = HashSecret::from_seed(std::array::from_fn(|index| index as u8));
     let herbs = ["basil", "mint", "sage"].map(|key| hash_key(&secret, key.as_bytes()));
     for (kind, probing, probes, expected) in [

@@ -1,6 +1,6 @@
-//! The hashes of others: their numbers, names and published results; the seeds of each use.
+//! The other hashes: their numbers, names and published results; the seeds of each use.
 //!
-//! What a build lacks is asked for all the same: then the error must name the feature. `cargo xtask
+//! Hashes that a build lacks are requested too: the error must name the feature. `cargo xtask
 //! test` runs this with every feature too.
 
 use crate::{Numbers, build};
@@ -177,7 +177,7 @@ const GOLDEN: [Golden; 12] = [
 
 /// FORMAT: stored filters hold these hashes. If this fails, a hash has changed.
 #[test]
-fn every_hash_is_the_published_one() {
+fn every_hash_equals_the_published_one() {
     for (kind, expected, plain, seeded) in GOLDEN {
         let (Ok(hasher), Ok(with_seed)) =
             (KeyHasher::new(kind, [0; 16]), KeyHasher::new(kind, SEED))
@@ -196,9 +196,9 @@ fn every_hash_is_the_published_one() {
     }
 }
 
-/// What the authors print in their papers, tests and read-me files.
+/// Results that the authors print in their papers, tests and read-me files.
 #[test]
-fn the_authors_own_vectors_come_out() {
+fn published_vectors_match() {
     let counting: [u8; 16] = std::array::from_fn(|index| index as u8);
     let digits = "012345678901234567890123456789012345678901234567890123456789012";
     let one = u128::to_le_bytes(1);
@@ -332,7 +332,7 @@ fn the_keyed_kind_is_hash_key() {
 /// With 32 bits of entropy some of 300,000 keys have one hash, 10.5 pairs on average; with 64 none
 /// has.
 #[test]
-fn the_floor_of_32_bits_stays_visible() {
+fn rate_floor_of_32_bit_hashes_is_reported() {
     const KEYS: u64 = 300_000;
     for hasher in built() {
         if hasher.kind() == HashKind::FxHash {
@@ -359,12 +359,12 @@ fn empty_and_long_keys_have_hashes() {
 
 /// FORMAT: prefix filters are made with such seeds.
 #[test]
-fn seeds_of_uses_are_fixed_and_apart() {
-    assert_eq!(HashDomain::WholeKey.seed(SEED), SEED);
+fn seeds_of_domains_are_fixed_and_distinct() {
+    assert_eq!(HashDomain::Key.seed(SEED), SEED);
     let seed = |domain: HashDomain| u128::from_le_bytes(domain.seed([7; 16]));
     assert_eq!(seed(HashDomain::Prefix), 0x0c8a_18f0_fb5a_fa96_cc94_7ce7_3f6c_30b1);
     let domains = [
-        HashDomain::WholeKey,
+        HashDomain::Key,
         HashDomain::Prefix,
         HashDomain::Shard,
         HashDomain::BlockIndex,
@@ -384,10 +384,10 @@ fn seeds_of_uses_are_fixed_and_apart() {
     assert!(hashes.contains(&hash_key(&HashSecret::from_seed(SEED), b"a/b")));
 }
 
-/// Story: whoever takes the shard from the highest bits of the hash that its filter is given puts
-/// all its keys into a sixteenth of the lines, and the filter says "maybe" to everything.
+/// Story: a caller chose the shard by the highest bits of the filter's hash. All keys of a shard
+/// were in a sixteenth of the lines, and the filter answered "maybe" to everything.
 #[test]
-fn bits_that_chose_a_shard_are_not_used_again() {
+fn shard_bits_are_not_reused_by_the_filter() {
     const SHARDS: u64 = 16;
     let secret = HashSecret::from_seed(SEED);
     let hash = |number: u64| hash_key(&secret, &number.to_be_bytes());
@@ -395,9 +395,9 @@ fn bits_that_chose_a_shard_are_not_used_again() {
     let rate = |shard: &dyn Fn(u64) -> u64| {
         let inside = |range: std::ops::Range<u64>| range.map(hash).filter(|hash| shard(*hash) == 5);
         let bloom = Bloom::decode(&build(inside(0..800_000), 10)).expect("it was built just now");
-        let asked: Vec<u64> = inside(1_000_000..2_600_000).collect();
-        let passed = asked.iter().filter(|hash| bloom.may_contain(**hash)).count();
-        passed as f64 / asked.len() as f64 / bloom.designed_rate()
+        let probed: Vec<u64> = inside(1_000_000..2_600_000).collect();
+        let passed = probed.iter().filter(|hash| bloom.may_contain(**hash)).count();
+        passed as f64 / probed.len() as f64 / bloom.designed_rate()
     };
     assert!(rate(&of) > 90.0, "the same bits twice");
     let remixed = rate(&|hash| of(HashDomain::Shard.remix(hash)));

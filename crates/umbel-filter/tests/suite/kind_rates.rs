@@ -1,12 +1,12 @@
-//! Of every kind: the rate that theory designs, and what the set bits say, against what is
-//! measured.
+//! Measured rates of every kind, compared with the designed rate and the estimate from the set
+//! bits.
 
 use crate::Numbers;
+use crate::kind_oracle::every_kind;
 use crate::kinds::build;
-use crate::oracle::every_kind;
 use umbel_filter::{FilterKind, FilterOptions, FilterSize, FilterView, Probing};
 
-/// How often hashes that were not added pass.
+/// Number of hashes that pass although they were not added.
 fn passed(view: &FilterView<'_>, numbers: &mut Numbers, queries: u64) -> u64 {
     let mut hashes = [0; 1_000];
     let mut found = [false; 1_000];
@@ -19,8 +19,8 @@ fn passed(view: &FilterView<'_>, numbers: &mut Numbers, queries: u64) -> u64 {
     all
 }
 
-/// Prints a line of a table and holds measured to expected: within 5 %, or three standard
-/// deviations where there are too few to tell.
+/// Prints a line of a table and compares measured with expected: within 5 %, or three standard
+/// deviations where the sample is small.
 fn compare(name: &str, view: &FilterView<'_>, passed: u64, queries: u64) {
     let designed = view.designed_rate();
     let measured = passed as f64 / queries as f64;
@@ -66,8 +66,8 @@ fn measure(options: FilterOptions, keys: usize, queries: u64, numbers: &mut Numb
     }
     let estimated = view.estimated_keys();
     let error = (estimated / keys as f64 - 1.0).abs();
-    let most = if is_leveldb(&options) { 0.2 } else { 0.03 };
-    assert!(error < most, "{keys} keys, estimated {estimated}");
+    let error_max = if is_leveldb(&options) { 0.2 } else { 0.03 };
+    assert!(error < error_max, "{keys} keys, estimated {estimated}");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_million_keys_pass_as_designed() {
 }
 
 #[test]
-fn a_rate_asked_for_is_the_rate_measured() {
+fn requested_rate_is_the_measured_rate() {
     let mut numbers = Numbers(73);
     for options in every_kind().into_iter().filter(|options| !is_leveldb(options)) {
         for (rate, queries) in [(0.2, 20_000), (0.03, 200_000), (0.004, 1_000_000)] {
@@ -100,10 +100,10 @@ fn a_rate_asked_for_is_the_rate_measured() {
     }
 }
 
-/// Story: a twentieth above the rate, which the textbook's formula may end, is everything where the
-/// rate is near 1: a filter that was asked for 0.99 let every key through.
+/// Story: the textbook's formula may exceed the rate by a twentieth, which is everything where the
+/// rate is near 1. A filter for a rate of 0.99 passed every key.
 #[test]
-fn rates_near_1_are_kept_too() {
+fn rates_near_1_are_kept() {
     for options in every_kind().into_iter().filter(|options| !is_leveldb(options)) {
         for rate in [0.9, 0.96, 0.99] {
             let options = FilterOptions { size: FilterSize::Rate(rate), ..options };
@@ -113,7 +113,7 @@ fn rates_near_1_are_kept_too() {
             let view = FilterView::parse(&bytes).expect("it was built just now");
             let measured = passed(&view, &mut numbers, 100_000) as f64 / 100_000.0;
             let kind = options.kind;
-            assert!(measured < (1.0 + rate) / 2.0 + 0.003, "{kind}: {measured}, asked {rate}");
+            assert!(measured < (1.0 + rate) / 2.0 + 0.003, "{kind}: {measured}, requested {rate}");
         }
     }
 }
@@ -137,14 +137,17 @@ fn small_filters_keep_to_theory() {
                 }
             }
             let error = (found as f64 - expected).abs();
-            let most = (expected * 0.05).max(4.0 * expected.sqrt()) + 1.0;
+            let error_max = (expected * 0.05).max(4.0 * expected.sqrt()) + 1.0;
             let kind = options.kind;
-            assert!(error <= most, "{keys} keys, {kind}: {found} passed, {expected:.1} expected");
+            assert!(
+                error <= error_max,
+                "{keys} keys, {kind}: {found} passed, {expected:.1} expected"
+            );
         }
     }
 }
 
-/// Probes beyond the best number, as users may ask for them, are as independent.
+/// Probes beyond the best number, which users may request, are as independent.
 #[test]
 fn any_number_of_probes_passes_as_designed() {
     let mut numbers = Numbers(75);

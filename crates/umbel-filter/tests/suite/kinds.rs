@@ -1,7 +1,7 @@
 //! Filters of every kind against the oracle; options that are refused; keys that are unusual.
 
 use crate::Numbers;
-use crate::oracle::{Shape, every_kind};
+use crate::kind_oracle::{Shape, every_kind};
 use proptest::prelude::*;
 use umbel_filter::{
     BloomBuilder, BuildError, Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize,
@@ -36,7 +36,7 @@ proptest! {
     ) {
         for options in every_kind() {
             let probes = if options.kind == FilterKind::SplitBlock { None } else { probes };
-            // With one probe asked for, a low rate is out of reach.
+            // One probe cannot reach a low rate.
             let size = match (size, probes) {
                 (FilterSize::Rate(rate), Some(_)) => FilterSize::Rate(rate.max(0.3)),
                 _ => size,
@@ -60,10 +60,10 @@ proptest! {
             prop_assert_eq!(view.probes(), shape.probes);
 
             let absent: Vec<u64> = (0..300).map(|_| numbers.draw()).collect();
-            let asked = [hashes, absent].concat();
-            let mut found = vec![false; asked.len()];
-            view.contains_batch(&asked, &mut found);
-            for (index, hash) in asked.into_iter().enumerate() {
+            let probed = [hashes, absent].concat();
+            let mut found = vec![false; probed.len()];
+            view.contains_batch(&probed, &mut found);
+            for (index, hash) in probed.into_iter().enumerate() {
                 let expected = shape.contains(&bytes[64..], hash);
                 prop_assert!(expected || index >= count, "a false negative");
                 prop_assert_eq!(view.contains(hash), expected);
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn kind_1_is_what_tables_hold() {
+fn kind_1_equals_the_table_filter() {
     let mut numbers = Numbers(5);
     for bits_per_key in [1, 2, 10, 14, 100, 1000] {
         let hashes: Vec<u64> = (0..500).map(|_| numbers.draw()).collect();
@@ -107,7 +107,7 @@ fn a_batch_needs_no_equal_lengths() {
 }
 
 #[test]
-fn no_keys_and_equal_keys_are_no_trouble() {
+fn empty_and_duplicate_keys_are_accepted() {
     for options in every_kind() {
         let mut builder = FilterBuilder::new(options).expect("good options");
         assert!(builder.is_empty());
@@ -132,7 +132,7 @@ fn no_keys_and_equal_keys_are_no_trouble() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn invalid_options_are_refused() {
     let refused = |options: FilterOptions| {
         let error = FilterBuilder::new(options).map(drop).expect_err("bad options");
         // As text, for NaN is not equal to itself.
@@ -178,7 +178,7 @@ fn options_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn sizes_beyond_reach_are_refused() {
+fn oversized_filters_are_refused() {
     for options in every_kind() {
         let low = FilterOptions { size: FilterSize::Rate(1e-300), ..options };
         let error = low.bytes_for(1_000).expect_err("no filter is so good");
@@ -207,25 +207,26 @@ fn sizes_beyond_reach_are_refused() {
 }
 
 #[test]
-fn a_rate_asked_for_is_the_rate_designed() {
+fn requested_rate_is_the_designed_rate() {
     let mut numbers = Numbers(8);
     let hashes: Vec<u64> = (0..20_000).map(|_| numbers.draw()).collect();
     for options in every_kind() {
-        for asked in [0.5, 0.1, 0.03, 0.01, 0.001, 0.0001] {
-            let bytes = build(FilterOptions { size: FilterSize::Rate(asked), ..options }, &hashes);
+        for requested in [0.5, 0.1, 0.03, 0.01, 0.001, 0.0001] {
+            let bytes =
+                build(FilterOptions { size: FilterSize::Rate(requested), ..options }, &hashes);
             let designed = view(&bytes).designed_rate();
-            assert!(designed <= asked * 1.05, "{:?} at {asked}: {designed}", options.kind);
+            assert!(designed <= requested * 1.05, "{:?} at {requested}: {designed}", options.kind);
             let slack = if options.probing == Probing::LevelDb { 0.8 } else { 0.97 };
-            assert!(designed >= asked * slack, "{:?} at {asked}: {designed}", options.kind);
+            assert!(designed >= requested * slack, "{:?} at {requested}: {designed}", options.kind);
         }
     }
 }
 
-/// Bits per key that a rate takes, computed apart from here from the Poisson distribution of keys
-/// over blocks, and of the textbook's filter by its formula. That model takes a block's share of
-/// set bits for certain and is up to 1 % too small.
+/// Bits per key for a rate, computed independently: from the Poisson distribution of keys
+/// over blocks, and for the textbook's filter by its formula. That model takes the expected share
+/// of set bits of a block and is up to 1 % too small.
 #[test]
-fn a_rate_takes_the_space_that_theory_says() {
+fn space_for_a_rate_follows_theory() {
     for (kind, expected) in [
         (FilterKind::Standard, [6.24, 7.30, 9.59, 11.03, 14.38, 19.17]),
         (FilterKind::Counting, [6.24, 7.30, 9.59, 11.03, 14.38, 19.17]),
@@ -246,7 +247,7 @@ fn a_rate_takes_the_space_that_theory_says() {
 }
 
 #[test]
-fn names_and_numbers_are_each_once() {
+fn names_and_numbers_are_unique() {
     for (index, kind) in FilterKind::ALL.into_iter().enumerate() {
         assert_eq!(usize::from(kind.number()), index + 1);
         assert_eq!(FilterKind::from_number(kind.number()), Some(kind));

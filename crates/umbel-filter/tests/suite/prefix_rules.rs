@@ -1,4 +1,4 @@
-//! Rules that cut prefixes: what they cut, their names, the laws and those who break them.
+//! Rules that cut prefixes: the prefixes, the names, the laws and rules that break them.
 
 use proptest::prelude::*;
 use umbel_filter::{
@@ -10,11 +10,11 @@ fn rule(name: &str) -> KeyPrefix {
     name.parse().expect(name)
 }
 
-/// A rule's name, a key, its prefix, and what all keys share that begin with the key.
+/// A rule's name, a key, its prefix, and the common prefix of all keys that begin with the key.
 type Cut = (&'static str, &'static [u8], Option<&'static [u8]>, Option<&'static [u8]>);
 
 #[test]
-fn rules_cut_what_their_names_say() {
+fn rules_cut_as_named() {
     let cases: [Cut; 16] = [
         ("fixed:3", b"abcd", Some(b"abc"), Some(b"abc")),
         ("fixed:3", b"abc", Some(b"abc"), Some(b"abc")),
@@ -42,7 +42,7 @@ fn rules_cut_what_their_names_say() {
 
 /// FORMAT: filters carry these names.
 #[test]
-fn names_are_read_as_they_are_written() {
+fn rule_names_round_trip() {
     for name in [
         "fixed:1",
         "fixed:65536",
@@ -153,7 +153,7 @@ fn first_three(key: &[u8]) -> Option<&[u8]> {
 }
 
 #[test]
-fn every_broken_law_is_noticed() {
+fn every_broken_law_is_detected() {
     let keys: [&[u8]; 7] = [b"", b"a", b"ab", b"abc", b"abd", b"b", b"ba"];
     let made = |prefix, shared| Made { name: "made".to_string(), prefix, shared };
     let law = |made: &Made| check_laws(made, &keys).expect_err("a law is broken").law;
@@ -163,7 +163,7 @@ fn every_broken_law_is_noticed() {
     // Keys of even length have the empty prefix, the others between them none.
     let even = |key: &[u8]| if key.len().is_multiple_of(2) { Some(&b""[..]) } else { None };
     assert_eq!(law(&made(even, |_| None)), 2);
-    // What RocksDB's capped prefix would do as a promise: `ab` begins keys of other prefixes.
+    // RocksDB's capped prefix would break the law: `ab` begins keys of other prefixes.
     let promises = made(first_three, first_three);
     let broken = check_laws(&promises, &keys).expect_err("a law is broken");
     assert_eq!(broken.law, 3);

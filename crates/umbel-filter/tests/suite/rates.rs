@@ -3,13 +3,13 @@
 use crate::{Numbers, build};
 use umbel_filter::{Bloom, HashSecret, designed_rate, hash_key, line_count, probes};
 
-/// How many of `queries` random hashes pass.
+/// Number of random hashes, of `queries`, that pass.
 fn passed(bloom: &Bloom, numbers: &mut Numbers, queries: u64) -> u64 {
     (0..queries).filter(|_| bloom.may_contain(numbers.draw())).count() as u64
 }
 
-/// Prints one line of a table and holds the measured rate to a tenth of the designed one wherever
-/// at least 1,000 false positives are expected.
+/// Prints one line of a table. Requires the measured rate to be within a tenth of the designed one
+/// where at least 1,000 false positives are expected.
 fn compare(name: &str, bloom: &Bloom, passed: u64, queries: u64) {
     let expected = bloom.designed_rate() * queries as f64;
     println!(
@@ -26,8 +26,8 @@ fn compare(name: &str, bloom: &Bloom, passed: u64, queries: u64) {
         assert!(error <= 0.1, "{name}: {passed} passed, {expected:.1} expected");
     } else {
         // Ten standard deviations of a Poisson count, and never a single one held against it.
-        let most = expected + 10.0 * expected.sqrt() + 1.0;
-        assert!(passed as f64 <= most, "{name}: {passed} passed, {expected:.3} expected");
+        let passed_max = expected + 10.0 * expected.sqrt() + 1.0;
+        assert!(passed as f64 <= passed_max, "{name}: {passed} passed, {expected:.3} expected");
     }
 }
 
@@ -53,7 +53,7 @@ fn the_designed_rate_is_the_measured_rate() {
     }
 }
 
-/// Filters with many probes are too good to be measured; folded they are not, and their later
+/// Filters with many probes have rates too low to measure. Folded filters have not, and their later
 /// probes must be as independent as the first ones.
 #[test]
 fn many_probes_are_independent() {
@@ -96,9 +96,9 @@ fn small_filters_keep_to_theory() {
     }
 }
 
-/// With real keys through the real hash: sequential ones in, later ones asked for.
+/// With real keys through the real hash: sequential keys are added, later ones probed.
 #[test]
-fn sequential_keys_are_as_good_as_random_ones() {
+fn sequential_keys_have_the_rate_of_random_keys() {
     let secret = HashSecret::from_seed([9; 16]);
     let hash = |number: u64| hash_key(&secret, &number.to_be_bytes());
     let bloom = Bloom::decode(&build((0..200_000).map(hash), 10)).expect("it was built just now");

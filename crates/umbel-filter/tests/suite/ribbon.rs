@@ -1,6 +1,6 @@
 //! Ribbon filters against their oracle: rates, sizes, damage, hashes of all shapes, golden files.
 
-use crate::{Numbers, golden, hash_shapes, naive_ribbon as naive};
+use crate::{Numbers, golden_files, hash_shapes, ribbon_oracle as bloom_oracle};
 use proptest::prelude::*;
 use umbel_filter::{FilterError, HEADER_BYTES, RibbonBuilder, RibbonView};
 
@@ -14,11 +14,11 @@ fn random(seed: u64, count: usize) -> Vec<u64> {
 }
 
 /// The two readers and the oracle say the same.
-fn compare(bytes: &[u8], view: &RibbonView<'_>, asked: &[u64]) -> Vec<bool> {
-    let mut found = vec![false; asked.len()];
-    view.contains_batch(asked, &mut found);
-    for (hash, found) in asked.iter().zip(&found) {
-        assert_eq!(*found, naive::contains(bytes, *hash), "hash {hash:#x}");
+fn compare(bytes: &[u8], view: &RibbonView<'_>, probed: &[u64]) -> Vec<bool> {
+    let mut found = vec![false; probed.len()];
+    view.contains_batch(probed, &mut found);
+    for (hash, found) in probed.iter().zip(&found) {
+        assert_eq!(*found, bloom_oracle::contains(bytes, *hash), "hash {hash:#x}");
         assert_eq!(*found, view.contains(*hash), "hash {hash:#x}");
     }
     found
@@ -37,8 +37,8 @@ proptest! {
         let mut moved = vec![0; shift];
         moved.extend_from_slice(&build(&hashes, rate));
         let view = RibbonView::parse(&moved[shift..]).unwrap();
-        let asked = [hashes.clone(), random(seed, 100)].concat();
-        let found = compare(&moved[shift..], &view, &asked);
+        let probed = [hashes.clone(), random(seed, 100)].concat();
+        let found = compare(&moved[shift..], &view, &probed);
         prop_assert!(found[..hashes.len()].iter().all(|found| *found), "a false negative");
         prop_assert!(view.keys() <= hashes.len() as u64);
     }
@@ -73,8 +73,8 @@ proptest! {
     }
 }
 
-/// Measured and designed rates within a twentieth, or four standard deviations: of as many
-/// comparisons as there are here, one in ten runs would miss three.
+/// Measured and designed rates agree within a twentieth, or four standard deviations. With three,
+/// one in ten runs would fail, because there are many comparisons.
 fn check_rate(view: &RibbonView<'_>, bytes: usize, numbers: &mut Numbers, queries: usize) {
     let passed = (0..queries).filter(|_| view.contains(numbers.draw())).count() as f64;
     let expected = view.designed_rate() * queries as f64;
@@ -94,7 +94,7 @@ const RATES: [f64; 12] =
     [0.5, 0.3, 0.25, 0.05, 0.03, 0.01, 1.0 / 128.0, 0.005, 1.0 / 256.0, 0.003, 1e-3, 1e-4];
 
 #[test]
-fn the_designed_rate_is_the_asked_and_the_measured_rate() {
+fn requested_designed_and_measured_rates_agree() {
     let mut numbers = Numbers(61);
     for rate in RATES {
         let bytes = build(&random((rate * 1e6) as u64, 10_000), rate);
@@ -106,7 +106,7 @@ fn the_designed_rate_is_the_asked_and_the_measured_rate() {
 
 /// Many columns are too good to be measured as a whole, but no column may be wrong.
 #[test]
-fn filters_of_many_columns_let_nothing_absent_pass() {
+fn filters_of_many_columns_pass_no_absent_key() {
     for rate in [1e-5, 1e-6, 1e-8, 0.0] {
         let hashes = random(71, 3_000);
         let bytes = build(&hashes, rate);
@@ -119,7 +119,7 @@ fn filters_of_many_columns_let_nothing_absent_pass() {
 
 /// Hashes in a row and in clusters, as bad hash functions make them.
 #[test]
-fn hashes_that_are_no_hashes_have_the_same_rate() {
+fn unmixed_hashes_have_the_same_rate() {
     for shift in [0, 8, 24, 44] {
         let hashes: Vec<u64> = (0..40_000).map(|at| at << shift).collect();
         let bytes = build(&hashes, 1.0 / 256.0);
@@ -131,8 +131,9 @@ fn hashes_that_are_no_hashes_have_the_same_rate() {
 }
 
 #[test]
-fn sizes_are_as_promised() {
-    for (keys, most) in [(0, 0.0), (100, 2.12), (1_000, 1.18), (5_000, 1.065), (16_384, 1.05)] {
+fn sizes_are_as_documented() {
+    for (keys, factor_max) in [(0, 0.0), (100, 2.12), (1_000, 1.18), (5_000, 1.065), (16_384, 1.05)]
+    {
         let builder = RibbonBuilder::from_hashes(1.0 / 128.0, random(5, keys));
         let expected = builder.expected_bytes(keys as u64);
         let bytes = builder.finish();
@@ -140,14 +141,14 @@ fn sizes_are_as_promised() {
         let bound = 7.0 * keys as f64 / 8.0;
         let found = (bytes.len() - HEADER_BYTES) as f64 / bound;
         println!("{keys} keys: {found:.3} times the bound");
-        assert!(keys == 0 || found <= most, "{keys} keys: {found} times the bound");
+        assert!(keys == 0 || found <= factor_max, "{keys} keys: {found} times the bound");
     }
     assert!(RibbonBuilder::new(0.01).expected_bytes(u64::MAX) > 1 << 30);
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "seconds without --release")]
-fn a_million_keys_are_as_small_and_as_sure_as_promised() {
+fn a_million_keys_have_the_documented_size_and_rate() {
     let mut numbers = Numbers(63);
     let hashes = random(64, 1_000_000);
     for rate in RATES {
@@ -163,7 +164,7 @@ fn a_million_keys_are_as_small_and_as_sure_as_promised() {
 }
 
 #[test]
-fn none_and_one_and_two_keys_work() {
+fn zero_one_and_two_keys_work() {
     for keys in 0..6 {
         let hashes = random(9, keys);
         let bytes = build(&hashes, 1.0 / 16.0);
@@ -176,7 +177,7 @@ fn none_and_one_and_two_keys_work() {
 
 /// Hashes that are there again, not in a row, do not make a part overfull.
 #[test]
-fn equal_hashes_are_taken_out_where_they_are_many() {
+fn many_equal_hashes_are_deduplicated() {
     let once = random(11, 3_000);
     let bytes = build(&[once.as_slice(), once.as_slice(), once.as_slice()].concat(), 0.01);
     let view = RibbonView::parse(&bytes).unwrap();
@@ -189,7 +190,7 @@ fn equal_hashes_are_taken_out_where_they_are_many() {
 }
 
 #[test]
-fn builders_count_and_are_noted() {
+fn builders_count_and_record_the_hash() {
     let mut builder = RibbonBuilder::new(0.01).with_seed_id(77).with_hash_kind(3);
     assert!(builder.is_empty());
     [5, 5, 8].into_iter().for_each(|hash| builder.add(hash));
@@ -204,7 +205,7 @@ fn builders_count_and_are_noted() {
 }
 
 #[test]
-fn every_damage_to_the_header_has_its_answer() {
+fn damaged_header_fields_are_classified() {
     let whole = build(&random(3, 20), 0.01);
     let damaged = |at: usize, value: u8| {
         let mut bytes = whole.clone();
@@ -249,7 +250,7 @@ fn every_damage_to_the_header_has_its_answer() {
 
 /// Every bit flipped: an error, or a filter that answers as its bytes say.
 #[test]
-fn every_flipped_bit_is_survived() {
+fn every_flipped_bit_is_handled() {
     for rate in [0.02, 1e-4] {
         let whole = build(&random(4, 60), rate);
         for bit in 0..whole.len() * 8 {
@@ -259,14 +260,14 @@ fn every_flipped_bit_is_survived() {
             compare(&bytes, &view, &random(5, 10));
         }
     }
-    // Of several parts, only the last one is looked at when the filter is parsed.
+    // With several parts, only the last one is checked when the filter is parsed.
     let whole = build(&random(4, 60_000), 0.05);
-    let asked = random(5, 64);
+    let probed = random(5, 64);
     for bit in 0..8 * (HEADER_BYTES + 4 * 8) {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         let Ok(view) = RibbonView::parse(&bytes) else { continue };
-        compare(&bytes, &view, &asked);
+        compare(&bytes, &view, &probed);
     }
 }
 
@@ -283,7 +284,7 @@ fn golden_filters_are_written_and_read() {
     ] {
         let hashes = random(0x600d, keys);
         let built = RibbonBuilder::from_hashes(rate, hashes.clone()).with_seed_id(7).finish();
-        let bytes = golden::check(name, &built);
+        let bytes = golden_files::check(name, &built);
         let view = RibbonView::parse(&bytes).unwrap();
         assert_eq!((view.keys(), view.seed_id()), (keys as u64, 7));
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
@@ -292,12 +293,12 @@ fn golden_filters_are_written_and_read() {
 
 /// The example of the format page.
 #[test]
-fn herbs_are_written_as_the_page_says() {
+fn example_of_the_format_page_matches() {
     let hashes = [0x7010_ed72_4425_1ba6, 0x7db7_a87e_5826_fc8c, 0x8778_15cd_0567_0902];
     let bytes = RibbonBuilder::from_hashes(0.2, hashes.to_vec()).with_seed_id(7).finish();
     assert_eq!(
         bytes,
-        golden::unhex(
+        golden_files::unhex(
             "75464c5406010100030000000000000080000000000000000700000002000100 \
          00009a9900000000000000000000000000000000000000000000000000000000 \
          00020000000000004103ede1247ff05b6bc6a66cf1ffe44943e5910563f56553 \

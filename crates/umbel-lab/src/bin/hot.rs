@@ -7,11 +7,10 @@
 //! hot advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
 //! ```
 //!
-//! `count` warms up and then does the operation inside [`measured`] only, for
-//! `valgrind --tool=callgrind --toggle-collect='*hot*measured*'`. What making the keys takes shows
-//! as the operation `nothing`. `advised` does the gets of a workload, as many before as inside,
-//! with the advisor off or on, who decides as often as it would in the background; for the same
-//! tool.
+//! `count` warms up and then runs the operation inside [`measured`] only, for `valgrind
+//! --tool=callgrind --toggle-collect='*hot*measured*'`. The cost of key generation shows as the
+//! operation `nothing`. `advised` runs the gets of a workload for the same tool, as many before as
+//! inside, with the advisor off or on. The advisor decides as often as it would in the background.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -20,8 +19,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options, Result};
-use umbel_lab::keys::{Keys, Random, Shape};
-use umbel_lab::zipfian;
+use umbel_lab::workload::keys::{KeySet, KeyShape, Random};
+use umbel_lab::workload::zipfian;
 
 const USAGE: &str = "\
 hot fill FOLDER SHAPE KEYS
@@ -33,7 +32,7 @@ shapes: random decimal path url category-id
 operations: nothing hit missing hot half multi-hit multi-missing seek scan put
             and, counted only, flush compact";
 
-/// How many keys the hot reads go round.
+/// Number of keys that the hot reads cycle through.
 const HOT_KEYS: u64 = 10_000;
 /// Keys of one `multi_get`.
 const TOGETHER: usize = 32;
@@ -58,7 +57,7 @@ const OPERATIONS: [Operation; 10] = [
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
-    /// Makes the keys: what the harness itself takes.
+    /// Makes the keys: the cost of the harness itself.
     Nothing,
     Hit,
     Missing,
@@ -67,7 +66,7 @@ enum Operation {
     Half,
     MultiHit,
     MultiMissing,
-    /// A seek with a cursor that is kept, and ten entries.
+    /// A seek with a reused cursor, and ten entries.
     Seek,
     /// An operation is an entry.
     Scan,
@@ -118,11 +117,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// `None` where the words are not understood.
+/// Runs a command; `None` for unknown words.
 fn run(words: &[&str]) -> Option<Result<()>> {
     let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number > 0);
     let &[command, folder, shape, num, ref rest @ ..] = words else { return None };
-    let keys = match Keys::new(Shape::parse(shape)?, number(num)?, 16, VALUE_BYTES) {
+    let keys = match KeySet::new(KeyShape::parse(shape)?, number(num)?, 16, VALUE_BYTES) {
         Ok(keys) => keys,
         Err(message) => return Some(Err(Error::invalid(message))),
     };
@@ -140,19 +139,25 @@ fn run(words: &[&str]) -> Option<Result<()>> {
                 "advised" => true,
                 _ => return None,
             };
-            Some(advised(folder, keys, Workload::parse(workload)?, is_advised, number(gets)?))
+            Some(advised(
+                folder,
+                keys,
+                AdvisorWorkload::parse(workload)?,
+                is_advised,
+                number(gets)?,
+            ))
         }
         _ => None,
     }
 }
 
 fn open(folder: &Path) -> Result<(Db, Keyspace)> {
-    // What one operation asked must not decide what the next one finds.
+    // The reads of one operation must not influence the filters of the next.
     open_with(folder, false)
 }
 
 fn open_with(folder: &Path, advisor: bool) -> Result<(Db, Keyspace)> {
-    // Without threads in the background nothing but the operations is counted.
+    // Without background threads only the operations are counted.
     let options =
         Options { cache_bytes: Some(4 << 30), background_threads: 0, ..Options::default() };
     let db = Db::open(folder, options)?;
@@ -167,7 +172,7 @@ fn open_with(folder: &Path, advisor: bool) -> Result<(Db, Keyspace)> {
     Ok((db, keyspace))
 }
 
-fn fill(folder: &Path, keys: Keys) -> Result<()> {
+fn fill(folder: &Path, keys: KeySet) -> Result<()> {
     let (db, keyspace) = open(folder)?;
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for name in keys.shuffled() {
@@ -181,7 +186,7 @@ fn fill(folder: &Path, keys: Keys) -> Result<()> {
 }
 
 /// Reads everything once, so that every block is in the cache.
-fn warm_up(keyspace: &Keyspace, keys: Keys) -> Result<()> {
+fn warm_up(keyspace: &Keyspace, keys: KeySet) -> Result<()> {
     let mut key = Vec::new();
     for name in keys.sorted() {
         keys.key(name, &mut key);
@@ -190,7 +195,7 @@ fn warm_up(keyspace: &Keyspace, keys: Keys) -> Result<()> {
     Ok(())
 }
 
-fn count(folder: &Path, keys: Keys, operation: Operation, operations: u64) -> Result<()> {
+fn count(folder: &Path, keys: KeySet, operation: Operation, operations: u64) -> Result<()> {
     let (db, mut keyspace) = open(folder)?;
     let names = names(keys, operation, operations, 1);
     match operation {
@@ -202,8 +207,8 @@ fn count(folder: &Path, keys: Keys, operation: Operation, operations: u64) -> Re
     db.close()
 }
 
-/// A keyspace with something to flush, or with four tables to compact into one level.
-fn prepare(db: &Db, keys: Keys, operation: Operation, names: &[u64]) -> Result<Keyspace> {
+/// Creates a keyspace with memtables to flush, or with four tables to compact into one level.
+fn prepare(db: &Db, keys: KeySet, operation: Operation, names: &[u64]) -> Result<Keyspace> {
     if db.existing_keyspace("written")?.is_some() {
         db.drop_keyspace("written")?;
     }
@@ -223,15 +228,15 @@ fn prepare(db: &Db, keys: Keys, operation: Operation, names: &[u64]) -> Result<K
     Ok(keyspace)
 }
 
-#[expect(clippy::disallowed_methods, reason = "it is a measurement, and nothing is decided by it")]
-fn time(folder: &Path, keys: Keys, rounds: usize) -> Result<()> {
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the real clock")]
+fn time(folder: &Path, keys: KeySet, rounds: usize) -> Result<()> {
     let (db, keyspace) = open(folder)?;
     warm_up(&keyspace, keys)?;
     let mut took = [const { Vec::new() }; OPERATIONS.len()];
     for round in 0..rounds {
         for (operation, took) in OPERATIONS.into_iter().zip(&mut took) {
             if operation == Operation::Put && round + 1 < rounds {
-                // Puts change what is read: they come last.
+                // Puts change the data of the reads, so they come last.
                 continue;
             }
             let names = names(keys, operation, ROUND, round as u64);
@@ -249,8 +254,8 @@ fn time(folder: &Path, keys: Keys, rounds: usize) -> Result<()> {
     db.close()
 }
 
-/// The names of the keys of a round, made before it is measured.
-fn names(keys: Keys, operation: Operation, operations: u64, seed: u64) -> Vec<u64> {
+/// Draws the names of the keys of a round, before the measurement.
+fn names(keys: KeySet, operation: Operation, operations: u64, seed: u64) -> Vec<u64> {
     let mut random = Random::new(seed);
     let hot = HOT_KEYS.min(keys.num());
     let name = |index: u64| match operation {
@@ -258,16 +263,16 @@ fn names(keys: Keys, operation: Operation, operations: u64, seed: u64) -> Vec<u6
         Operation::Half if index.is_multiple_of(2) => keys.absent(random.below(keys.num())),
         Operation::Hot => keys.present(random.below(hot) * (keys.num() / hot)),
         Operation::Put | Operation::Flush | Operation::Compact => {
-            keys.further(random.below(1 << 40))
+            keys.new_name(random.below(1 << 40))
         }
         _ => keys.present(random.below(keys.num())),
     };
     (0..operations).map(name).collect()
 }
 
-/// The operations. Never inlined, so that counting can begin and end with it.
+/// Runs the operations. Never inlined, so that callgrind can toggle on it.
 #[inline(never)]
-fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]) -> Result<u64> {
+fn measured(keyspace: &Keyspace, keys: KeySet, operation: Operation, names: &[u64]) -> Result<u64> {
     let mut found = 0;
     let mut key = Vec::new();
     match operation {
@@ -331,15 +336,15 @@ fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]
     Ok(found)
 }
 
-/// Touches a value as whoever asked for it would: every line of it.
+/// Reads each cache line of a value, as a caller would.
 #[inline]
 fn read(value: &[u8]) -> u64 {
     value.iter().step_by(64).fold(1, |sum, byte| sum + u64::from(*byte >> 7))
 }
 
-/// What is asked while the advisor looks.
+/// Gets that the advisor observes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Workload {
+enum AdvisorWorkload {
     /// Any key, half of them missing.
     Uniform,
     /// Some keys much more often than others, a tenth missing.
@@ -350,34 +355,34 @@ enum Workload {
     Turning,
 }
 
-/// The advisor decides after so many gets; in the background it would once a second.
+/// Gets between decisions of the advisor; in the background it decides once a second.
 const DECIDE: usize = 10_000;
 
-impl Workload {
-    fn parse(name: &str) -> Option<Workload> {
+impl AdvisorWorkload {
+    fn parse(name: &str) -> Option<AdvisorWorkload> {
         Some(match name {
-            "uniform" => Workload::Uniform,
-            "zipfian" => Workload::Zipfian,
-            "hits" => Workload::Hits,
-            "misses" => Workload::Misses,
-            "turning" => Workload::Turning,
+            "uniform" => AdvisorWorkload::Uniform,
+            "zipfian" => AdvisorWorkload::Zipfian,
+            "hits" => AdvisorWorkload::Hits,
+            "misses" => AdvisorWorkload::Misses,
+            "turning" => AdvisorWorkload::Turning,
             _ => return None,
         })
     }
 
-    fn names(self, keys: Keys, gets: u64, seed: u64) -> Vec<u64> {
+    fn names(self, keys: KeySet, gets: u64, seed: u64) -> Vec<u64> {
         let mut random = Random::new(seed);
         let name = |at: u64| {
             let index = match self {
-                Workload::Zipfian => zipfian(&mut random, keys.num()),
+                AdvisorWorkload::Zipfian => zipfian(&mut random, keys.num()),
                 _ => random.below(keys.num()),
             };
             let is_there = match self {
-                Workload::Uniform => random.below(2) == 0,
-                Workload::Zipfian => random.below(10) > 0,
-                Workload::Hits => true,
-                Workload::Misses => false,
-                Workload::Turning => at * 2 < gets,
+                AdvisorWorkload::Uniform => random.below(2) == 0,
+                AdvisorWorkload::Zipfian => random.below(10) > 0,
+                AdvisorWorkload::Hits => true,
+                AdvisorWorkload::Misses => false,
+                AdvisorWorkload::Turning => at * 2 < gets,
             };
             if is_there { keys.present(index) } else { keys.absent(index) }
         };
@@ -385,22 +390,23 @@ impl Workload {
     }
 }
 
-/// The index of a key, by its rank strewn over the keys.
+/// Draws the index of a key; its rank is scattered over the keys.
 fn zipfian(random: &mut Random, num: u64) -> u64 {
     zipfian::rank(random.below(1 << 53), num).wrapping_mul(0x9e37_79b9_7f4a_7c15) % num
 }
 
 fn advised(
     folder: &Path,
-    keys: Keys,
-    workload: Workload,
+    keys: KeySet,
+    workload: AdvisorWorkload,
     is_advised: bool,
     gets: u64,
 ) -> Result<()> {
     let (db, keyspace) = open_with(folder, is_advised)?;
     warm_up(&keyspace, keys)?;
-    // What turns has not turned yet.
-    let before = if workload == Workload::Turning { Workload::Hits } else { workload };
+    // Before the measurement, `Turning` is still in its first half.
+    let before =
+        if workload == AdvisorWorkload::Turning { AdvisorWorkload::Hits } else { workload };
     measured_workload(&db, &keyspace, keys, &before.names(keys, gets, 1))?;
     let names = workload.names(keys, gets, 2);
     let found = measured_workload(&db, &keyspace, keys, &names)?;
@@ -410,9 +416,9 @@ fn advised(
     db.close()
 }
 
-/// As [`measured`]; the decisions are part of it.
+/// As [`measured`]; the decisions are included.
 #[inline(never)]
-fn measured_workload(db: &Db, keyspace: &Keyspace, keys: Keys, names: &[u64]) -> Result<u64> {
+fn measured_workload(db: &Db, keyspace: &Keyspace, keys: KeySet, names: &[u64]) -> Result<u64> {
     let (mut found, mut key) = (0, Vec::new());
     for names in names.chunks(DECIDE) {
         for &name in names {

@@ -1,11 +1,11 @@
-//! Result files: whole, or an error.
+//! Result files: complete, or an error.
 
 use std::fs;
 
 use umbel_lab::lab_error::LabError;
-use umbel_lab::results::parse;
+use umbel_lab::results::result_file::parse;
 
-use crate::doubles::{DATA, Stage};
+use crate::test_engines::{DATA, TestLab};
 
 fn result() -> (Vec<u8>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -13,12 +13,12 @@ fn result() -> (Vec<u8>, tempfile::TempDir) {
     fs::write(&data, DATA).expect("written");
     let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
     let words = ["run", "hash-count", "--rounds", "1", "--data", data, "--out", out];
-    Stage::default().run(&words).expect("a run");
+    TestLab::default().run(&words).expect("a run");
     (fs::read(folder.path().join("hash-count.json")).expect("a result"), folder)
 }
 
 #[test]
-fn no_changed_byte_is_taken_for_what_was_measured() {
+fn any_changed_byte_of_a_result_is_detected() {
     let (bytes, _folder) = result();
     let right = parse("f", &bytes).expect("a result");
     for at in (0..bytes.len()).step_by(5) {
@@ -27,7 +27,7 @@ fn no_changed_byte_is_taken_for_what_was_measured() {
             changed[at] ^= change;
             match parse("f", &changed) {
                 Err(LabError::Damaged(_) | LabError::Usage(_)) => {}
-                // White space between values says nothing.
+                // White space between values has no meaning.
                 Ok(read) => assert_eq!(read, right, "byte {at}"),
                 Err(other) => panic!("byte {at}: {other:?}"),
             }
@@ -40,7 +40,7 @@ fn no_changed_byte_is_taken_for_what_was_measured() {
 }
 
 #[test]
-fn foreign_and_later_files_are_told_apart_from_damaged_ones() {
+fn foreign_and_newer_files_are_not_reported_as_damaged() {
     let (bytes, folder) = result();
     let text = String::from_utf8(bytes).expect("text");
     let later = text.replace("\"umbel_lab\": 2,", "\"umbel_lab\": 3, \"more\": true,");
@@ -54,31 +54,31 @@ fn foreign_and_later_files_are_told_apart_from_damaged_ones() {
     let path = folder.path().join("hash-count.json");
     fs::write(&path, text.replace("hash-count", "hash-c0unt")).expect("written");
     let path = path.to_str().expect("text");
-    let error = Stage::default().run(&["compare", path, path]).expect_err("changed");
-    assert!(error.to_string().contains("its checksum is another"), "{error}");
+    let error = TestLab::default().run(&["compare", path, path]).expect_err("changed");
+    assert!(error.to_string().contains("its checksum does not match"), "{error}");
     let out = folder.path().to_str().expect("text");
-    let error = Stage::default().run(&["report", "--out", out]).expect_err("changed");
+    let error = TestLab::default().run(&["report", "--out", out]).expect_err("changed");
     assert!(matches!(error, LabError::Damaged(_)), "{error:?}");
-    let error = Stage::default().run(&["compare", out, out]).expect_err("a folder");
+    let error = TestLab::default().run(&["compare", out, out]).expect_err("a folder");
     assert!(error.to_string().contains("is a folder"), "{error}");
 }
 
-/// The story: one damaged file beside others ended a run after its first experiment, and a result
-/// under the name of another experiment was shown as that one's.
+/// Story: one damaged file beside others ended a run after its first experiment, and a result under
+/// the name of another experiment was shown as that one's.
 #[test]
-fn a_report_leaves_out_what_cannot_be_believed_and_says_so() {
+fn report_leaves_out_damaged_results_and_names_them() {
     let (bytes, folder) = result();
     fs::write(folder.path().join("levels.json"), &bytes).expect("written");
     fs::write(folder.path().join("cold.json"), &bytes[..100]).expect("written");
     let out = folder.path().to_str().expect("text");
-    let error = Stage::default().run(&["report", "--out", out]).expect_err("two are left out");
+    let error = TestLab::default().run(&["report", "--out", out]).expect_err("two are left out");
     let LabError::Usage(text) = error else { panic!("{error:?}") };
     assert!(text.contains("levels.json is a result of `hash-count`"), "{text}");
     let report = fs::read_to_string(folder.path().join("report.html")).expect("a report");
     assert!(report.contains("Six hashes") && !report.contains("The same memory"));
     let data = folder.path().join("data");
     let words = ["run", "bits-and-hashes", "--rounds", "1", "--data", data.to_str().expect("text")];
-    Stage::default().run(&[&words[..], &["--out", out]].concat()).expect("a run");
+    TestLab::default().run(&[&words[..], &["--out", out]].concat()).expect("a run");
 }
 
 #[test]
@@ -87,20 +87,20 @@ fn results_of_the_first_version_are_still_read() {
     let old = parse("f", bytes).expect("a result of version 1");
     assert_eq!((old.umbel_lab, &old.order), (1, &None));
     assert!(old.points.iter().flat_map(|point| &point.repetitions).all(|one| one.cost.is_none()));
-    let rows = umbel_lab::compare::rows(&old, &old).expect("rows");
+    let rows = umbel_lab::report::compare_results::figure_diffs(&old, &old).expect("rows");
     assert_eq!(rows.len(), old.points.len());
-    // Its report says that it does not know, rather than nothing.
+    // Its report states that the order is unknown.
     let experiment = umbel_lab::experiments::ALL.into_iter().find(|one| one.name == old.experiment);
-    let page = umbel_lab::report::page(&[(experiment.expect("known"), &old)]);
+    let page = umbel_lab::report::html::page(&[(experiment.expect("known"), &old)]);
     assert!(
         page.contains("each in the same order") && !page.contains("of the processor</summary>")
     );
 }
 
-/// The story: results had mode 600, so that nobody else could read what was to be shown to others.
+/// Story: results had mode 600, so that no other user could read shared results.
 #[cfg(unix)]
 #[test]
-fn results_are_for_others_too_as_far_as_the_mask_lets_them() {
+fn results_are_readable_as_the_umask_allows() {
     use std::os::unix::fs::PermissionsExt;
     let (_, folder) = result();
     let mode = |name: &str| {

@@ -1,4 +1,4 @@
-//! A run that was stopped goes on where it stopped, and only then.
+//! Resuming a stopped run.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use umbel_lab::engine::Engine;
-use umbel_lab::engines::umbel::ENGINE;
+use umbel_lab::engine::umbel_engine::ENGINE;
 use umbel_lab::lab_error::LabError;
-use umbel_lab::results::load;
+use umbel_lab::results::result_file::load;
 
-use crate::doubles::{DATA, Stage};
+use crate::test_engines::{DATA, TestLab};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static OPENED: AtomicUsize = AtomicUsize::new(0);
 
-/// The usual engine, which asks to stop when it is opened for the fifth time: after the version,
-/// the warm-up and three repetitions.
-const IMPATIENT: Engine = Engine {
+/// The default engine, which requests a stop at its fifth open: after the version, the warm-up and
+/// three repetitions.
+const STOPS_AT_FIFTH_OPEN: Engine = Engine {
     open: |folder, settings| {
         if OPENED.fetch_add(1, Ordering::Relaxed) == 4 {
             STOP.store(true, Ordering::Relaxed);
@@ -31,14 +31,14 @@ fn lines(path: &Path) -> usize {
     fs::read_to_string(path).expect("a journal").lines().count()
 }
 
-/// The story: the whole rounds of a long run that was stopped were there, and nothing could be made
-/// of them but the rest of the run.
-fn has_a_result_of_its_whole_round(stage: &Stage<'_>, out: &str) {
+/// Story: complete rounds of a long stopped run existed, but no result could be made from them
+/// without finishing the run.
+fn check_result_of_complete_round(lab: &TestLab<'_>, out: &str) {
     let result = Path::new(out).join("hash-count.json");
-    let error = stage.run(&["report", "--out", out]).expect_err("no result").to_string();
+    let error = lab.run(&["report", "--out", out]).expect_err("no result").to_string();
     assert!(error.contains("there is no result"), "{error}");
-    stage.run(&["report", "--out", out, "--stopped"]).expect("a report");
-    let outcome = load(&stage.env, &result).expect("a result");
+    lab.run(&["report", "--out", out, "--stopped"]).expect("a report");
+    let outcome = load(&lab.env, &result).expect("a result");
     assert_eq!(outcome.rounds, 1);
     assert!(outcome.points.iter().all(|point| point.repetitions.len() == 1));
     assert_eq!(outcome.points.iter().map(|point| &point.x).collect::<HashSet<_>>().len(), 2);
@@ -46,37 +46,37 @@ fn has_a_result_of_its_whole_round(stage: &Stage<'_>, out: &str) {
 }
 
 #[test]
-fn a_stopped_run_goes_on_and_measures_nothing_twice() {
+fn resumed_run_measures_nothing_twice() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     fs::write(&data, DATA).expect("written");
     let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
     let words = ["run", "hash-count", "--rounds", "3", "--data", data, "--out", out];
-    let engines = [IMPATIENT];
-    let stage = Stage { engines: &engines, stop: &STOP, ..Stage::default() };
-    let error = stage.run(&words).expect_err("it was stopped");
+    let engines = [STOPS_AT_FIFTH_OPEN];
+    let lab = TestLab { engines: &engines, stop: &STOP, ..TestLab::default() };
+    let error = lab.run(&words).expect_err("it was stopped");
     let LabError::Stopped(text) = error else { panic!("{error:?}") };
     assert!(text.contains("2 of its repetitions are kept") && text.contains("--resume"), "{text}");
     let part = folder.path().join("hash-count.part.jsonl");
     assert_eq!(lines(&part), 3);
     assert!(!folder.path().join("hash-count.json").exists());
-    // A line that was being written when the power went.
+    // An incomplete line, as after a power loss.
     let whole = fs::read_to_string(&part).expect("a journal");
     fs::write(&part, format!("{whole}{{\"subject\":0,\"rou")).expect("written");
     STOP.store(false, Ordering::Relaxed);
-    has_a_result_of_its_whole_round(&stage, out);
+    check_result_of_complete_round(&lab, out);
     // Another scale is another run.
     let other = [&words[..], &["--resume", "--scale", "full"]].concat();
-    let error = stage.run(&other).expect_err("another scale").to_string();
+    let error = lab.run(&other).expect_err("another scale").to_string();
     assert!(
         error.contains("with another --scale") && error.contains("leave --resume out"),
         "{error}"
     );
     let opened = OPENED.load(Ordering::Relaxed);
-    stage.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
-    // The version, the warm-up, and four repetitions that were left of six.
+    lab.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
+    // The version, the warm-up, and the remaining four repetitions of six.
     assert_eq!(OPENED.load(Ordering::Relaxed) - opened, 6);
-    let outcome = load(&stage.env, &folder.path().join("hash-count.json")).expect("a result");
+    let outcome = load(&lab.env, &folder.path().join("hash-count.json")).expect("a result");
     let point = outcome.point("", "6", "fillrandom").expect("it was measured");
     let rounds: Vec<u32> = point.repetitions.iter().map(|one| one.round).collect();
     assert_eq!(rounds, [0, 1, 2]);
@@ -92,27 +92,27 @@ fn a_damaged_journal_is_refused_and_a_new_run_replaces_it() {
     let words = ["run", "hash-count", "--rounds", "1", "--data", data, "--out", out];
     let part = folder.path().join("hash-count.part.jsonl");
     fs::write(&part, "{\"not\": \"ours\"}\n").expect("written");
-    let stage = Stage::default();
-    let error = stage.run(&[&words[..], &["--resume"]].concat()).expect_err("damaged");
+    let lab = TestLab::default();
+    let error = lab.run(&[&words[..], &["--resume"]].concat()).expect_err("damaged");
     let LabError::Damaged(text) = error else { panic!("{error:?}") };
     assert!(text.contains("hash-count.part.jsonl, line 1"), "{text}");
-    stage.run(&words).expect("a new run");
+    lab.run(&words).expect("a new run");
     assert!(!part.exists());
 }
 
-/// The story: a folder had finished results, and a later run in it, of other data or of more
-/// rounds, was continued with --resume: the old results were taken for those of the new run.
+/// Story: a folder had finished results, and a later run in it with other data or more rounds used
+/// --resume: the old results were taken for those of the new run.
 #[test]
-fn results_of_another_run_are_measured_anew() {
+fn resume_measures_results_of_another_run_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     fs::write(&data, DATA).expect("written");
     let (name, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
-    let stage = Stage::default();
+    let lab = TestLab::default();
     let run = |rounds: &str| {
         let words = ["run", "hash-count", "--rounds", rounds, "--data", name, "--out", out];
-        stage.run(&[&words[..], &["--resume"]].concat()).expect("a run");
-        load(&stage.env, &folder.path().join("hash-count.json")).expect("a result")
+        lab.run(&[&words[..], &["--resume"]].concat()).expect("a run");
+        load(&lab.env, &folder.path().join("hash-count.json")).expect("a result")
     };
     let first = run("1");
     assert_eq!(run("1"), first, "the same again is not measured again");
@@ -124,13 +124,13 @@ fn results_of_another_run_are_measured_anew() {
     assert_ne!(other.settings, more.settings);
 }
 
-/// The story: a journal in which somebody had made a value better was believed with --resume.
+/// Story: --resume accepted a journal in which a value had been edited.
 #[test]
 fn a_changed_line_of_a_journal_is_measured_again() {
     static STOP: AtomicBool = AtomicBool::new(false);
     static OPENED: AtomicUsize = AtomicUsize::new(0);
     /// Stops after the version, the warm-up and three repetitions.
-    const IMPATIENT: Engine = Engine {
+    const STOPS_AT_FIFTH_OPEN: Engine = Engine {
         open: |folder, settings| {
             if OPENED.fetch_add(1, Ordering::Relaxed) == 5 {
                 STOP.store(true, Ordering::Relaxed);
@@ -144,28 +144,29 @@ fn a_changed_line_of_a_journal_is_measured_again() {
     fs::write(&data, DATA).expect("written");
     let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
     let words = ["run", "hash-count", "--rounds", "2", "--data", data, "--out", out];
-    let engines = [IMPATIENT];
-    let stage = Stage { engines: &engines, stop: &STOP, ..Stage::default() };
-    stage.run(&words).expect_err("it was stopped");
+    let engines = [STOPS_AT_FIFTH_OPEN];
+    let lab = TestLab { engines: &engines, stop: &STOP, ..TestLab::default() };
+    lab.run(&words).expect_err("it was stopped");
     STOP.store(false, Ordering::Relaxed);
     let part = folder.path().join("hash-count.part.jsonl");
     let text = fs::read_to_string(&part).expect("a journal");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4);
-    // Another figure, and a line of another journal: the same with another heading.
+    // Another figure, and a line of another journal, with another heading.
     let figure = lines[1].replacen("\"fillrandom\",", "\"fillrandom\",1", 1);
     let other = lines[2].replacen("\"checksum\":\"", "\"checksum\":\"0", 1);
     let changed = [lines[0], &figure, &other, lines[3]].join("\n") + "\n";
-    let parsed =
-        umbel_lab::journal::parse(&part, changed.as_bytes()).expect("a heading").expect("");
+    let parsed = umbel_lab::results::journal::parse(&part, changed.as_bytes())
+        .expect("a heading")
+        .expect("");
     assert_eq!((parsed.entries.len(), parsed.rejected.len()), (1, 2), "{:?}", parsed.rejected);
     assert!(parsed.rejected[0].contains("line 2"), "{:?}", parsed.rejected);
     fs::write(&part, changed).expect("written");
     let opened = OPENED.load(Ordering::Relaxed);
-    stage.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
+    lab.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
     // The version, the warm-up, and three repetitions: two that were changed, and the last.
     assert_eq!(OPENED.load(Ordering::Relaxed) - opened, 5);
-    let outcome = load(&stage.env, &folder.path().join("hash-count.json")).expect("a result");
+    let outcome = load(&lab.env, &folder.path().join("hash-count.json")).expect("a result");
     assert_eq!(outcome.places(), ["6", "7"], "though the second was measured before the first");
     let point = outcome.point("", "6", "fillrandom").expect("it was measured");
     assert!(point.repetitions.len() == 2 && point.repetitions.iter().all(|one| one.value > 1.0));

@@ -1,14 +1,14 @@
-//! Running, listing, and what is refused before anything is begun.
+//! Running, listing, and requests that are rejected before the run.
 
 use std::fs;
 
-use crate::doubles::{DATA, LIAR, Stage};
-use umbel_lab::engines::umbel::ENGINE;
+use crate::test_engines::{DATA, LIAR, TestLab};
+use umbel_lab::engine::umbel_engine::ENGINE;
 use umbel_lab::lab_error::LabError;
 
 #[test]
 fn every_experiment_is_listed_with_its_question() {
-    let text = Stage::default().run(&["list"]).expect("a list");
+    let text = TestLab::default().run(&["list"]).expect("a list");
     for name in [
         "bits-per-key",
         "value-size",
@@ -30,13 +30,13 @@ fn every_experiment_is_listed_with_its_question() {
         let line = text.lines().find(|line| line.starts_with(name));
         assert!(line.is_some_and(|line| line.ends_with('?')), "{name}: {line:?}");
     }
-    let json = Stage::default().run_as(&["list"], true).expect("a list");
+    let json = TestLab::default().run_as(&["list"], true).expect("a list");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["experiments"].as_array().map(Vec::len), Some(16));
 }
 
 #[test]
-fn a_users_own_keys_make_a_result_a_report_and_nothing_else() {
+fn user_keys_make_only_a_result_and_a_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, out) = (folder.path().join("data"), folder.path().join("out"));
     fs::write(&data, DATA).expect("written");
@@ -50,7 +50,7 @@ fn a_users_own_keys_make_a_result_a_report_and_nothing_else() {
         "--out",
         out.to_str().expect("text"),
     ];
-    let text = Stage::default().run(&words).expect("a run");
+    let text = TestLab::default().run(&words).expect("a run");
     assert!(text.contains("Seven hashes beside six") && text.contains("report.html"), "{text}");
     let mut names: Vec<String> = fs::read_dir(&out)
         .expect("a folder")
@@ -62,24 +62,24 @@ fn a_users_own_keys_make_a_result_a_report_and_nothing_else() {
     assert!(
         report.contains("Six hashes or seven?") && report.contains(data.to_str().expect("text"))
     );
-    // Once more from the file alone, and beside itself.
+    // Once more from the file alone, and compared with itself.
     let again = ["report", "--out", out.to_str().expect("text")];
-    Stage::default().run(&again).expect("a report");
+    TestLab::default().run(&again).expect("a report");
     let file = out.join("hash-count.json");
     let file = file.to_str().expect("text");
-    let text = Stage::default().run(&["compare", file, file]).expect("a comparison");
+    let text = TestLab::default().run(&["compare", file, file]).expect("a comparison");
     let none_differs = " 0 better, 0 worse, 0 different, 0 that were measured once and differ, \
                         0 not sound";
     assert!(text.contains(none_differs), "{text}");
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_begun() {
+fn wrong_arguments_are_rejected_before_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let out = out.to_str().expect("text");
-    let stage = Stage::default();
-    let refused = |words: &[&str]| match stage.run(words) {
+    let lab = TestLab::default();
+    let refused = |words: &[&str]| match lab.run(words) {
         Err(LabError::Usage(text) | LabError::System(text)) => text,
         other => panic!("{words:?}: {other:?}"),
     };
@@ -104,13 +104,13 @@ fn what_is_wrong_is_said_before_anything_is_begun() {
 #[test]
 fn a_folder_belongs_to_one_run_at_a_time() {
     let folder = tempfile::tempdir().expect("a folder");
-    let stage = Stage::default();
-    let _held = stage.env.files.lock(&folder.path().join("umbel-lab.lock")).expect("a lock");
+    let lab = TestLab::default();
+    let _held = lab.env.files.lock(&folder.path().join("umbel-lab.lock")).expect("a lock");
     let out = folder.path().to_str().expect("text");
-    let error = stage.run(&["run", "hash-sharing", "--out", out]).expect_err("held");
+    let error = lab.run(&["run", "hash-sharing", "--out", out]).expect_err("held");
     assert!(error.to_string().contains("another umbel lab works in"), "{error}");
-    // Nor is a report written into a folder in which somebody works.
-    let error = stage.run(&["report", "--out", out]).expect_err("held");
+    // Nor is a report written into a folder that another run uses.
+    let error = lab.run(&["report", "--out", out]).expect_err("held");
     assert!(error.to_string().contains("another umbel lab works in"), "{error}");
 }
 
@@ -119,9 +119,9 @@ fn engines_that_disagree_stop_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("text");
     let engines = [ENGINE, LIAR];
-    let stage = Stage { engines: &engines, ..Stage::default() };
+    let lab = TestLab { engines: &engines, ..TestLab::default() };
     let words = ["run", "rivals", "--rounds", "1", "--engine", "all", "--out", out];
-    let error = stage.run(&words).expect_err("they disagree");
+    let error = lab.run(&words).expect_err("they disagree");
     let LabError::Failed(text) = error else { panic!("{error:?}") };
     assert!(
         text.contains("liar and umbel answer ")
@@ -130,32 +130,32 @@ fn engines_that_disagree_stop_the_run() {
         "{text}"
     );
     assert!(!folder.path().join("rivals.json").exists());
-    // Wherever several read the same, not only there.
+    // In any experiment with the same lookups.
     let data = folder.path().join("data");
     fs::write(&data, DATA).expect("written");
     let data = data.to_str().expect("text");
     let words = ["run", "hash-count", "--engine", "all", "--data", data, "--out", out];
-    let LabError::Failed(text) = stage.run(&words).expect_err("they disagree") else { panic!() };
-    // In the first round the other end of the list has its turn behind the first two.
+    let LabError::Failed(text) = lab.run(&words).expect_err("they disagree") else { panic!() };
+    // In the first round the last subject of the list has its turn after the first two.
     assert!(text.contains("liar, 7 and umbel, 6 answer readrandom differently"), "{text}");
 }
 
-/// The story: a folder of that name which somebody else had made was emptied unasked, and two runs
-/// with one place for stores emptied it under each other.
+/// Story: the lab emptied a folder of that name that it had not made, and two runs with one folder
+/// for stores deleted each other's stores.
 #[test]
-fn a_place_for_stores_is_emptied_only_where_it_is_ours_alone() {
+fn scratch_folder_is_emptied_only_if_the_lab_owns_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (out, stores) = (folder.path().join("out"), folder.path().join("stores"));
     let precious = stores.join("umbel-lab-stores/precious");
     fs::create_dir_all(precious.parent().expect("a parent")).expect("made");
     fs::write(&precious, "mine").expect("written");
     let (out, stores_name) = (out.to_str().expect("text"), stores.to_str().expect("text"));
-    let stage = Stage::default();
+    let lab = TestLab::default();
     let words = ["run", "hash-sharing", "--out", out, "--stores", stores_name];
-    let error = stage.run(&words).expect_err("it is not ours").to_string();
+    let error = lab.run(&words).expect_err("it is not ours").to_string();
     assert!(error.contains("was not made by umbel lab"), "{error}");
     assert!(precious.exists());
-    let _held = stage.env.files.lock(&stores.join("umbel-lab-stores.lock")).expect("a lock");
-    let error = stage.run(&words).expect_err("another run").to_string();
+    let _held = lab.env.files.lock(&stores.join("umbel-lab-stores.lock")).expect("a lock");
+    let error = lab.run(&words).expect_err("another run").to_string();
     assert!(error.contains("where another umbel lab may work"), "{error}");
 }

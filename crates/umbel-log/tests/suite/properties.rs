@@ -3,10 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use umbel_base::{Error, Result};
-use umbel_log::{Expectation, Outcome};
+use umbel_log::{ExpectedEnd, ReadOutcome};
 
-use super::disk::{Entry, LOG_ID, read};
-use super::model::{self, Forge, Verdict};
+use super::memory_disk::{Entry, LOG_ID, read};
+use super::model_format::{self, Forge, Verdict};
 
 #[derive(Debug, Clone)]
 enum Damage {
@@ -72,19 +72,19 @@ fn build(steps: &[(u64, bool, Vec<u8>)]) -> (Forge, Vec<Entry>, u64, u64) {
 }
 
 /// The reader and the model say the same.
-fn agree(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Result<Outcome>) {
+fn agree(bytes: &[u8], expectation: ExpectedEnd) -> (Vec<Entry>, Result<ReadOutcome>) {
     let (records, end) = read(bytes, expectation);
-    let (model_records, verdict) = model::read(bytes, expectation);
+    let (model_records, verdict) = model_format::read(bytes, expectation);
     assert_eq!(records, model_records);
-    let said = match &end {
-        Ok(Outcome { end, sealed, torn, .. }) => {
+    let found = match &end {
+        Ok(ReadOutcome { end, sealed, torn, .. }) => {
             Verdict::Fine { end: *end, sealed: *sealed, torn: *torn }
         }
         Err(Error::Corruption { .. }) => Verdict::Corruption,
         Err(Error::Invalid(_)) => Verdict::Newer,
         Err(other) => panic!("{other}"),
     };
-    assert_eq!(said, verdict);
+    assert_eq!(found, verdict);
     (records, end)
 }
 
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn damaged_logs_are_judged_as_the_model_judges(
+    fn damaged_logs_match_the_model(
         steps in steps(),
         seal in any::<bool>(),
         zeros in 0..700_usize,
@@ -106,18 +106,18 @@ proptest! {
         let sealed = seal.then(|| forge.seal(sequence, durable));
         let mut bytes = forge.bytes;
         bytes.resize(bytes.len() + zeros, 0);
-        let whole = bytes.clone();
+        let original = bytes.clone();
         damages.iter().for_each(|damage| apply(&mut bytes, damage));
-        let (records, end) = agree(&bytes, Expectation::Open);
+        let (records, end) = agree(&bytes, ExpectedEnd::Open);
         prop_assert!(entries.starts_with(&records));
-        if bytes == whole {
+        if bytes == original {
             prop_assert_eq!(&records, &entries);
             prop_assert!(!end.expect("nothing happened to it").torn);
         }
         if let Some(sealed) = sealed {
-            let (records, end) = agree(&bytes, Expectation::Sealed(sealed));
+            let (records, end) = agree(&bytes, ExpectedEnd::Sealed(sealed));
             let len = sealed.len as usize;
-            prop_assert_eq!(end.is_ok(), bytes.get(..len) == Some(&whole[..len]));
+            prop_assert_eq!(end.is_ok(), bytes.get(..len) == Some(&original[..len]));
             prop_assert!(end.is_err() || records == entries);
         }
     }
@@ -133,17 +133,17 @@ proptest! {
         let mut bytes = bytes;
         // Record headers with the right id and kind at random places go further than noise does.
         for (at, payload_bytes, mark, kind) in heads {
-            let head = model::record(LOG_ID, at as u64, 1, u32::from(mark) % 80, kind, b"");
+            let head = model_format::record(LOG_ID, at as u64, 1, u32::from(mark) % 80, kind, b"");
             if let Some(place) = bytes.get_mut(at / 8 * 8..at / 8 * 8 + 32) {
                 place.copy_from_slice(&head);
                 place[8..10].copy_from_slice(&(payload_bytes % 700).to_le_bytes());
             }
         }
         if with_header && bytes.len() >= 64 {
-            bytes[..64].copy_from_slice(&model::header(1, 1, LOG_ID));
+            bytes[..64].copy_from_slice(&model_format::header(1, 1, LOG_ID));
         }
-        read(&bytes, Expectation::Open).1.ok();
-        let sealed = umbel_log::Sealed { len, checksum };
-        prop_assert!(read(&bytes, Expectation::Sealed(sealed)).1.is_err());
+        read(&bytes, ExpectedEnd::Open).1.ok();
+        let sealed = umbel_log::Seal { len, checksum };
+        prop_assert!(read(&bytes, ExpectedEnd::Sealed(sealed)).1.is_err());
     }
 }

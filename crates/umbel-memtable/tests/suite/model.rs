@@ -1,6 +1,6 @@
 //! The memtable against `BTreeMap`, over every key shape, forwards and backwards.
 
-use crate::keys::{Random, SHAPES, Shape, key};
+use crate::test_keys::{Random, SHAPES, Shape, key};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use umbel_memtable::{Memtable, MemtableCursor, MemtableOptions};
 
 type Version = (Vec<u8>, Reverse<u64>);
 
-/// A memtable and what it should hold.
+/// A memtable and its expected content.
 struct Pair {
     memtable: Arc<Memtable>,
     model: BTreeMap<Version, (ValueKind, Vec<u8>)>,

@@ -1,14 +1,14 @@
-//! Appending one group of events per call.
+//! Appends of one group of events per call.
 
-/// A part of an append: first the options, then the events.
+/// Message of an append: first the options, then the events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendReq {
-    /// Which part.
+    /// Content of the message.
     #[prost(oneof = "append_req::Content", tags = "1, 2")]
     pub content: Option<append_req::Content>,
 }
 
-/// The parts of [`AppendReq`].
+/// Parts of [`AppendReq`].
 pub mod append_req {
     use std::collections::BTreeMap;
 
@@ -17,168 +17,168 @@ pub mod append_req {
     use crate::shared::{StreamIdentifier, Uuid};
     use crate::streams::ExpectedRevision;
 
-    /// A part of an append.
+    /// Kinds of messages of an append.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Content {
-        /// Where the events go. Comes first, and once.
+        /// Target of the events, which comes first and once.
         #[prost(message, tag = "1")]
         Options(Options),
-        /// An event.
+        /// One event.
         #[prost(message, tag = "2")]
         ProposedMessage(ProposedMessage),
     }
 
-    /// Where the events go.
+    /// Target of the events.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct Options {
-        /// The stream.
+        /// Name of the stream.
         #[prost(message, optional, tag = "1")]
         pub stream_identifier: Option<StreamIdentifier>,
-        /// What it must be at.
+        /// Expected revision.
         #[prost(oneof = "ExpectedRevision", tags = "2, 3, 4, 5")]
         pub expected_stream_revision: Option<ExpectedRevision>,
     }
 
-    /// An event to be appended.
+    /// Event to append.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct ProposedMessage {
-        /// Its identifier.
+        /// Id of the event.
         #[prost(message, optional, tag = "1")]
         pub id: Option<Uuid>,
         /// `type` and `content-type`.
         #[prost(btree_map = "string, string", tag = "2")]
         pub metadata: BTreeMap<String, String>,
-        /// Its metadata.
+        /// Metadata of the event.
         #[prost(bytes = "bytes", tag = "3")]
         pub custom_metadata: Bytes,
-        /// Its data.
+        /// Data of the event.
         #[prost(bytes = "bytes", tag = "4")]
         pub data: Bytes,
     }
 }
 
-/// How an append ended.
+/// Result of an append.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct AppendResp {
-    /// How.
+    /// Result.
     #[prost(oneof = "append_resp::Outcome", tags = "1, 2")]
     pub result: Option<append_resp::Outcome>,
 }
 
-/// The parts of [`AppendResp`].
+/// Parts of [`AppendResp`].
 pub mod append_resp {
     use crate::shared::AllStreamPosition;
 
-    /// How an append ended.
+    /// Result of an append.
     #[derive(Clone, Copy, PartialEq, prost::Oneof)]
     pub enum Outcome {
-        /// It is done.
+        /// The append is acknowledged.
         #[prost(message, tag = "1")]
         Success(Success),
-        /// The stream was not as expected.
+        /// The stream has another revision than the client expected.
         #[prost(message, tag = "2")]
         WrongExpectedVersion(WrongExpectedVersion),
     }
 
-    /// The append is done.
+    /// Result of an acknowledged append.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct Success {
-        /// What the stream is at now.
+        /// Current revision of the stream.
         #[prost(oneof = "CurrentRevision", tags = "1, 2")]
         pub current_revision_option: Option<CurrentRevision>,
-        /// Where the last event is.
+        /// Position of the last event.
         #[prost(oneof = "PositionOption", tags = "3, 4")]
         pub position_option: Option<PositionOption>,
     }
 
-    /// What the stream is at.
+    /// Current revision of the stream.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum CurrentRevision {
-        /// The revision of its last event.
+        /// Revision of the last event.
         #[prost(uint64, tag = "1")]
         CurrentRevision(u64),
-        /// It does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "2")]
         NoStream(()),
     }
 
-    /// Where the last event is.
+    /// Position of the last event.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum PositionOption {
-        /// Here.
+        /// This position.
         #[prost(message, tag = "3")]
         Position(AllStreamPosition),
-        /// Nothing was written.
+        /// The append wrote no event.
         #[prost(message, tag = "4")]
         NoPosition(()),
     }
 
-    /// The stream was not as expected. Clients before version 20.6.1 read fields 1 to 5.
+    /// Version conflict. Clients before version 20.6.1 read fields 1 to 5.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct WrongExpectedVersion {
-        /// What the stream is at, for old clients.
+        /// Current revision of the stream, for older clients.
         #[prost(oneof = "OldCurrent", tags = "1, 2")]
         pub old_current: Option<OldCurrent>,
-        /// What was expected, for old clients.
+        /// Expected revision, for older clients.
         #[prost(oneof = "OldExpected", tags = "3, 4, 5")]
         pub old_expected: Option<OldExpected>,
-        /// What the stream is at.
+        /// Current revision of the stream.
         #[prost(oneof = "Current", tags = "6, 7")]
         pub current: Option<Current>,
-        /// What was expected.
+        /// Expected revision.
         #[prost(oneof = "Expected", tags = "8, 9, 10, 11")]
         pub expected: Option<Expected>,
     }
 
-    /// What the stream is at, for old clients.
+    /// Current revision of the stream, for older clients.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum OldCurrent {
-        /// The revision of its last event.
+        /// Revision of the last event.
         #[prost(uint64, tag = "1")]
         Revision(u64),
-        /// It does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "2")]
         NoStream(()),
     }
 
-    /// What was expected, for old clients.
+    /// Expected revision, for older clients.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum OldExpected {
         /// This revision.
         #[prost(uint64, tag = "3")]
         Revision(u64),
-        /// Whatever it is.
+        /// Any revision.
         #[prost(message, tag = "4")]
         Any(()),
-        /// That it exists.
+        /// The stream exists.
         #[prost(message, tag = "5")]
         StreamExists(()),
     }
 
-    /// What the stream is at.
+    /// Current revision of the stream.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Current {
-        /// The revision of its last event.
+        /// Revision of the last event.
         #[prost(uint64, tag = "6")]
         Revision(u64),
-        /// It does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "7")]
         NoStream(()),
     }
 
-    /// What was expected.
+    /// Expected revision.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Expected {
         /// This revision.
         #[prost(uint64, tag = "8")]
         Revision(u64),
-        /// Whatever it is.
+        /// Any revision.
         #[prost(message, tag = "9")]
         Any(()),
-        /// That it exists.
+        /// The stream exists.
         #[prost(message, tag = "10")]
         StreamExists(()),
-        /// That it does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "11")]
         NoStream(()),
     }

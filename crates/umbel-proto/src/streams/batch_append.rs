@@ -1,25 +1,25 @@
-//! Appending many groups of events over one call.
+//! Appends of many groups of events over one call.
 
 use crate::shared::{StreamIdentifier, Uuid};
 
-/// A part of a batch; parts of several batches may be mixed.
+/// Part of a batch; parts of several batches may be mixed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchAppendReq {
-    /// Which batch.
+    /// Id of the batch.
     #[prost(message, optional, tag = "1")]
     pub correlation_id: Option<Uuid>,
-    /// Where its events go; in its first part only.
+    /// Target of the events; only in the first part.
     #[prost(message, optional, tag = "2")]
     pub options: Option<batch_append_req::Options>,
-    /// Events of it.
+    /// Events of this part.
     #[prost(message, repeated, tag = "3")]
     pub proposed_messages: Vec<batch_append_req::ProposedMessage>,
-    /// Whether this is its last part.
+    /// Whether this part is the last of its batch.
     #[prost(bool, tag = "4")]
     pub is_final: bool,
 }
 
-/// The parts of [`BatchAppendReq`].
+/// Parts of [`BatchAppendReq`].
 pub mod batch_append_req {
     use prost_types::{Duration, Timestamp};
 
@@ -28,79 +28,79 @@ pub mod batch_append_req {
 
     pub use crate::streams::append_req::ProposedMessage;
 
-    /// Where a batch's events go, and until when.
+    /// Target and deadline of a batch.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Options {
-        /// The stream.
+        /// Name of the stream.
         #[prost(message, optional, tag = "1")]
         pub stream_identifier: Option<StreamIdentifier>,
-        /// What it must be at.
+        /// Expected revision.
         #[prost(oneof = "ExpectedRevision", tags = "2, 3, 4, 5")]
         pub expected_stream_position: Option<ExpectedRevision>,
-        /// Until when it is worth doing.
+        /// Deadline of the append.
         #[prost(oneof = "DeadlineOption", tags = "6, 7")]
         pub deadline_option: Option<DeadlineOption>,
     }
 
-    /// Until when an append is worth doing.
+    /// Deadline of an append.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum DeadlineOption {
-        /// Until this moment, as clients before version 21.10 say it.
+        /// At this time; only clients before version 21.10 set this field.
         #[prost(message, tag = "6")]
         Moment(Timestamp),
-        /// For so long from now on.
+        /// After this duration.
         #[prost(message, tag = "7")]
         Duration(Duration),
     }
 }
 
-/// How a batch ended.
+/// Result of a batch.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchAppendResp {
-    /// Which batch.
+    /// Id of the batch.
     #[prost(message, optional, tag = "1")]
     pub correlation_id: Option<Uuid>,
-    /// How.
+    /// Result.
     #[prost(oneof = "batch_append_resp::Outcome", tags = "2, 3")]
     pub result: Option<batch_append_resp::Outcome>,
-    /// The stream.
+    /// Name of the stream.
     #[prost(message, optional, tag = "4")]
     pub stream_identifier: Option<StreamIdentifier>,
-    /// What was expected, as the request said it.
+    /// Expected revision of the request.
     #[prost(oneof = "batch_append_resp::Expected", tags = "5, 6, 7, 8")]
     pub expected_stream_position: Option<batch_append_resp::Expected>,
 }
 
-/// The parts of [`BatchAppendResp`].
+/// Parts of [`BatchAppendResp`].
 pub mod batch_append_resp {
     use crate::status::Status;
 
     pub use crate::streams::append_resp::{CurrentRevision, PositionOption, Success};
 
-    /// How a batch ended.
+    /// Result of a batch.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Outcome {
-        /// Not done.
+        /// The batch failed.
         #[prost(message, tag = "2")]
         Error(Status),
-        /// Done.
+        /// The batch is acknowledged.
         #[prost(message, tag = "3")]
         Success(Success),
     }
 
-    /// What was expected.
+    /// Expected revision.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Expected {
         /// This revision.
         #[prost(uint64, tag = "5")]
         StreamPosition(u64),
-        /// That it does not exist.
+        /// The stream does not exist.
         #[prost(message, tag = "6")]
         NoStream(()),
-        /// Whatever it is.
+        /// Any revision.
         #[prost(message, tag = "7")]
         Any(()),
-        /// That it exists.
+        /// The stream exists.
         #[prost(message, tag = "8")]
         StreamExists(()),
     }

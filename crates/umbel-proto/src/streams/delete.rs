@@ -1,67 +1,67 @@
-//! Deleting a stream so that it can come back, and for good.
+//! Stream deletes and stream tombstones.
 
 use crate::shared::{AllStreamPosition, StreamIdentifier};
 
-/// What a stream must be at for a write to be done.
+/// Expected revision of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum ExpectedRevision {
-    /// This revision is its last.
+    /// This revision.
     #[prost(uint64, tag = "2")]
     Revision(u64),
-    /// It does not exist.
+    /// The stream does not exist.
     #[prost(message, tag = "3")]
     NoStream(()),
-    /// Whatever it is.
+    /// Any revision.
     #[prost(message, tag = "4")]
     Any(()),
-    /// It exists.
+    /// The stream exists.
     #[prost(message, tag = "5")]
     StreamExists(()),
 }
 
-/// Which stream, and what it must be at.
+/// Selection of a stream, with its expected revision.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DeleteOptions {
-    /// The stream.
+    /// Name of the stream.
     #[prost(message, optional, tag = "1")]
     pub stream_identifier: Option<StreamIdentifier>,
-    /// What it must be at.
+    /// Expected revision.
     #[prost(oneof = "ExpectedRevision", tags = "2, 3, 4, 5")]
     pub expected_stream_revision: Option<ExpectedRevision>,
 }
 
-/// Asks to delete a stream, which an append brings back.
+/// Request to delete a stream. A later append creates it again.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DeleteReq {
-    /// Which one.
+    /// Stream to delete.
     #[prost(message, optional, tag = "1")]
     pub options: Option<DeleteOptions>,
 }
 
-/// Asks to delete a stream for good.
+/// Request to tombstone a stream, which hides it for good.
 pub type TombstoneReq = DeleteReq;
 
-/// The stream is deleted.
+/// Result of a stream delete.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DeleteResp {
-    /// Where the deletion stands.
+    /// Position of the deletion.
     #[prost(oneof = "DeleteResult", tags = "1, 2")]
     pub position_option: Option<DeleteResult>,
 }
 
-/// The stream is deleted for good.
+/// Result of a stream tombstone.
 pub type TombstoneResp = DeleteResp;
 
-/// Where a deletion stands in the log of all events.
+/// Position of a deletion in the event log.
 pub type DeletePosition = AllStreamPosition;
 
-/// Where a deletion stands.
+/// Position of a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum DeleteResult {
-    /// Here.
+    /// This position.
     #[prost(message, tag = "1")]
     Position(DeletePosition),
-    /// Nothing was written.
+    /// The deletion wrote no event.
     #[prost(message, tag = "2")]
     NoPosition(()),
 }

@@ -1,190 +1,190 @@
-//! Reading and subscribing.
+//! Reads and subscriptions.
 
-/// Asks for events.
+/// Request for events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadReq {
-    /// Which ones.
+    /// Options of the read.
     #[prost(message, optional, tag = "1")]
     pub options: Option<read_req::Options>,
 }
 
-/// The parts of [`ReadReq`].
+/// Parts of [`ReadReq`].
 pub mod read_req {
     use crate::shared::StreamIdentifier;
 
-    /// Which events, in which order, and how many.
+    /// Selection, order and number of the events.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Options {
-        /// Of one stream or of all.
+        /// Source: one stream or all events.
         #[prost(oneof = "StreamOption", tags = "1, 2")]
         pub stream_option: Option<StreamOption>,
-        /// In which direction.
+        /// Direction of the read.
         #[prost(enumeration = "ReadDirection", tag = "3")]
         pub read_direction: i32,
-        /// Whether a link is answered with what it points to.
+        /// Whether the server resolves links.
         #[prost(bool, tag = "4")]
         pub resolve_links: bool,
-        /// A number of them, or all that come from now on.
+        /// Maximum number of events, or a subscription.
         #[prost(oneof = "CountOption", tags = "5, 6")]
         pub count_option: Option<CountOption>,
-        /// Which of them.
+        /// Filter of the events.
         #[prost(oneof = "FilterOption", tags = "7, 8")]
         pub filter_option: Option<FilterOption>,
-        /// In which form identifiers are answered.
+        /// Form of the identifiers in responses.
         #[prost(message, optional, tag = "9")]
         pub uuid_option: Option<UuidOption>,
-        /// What the client understands beyond the first form.
+        /// Response features that the client supports.
         #[prost(message, optional, tag = "10")]
         pub control_option: Option<ControlOption>,
     }
 
-    /// Of one stream or of all.
+    /// Source of a read.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum StreamOption {
-        /// Of one.
+        /// One stream.
         #[prost(message, tag = "1")]
         Stream(StreamOptions),
-        /// Of all.
+        /// All events.
         #[prost(message, tag = "2")]
         All(AllOptions),
     }
 
-    /// A number of events, or all that come from now on.
+    /// Maximum number of events, or a subscription.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum CountOption {
-        /// At most so many.
+        /// Maximum number of events.
         #[prost(uint64, tag = "5")]
         Count(u64),
-        /// A subscription.
+        /// Subscription: existing events, then new ones.
         #[prost(message, tag = "6")]
         Subscription(()),
     }
 
-    /// Which events.
+    /// Filter of a read.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum FilterOption {
-        /// Those that pass.
+        /// Events that pass this filter.
         #[prost(message, tag = "7")]
         Filter(FilterOptions),
-        /// Every one.
+        /// All events.
         #[prost(message, tag = "8")]
         NoFilter(()),
     }
 
-    /// A stream and where in it to begin.
+    /// Stream and start of a read.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct StreamOptions {
-        /// Which stream.
+        /// Name of the stream.
         #[prost(message, optional, tag = "1")]
         pub stream_identifier: Option<StreamIdentifier>,
-        /// Where to begin.
+        /// Start of the read.
         #[prost(oneof = "RevisionOption", tags = "2, 3, 4")]
         pub revision_option: Option<RevisionOption>,
     }
 
-    /// Where in a stream to begin.
+    /// Start of a read in a stream.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum RevisionOption {
-        /// At this event; a subscription begins after it.
+        /// At this revision; a subscription starts after it.
         #[prost(uint64, tag = "2")]
         Revision(u64),
-        /// At the first.
+        /// At the first event.
         #[prost(message, tag = "3")]
         Start(()),
-        /// At the last; a subscription begins after it.
+        /// At the last event; a subscription starts after it.
         #[prost(message, tag = "4")]
         End(()),
     }
 
-    /// Where in all events to begin.
+    /// Start of a read of all events.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct AllOptions {
-        /// Where to begin.
+        /// Start of the read.
         #[prost(oneof = "AllOption", tags = "1, 2, 3")]
         pub all_option: Option<AllOption>,
     }
 
-    /// Where in all events to begin.
+    /// Start of a read of all events.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum AllOption {
-        /// At this place; backwards and for a subscription, beside it.
+        /// At this position. Backward reads and subscriptions exclude it.
         #[prost(message, tag = "1")]
         Position(Position),
-        /// At the first.
+        /// At the first event.
         #[prost(message, tag = "2")]
         Start(()),
-        /// At the last; a subscription begins after it.
+        /// At the last event; a subscription starts after it.
         #[prost(message, tag = "3")]
         End(()),
     }
 
-    /// A place in the log of all events.
+    /// Position in the event log.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct Position {
-        /// Where the write was committed.
+        /// Commit position of the write.
         #[prost(uint64, tag = "1")]
         pub commit_position: u64,
-        /// Where the event was prepared.
+        /// Prepare position of the event.
         #[prost(uint64, tag = "2")]
         pub prepare_position: u64,
     }
 
-    /// Which events pass, and how often a place is told meanwhile.
+    /// Event filter, and the interval of reported positions.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct FilterOptions {
-        /// By what.
+        /// Part of the event that the filter tests.
         #[prost(oneof = "Filter", tags = "1, 2")]
         pub filter: Option<Filter>,
-        /// How many events are looked at before a place is told.
+        /// Number of events in a window.
         #[prost(oneof = "Window", tags = "3, 4")]
         pub window: Option<Window>,
-        /// After how many windows.
+        /// Number of windows after which the server reports a position.
         #[prost(uint32, tag = "5")]
         pub checkpoint_interval_multiplier: u32,
     }
 
-    /// By what events pass.
+    /// Part of the event that a filter tests.
     #[derive(Clone, PartialEq, Eq, prost::Oneof)]
     pub enum Filter {
-        /// By the stream's name.
+        /// Name of the stream.
         #[prost(message, tag = "1")]
         StreamIdentifier(Expression),
-        /// By the event's type.
+        /// Type of the event.
         #[prost(message, tag = "2")]
         EventType(Expression),
     }
 
-    /// How many events are looked at before a place is told.
+    /// Number of events in a window of a filtered read.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Window {
-        /// So many.
+        /// Maximum number of events.
         #[prost(uint32, tag = "3")]
         Max(u32),
-        /// As many as the read asks for.
+        /// The same number as the read requests.
         #[prost(message, tag = "4")]
         Count(()),
     }
 
-    /// What a name must be like.
+    /// Condition on a name.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct Expression {
-        /// It matches this.
+        /// Regular expression that the name matches.
         #[prost(string, tag = "1")]
         pub regex: String,
-        /// It begins with one of these.
+        /// Prefixes; the name begins with one of them.
         #[prost(string, repeated, tag = "2")]
         pub prefix: Vec<String>,
     }
 
-    /// In which form identifiers are answered.
+    /// Form of the identifiers in responses.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct UuidOption {
-        /// The form.
+        /// Requested form.
         #[prost(oneof = "UuidForm", tags = "1, 2")]
         pub content: Option<UuidForm>,
     }
 
-    /// The forms of identifiers.
+    /// Forms of identifiers.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum UuidForm {
         /// Two integers.
@@ -195,15 +195,15 @@ pub mod read_req {
         String(()),
     }
 
-    /// What the client understands beyond the first form.
+    /// Response features that a client supports.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct ControlOption {
-        /// From 1 on: the ends of a stream as answers of their own.
+        /// Feature level; from 1 on, responses include the ends of a stream.
         #[prost(uint32, tag = "1")]
         pub compatibility: u32,
     }
 
-    /// In which direction.
+    /// Directions of a read.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
     #[repr(i32)]
     pub enum ReadDirection {
@@ -214,15 +214,15 @@ pub mod read_req {
     }
 }
 
-/// One answer of a read or a subscription.
+/// Message of a read or a subscription.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadResp {
-    /// What it is.
+    /// Content of the message.
     #[prost(oneof = "read_resp::Content", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub content: Option<read_resp::Content>,
 }
 
-/// The parts of [`ReadResp`].
+/// Parts of [`ReadResp`].
 pub mod read_resp {
     use std::collections::BTreeMap;
 
@@ -231,7 +231,7 @@ pub mod read_resp {
 
     use crate::shared::{AllStreamPosition, StreamIdentifier, Uuid};
 
-    /// What an answer is.
+    /// Kinds of messages of a read.
     #[derive(Clone, PartialEq, prost::Oneof)]
     #[expect(
         clippy::large_enum_variant,
@@ -241,126 +241,126 @@ pub mod read_resp {
         /// An event.
         #[prost(message, tag = "1")]
         Event(ReadEvent),
-        /// The subscription stands.
+        /// The subscription is established.
         #[prost(message, tag = "2")]
         Confirmation(SubscriptionConfirmation),
-        /// How far a filtered subscription has looked.
+        /// Position up to which a filtered subscription has read.
         #[prost(message, tag = "3")]
         Checkpoint(Checkpoint),
-        /// There is no such stream.
+        /// The stream does not exist.
         #[prost(message, tag = "4")]
         StreamNotFound(StreamNotFound),
-        /// The revision of the stream's first event.
+        /// Revision of the stream's first event.
         #[prost(uint64, tag = "5")]
         FirstStreamPosition(u64),
-        /// The revision of the stream's last event.
+        /// Revision of the stream's last event.
         #[prost(uint64, tag = "6")]
         LastStreamPosition(u64),
-        /// The place of the last of all events.
+        /// Position of the last event of the store.
         #[prost(message, tag = "7")]
         LastAllStreamPosition(AllStreamPosition),
-        /// The subscription has answered everything there was.
+        /// The subscription is live: it has delivered all existing events.
         #[prost(message, tag = "8")]
         CaughtUp(Progress),
-        /// The subscription no longer has.
+        /// The subscription is behind again.
         #[prost(message, tag = "9")]
         FellBehind(Progress),
     }
 
-    /// An event, with the link that led to it.
+    /// Event, with the link that led to it.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct ReadEvent {
-        /// The event.
+        /// The event; `None` where a link points to a missing event.
         #[prost(message, optional, tag = "1")]
         pub event: Option<RecordedEvent>,
-        /// The link.
+        /// The link that led to the event.
         #[prost(message, optional, tag = "2")]
         pub link: Option<RecordedEvent>,
-        /// Its place in the log of all events.
+        /// Position in the event log.
         #[prost(oneof = "EventPosition", tags = "3, 4")]
         pub position: Option<EventPosition>,
     }
 
-    /// An event's place in the log of all events.
+    /// Position of an event in the event log.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum EventPosition {
-        /// Where its write was committed.
+        /// Commit position of the write.
         #[prost(uint64, tag = "3")]
         CommitPosition(u64),
-        /// Nobody knows.
+        /// Unknown.
         #[prost(message, tag = "4")]
         NoPosition(()),
     }
 
-    /// An event as it is stored.
+    /// Stored event.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct RecordedEvent {
-        /// Its identifier, given by its writer.
+        /// Id of the event, chosen by its writer.
         #[prost(message, optional, tag = "1")]
         pub id: Option<Uuid>,
-        /// Its stream.
+        /// Name of the stream.
         #[prost(message, optional, tag = "2")]
         pub stream_identifier: Option<StreamIdentifier>,
-        /// Its number in the stream, from 0.
+        /// Revision of the event, from 0.
         #[prost(uint64, tag = "3")]
         pub stream_revision: u64,
-        /// Where it was prepared.
+        /// Prepare position.
         #[prost(uint64, tag = "4")]
         pub prepare_position: u64,
-        /// Where its write was committed.
+        /// Commit position of the write.
         #[prost(uint64, tag = "5")]
         pub commit_position: u64,
         /// `type`, `content-type` and `created`.
         #[prost(btree_map = "string, string", tag = "6")]
         pub metadata: BTreeMap<String, String>,
-        /// Its metadata, given by its writer.
+        /// Metadata of the event.
         #[prost(bytes = "bytes", tag = "7")]
         pub custom_metadata: Bytes,
-        /// Its data.
+        /// Data of the event.
         #[prost(bytes = "bytes", tag = "8")]
         pub data: Bytes,
     }
 
-    /// The subscription stands.
+    /// Confirmation of a subscription.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct SubscriptionConfirmation {
-        /// Its name for logs.
+        /// Id of the subscription, for logs.
         #[prost(string, tag = "1")]
         pub subscription_id: String,
     }
 
-    /// How far a filtered subscription has looked.
+    /// Position up to which a filtered subscription has read.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct Checkpoint {
-        /// Where the write was committed.
+        /// Commit position of the write.
         #[prost(uint64, tag = "1")]
         pub commit_position: u64,
-        /// Where the event was prepared.
+        /// Prepare position of the event.
         #[prost(uint64, tag = "2")]
         pub prepare_position: u64,
-        /// When.
+        /// Time of the report.
         #[prost(message, optional, tag = "3")]
         pub timestamp: Option<Timestamp>,
     }
 
-    /// How far a subscription is.
+    /// State of a subscription.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct Progress {
-        /// When.
+        /// Time of the report.
         #[prost(message, optional, tag = "1")]
         pub timestamp: Option<Timestamp>,
-        /// The revision of the last event, where it is of one stream.
+        /// Revision of the last event; only for a subscription to one stream.
         #[prost(int64, optional, tag = "2")]
         pub stream_revision: Option<i64>,
-        /// The place of the last event, where it is of all.
+        /// Position of the last event; only for a subscription to all events.
         #[prost(message, optional, tag = "3")]
         pub position: Option<AllStreamPosition>,
     }
 
-    /// There is no such stream.
+    /// The stream does not exist.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct StreamNotFound {
-        /// Its name.
+        /// Name of the stream.
         #[prost(message, optional, tag = "1")]
         pub stream_identifier: Option<StreamIdentifier>,
     }

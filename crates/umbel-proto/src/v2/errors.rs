@@ -1,117 +1,117 @@
-//! `kurrentdb.protocol.v2.streams.errors`: what went wrong, as the last detail of a status.
+//! `kurrentdb.protocol.v2.streams.errors`: typed details of a failed status.
 
-/// The package of the details.
+/// Package of the details.
 pub const PACKAGE: &str = "kurrentdb.protocol.v2.streams.errors";
 
-/// Whoever asks may not. It is one of the details that every service has (`kurrent.rpc`).
+/// The caller lacks permission. This detail belongs to `kurrent.rpc`, which all services share.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AccessDeniedErrorDetails {
-    /// What he may not do.
+    /// Denied operation.
     #[prost(string, tag = "1")]
     pub operation: String,
-    /// Who he is.
+    /// Name of the caller.
     #[prost(string, optional, tag = "2")]
     pub username: Option<String>,
-    /// What he would need.
+    /// Required permission.
     #[prost(string, optional, tag = "3")]
     pub permission: Option<String>,
 }
 
-/// The stream was tombstoned.
+/// The stream has a tombstone.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamTombstonedErrorDetails {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
 }
 
-/// The stream is at another revision.
+/// Version conflict of a stream.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamRevisionConflictErrorDetails {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// What it had to be at.
+    /// Expected revision.
     #[prost(sint64, tag = "2")]
     pub expected_revision: i64,
-    /// What it is at.
+    /// Actual revision.
     #[prost(sint64, tag = "3")]
     pub actual_revision: i64,
 }
 
-/// A record is too large.
+/// The record exceeds the size limit.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AppendRecordSizeExceededErrorDetails {
-    /// Its stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// Its identifier.
+    /// Id of the record.
     #[prost(string, tag = "2")]
     pub record_id: String,
-    /// Its bytes.
+    /// Size of the record in bytes.
     #[prost(int32, tag = "3")]
     pub size: i32,
-    /// How many it may have.
+    /// Maximum size in bytes.
     #[prost(int32, tag = "4")]
     pub max_size: i32,
 }
 
-/// The records of a request together are too large.
+/// The records of a request together exceed the size limit.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct AppendTransactionSizeExceededErrorDetails {
-    /// Their bytes, as far as they were counted.
+    /// Size in bytes of the records that the server counted.
     #[prost(int32, tag = "1")]
     pub size: i32,
-    /// How many they may have.
+    /// Maximum size in bytes.
     #[prost(int32, tag = "2")]
     pub max_size: i32,
 }
 
-/// A session names a stream twice.
+/// The session names a stream twice.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamAlreadyInAppendSessionErrorDetails {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
 }
 
-/// What had to be so is not.
+/// A consistency check failed.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AppendConsistencyViolationErrorDetails {
-    /// Check by check.
+    /// Failed checks.
     #[prost(message, repeated, tag = "1")]
     pub violations: Vec<ConsistencyViolation>,
 }
 
-/// A check that does not hold.
+/// Failed check.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ConsistencyViolation {
-    /// Its place among the checks of the request.
+    /// Index of the check in the request.
     #[prost(int32, tag = "1")]
     pub check_index: i32,
-    /// What is not so.
+    /// The unmet condition.
     #[prost(oneof = "ViolationType", tags = "2")]
     pub violation: Option<ViolationType>,
 }
 
-/// The kinds of checks that do not hold.
+/// Kinds of failed checks.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum ViolationType {
-    /// What a stream is at.
+    /// Revision of a stream.
     #[prost(message, tag = "2")]
     StreamState(StreamStateViolation),
 }
 
-/// A stream that is at something else.
+/// Stream with another revision than expected.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamStateViolation {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// What it had to be at.
+    /// Expected revision.
     #[prost(sint64, tag = "2")]
     pub expected_state: i64,
-    /// What it is at.
+    /// Actual revision.
     #[prost(sint64, tag = "3")]
     pub actual_state: i64,
 }

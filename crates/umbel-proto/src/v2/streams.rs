@@ -1,85 +1,85 @@
-//! `kurrentdb.protocol.v2.streams`: appending to several streams, all or nothing.
+//! `kurrentdb.protocol.v2.streams`: atomic appends to several streams.
 
 use std::collections::BTreeMap;
 
 use prost_types::Value;
 
-/// The service's name in paths.
+/// Name of the service in request paths.
 pub const SERVICE: &str = "kurrentdb.protocol.v2.streams.StreamsService";
 
-/// The numbers by which clients say what they expect of a stream where that is no revision.
+/// Negative numbers by which clients state an expected revision.
 pub mod expected {
-    /// It does not exist, or was deleted.
+    /// The stream does not exist or was deleted.
     pub const NO_STREAM: i64 = -1;
-    /// Whatever it is.
+    /// Any revision.
     pub const ANY: i64 = -2;
-    /// It exists.
+    /// The stream exists.
     pub const EXISTS: i64 = -4;
-    /// It was deleted, and did not come back. For checks.
+    /// The stream was deleted and does not exist. For checks.
     pub const DELETED: i64 = -5;
-    /// It was tombstoned. For checks.
+    /// The stream has a tombstone. For checks.
     pub const TOMBSTONED: i64 = -6;
 }
 
-/// A part of a session: records for one stream.
+/// Part of a session: records for one stream.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendRequest {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// The records, in order.
+    /// Records in order.
     #[prost(message, repeated, tag = "2")]
     pub records: Vec<AppendRecord>,
-    /// What the stream must be at: a revision or one of [`expected`]. Whatever it is where this
-    /// is missing.
+    /// Expected revision: a revision or one of [`expected`]. A missing value means any
+    /// revision.
     #[prost(sint64, optional, tag = "3")]
     pub expected_revision: Option<i64>,
 }
 
-/// What came of the records for one stream.
+/// Result of the records for one stream.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AppendResponse {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// The revision of the last of them.
+    /// Revision of the last record.
     #[prost(sint64, tag = "2")]
     pub stream_revision: i64,
-    /// The position of the last of them.
+    /// Position of the last record.
     #[prost(sint64, optional, tag = "3")]
     pub position: Option<i64>,
 }
 
-/// What came of a session.
+/// Result of a session.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AppendSessionResponse {
-    /// Stream by stream, in the order in which they came.
+    /// Results by stream, in the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub output: Vec<AppendResponse>,
-    /// The position of the last record of all.
+    /// Position of the last record of the session.
     #[prost(sint64, tag = "2")]
     pub position: i64,
 }
 
-/// What the data of a record is like.
+/// Format of the data of a record.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SchemaInfo {
-    /// Its format.
+    /// Data format.
     #[prost(enumeration = "SchemaFormat", tag = "1")]
     pub format: i32,
-    /// The record's type.
+    /// Type of the record.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// The version of the schema, where there is a registry of them.
+    /// Version of the schema, where a schema registry is in use.
     #[prost(string, optional, tag = "3")]
     pub id: Option<String>,
 }
 
-/// The formats of data.
+/// Formats of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum SchemaFormat {
-    /// Nobody said.
+    /// Unspecified.
     Unspecified = 0,
     /// JSON.
     Json = 1,
@@ -91,60 +91,60 @@ pub enum SchemaFormat {
     Bytes = 4,
 }
 
-/// An event to be appended.
+/// Event to append.
 ///
-/// Its bytes are copied out of the message, so that a small record of a large message does not keep
-/// all of that in memory.
+/// Decoding copies the bytes out of the message. So a small record does not keep a large message
+/// in memory.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendRecord {
-    /// Its identifier, a UUID as text. The server chooses one where it is missing.
+    /// Id of the record, a UUID as text. The server chooses one where it is missing.
     #[prost(string, optional, tag = "1")]
     pub record_id: Option<String>,
-    /// What is said about it besides.
+    /// Additional properties.
     #[prost(btree_map = "string, message", tag = "2")]
     pub properties: BTreeMap<String, Value>,
-    /// Its type and format.
+    /// Type and format of the record.
     #[prost(message, optional, tag = "3")]
     pub schema: Option<SchemaInfo>,
-    /// Its data.
+    /// Data of the record.
     #[prost(bytes = "vec", tag = "4")]
     pub data: Vec<u8>,
-    /// Its stream, where the request does not name it.
+    /// Name of the stream, where the request does not name it.
     #[prost(string, tag = "5")]
     pub stream: String,
 }
 
-/// Records of several streams, one behind the other.
+/// Records of several streams in one order.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendRecordsRequest {
-    /// The records, in order.
+    /// Records in order.
     #[prost(message, repeated, tag = "1")]
     pub records: Vec<AppendRecord>,
-    /// What has to be so.
+    /// Consistency checks.
     #[prost(message, repeated, tag = "2")]
     pub checks: Vec<ConsistencyCheck>,
 }
 
-/// Something that has to be so.
+/// Consistency check of an append.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ConsistencyCheck {
-    /// What.
+    /// Kind of the check.
     #[prost(oneof = "CheckType", tags = "1")]
     pub check: Option<CheckType>,
 }
 
-/// The kinds of checks.
+/// Kinds of checks.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum CheckType {
-    /// What a stream is at.
+    /// Expected revision of a stream.
     #[prost(message, tag = "1")]
     StreamState(StreamStateCheck),
 }
 
-/// What a stream has to be at.
+/// Expected revision of a stream.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamStateCheck {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
     /// A revision or one of [`expected`].
@@ -152,24 +152,24 @@ pub struct StreamStateCheck {
     pub expected_state: i64,
 }
 
-/// What came of records.
+/// Result of an append of records.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AppendRecordsResponse {
-    /// Stream by stream, in the order in which they were first named.
+    /// Results by stream, in the order of first mention.
     #[prost(message, repeated, tag = "1")]
     pub revisions: Vec<StreamRevision>,
-    /// The position of the last record of all.
+    /// Position of the last record of the request.
     #[prost(sint64, tag = "2")]
     pub position: i64,
 }
 
-/// What a stream is at.
+/// Revision of a stream.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamRevision {
-    /// The stream.
+    /// Name of the stream.
     #[prost(string, tag = "1")]
     pub stream: String,
-    /// The revision of its last event.
+    /// Revision of the last event.
     #[prost(sint64, tag = "2")]
     pub revision: i64,
 }

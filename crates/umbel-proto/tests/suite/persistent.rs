@@ -1,4 +1,4 @@
-//! The messages about groups of consumers, under the numbers of the table of the protocol.
+//! Messages of consumer groups, under the field numbers of the protocol's table.
 
 use umbel_proto::persistent::*;
 use umbel_proto::shared::{StreamIdentifier, Uuid, uuid};
@@ -8,7 +8,7 @@ use umbel_proto::streams::read_req::{
 };
 use umbel_proto::streams::read_resp::EventPosition;
 
-use super::wire::check;
+use super::wire_reader::check;
 
 fn name() -> String {
     "a".to_string()
@@ -70,25 +70,29 @@ fn info() -> SubscriptionInfo {
 }
 
 #[test]
-fn consumers_and_what_they_are_sent() {
+fn consumer_messages() {
     let options = |stream_option| ReadOptions {
         stream_option: Some(stream_option),
         group_name: name(),
         buffer_size: 1,
         uuid_option: Some(UuidOption { content: Some(UuidForm::String(())) }),
     };
-    check(options(JoinedStream::Stream(stream())), &[1, 2, 3, 4]);
-    check(options(JoinedStream::All(())), &[5, 2, 3, 4]);
+    check(options(ReadStreamOption::Stream(stream())), &[1, 2, 3, 4]);
+    check(options(ReadStreamOption::All(())), &[5, 2, 3, 4]);
     let ack = Ack { id: vec![1], ids: vec![id()] };
     check(ack.clone(), &[1, 2]);
     let action = NackAction::Stop.into();
     let nack = Nack { id: vec![1], ids: vec![id()], action, reason: name() };
     check(nack.clone(), &[1, 2, 3, 4]);
-    let said = [Said::Options(options(JoinedStream::All(()))), Said::Ack(ack), Said::Nack(nack)];
+    let said = [
+        ReadReqContent::Options(options(ReadStreamOption::All(()))),
+        ReadReqContent::Ack(ack),
+        ReadReqContent::Nack(nack),
+    ];
     for (content, number) in said.into_iter().zip(1..) {
         check(ReadReq { content: Some(content) }, &[number]);
     }
-    let event = |position, count| SentEvent {
+    let event = |position, count| ReadRespEvent {
         event: Some(Default::default()),
         link: Some(Default::default()),
         position: Some(position),
@@ -98,13 +102,15 @@ fn consumers_and_what_they_are_sent() {
     check(first.clone(), &[1, 2, 3, 5]);
     check(event(EventPosition::NoPosition(()), RetryCount::Unknown(())), &[1, 2, 4, 6]);
     let confirmation = SubscriptionConfirmation { subscription_id: name() };
-    for (content, number) in [(Sent::Event(first), 1), (Sent::Confirmation(confirmation), 2)] {
+    for (content, number) in
+        [(ReadRespContent::Event(first), 1), (ReadRespContent::Confirmation(confirmation), 2)]
+    {
         check(ReadResp { content: Some(content) }, &[number]);
     }
 }
 
 #[test]
-fn groups_that_are_made() {
+fn group_creation_requests() {
     let settings = |message_timeout, checkpoint_after| Settings {
         resolve_links: true,
         revision: 1,
@@ -161,19 +167,25 @@ fn groups_that_are_made() {
 }
 
 #[test]
-fn groups_that_are_asked_about() {
-    for (option, number) in [(DeletedStream::Stream(stream()), 1), (DeletedStream::All(()), 3)] {
+fn group_information() {
+    for (option, number) in
+        [(DeleteStreamOption::Stream(stream()), 1), (DeleteStreamOption::All(()), 3)]
+    {
         let options = DeleteOptions { stream_option: Some(option), group_name: name() };
         check(options.clone(), &[number, 2]);
         check(DeleteReq { options: Some(options) }, &[1]);
     }
-    for (option, number) in [(ListedStream::Stream(stream()), 1), (ListedStream::All(()), 2)] {
+    for (option, number) in
+        [(GetInfoStreamOption::Stream(stream()), 1), (GetInfoStreamOption::All(()), 2)]
+    {
         let options = GetInfoOptions { stream_option: Some(option.clone()), group_name: name() };
         check(options.clone(), &[number, 3]);
         check(GetInfoReq { options: Some(options) }, &[1]);
         check(ListStream { stream_option: Some(option) }, &[number]);
     }
-    for (option, number) in [(ReplayedStream::Stream(stream()), 2), (ReplayedStream::All(()), 3)] {
+    for (option, number) in
+        [(ReplayStreamOption::Stream(stream()), 2), (ReplayStreamOption::All(()), 3)]
+    {
         for (stop, third) in [(StopAt::Revision(0), 4), (StopAt::NoLimit(()), 5)] {
             let options = ReplayParkedOptions {
                 group_name: name(),

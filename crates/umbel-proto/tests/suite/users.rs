@@ -1,13 +1,13 @@
-//! The messages about users, under the numbers of the table of the protocol.
+//! Messages about users, under the field numbers of the protocol's table.
 
 use umbel_proto::monitoring::{StatsReq, StatsResp};
 use umbel_proto::users::{
-    ChangePasswordOptions, ChangePasswordReq, DetailsResp, Login, LoginReq, Moment,
+    ChangePasswordOptions, ChangePasswordReq, DateTime, DetailsResp, Login, LoginReq,
     ResetPasswordOptions, ResetPasswordReq, UserDetails, UserOptions, UserReq,
 };
 use umbel_proto::v2::errors::AccessDeniedErrorDetails;
 
-use super::wire::check;
+use super::wire_reader::check;
 
 fn name() -> String {
     "a".to_string()
@@ -30,7 +30,7 @@ fn users() {
         login_name: name(),
         full_name: name(),
         groups: vec![name()],
-        last_updated: Some(Moment { ticks_since_epoch: 1 }),
+        last_updated: Some(DateTime { ticks_since_epoch: 1 }),
         disabled: true,
     };
     check(details.clone(), &[1, 2, 3, 4, 5]);
@@ -48,7 +48,7 @@ fn users() {
 }
 
 #[test]
-fn what_has_a_password_does_not_show_it() {
+fn passwords_are_not_shown_by_debug() {
     let secret = || "correct horse".to_string();
     let options = UserOptions { password: secret(), login_name: name(), ..Default::default() };
     let change = ChangePasswordOptions {

@@ -1,16 +1,16 @@
-//! `filters`: see the usage in `filters::arguments`.
+//! `filters`: see the usage in `filter_arguments`.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use umbel_lab::engine::Result;
-use umbel_lab::machine::{Machine, loads};
-use umbel_rivals::filters::arguments::{Arguments, USAGE};
-use umbel_rivals::filters::report::{self, Heading};
-use umbel_rivals::filters::run::run;
+use umbel_lab::measure::machine::{Machine, loads};
+use umbel_rivals::filters::filter_arguments::{FilterArguments, USAGE};
+use umbel_rivals::filters::filter_report::{self, FilterHeading};
+use umbel_rivals::filters::filter_run::run;
 
-/// The exit code for a wrong command line.
+/// Exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let arguments = match Arguments::parse(words) {
+    let arguments = match FilterArguments::parse(words) {
         Ok(arguments) => arguments,
         Err(sentence) => {
             eprintln!("{sentence}");
@@ -35,18 +35,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::look(Path::new("."));
+fn compare(arguments: &FilterArguments) -> Result<()> {
+    let machine = Machine::detect(Path::new("."));
     let loads_before = loads();
     let places = run(arguments, &mut |what| eprintln!("{what}"))?;
-    let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let page = report::markdown(&heading, &places);
+    let heading =
+        FilterHeading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let page = filter_report::markdown(&heading, &places);
     println!("{page}");
     let Some(out) = &arguments.out else { return Ok(()) };
     std::fs::create_dir_all(out)?;
     let label = arguments.label.clone().unwrap_or_else(|| arguments.num.to_string());
     let name = format!("filters-{}-{label}", machine.date);
     std::fs::write(out.join(format!("{name}.md")), page)?;
-    let text = serde_json::to_string_pretty(&report::json(&heading, &places))?;
+    let text = serde_json::to_string_pretty(&filter_report::json(&heading, &places))?;
     Ok(std::fs::write(out.join(format!("{name}.json")), text + "\n")?)
 }

@@ -1,18 +1,18 @@
-//! `serving`: see the usage in `serving::arguments`.
+//! `serving`: see the usage in `serving_arguments`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use serde_json::Value;
 use umbel_lab::engine::Result;
-use umbel_lab::machine::{Machine, loads};
-use umbel_rivals::serving::arguments::{Arguments, USAGE};
-use umbel_rivals::serving::bare;
-use umbel_rivals::serving::report::{self, Heading};
-use umbel_rivals::serving::run::run;
+use umbel_lab::measure::machine::{Machine, loads};
+use umbel_rivals::serving::bare_server;
+use umbel_rivals::serving::serving_arguments::{ServingArguments, USAGE};
+use umbel_rivals::serving::serving_report::{self, ServingHeading};
+use umbel_rivals::serving::serving_run::run;
 use umbel_rivals::serving::soak;
 
-/// The exit code for a wrong command line.
+/// Exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let arguments = match Arguments::parse(words) {
+    let arguments = match ServingArguments::parse(words) {
         Ok(arguments) => arguments,
         Err(sentence) => {
             eprintln!("{sentence}");
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match (arguments.bare, arguments.soak) {
-        (true, _) => bare::serve(arguments.sync.as_deref()).map(|()| true),
+        (true, _) => bare_server::serve(arguments.sync.as_deref()).map(|()| true),
         (_, Some(minutes)) => soak(&arguments, minutes),
         _ => compare(&arguments).map(|()| true),
     };
@@ -43,28 +43,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::look(&arguments.dir);
+fn compare(arguments: &ServingArguments) -> Result<()> {
+    let machine = Machine::detect(&arguments.dir);
     let loads_before = loads();
     let rows = run(arguments, &mut |what| eprintln!("{what}"))?;
-    let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let page = report::markdown(&heading, &rows);
-    publish(&heading, "serving", page, &report::json(&heading, &rows))
+    let heading =
+        ServingHeading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let page = serving_report::markdown(&heading, &rows);
+    publish(&heading, "serving", page, &serving_report::json(&heading, &rows))
 }
 
-/// Whether the server passed.
-fn soak(arguments: &Arguments, minutes: u64) -> Result<bool> {
-    let machine = Machine::look(&arguments.dir);
+/// Runs the soak. Returns whether the server passed.
+fn soak(arguments: &ServingArguments, minutes: u64) -> Result<bool> {
+    let machine = Machine::detect(&arguments.dir);
     let loads_before = loads();
     let outcome = soak::run(arguments, minutes, &mut |what| eprintln!("{what}"))?;
-    let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let page = soak::report::markdown(&heading, &outcome);
-    publish(&heading, "soak", page, &soak::report::json(&heading, &outcome))?;
+    let heading =
+        ServingHeading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let page = soak::soak_report::markdown(&heading, &outcome);
+    publish(&heading, "soak", page, &soak::soak_report::json(&heading, &outcome))?;
     Ok(outcome.passed())
 }
 
-/// Prints the page, and writes it with the figures for programs where that is asked for.
-fn publish(heading: &Heading<'_>, name: &str, page: String, figures: &Value) -> Result<()> {
+/// Prints the page, and writes page and figures to the folder of the results if there is one.
+fn publish(heading: &ServingHeading<'_>, name: &str, page: String, figures: &Value) -> Result<()> {
     println!("{page}");
     let Some(out) = &heading.arguments.out else { return Ok(()) };
     std::fs::create_dir_all(out)?;

@@ -1,8 +1,9 @@
-//! fjall.
+//! Engine fjall.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use fjall::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
@@ -12,19 +13,20 @@ use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Snapshot,
 };
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, take_batch,
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, TunableSettings,
+    WriteSource, take_batch,
 };
 use umbel_lab::measure::{now, pause};
 
 pub const ENGINE: Engine = Engine {
     name: "fjall",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://docs.rs/fjall/latest/fjall/struct.KeyspaceCreateOptions.html",
         "https://docs.rs/crate/fjall/latest/source/src/keyspace/options.rs",
     ],
-    tunes: Tunes {
+    tunes: TunableSettings {
         bloom_bits: true,
         bloom_bits_max: None,
         probes: false,
@@ -32,43 +34,43 @@ pub const ENGINE: Engine = Engine {
         spread: false,
     },
     multi_get: false,
-    kept_cursor: false,
+    reuses_cursor: false,
     lsm: true,
-    ways: &["lent"],
-    fresh_way: 0,
+    read_paths: &["lent"],
+    fresh_read_path: 0,
     open,
 };
 
-/// Buckets of the hash index of a block for each of its entries.
+/// Buckets of a block's hash index for each entry of the block.
 const HASH_RATIO: f32 = 8.0;
 const WORKERS: usize = 2;
 
-/// What [`open`] sets where the run says nothing else, in words.
+/// Describes in words what [`open`] sets unless the run sets something else.
 fn in_words() -> String {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     format!(
-        "memtables of {} MiB (or as the run says; its makers advise 8 to 64) as the others have \
-         them, hash index in blocks (ratio {HASH_RATIO}), filters of {} bits per key (or as the \
-         run says) at every level (its own have more at level 0), filters and indexes whole and \
-         pinned at every level, no compression, {WORKERS} workers for two processors, the cache \
-         of the run; single puts, journal given to the kernel with each",
+        "memtables of {} MiB (unless the run sets it; its makers advise 8 to 64) as the others \
+         have them, hash index in blocks (ratio {HASH_RATIO}), filters of {} bits per key (unless \
+         the run sets it) at every level (its own have more at level 0), filters and indexes whole \
+         and pinned at every level, no compression, {WORKERS} workers for two processors, the \
+         cache of the run; single puts, journal given to the kernel with each",
         settings.memtable_bytes >> 20,
         settings.bloom_bits,
     )
 }
 
-/// How long nothing must happen before the store counts as settled.
+/// Time for which nothing may change before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
 
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
-    /// The version of the tree when it was opened: each flush and compaction makes the next one.
+    /// Version of the tree when it was opened; each flush and compaction makes the next version.
     first_version: u64,
     snapshot: Mutex<Option<Snapshot>>,
 }
 
-fn options(settings: &Settings) -> KeyspaceCreateOptions {
+fn options(settings: &EngineSettings) -> KeyspaceCreateOptions {
     let filters = match settings.bloom_bits {
         ..=0 => FilterPolicy::disabled(),
         bits => FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(
@@ -87,7 +89,7 @@ fn options(settings: &Settings) -> KeyspaceCreateOptions {
         .index_block_partitioning_policy(PartitioningPolicy::all(false))
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let db = Database::builder(folder)
         .cache_size(settings.cache_bytes)
         .journal_compression(CompressionType::None)
@@ -100,10 +102,10 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
 
 impl Store for Fjall {
     fn version(&self) -> String {
-        super::built_with("fjall")
+        super::crate_version("fjall")
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some((key, value)) = source.next() {
             match value {
                 Some(value) => self.keyspace.insert(key, value)?,
@@ -113,7 +115,7 @@ impl Store for Fjall {
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         loop {
             let mut batch = self.db.batch();
             let taken = take_batch(source, |(key, value)| {
@@ -159,7 +161,7 @@ impl Store for Fjall {
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
         let snapshot = hold.then(|| self.db.snapshot());
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        *self.snapshot.lock().ignore_poison() = snapshot;
         Ok(())
     }
 
@@ -188,25 +190,25 @@ struct FjallReader<'a> {
 }
 
 impl Reader for FjallReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         if let Some(value) = self.keyspace.get(key)? {
-            tally.value(&value);
+            tally.add_value(&value);
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         for guard in self.keyspace.range(key..).take(entries) {
             let (key, value) = guard.into_inner()?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for guard in self.keyspace.iter() {
             let (key, value) = guard.into_inner()?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }

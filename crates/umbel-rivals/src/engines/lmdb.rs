@@ -2,42 +2,44 @@
 //!
 //! INVARIANT: the environment of an [`Lmdb`] is valid until it is dropped; readers borrow it, so
 //! none outlives it. A transaction belongs to one reader or to one call; read transactions are not
-//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so nobody else changes
-//! it.
+//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so no other process
+//! changes it.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use lmdb_master_sys as sys;
 use umbel_lab::engine::{
-    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write,
+    BATCH_ENTRIES, Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, Write,
+    WriteSource,
 };
 
 pub const ENGINE: Engine = Engine {
     name: "lmdb",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "http://www.lmdb.tech/doc/group__mdb.html",
         "https://docs.rs/heed/latest/heed/struct.EnvOpenOptions.html",
     ],
-    tunes: super::UNTUNED,
+    tunes: super::NOT_TUNABLE,
     multi_get: false,
-    kept_cursor: true,
+    reuses_cursor: true,
     lsm: false,
-    ways: &["kept transaction", "transaction per call"],
-    fresh_way: 1,
+    read_paths: &["kept transaction", "transaction per call"],
+    fresh_read_path: 1,
     open,
 };
 
-/// Address space for the file, which grows as it is needed.
+/// Address space for the file, which grows as needed.
 const MAP_BYTES: usize = 64 << 30;
 
-/// What [`open`] and [`Store::write_all`] do, in words.
+/// Describes in words what [`open`] and [`Store::write_all`] do.
 fn in_words() -> String {
     format!(
         "written in batches of {BATCH_ENTRIES} to a write transaction with MDB_NOSYNC (survives \
@@ -56,14 +58,14 @@ struct Lmdb {
     snapshot: Mutex<Option<Transaction>>,
 }
 
-// SAFETY: LMDB's environment may be used by several threads at once, says its documentation; it
-// lets one write transaction in at a time, and read transactions are not bound to threads.
+// SAFETY: LMDB's documentation says that several threads may use its environment at once. It allows
+// one write transaction at a time, and read transactions are not bound to threads.
 unsafe impl Sync for Lmdb {}
 
-/// A transaction, aborted where it was not committed.
+/// Transaction that is aborted if it was not committed.
 struct Transaction(*mut sys::MDB_txn);
 
-// SAFETY: only read transactions are handed on, and those may, by `MDB_NOTLS`.
+// SAFETY: only read transactions move between threads, which `MDB_NOTLS` allows.
 unsafe impl Send for Transaction {}
 
 impl Drop for Transaction {
@@ -81,13 +83,13 @@ impl Transaction {
     }
 }
 
-/// Turns an error of the library into ours.
+/// Turns an error of the library into an error of this program.
 #[inline]
 fn checked(code: c_int) -> Result<()> {
     if code == sys::MDB_SUCCESS {
         return Ok(());
     }
-    // SAFETY: the library answers with a text of its own for every code.
+    // SAFETY: the library returns a static text for every code.
     let text = unsafe { CStr::from_ptr(sys::mdb_strerror(code)) };
     Err(text.to_string_lossy().into_owned().into())
 }
@@ -99,20 +101,20 @@ fn lent(bytes: &[u8]) -> sys::MDB_val {
 
 const EMPTY: sys::MDB_val = sys::MDB_val { mv_size: 0, mv_data: null_mut() };
 
-/// The bytes the library lends.
+/// Returns the bytes that the library lends.
 ///
 /// # Safety
-/// The library filled it in and its transaction goes on for as long as the bytes are used.
+/// The library filled in the value, and its transaction stays open while the bytes are used.
 #[inline]
 unsafe fn bytes<'a>(value: &sys::MDB_val) -> &'a [u8] {
     if value.mv_size == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the transaction open.
     unsafe { std::slice::from_raw_parts(value.mv_data.cast::<u8>(), value.mv_size) }
 }
 
-fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, _: &EngineSettings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
     let (folder, snapshot) = (folder.to_path_buf(), Mutex::new(None));
     let mut store = Lmdb { folder, env: null_mut(), entries: 0, snapshot };
@@ -145,7 +147,7 @@ impl Lmdb {
 
     fn write(&self, transaction: &Transaction, (key, value): Write<'_>) -> Result<()> {
         let mut key = lent(key);
-        // SAFETY: the transaction is a writing one and goes on; key and value are read during the
+        // SAFETY: the transaction is an open write transaction; key and value are read during the
         // call only, and not written to.
         unsafe {
             let Some(value) = value else {
@@ -157,7 +159,7 @@ impl Lmdb {
         }
     }
 
-    fn write_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         let mut full = true;
         while full {
             let transaction = self.begin(0)?;
@@ -182,7 +184,7 @@ impl Store for Lmdb {
         format!("{major}.{minor}.{patch}")
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         self.sync_commits(false)?;
         let written = self.write_batches(source);
         self.sync_commits(true)?;
@@ -210,22 +212,22 @@ impl Store for Lmdb {
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
         let snapshot = if hold { Some(self.begin(sys::MDB_RDONLY)?) } else { None };
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        *self.snapshot.lock().ignore_poison() = snapshot;
         Ok(())
     }
 
-    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+    fn reader(&self, read_path: usize) -> Result<Box<dyn Reader + '_>> {
         let transaction = self.begin(sys::MDB_RDONLY)?;
-        if way == 0 {
+        if read_path == 0 {
             return Ok(Box::new(LmdbReader { store: self, transaction, cursor: null_mut() }));
         }
         // SAFETY: the transaction is ours; it is renewed before it is used again.
         unsafe { sys::mdb_txn_reset(transaction.0) };
-        Ok(Box::new(PerCall(LmdbReader { store: self, transaction, cursor: null_mut() })))
+        Ok(Box::new(LmdbPerCallReader(LmdbReader { store: self, transaction, cursor: null_mut() })))
     }
 
     fn counters(&self) -> Counters {
-        super::watched_files(&self.folder)
+        super::file_counters(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -235,8 +237,8 @@ impl Store for Lmdb {
 
 impl Drop for Lmdb {
     fn drop(&mut self) {
-        self.snapshot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // SAFETY: nobody borrows the store any more, and all transactions have ended.
+        self.snapshot.get_mut().ignore_poison().take();
+        // SAFETY: no code borrows the store any more, and all transactions have ended.
         unsafe { sys::mdb_env_close(self.env) };
     }
 }
@@ -244,7 +246,7 @@ impl Drop for Lmdb {
 struct LmdbReader<'a> {
     store: &'a Lmdb,
     transaction: Transaction,
-    /// The cursor that is kept, null until it is needed.
+    /// Cursor that the reader keeps; null until it is needed.
     cursor: *mut sys::MDB_cursor,
 }
 
@@ -261,7 +263,7 @@ impl LmdbReader<'_> {
     fn cursor(&self) -> Result<*mut sys::MDB_cursor> {
         let mut cursor = null_mut();
         let entries = self.store.entries;
-        // SAFETY: the transaction goes on.
+        // SAFETY: the transaction is open.
         checked(unsafe { sys::mdb_cursor_open(self.transaction.0, entries, &mut cursor) })?;
         Ok(cursor)
     }
@@ -272,7 +274,7 @@ impl LmdbReader<'_> {
         cursor: *mut sys::MDB_cursor,
         from: Option<&[u8]>,
         entries: usize,
-        tally: &mut Tally,
+        tally: &mut ReadDigest,
     ) -> Result<()> {
         let (mut key, mut value) = (from.map_or(EMPTY, lent), EMPTY);
         let mut move_to = if from.is_some() { sys::MDB_SET_RANGE } else { sys::MDB_FIRST };
@@ -285,14 +287,14 @@ impl LmdbReader<'_> {
                     break;
                 }
                 checked(code)?;
-                tally.entry(bytes(&key), bytes(&value));
+                tally.add_entry(bytes(&key), bytes(&value));
             }
             move_to = sys::MDB_NEXT;
         }
         Ok(())
     }
 
-    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut Tally) -> Result<()> {
+    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let cursor = self.cursor()?;
         let counted = self.count(cursor, from, entries, tally);
         // SAFETY: the cursor was opened above and is not used again.
@@ -302,9 +304,9 @@ impl LmdbReader<'_> {
 }
 
 impl Reader for LmdbReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         let (mut key, mut value) = (lent(key), EMPTY);
-        // SAFETY: the transaction goes on and only reads; the key is read during the call only.
+        // SAFETY: the transaction is open and only reads; the key is read during the call only.
         unsafe {
             let entries = self.store.entries;
             let code = sys::mdb_get(self.transaction.0, entries, &mut key, &mut value);
@@ -312,55 +314,60 @@ impl Reader for LmdbReader<'_> {
                 return Ok(());
             }
             checked(code)?;
-            tally.value(bytes(&value));
+            tally.add_value(bytes(&value));
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.walk(Some(key), entries, tally)
     }
 
-    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek_reusing_cursor(
+        &mut self,
+        key: &[u8],
+        entries: usize,
+        tally: &mut ReadDigest,
+    ) -> Result<()> {
         if self.cursor.is_null() {
             self.cursor = self.cursor()?;
         }
         self.count(self.cursor, Some(key), entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.walk(None, usize::MAX, tally)
     }
 }
 
-/// A reader that renews its transaction for every call and lets go of it afterwards.
-struct PerCall<'a>(LmdbReader<'a>);
+/// Reader that renews its transaction for every call and resets it afterwards.
+struct LmdbPerCallReader<'a>(LmdbReader<'a>);
 
-impl PerCall<'_> {
+impl LmdbPerCallReader<'_> {
     fn call(&mut self, read: impl FnOnce(&mut LmdbReader<'_>) -> Result<()>) -> Result<()> {
-        // SAFETY: the transaction was reset, which is when it may be renewed.
+        // SAFETY: the transaction was reset, so it may be renewed.
         checked(unsafe { sys::mdb_txn_renew(self.0.transaction.0) })?;
         let done = read(&mut self.0);
-        // SAFETY: it was just renewed, and nothing it lent is in use any more.
+        // SAFETY: it was just renewed, and nothing that it lent is still used.
         unsafe { sys::mdb_txn_reset(self.0.transaction.0) };
         done
     }
 }
 
-impl Reader for PerCall<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for LmdbPerCallReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         self.call(|reader| reader.get(key, tally))
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         self.call(|reader| reader.multi_get(keys, tally))
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.call(|reader| reader.seek(key, entries, tally))
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.call(|reader| reader.scan(tally))
     }
 }

@@ -1,39 +1,41 @@
-//! redb.
+//! Engine redb.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
     TableDefinition,
 };
 use umbel_lab::engine::{
-    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write,
+    BATCH_ENTRIES, Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, Write,
+    WriteSource,
 };
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://github.com/cberner/redb/blob/master/crates/redb-bench/benches/lmdb_benchmark.rs",
         "https://docs.rs/redb/latest/redb/enum.Durability.html",
     ],
-    tunes: super::UNTUNED,
+    tunes: super::NOT_TUNABLE,
     multi_get: false,
-    kept_cursor: false,
+    reuses_cursor: false,
     lsm: false,
-    ways: &["kept transaction", "transaction per call"],
-    fresh_way: 1,
+    read_paths: &["kept transaction", "transaction per call"],
+    fresh_read_path: 1,
     open,
 };
 
-/// How they are filled.
+/// Durability of the transactions that fill the store.
 const FILLING: Durability = Durability::None;
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
-/// What [`open`] and [`Store::write_all`] do, in words.
+/// Describes in words what [`open`] and [`Store::write_all`] do.
 fn in_words() -> String {
     format!(
         "filled in batches of {BATCH_ENTRIES} puts to a write transaction of durability \
@@ -49,7 +51,7 @@ struct Redb {
     snapshot: Mutex<Option<ReadTransaction>>,
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let cache = usize::try_from(settings.cache_bytes)?;
     let db = Builder::new().set_cache_size(cache).create(folder.join("store.redb"))?;
     let folder = folder.to_path_buf();
@@ -57,8 +59,8 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
 }
 
 impl Redb {
-    /// Writes up to a batch. Whether there may be more.
-    fn write_batch(&self, durability: Durability, source: &mut dyn Source) -> Result<bool> {
+    /// Writes up to one batch. Returns whether there may be more.
+    fn write_batch(&self, durability: Durability, source: &mut dyn WriteSource) -> Result<bool> {
         let mut transaction = self.db.begin_write()?;
         transaction.set_durability(durability)?;
         let mut full = true;
@@ -79,9 +81,9 @@ impl Redb {
     }
 }
 
-struct One<'a>(Option<Write<'a>>);
+struct SingleWrite<'a>(Option<Write<'a>>);
 
-impl Source for One<'_> {
+impl WriteSource for SingleWrite<'_> {
     fn next(&mut self) -> Option<Write<'_>> {
         self.0.take()
     }
@@ -89,21 +91,21 @@ impl Source for One<'_> {
 
 impl Store for Redb {
     fn version(&self) -> String {
-        super::built_with("redb")
+        super::crate_version("redb")
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while self.write_batch(FILLING, source)? {}
         Ok(())
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_batch(Durability::Immediate, &mut One(Some((key, Some(value)))))?;
+        self.write_batch(Durability::Immediate, &mut SingleWrite(Some((key, Some(value)))))?;
         Ok(())
     }
 
     fn flush(&self) -> Result<()> {
-        self.write_batch(Durability::Immediate, &mut One(None))?;
+        self.write_batch(Durability::Immediate, &mut SingleWrite(None))?;
         Ok(())
     }
 
@@ -117,19 +119,19 @@ impl Store for Redb {
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
         let snapshot = if hold { Some(self.db.begin_read()?) } else { None };
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        *self.snapshot.lock().ignore_poison() = snapshot;
         Ok(())
     }
 
-    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
-        if way == 1 {
-            return Ok(Box::new(PerCall { db: &self.db }));
+    fn reader(&self, read_path: usize) -> Result<Box<dyn Reader + '_>> {
+        if read_path == 1 {
+            return Ok(Box::new(RedbPerCallReader { db: &self.db }));
         }
         Ok(Box::new(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? }))
     }
 
     fn counters(&self) -> Counters {
-        super::watched_files(&self.folder)
+        super::file_counters(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -144,54 +146,54 @@ struct RedbReader {
 }
 
 impl Reader for RedbReader {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         if let Some(value) = self.table.get(key)? {
-            tally.value(value.value());
+            tally.add_value(value.value());
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.table.range(key..)?.take(entries) {
             let (key, value) = entry?;
-            tally.entry(key.value(), value.value());
+            tally.add_entry(key.value(), value.value());
         }
         Ok(())
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.table.iter()? {
             let (key, value) = entry?;
-            tally.entry(key.value(), value.value());
+            tally.add_entry(key.value(), value.value());
         }
         Ok(())
     }
 }
 
-struct PerCall<'a> {
+struct RedbPerCallReader<'a> {
     db: &'a Database,
 }
 
-impl PerCall<'_> {
+impl RedbPerCallReader<'_> {
     fn begin(&self) -> Result<RedbReader> {
         Ok(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? })
     }
 }
 
-impl Reader for PerCall<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for RedbPerCallReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.get(key, tally)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.multi_get(keys, tally)
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.seek(key, entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.scan(tally)
     }
 }

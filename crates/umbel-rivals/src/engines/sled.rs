@@ -1,4 +1,4 @@
-//! sled.
+//! Engine sled.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,49 +6,49 @@ use std::time::Duration;
 
 use sled::{Batch, Config, Db, Mode};
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, take_batch,
+    Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, WriteSource, take_batch,
 };
 
 pub const ENGINE: Engine = Engine {
     name: "sled",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://docs.rs/sled/0.34.7/sled/struct.Config.html",
         "https://docs.rs/crate/sled/0.34.7/source/README.md",
     ],
-    tunes: super::UNTUNED,
+    tunes: super::NOT_TUNABLE,
     multi_get: false,
-    kept_cursor: false,
+    reuses_cursor: false,
     lsm: false,
-    ways: &["lent"],
-    fresh_way: 0,
+    read_paths: &["lent"],
+    fresh_read_path: 0,
     open,
 };
 
-/// How often it writes and syncs what waits in its memory; its own default.
+/// Interval at which it writes and syncs what is buffered in memory; its own default.
 const FLUSH_EVERY_MS: u64 = 500;
 
-/// What [`open`] sets, in words.
+/// Describes in words what [`open`] sets.
 fn in_words() -> String {
     format!(
         "its defaults with the mode of high throughput and the cache of the run; no compression, \
          no filters; single puts that wait in its own memory until it writes and syncs them, every \
-         {FLUSH_EVERY_MS} ms, so that a killed process loses what came since; a synced put is one \
+         {FLUSH_EVERY_MS} ms, so that a killed process loses later writes; a synced put is one \
          put, a flush of everything and, as its flush leaves the device's own cache as it is, a \
-         sync of its log; it has no snapshots, so none is held while it is read; it cannot be \
-         asked whether it is busy, so its files and threads are watched"
+         sync of its log; it has no snapshots, so none is held while it is read; it does not \
+         report background work, so its files and threads are watched"
     )
 }
 
 struct Sled {
     db: Db,
-    /// Its log, which holds everything but values longer than any here.
+    /// Log of the store, which holds everything except values longer than any here.
     log: File,
     folder: PathBuf,
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let config =
         Config::new().path(folder).mode(Mode::HighThroughput).cache_capacity(settings.cache_bytes);
     let config = config.flush_every_ms(Some(FLUSH_EVERY_MS)).use_compression(false);
@@ -59,10 +59,10 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
 
 impl Store for Sled {
     fn version(&self) -> String {
-        super::built_with("sled")
+        super::crate_version("sled")
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         while let Some((key, value)) = source.next() {
             match value {
                 Some(value) => self.db.insert(key, value)?,
@@ -72,7 +72,7 @@ impl Store for Sled {
         Ok(())
     }
 
-    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_in_batches(&self, source: &mut dyn WriteSource) -> Result<()> {
         loop {
             let mut batch = Batch::default();
             let taken = take_batch(source, |(key, value)| {
@@ -101,7 +101,7 @@ impl Store for Sled {
     }
 
     fn wait(&self) -> Result<Duration> {
-        super::watch_files(&self.folder)
+        super::wait_until_quiet(&self.folder)
     }
 
     fn compact(&self) -> Result<()> {
@@ -117,7 +117,7 @@ impl Store for Sled {
     }
 
     fn counters(&self) -> Counters {
-        super::watched_files(&self.folder)
+        super::file_counters(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -130,25 +130,25 @@ struct SledReader<'a> {
 }
 
 impl Reader for SledReader<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         if let Some(value) = self.db.get(key)? {
-            tally.value(&value);
+            tally.add_value(&value);
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.db.range(key..).take(entries) {
             let (key, value) = entry?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.db.iter() {
             let (key, value) = entry?;
-            tally.entry(&key, &value);
+            tally.add_entry(&key, &value);
         }
         Ok(())
     }

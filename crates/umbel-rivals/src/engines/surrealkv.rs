@@ -1,62 +1,64 @@
-//! SurrealKV.
+//! Engine SurrealKV.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
 
 use surrealkv::{
     CompactRangeOptions, Durability, LSMIterator, Mode, ReadOptions, Transaction, Tree, TreeBuilder,
 };
 use tokio::runtime::{Builder, Runtime};
 use umbel_lab::engine::{
-    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes,
+    BATCH_ENTRIES, Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store,
+    TunableSettings, WriteSource,
 };
 
 pub const ENGINE: Engine = Engine {
     name: "surrealkv",
-    missing: None,
+    missing_reason: None,
     settings: in_words,
     recommended: &[
         "https://docs.rs/crate/surrealkv/latest",
         "https://docs.rs/crate/surrealdb-core/3.1.2/source/src/kvs/surrealkv/cnf.rs",
     ],
-    tunes: Tunes { memtable_bytes: true, ..super::UNTUNED },
+    tunes: TunableSettings { memtable_bytes: true, ..super::NOT_TUNABLE },
     multi_get: false,
-    kept_cursor: false,
+    reuses_cursor: false,
     lsm: true,
-    ways: &["kept transaction", "transaction per call"],
-    fresh_way: 1,
+    read_paths: &["kept transaction", "transaction per call"],
+    fresh_read_path: 1,
     open,
 };
 
 const BLOCK_BYTES: usize = 4096;
 const THREADS: usize = 2;
-/// How its transactions are filled.
+/// Durability of the transactions that fill the store.
 const FILLING: Durability = Durability::Eventual;
 
-/// What [`open`] and [`Store::write_all`] do where the run says nothing else, in words.
+/// Describes in words what [`open`] and [`Store::write_all`] do unless the run sets something else.
 fn in_words() -> String {
     format!(
-        "memtables of {} MiB (or as the run says) and {} KiB blocks (its own are 64 KiB) as most \
-         others have them, its own filters of 10 bits per key, no compression, no value log, the \
-         cache of the run, a runtime with {THREADS} threads; written in batches of \
-         {BATCH_ENTRIES} to a transaction of durability {FILLING:?}; read in one transaction \
-         kept open, and in a transaction per call; each get is a copy; a synced put is a \
-         transaction of immediate durability; it cannot be asked whether it is busy, so its files \
-         and threads are watched",
-        Settings::default().memtable_bytes >> 20,
+        "memtables of {} MiB (unless the run sets it) and {} KiB blocks (its own are 64 KiB) as \
+         most others have them, its own filters of 10 bits per key, no compression, no value log, \
+         the cache of the run, a runtime with {THREADS} threads; written in batches of \
+         {BATCH_ENTRIES} to a transaction of durability {FILLING:?}; read in one transaction kept \
+         open, and in a transaction per call; each get is a copy; a synced put is a transaction of \
+         immediate durability; it does not report background work, so its files and threads are \
+         watched",
+        EngineSettings::default().memtable_bytes >> 20,
         BLOCK_BYTES >> 10,
     )
 }
 
-struct Surreal {
+struct SurrealStore {
     runtime: Runtime,
     tree: Tree,
     folder: PathBuf,
     snapshot: Mutex<Option<Transaction>>,
 }
 
-fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
     let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
     let tree = {
@@ -70,22 +72,22 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             .build()?
     };
     let (folder, snapshot) = (folder.to_path_buf(), Mutex::new(None));
-    Ok(Box::new(Surreal { runtime, tree, folder, snapshot }))
+    Ok(Box::new(SurrealStore { runtime, tree, folder, snapshot }))
 }
 
-impl Surreal {
+impl SurrealStore {
     fn flush_to(&self, target_level: Option<u8>) -> Result<()> {
         let options = CompactRangeOptions { target_level, ..CompactRangeOptions::default() };
         Ok(self.tree.compact_range(None, None, &options)?)
     }
 }
 
-impl Store for Surreal {
+impl Store for SurrealStore {
     fn version(&self) -> String {
-        super::built_with("surrealkv")
+        super::crate_version("surrealkv")
     }
 
-    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+    fn write_all(&self, source: &mut dyn WriteSource) -> Result<()> {
         let mut full = true;
         while full {
             let mut transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
@@ -121,7 +123,7 @@ impl Store for Surreal {
     }
 
     fn wait(&self) -> Result<Duration> {
-        super::watch_files(&self.folder)
+        super::wait_until_quiet(&self.folder)
     }
 
     fn compact(&self) -> Result<()> {
@@ -130,20 +132,20 @@ impl Store for Surreal {
 
     fn hold_snapshot(&self, hold: bool) -> Result<()> {
         let snapshot = if hold { Some(self.tree.begin_with_mode(Mode::ReadOnly)?) } else { None };
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        *self.snapshot.lock().ignore_poison() = snapshot;
         Ok(())
     }
 
-    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+    fn reader(&self, read_path: usize) -> Result<Box<dyn Reader + '_>> {
         let begin = || self.tree.begin_with_mode(Mode::ReadOnly);
-        if way == 0 {
-            return Ok(Box::new(Kept(begin()?)));
+        if read_path == 0 {
+            return Ok(Box::new(SurrealReader(begin()?)));
         }
-        Ok(Box::new(PerCall(&self.tree)))
+        Ok(Box::new(SurrealPerCallReader(&self.tree)))
     }
 
     fn counters(&self) -> Counters {
-        super::watched_files(&self.folder)
+        super::file_counters(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -152,10 +154,10 @@ impl Store for Surreal {
     }
 }
 
-struct Kept(Transaction);
+struct SurrealReader(Transaction);
 
-impl Kept {
-    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut Tally) -> Result<()> {
+impl SurrealReader {
+    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut ReadDigest) -> Result<()> {
         let mut options = ReadOptions::new();
         options.set_iterate_lower_bound(from.map(<[u8]>::to_vec));
         let mut iterator = self.0.range_with_options(&options)?;
@@ -164,52 +166,52 @@ impl Kept {
             if !iterator.valid() {
                 break;
             }
-            tally.entry(iterator.key().user_key(), &iterator.value_ref()?);
+            tally.add_entry(iterator.key().user_key(), &iterator.value_ref()?);
             iterator.next()?;
         }
         Ok(())
     }
 }
 
-impl Reader for Kept {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for SurrealReader {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         if let Some(value) = self.0.get(key)? {
-            tally.value(&value);
+            tally.add_value(&value);
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.walk(Some(key), entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.walk(None, usize::MAX, tally)
     }
 }
 
-struct PerCall<'a>(&'a Tree);
+struct SurrealPerCallReader<'a>(&'a Tree);
 
-impl PerCall<'_> {
-    fn begin(&self) -> Result<Kept> {
-        Ok(Kept(self.0.begin_with_mode(Mode::ReadOnly)?))
+impl SurrealPerCallReader<'_> {
+    fn begin(&self) -> Result<SurrealReader> {
+        Ok(SurrealReader(self.0.begin_with_mode(Mode::ReadOnly)?))
     }
 }
 
-impl Reader for PerCall<'_> {
-    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+impl Reader for SurrealPerCallReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.get(key, tally)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.multi_get(keys, tally)
     }
 
-    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.seek(key, entries, tally)
     }
 
-    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.scan(tally)
     }
 }

@@ -1,4 +1,4 @@
-//! The messages that both servers get, and those that the bare one answers with.
+//! Messages that both servers receive, and answers of the bare server.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use umbel_proto::streams::{
 /// Bytes of an event's data.
 pub(super) const DATA_BYTES: usize = 100;
 
-/// A number without order out of one in order: SplitMix64's.
+/// Mixes a number into a random one by SplitMix64.
 pub(super) fn mix(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ pub(super) fn mix(number: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// An identifier out of two numbers.
+/// Makes an identifier from two numbers.
 pub(super) fn id(tag: u64, number: u64) -> Uuid {
     let halves = uuid::Structured {
         most_significant_bits: mix(tag) as i64,
@@ -28,12 +28,12 @@ pub(super) fn id(tag: u64, number: u64) -> Uuid {
     Uuid { value: Some(uuid::Value::Structured(halves)) }
 }
 
-/// Microseconds since 1970.
+/// Returns the time in microseconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
 }
 
-/// The event with that identifier. It says when it was made, in as many bytes as every other.
+/// Makes the event with that identifier. Its data holds its time; all events have the same size.
 pub(super) fn proposed(id: Uuid) -> append_req::ProposedMessage {
     let mut data = format!("{{\"at\":{:020},\"note\":\"", now());
     let rest = DATA_BYTES - data.len() - 2;
@@ -49,12 +49,12 @@ pub(super) fn proposed(id: Uuid) -> append_req::ProposedMessage {
     }
 }
 
-/// When the event with this data was made.
+/// Returns the time at which the event with this data was made.
 pub(super) fn made_at(data: &[u8]) -> Option<u64> {
     std::str::from_utf8(data.get(6..26)?).ok()?.parse().ok()
 }
 
-/// The messages of an append of these events.
+/// Makes the messages of an append of these events.
 pub(super) fn append(
     stream: &str,
     expected: ExpectedRevision,
@@ -69,7 +69,7 @@ pub(super) fn append(
     std::iter::once(append_req::Content::Options(options)).chain(events).map(part).collect()
 }
 
-/// A batch of these events.
+/// Makes a batch of these events.
 pub(super) fn batch(
     number: u64,
     stream: &str,
@@ -90,7 +90,7 @@ pub(super) fn batch(
     }
 }
 
-/// The number of the batch that this answers.
+/// Returns the number of the batch with this correlation id.
 pub(super) fn batch_number(id: Option<Uuid>) -> Option<u64> {
     match id?.value? {
         uuid::Value::Structured(halves) => Some(halves.least_significant_bits as u64),
@@ -98,23 +98,23 @@ pub(super) fn batch_number(id: Option<Uuid>) -> Option<u64> {
     }
 }
 
-/// A place of the length that places have in a store that was used for a while.
-const PLACE: u64 = 1 << 30;
+/// Position of the same encoded length as in a store of some size.
+const POSITION: u64 = 1 << 30;
 
 fn success() -> append_resp::Success {
-    let position = AllStreamPosition { commit_position: PLACE, prepare_position: PLACE };
+    let position = AllStreamPosition { commit_position: POSITION, prepare_position: POSITION };
     append_resp::Success {
         current_revision_option: Some(append_resp::CurrentRevision::CurrentRevision(0)),
         position_option: Some(append_resp::PositionOption::Position(position)),
     }
 }
 
-/// That an append was done.
+/// Makes the answer to an append.
 pub(super) fn appended() -> AppendResp {
     AppendResp { result: Some(append_resp::Outcome::Success(success())) }
 }
 
-/// That a batch was.
+/// Makes the answer to a batch.
 pub(super) fn batch_appended(request: &BatchAppendReq) -> BatchAppendResp {
     let options = request.options.as_ref();
     BatchAppendResp {
@@ -125,7 +125,7 @@ pub(super) fn batch_appended(request: &BatchAppendReq) -> BatchAppendResp {
     }
 }
 
-/// An event as readers get it.
+/// Makes the answer to a reader with an event.
 pub(super) fn recorded(stream: &str, proposed: &append_req::ProposedMessage) -> ReadResp {
     let mut metadata = proposed.metadata.clone();
     metadata.insert("created".to_string(), (now() * 10).to_string());
@@ -133,18 +133,18 @@ pub(super) fn recorded(stream: &str, proposed: &append_req::ProposedMessage) -> 
         id: proposed.id.clone(),
         stream_identifier: Some(stream.into()),
         stream_revision: 1,
-        prepare_position: PLACE,
-        commit_position: PLACE,
+        prepare_position: POSITION,
+        commit_position: POSITION,
         metadata,
         custom_metadata: proposed.custom_metadata.clone(),
         data: proposed.data.clone(),
     };
-    let position = Some(read_resp::EventPosition::CommitPosition(PLACE));
+    let position = Some(read_resp::EventPosition::CommitPosition(POSITION));
     let event = read_resp::ReadEvent { event: Some(event), link: None, position };
     ReadResp { content: Some(read_resp::Content::Event(event)) }
 }
 
-/// The first answer to a subscriber.
+/// Makes the first answer to a subscriber.
 pub(super) fn confirmed() -> ReadResp {
     let confirmation = read_resp::SubscriptionConfirmation { subscription_id: "bare".to_string() };
     ReadResp { content: Some(read_resp::Content::Confirmation(confirmation)) }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_have_the_size_they_are_said_to_have() {
+    fn events_have_the_documented_size() {
         let event = proposed(id(1, 2));
         assert_eq!(event.data.len(), DATA_BYTES);
         let at = made_at(&event.data).unwrap();

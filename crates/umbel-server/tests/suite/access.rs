@@ -1,10 +1,10 @@
-//! What streams say about who may read, write and delete them, through every call that does.
+//! Tests of stream permissions (ACLs), through every call that checks them.
 
 use std::time::Duration;
 
 use futures_util::stream;
 use tonic::{Code, Status, Streaming};
-use umbel_events::{Expected, NewEvent, Store};
+use umbel_events::{ExpectedVersion, NewEvent, Store};
 use umbel_proto::streams::batch_append_req::Options as BatchOptions;
 use umbel_proto::streams::batch_append_resp::Outcome;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
@@ -12,28 +12,29 @@ use umbel_proto::streams::read_resp::{Content, ReadEvent};
 use umbel_proto::streams::{BatchAppendReq, ReadResp};
 
 use super::client::{ANY, Client, events, id, name, of_all, of_stream, recorded, subscription};
-use super::ground::Ground;
-use super::second::{of, part, record, records, session};
+use super::test_server::TestServer;
 use super::users::{change, create};
+use super::v2_client::{of, part, record, records, session};
 
 const START: RevisionOption = RevisionOption::Start(());
-/// Who reads, writes, deletes, reads metadata, writes it; and somebody who may none of it.
+/// Users that may each do one thing: read, write, delete, read metadata, write metadata, or
+/// nothing.
 const USERS: [&str; 6] = ["reader", "writer", "deleter", "knower", "ruler", "eve"];
 const RIGHTS: [&str; 5] = ["$r", "$w", "$d", "$mr", "$mw"];
 
 fn append(store: &Store, stream: &str, kind: &str, data: &str) {
     let event = NewEvent::json(store.new_id().unwrap(), kind, data.as_bytes());
-    store.append(stream, Expected::Any, &[event]).unwrap();
+    store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
 }
 
-/// Says who may do what with a stream.
+/// Sets the ACL of a stream.
 fn rule(store: &Store, stream: &str, acl: &str) {
     let data = format!(r#"{{"$acl":{acl}}}"#);
     append(store, &format!("$${stream}"), "$metadata", &data);
 }
 
-/// A server with users, of whom each may do one thing with streams named so.
-async fn prepared(client: &Client, ground: &Ground, streams: &[&str]) {
+/// Creates users, each of which may do one thing with these streams.
+async fn create_users_and_streams(client: &Client, server: &TestServer, streams: &[&str]) {
     let admin = client.with_user("admin", "first");
     for user in USERS {
         create(&admin, user, "secret", &[]).await.unwrap();
@@ -41,12 +42,12 @@ async fn prepared(client: &Client, ground: &Ground, streams: &[&str]) {
     let may = RIGHTS.iter().zip(USERS).map(|(right, user)| format!(r#""{right}":["{user}"]"#));
     let acl = format!("{{{}}}", may.collect::<Vec<_>>().join(","));
     for stream in streams {
-        rule(&ground.store, stream, &acl);
-        append(&ground.store, stream, "Said", "0");
+        rule(&server.store, stream, &acl);
+        append(&server.store, stream, "Said", "0");
     }
 }
 
-/// Whether it was refused; it must not have failed otherwise.
+/// Whether access was denied; no other failure is allowed.
 fn is_refused<T: std::fmt::Debug>(outcome: Result<T, Status>) -> bool {
     match outcome {
         Ok(_) => false,
@@ -82,35 +83,47 @@ async fn batch(client: &Client, stream: &str) -> bool {
 }
 
 async fn subscribe(client: &Client, stream: &str) -> bool {
-    let asked = subscription(of_stream(stream, START));
-    match client.subscribe(asked).await {
+    let request = subscription(of_stream(stream, START));
+    match client.subscribe(request).await {
         Err(status) => is_refused::<()>(Err(status)),
         Ok(mut answers) => is_refused(answers.message().await),
     }
 }
 
-/// Every call that reads, writes or deletes, by everybody.
+/// Every call that reads, writes or deletes, by every user.
 #[test]
-fn each_right_lets_through_its_calls_and_no_others() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart"]).await;
-        // The ruler comes last: he changes who may.
+fn each_permission_allows_only_its_calls() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart"]).await;
+        // The metadata writer comes last, because it changes permissions.
         for user in ["eve", "reader", "writer", "deleter", "knower", "ruler"] {
-            let who = client.with_user(user, "secret");
+            let user_client = client.with_user(user, "secret");
             let may = |right: &str| user == right;
-            assert_eq!(is_refused(who.read(of_stream("cart", START)).await), !may("reader"));
-            assert_eq!(subscribe(&who, "cart").await, !may("reader"), "{user}");
-            assert_eq!(is_refused(who.append("cart", ANY, &events(0..1)).await), !may("writer"));
-            assert_eq!(batch(&who, "cart").await, !may("writer"), "{user}");
-            let sent = records(&who, vec![of("cart", 3)], &[]).await;
+            assert_eq!(
+                is_refused(user_client.read(of_stream("cart", START)).await),
+                !may("reader")
+            );
+            assert_eq!(subscribe(&user_client, "cart").await, !may("reader"), "{user}");
+            assert_eq!(
+                is_refused(user_client.append("cart", ANY, &events(0..1)).await),
+                !may("writer")
+            );
+            assert_eq!(batch(&user_client, "cart").await, !may("writer"), "{user}");
+            let sent = records(&user_client, vec![of("cart", 3)], &[]).await;
             assert_eq!(is_refused(sent), !may("writer"), "{user}");
-            assert_eq!(is_refused(who.read(of_stream("$$cart", START)).await), !may("knower"));
-            // Whoever may change what is said of a stream could say that he may everything.
-            let mut said = events(7..8);
-            said[0].data = br#"{"$acl":{"$r":["ruler"]}}"#.to_vec().into();
-            assert_eq!(is_refused(who.append("$$cart", ANY, &said).await), !may("ruler"));
+            assert_eq!(
+                is_refused(user_client.read(of_stream("$$cart", START)).await),
+                !may("knower")
+            );
+            // A user that may write metadata could grant itself every permission.
+            let mut acl_events = events(7..8);
+            acl_events[0].data = br#"{"$acl":{"$r":["ruler"]}}"#.to_vec().into();
+            assert_eq!(
+                is_refused(user_client.append("$$cart", ANY, &acl_events).await),
+                !may("ruler")
+            );
             if may("ruler") {
-                assert!(!is_refused(who.read(of_stream("cart", START)).await), "{user}");
+                assert!(!is_refused(user_client.read(of_stream("cart", START)).await), "{user}");
                 let reader = client.with_user("reader", "secret");
                 assert!(is_refused(reader.read(of_stream("cart", START)).await));
             }
@@ -119,30 +132,38 @@ fn each_right_lets_through_its_calls_and_no_others() {
 }
 
 #[test]
-fn streams_are_deleted_by_who_may() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["soft", "hard"]).await;
+fn stream_delete_requires_its_permission() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["soft", "hard"]).await;
         for user in ["reader", "writer", "knower", "eve", "deleter"] {
-            let who = client.with_user(user, "secret");
-            let is_let = user == "deleter";
-            assert_eq!(is_refused(who.delete("Tombstone", "hard", ANY).await), !is_let, "{user}");
-            assert_eq!(is_refused(who.delete("Delete", "soft", ANY).await), !is_let, "{user}");
+            let user_client = client.with_user(user, "secret");
+            let is_permitted = user == "deleter";
+            assert_eq!(
+                is_refused(user_client.delete("Tombstone", "hard", ANY).await),
+                !is_permitted,
+                "{user}"
+            );
+            assert_eq!(
+                is_refused(user_client.delete("Delete", "soft", ANY).await),
+                !is_permitted,
+                "{user}"
+            );
         }
-        assert!(is_refused(client.delete("Delete", "other", ANY).await), "nobody in particular");
+        assert!(is_refused(client.delete("Delete", "other", ANY).await), "an unknown user");
     });
 }
 
-/// One stream among several that he may not write refuses the whole.
+/// Without write permission for one of several streams the whole append is refused.
 #[test]
-fn what_is_appended_together_is_refused_together() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart"]).await;
+fn multi_stream_append_is_rejected_as_a_whole() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart"]).await;
         let eve = client.with_user("eve", "secret");
         let sent = vec![of("mine", 1), of("cart", 2)];
         assert!(is_refused(records(&eve, sent, &[]).await));
         let mine = eve.read(of_stream("mine", START)).await.unwrap();
         assert!(matches!(mine[..], [Content::StreamNotFound(_)]), "nothing was written: {mine:?}");
-        // To check the state of a stream is to read it.
+        // A check of a stream's state requires read permission.
         let checked = records(&eve, vec![of("mine", 1)], &[("cart", 0)]).await;
         assert!(is_refused(checked));
         let admin = client.with_user("admin", "first");
@@ -154,8 +175,8 @@ fn text(name: &[u8]) -> String {
     String::from_utf8(name.to_vec()).unwrap()
 }
 
-/// The streams of the events and of the links that were read.
-fn seen(read: Vec<Content>) -> Vec<(Option<String>, Option<String>)> {
+/// Streams of the events and of the links that were read.
+fn visible_events(read: Vec<Content>) -> Vec<(Option<String>, Option<String>)> {
     let of = |event: umbel_proto::streams::read_resp::RecordedEvent| {
         text(&event.stream_identifier.unwrap().stream_name)
     };
@@ -167,25 +188,25 @@ fn seen(read: Vec<Content>) -> Vec<(Option<String>, Option<String>)> {
 }
 
 #[test]
-fn views_and_links_show_no_more_than_the_streams_do() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart-1"]).await;
-        append(&ground.store, "cart-2", "Said", "0");
+fn views_and_links_obey_the_acl_of_their_targets() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart-1"]).await;
+        append(&server.store, "cart-2", "Said", "0");
         let view = |resolves| {
-            let mut asked = of_stream("$ce-cart", START);
-            asked.resolve_links = resolves;
-            asked
+            let mut request = of_stream("$ce-cart", START);
+            request.resolve_links = resolves;
+            request
         };
         for (user, sees) in [("reader", true), ("eve", false)] {
-            let who = client.with_user(user, "secret");
-            let read = seen(who.read(view(true)).await.unwrap());
+            let user_client = client.with_user(user, "secret");
+            let read = visible_events(user_client.read(view(true)).await.unwrap());
             let streams: Vec<Option<&str>> =
                 read.iter().map(|(event, _)| event.as_deref()).collect();
             assert_eq!(streams, [sees.then_some("cart-1"), Some("cart-2")], "{user}");
             assert!(read.iter().all(|(_, link)| link.as_deref() == Some("$ce-cart")), "{read:?}");
-            let mut answers = who.subscribe(subscription(view(true))).await.unwrap();
+            let mut answers = user_client.subscribe(subscription(view(true))).await.unwrap();
             assert!(matches!(next(&mut answers).await, Content::Confirmation(_)));
-            let first = seen(vec![next(&mut answers).await]);
+            let first = visible_events(vec![next(&mut answers).await]);
             assert_eq!(first[0].0.is_some(), sees, "{user}");
         }
     });
@@ -196,18 +217,19 @@ async fn next(answers: &mut Streaming<ReadResp>) -> Content {
 }
 
 #[test]
-fn all_events_are_for_administrators_or_for_whom_settings_let_in_without_what_is_hidden() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart"]).await;
-        append(&ground.store, "open", "Said", "1");
+fn reading_all_requires_permission_and_omits_hidden_streams() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart"]).await;
+        append(&server.store, "open", "Said", "1");
         let eve = client.with_user("eve", "secret");
         let all = || of_all(AllOption::Start(()));
         assert!(is_refused(eve.read(all()).await));
         assert!(is_refused(client.read(all()).await));
         let settings = r#"{"$systemStreamAcl":{"$r":["eve"]}}"#;
-        append(&ground.store, "$settings", "$settings", settings);
+        append(&server.store, "$settings", "$settings", settings);
         let read = eve.read(all()).await.unwrap();
-        let streams: Vec<String> = seen(read).into_iter().filter_map(|(event, _)| event).collect();
+        let streams: Vec<String> =
+            visible_events(read).into_iter().filter_map(|(event, _)| event).collect();
         assert!(streams.contains(&"open".to_string()), "{streams:?}");
         assert!(!streams.iter().any(|name| name == "cart" || name.starts_with("$user")));
         let mut answers = eve.subscribe(subscription(all())).await.unwrap();
@@ -222,55 +244,55 @@ fn all_events_are_for_administrators_or_for_whom_settings_let_in_without_what_is
                 _ => {}
             }
         }
-        // What comes later is looked at as well.
-        append(&ground.store, "cart", "Said", "2");
-        append(&ground.store, "open", "Said", "3");
+        // New events are checked as well.
+        append(&server.store, "cart", "Said", "2");
+        append(&server.store, "open", "Said", "3");
         let event = recorded(next(&mut answers).await);
         assert_eq!(event.stream_identifier.unwrap().stream_name, "open");
     });
 }
 
-/// A subscription went on for ever for whoever was let in when it began.
+/// A subscription that was permitted at its begin never ended.
 #[test]
-fn a_subscription_ends_when_its_right_or_its_user_does() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart", "order"]).await;
+fn subscription_ends_when_its_permission_is_revoked() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart", "order"]).await;
         let admin = client.with_user("admin", "first");
         let reader = client.with_user("reader", "secret");
         let follow = async |stream: &str| {
-            let asked = subscription(of_stream(stream, START));
-            let mut answers = reader.subscribe(asked).await.unwrap();
+            let request = subscription(of_stream(stream, START));
+            let mut answers = reader.subscribe(request).await.unwrap();
             while !matches!(next(&mut answers).await, Content::CaughtUp(_)) {}
             answers
         };
         let (mut cart, mut order) = (follow("cart").await, follow("order").await);
-        rule(&ground.store, "cart", r#"{"$r":["eve"]}"#);
-        append(&ground.store, "cart", "Said", "1");
-        append(&ground.store, "order", "Said", "1");
+        rule(&server.store, "cart", r#"{"$r":["eve"]}"#);
+        append(&server.store, "cart", "Said", "1");
+        append(&server.store, "order", "Said", "1");
         let ended = cart.message().await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
         assert!(matches!(next(&mut order).await, Content::Event(_)), "the other goes on");
         change(&admin, "Disable", "reader").await.unwrap();
-        append(&ground.store, "order", "Said", "2");
+        append(&server.store, "order", "Said", "2");
         let ended = order.message().await.unwrap_err();
         assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
     });
 }
 
-/// What is acknowledged counts: no call that begins after it is judged by what was said before.
+/// An acknowledged ACL takes effect: no call that begins after it uses the old one.
 #[test]
-fn a_rule_counts_from_when_it_is_acknowledged() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &[]).await;
+fn acl_takes_effect_once_acknowledged() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &[]).await;
         let admin = client.with_user("admin", "first");
         let eve = client.with_user("eve", "secret");
         for round in 0..200 {
             let stream = format!("s-{}", round % 3);
             let is_open = round % 2 == 0;
             let acl = if is_open { r#"{"$acl":{}}"# } else { r#"{"$acl":{"$w":[]}}"# };
-            let mut said = events(round..round + 1);
-            said[0].data = acl.as_bytes().to_vec().into();
-            admin.append(&format!("$${stream}"), ANY, &said).await.unwrap();
+            let mut acl_events = events(round..round + 1);
+            acl_events[0].data = acl.as_bytes().to_vec().into();
+            admin.append(&format!("$${stream}"), ANY, &acl_events).await.unwrap();
             let refused = is_refused(eve.append(&stream, ANY, &events(0..1)).await);
             assert_eq!(refused, !is_open, "round {round}");
         }
@@ -278,24 +300,24 @@ fn a_rule_counts_from_when_it_is_acknowledged() {
 }
 
 #[test]
-fn a_session_asks_for_each_stream() {
-    Ground::with_users().run(async |client, ground| {
-        prepared(&client, ground, &["cart"]).await;
+fn session_requires_permission_for_each_stream() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &["cart"]).await;
         let part = |stream: &str| part(stream, None, vec![record(1)]);
         for (user, refused) in [("writer", false), ("eve", true)] {
-            let who = client.with_user(user, "secret");
+            let user_client = client.with_user(user, "secret");
             let parts = vec![part("mine"), part("cart")];
-            let done = session(&who, ground.address(), parts).await;
+            let done = session(&user_client, server.address(), parts).await;
             assert_eq!(is_refused(done), refused, "{user}");
         }
     });
 }
 
-/// Wrong passwords wait for their turn and take memory: whoever knows none is not to keep out who
-/// does.
+/// Wrong passwords wait for verification and use memory: clients without a valid password must not
+/// lock out those with one.
 #[test]
-fn many_wrong_passwords_do_not_shut_out_who_is_known() {
-    Ground::with_users().run(async |client, _| {
+fn wrong_passwords_do_not_lock_out_valid_users() {
+    TestServer::with_users().run(async |client, _| {
         let admin = client.with_user("admin", "first");
         admin.append("mine", ANY, &events(0..1)).await.unwrap();
         let guesses: Vec<_> = (0..400)

@@ -1,11 +1,13 @@
-//! A client that sends the messages as they are, so that wrong ones can be sent too.
+//! Client that sends messages unchecked, so that tests can send invalid ones.
 
 use std::net::SocketAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tonic::Status;
-pub use umbel_proto::reading::{at, at_most, backwards, of_all, of_stream, subscription};
+pub use umbel_proto::read_options::{
+    at_most, at_position, backwards, of_all, of_stream, subscription,
+};
 use umbel_proto::shared::{StreamIdentifier, Uuid, uuid};
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::{
@@ -21,14 +23,14 @@ pub const NO_STREAM: ExpectedRevision = ExpectedRevision::NoStream(());
 pub const EXISTS: ExpectedRevision = ExpectedRevision::StreamExists(());
 
 impl Client {
-    /// The same connection, over which this user calls.
+    /// Shares the connection; calls as this user.
     pub fn with_user(&self, login: &str, password: &str) -> Client {
-        let said = STANDARD.encode(format!("{login}:{password}"));
-        self.saying(&format!("Basic {said}"))
+        let credentials = STANDARD.encode(format!("{login}:{password}"));
+        self.with_authorization(&format!("Basic {credentials}"))
     }
 
-    /// The same connection, with this said of who calls.
-    pub fn saying(&self, authorization: &str) -> Client {
+    /// Shares the connection; calls with this authorization header.
+    pub fn with_authorization(&self, authorization: &str) -> Client {
         let mut client = self.clone();
         client.authorization = Some(authorization.parse().unwrap());
         client
@@ -38,7 +40,7 @@ impl Client {
         Client::to(address).await.unwrap()
     }
 
-    /// Appends; the answer is the outcome or an error of the call.
+    /// Appends; returns the outcome, or the status of a failed call.
     pub async fn append(
         &self,
         stream: &str,
@@ -68,7 +70,7 @@ impl Client {
         self.unary(STREAMS, method, DeleteReq { options: Some(options) }).await
     }
 
-    /// Reads everything that is answered.
+    /// Reads all responses of a read.
     pub async fn read(&self, options: Options) -> Result<Vec<read_resp::Content>, Status> {
         let mut answers = self.subscribe(options).await?;
         let mut contents = Vec::new();
@@ -94,7 +96,7 @@ pub fn id(number: u64) -> Uuid {
     Uuid { value: Some(uuid::Value::Structured(halves)) }
 }
 
-/// The event with this number, which is its data too.
+/// The event with this number, which is also its data.
 pub fn event(number: u64) -> append_req::ProposedMessage {
     append_req::ProposedMessage {
         id: Some(id(number)),
@@ -110,7 +112,7 @@ pub fn events(numbers: std::ops::Range<u64>) -> Vec<append_req::ProposedMessage>
     numbers.map(event).collect()
 }
 
-/// The event of an answer that is one.
+/// Returns the event of a response that has one.
 pub fn recorded(content: read_resp::Content) -> read_resp::RecordedEvent {
     match content {
         read_resp::Content::Event(event) => event.event.unwrap(),
@@ -118,7 +120,7 @@ pub fn recorded(content: read_resp::Content) -> read_resp::RecordedEvent {
     }
 }
 
-/// The numbers of events, which are their data.
+/// Numbers of events, which are their data.
 pub fn numbers(contents: Vec<read_resp::Content>) -> Vec<u64> {
     contents.into_iter().map(|content| number(&recorded(content))).collect()
 }
@@ -127,7 +129,7 @@ pub fn number(event: &read_resp::RecordedEvent) -> u64 {
     std::str::from_utf8(&event.data).unwrap().parse().unwrap()
 }
 
-/// The fact that an error carries under this name.
+/// The detail that a status carries under this name.
 pub fn fact<'a>(status: &'a Status, key: &str) -> &'a str {
     let value = status.metadata().get(key).unwrap_or_else(|| panic!("no {key}: {status:?}"));
     value.to_str().unwrap()

@@ -1,5 +1,5 @@
-//! A connection over which a client calls the server and sends messages as they are. The histories
-//! of `umbel-torture` have it too.
+//! Connection over which a client calls the server and sends messages unchecked. The scripts of
+//! `umbel-torture` use it too.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -25,17 +25,17 @@ use umbel_proto::streams::{
     AppendReq, AppendResp, BatchAppendReq, BatchAppendResp, ReadReq, ReadResp,
 };
 
-/// The service that has the streams, said anew so that another name is noticed.
+/// Service of the streams, repeated here so that a changed name is noticed.
 pub const STREAMS: &str = "event_store.client.streams.Streams";
-/// The longest message that is sent or taken.
+/// Maximum bytes of a message that is sent or received.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A connection, which several may use.
+/// A connection that several clients may share.
 #[derive(Debug, Clone)]
 pub struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
-    /// Who calls, as every call says it.
+    /// Authorization header of every call.
     pub authorization: Option<AsciiMetadataValue>,
 }
 
@@ -55,7 +55,7 @@ impl GrpcService<Body> for Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     pub async fn to(address: SocketAddr) -> Result<Connection, String> {
         let failed = |error: &dyn Display| format!("connecting: {error}");
         let stream = TcpStream::connect(address).await.map_err(|e| failed(&e))?;
@@ -63,21 +63,21 @@ impl Connection {
         Connection::over(stream, &format!("http://{address}")).await
     }
 
-    /// Speaks HTTP/2 over what is connected to the server with this address.
+    /// Speaks HTTP/2 over a stream that is connected to the server with this address.
     pub async fn over<S>(stream: S, origin: &str) -> Result<Connection, String>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let said = |what: &str, error: &dyn Display| format!("{what}: {error}");
+        let describe = |what: &str, error: &dyn Display| format!("{what}: {error}");
         let builder = Builder::new(TokioExecutor::new());
-        let shaken = builder.handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|e| said("shaking hands", &e))?;
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|e| describe("shaking hands", &e))?;
         tokio::spawn(connection);
-        let origin = origin.parse().map_err(|e| said("the address", &e))?;
+        let origin = origin.parse().map_err(|e| describe("the address", &e))?;
         Ok(Connection { sender, origin, authorization: None })
     }
 
-    /// A request with this message, as whoever calls.
+    /// Builds a request with this message and the client's authorization.
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(authorization) = &self.authorization {
@@ -94,7 +94,7 @@ impl Connection {
         Ok(grpc)
     }
 
-    /// A call of one message that is answered with one.
+    /// Makes a unary call.
     pub async fn unary<Q, A>(&self, service: &str, method: &str, message: Q) -> Result<A, Status>
     where
         Q: Message + 'static,
@@ -105,12 +105,12 @@ impl Connection {
         grpc.unary(request, path(service, method), codec).await.map(Response::into_inner)
     }
 
-    /// `Append` with these messages.
+    /// Calls `Append` with these messages.
     pub async fn append_parts(&self, parts: Vec<AppendReq>) -> Result<AppendResp, Status> {
         self.client_streaming(STREAMS, "Append", stream::iter(parts)).await
     }
 
-    /// A call of many messages that is answered with one.
+    /// Makes a client-streaming call.
     pub async fn client_streaming<Q, A, S>(
         &self,
         service: &str,
@@ -128,7 +128,7 @@ impl Connection {
         answer.map(Response::into_inner)
     }
 
-    /// `BatchAppend` with these messages; the answers are taken one by one.
+    /// Calls `BatchAppend` with these messages; the caller reads the responses.
     pub async fn batches<S>(&self, parts: S) -> Result<Streaming<BatchAppendResp>, Status>
     where
         S: Stream<Item = BatchAppendReq> + Send + 'static,
@@ -136,7 +136,7 @@ impl Connection {
         self.streaming(STREAMS, "BatchAppend", parts).await
     }
 
-    /// A call of many messages that is answered with many, which are taken one by one.
+    /// Makes a bidirectional streaming call; the caller reads the responses.
     pub async fn streaming<Q, A, S>(
         &self,
         service: &str,
@@ -151,7 +151,7 @@ impl Connection {
         self.streaming_of(service, method, self.request(messages)).await
     }
 
-    /// The same with a request that has more in it than its messages.
+    /// Makes a streaming call from a complete request, including its headers.
     pub async fn streaming_of<Q, A, S>(
         &self,
         service: &str,
@@ -169,7 +169,7 @@ impl Connection {
         answers.map(Response::into_inner)
     }
 
-    /// `Read` with this request; the answers are taken one by one.
+    /// Calls `Read` with this request; the caller reads the responses.
     pub async fn open(&self, request: Request<ReadReq>) -> Result<Streaming<ReadResp>, Status> {
         let mut grpc = self.grpc().await?;
         let codec = ProstCodec::default();
@@ -177,7 +177,7 @@ impl Connection {
         answers.map(Response::into_inner)
     }
 
-    /// Opens a read or a subscription; the answers are taken one by one.
+    /// Opens a read or a subscription; the caller reads the responses.
     pub async fn subscribe(&self, options: Options) -> Result<Streaming<ReadResp>, Status> {
         self.open(self.request(ReadReq { options: Some(options) })).await
     }

@@ -1,4 +1,4 @@
-//! The console's pages and what they ask: who may, from where, and what is hostile.
+//! Tests of the console's pages and API: permissions, origins and hostile requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,13 +10,13 @@ use hyper::Request;
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use umbel_events::{Expected, NewEvent};
+use umbel_events::{ExpectedVersion, NewEvent};
 use umbel_server::Config;
 
 use super::connection::Connection;
-use super::ground::Ground;
+use super::test_server::TestServer;
 
-/// An answer over HTTP/1.1: its status, its head and its body.
+/// A response over HTTP/1.1: status, head and body.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -37,7 +37,7 @@ fn ask(address: SocketAddr, method: &str, path: &str, headers: &[&str], body: &s
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let length = body.len();
     let head = format!("{host}{headers}connection: close\r\ncontent-length: {length}\r\n");
-    // At once, and whether or not all of it is taken: a refusal may come before the body is.
+    // Sent at once, even if not all of it is read: a refusal may precede the body.
     let request = format!("{method} {path} HTTP/1.1\r\n{head}\r\n{body}");
     let _ = stream.write_all(request.as_bytes());
     let mut answer = String::new();
@@ -53,8 +53,8 @@ fn get(address: SocketAddr, path: &str) -> Answer {
 
 const OURS: [&str; 2] = ["content-type: application/json", "x-umbel-console: 1"];
 
-fn change(address: SocketAddr, name: &str, asked: &Value) -> Answer {
-    ask(address, "POST", &format!("/console/api/{name}"), &OURS, &asked.to_string())
+fn change(address: SocketAddr, name: &str, fields: &Value) -> Answer {
+    ask(address, "POST", &format!("/console/api/{name}"), &OURS, &fields.to_string())
 }
 
 fn authorized(user: &str) -> String {
@@ -62,9 +62,9 @@ fn authorized(user: &str) -> String {
 }
 
 #[test]
-fn its_pages_come_with_what_a_browser_may_do_with_them() {
-    let ground = Ground::new();
-    let address = ground.address();
+fn pages_have_security_headers() {
+    let server = TestServer::new();
+    let address = server.address();
     for (path, kind) in [
         ("/console/", "text/html"),
         ("/console/console.css", "text/css"),
@@ -95,13 +95,14 @@ fn its_pages_come_with_what_a_browser_may_do_with_them() {
     assert_eq!(get(address, "/console/api/append").status, 405);
 }
 
-/// Another site's page could have a browser append, which sends a user's password by itself.
+/// A page of another site could make a browser append, with the user's password added by the
+/// browser.
 #[test]
-fn only_its_own_pages_change_anything() {
-    let ground = Ground::new();
-    let address = ground.address();
-    let asked = json!({ "stream": "cart", "type": "Opened", "data": "{}" }).to_string();
-    let post = |headers: &[&str]| ask(address, "POST", "/console/api/append", headers, &asked);
+fn cross_origin_changes_are_rejected() {
+    let server = TestServer::new();
+    let address = server.address();
+    let fields = json!({ "stream": "cart", "type": "Opened", "data": "{}" }).to_string();
+    let post = |headers: &[&str]| ask(address, "POST", "/console/api/append", headers, &fields);
     let own = format!("origin: http://{address}");
     for refused in [
         &["content-type: application/json"][..],
@@ -122,31 +123,30 @@ fn only_its_own_pages_change_anything() {
     assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "1");
 }
 
-/// A browser speaks HTTP/2 where a server encrypts, and there the name it came to is no header.
-/// Every change by a page was refused as another site's, and HEAD had a body, which is a broken
-/// stream.
+/// A browser uses HTTP/2 if the server uses TLS, and there the authority is no header. Every change
+/// by a page was refused as cross-origin. HEAD had a body, which breaks the stream.
 #[test]
-fn its_pages_change_things_over_http_2_too() {
-    Ground::new().run(async |_, ground| {
-        let address = ground.address();
+fn pages_make_changes_over_http2() {
+    TestServer::new().run(async |_, server| {
+        let address = server.address();
         let mut connection = Connection::to(address).await.unwrap();
-        let mut ask = async |method: &str, path: &str, origin: String, asked: &Value| {
+        let mut ask = async |method: &str, path: &str, origin: String, fields: &Value| {
             let request = Request::builder()
                 .method(method)
                 .uri(format!("http://{address}{path}"))
                 .header("content-type", "application/json")
                 .header("x-umbel-console", "1")
                 .header("origin", origin)
-                .body(Body::new(Full::new(asked.to_string().into())));
+                .body(Body::new(Full::new(fields.to_string().into())));
             let answer = GrpcService::call(&mut connection, request.unwrap()).await.unwrap();
             let status = answer.status().as_u16();
             (status, answer.into_body().collect().await.unwrap().to_bytes().len())
         };
-        let asked = json!({ "stream": "cart", "type": "Opened", "data": "{}" });
+        let fields = json!({ "stream": "cart", "type": "Opened", "data": "{}" });
         let own = || format!("http://{address}");
         let append = "/console/api/append";
-        assert_eq!(ask("POST", append, own(), &asked).await.0, 200);
-        assert_eq!(ask("POST", append, "http://evil.example".to_string(), &asked).await.0, 403);
+        assert_eq!(ask("POST", append, own(), &fields).await.0, 200);
+        assert_eq!(ask("POST", append, "http://evil.example".to_string(), &fields).await.0, 403);
         for path in ["/console/", "/console/api/overview", "/stats", "/nothing"] {
             assert_eq!(ask("HEAD", path, own(), &json!({})).await.1, 0, "{path}");
             assert!(ask("GET", path, own(), &json!({})).await.1 > 0, "{path}");
@@ -154,16 +154,16 @@ fn its_pages_change_things_over_http_2_too() {
     });
 }
 
-/// A name of somebody else's that leads here: his page would be of the same origin.
+/// A foreign name that resolves to this server: a page under it would be of the same origin.
 #[test]
-fn names_that_could_be_anybodys_are_refused_where_nobody_is_asked_who_he_is() {
+fn foreign_host_is_rejected_without_authentication() {
     let config = Config { advertise: Some(("Store.example".to_string(), 7)), ..Config::default() };
-    let ground = Ground::with(config);
+    let server = TestServer::with(config);
     let status = |host: &str| {
-        ask(ground.address(), "GET", "/console/api/overview", &[&format!("host: {host}")], "")
+        ask(server.address(), "GET", "/console/api/overview", &[&format!("host: {host}")], "")
             .status
     };
-    // A browser says names in small letters, whatever the option said.
+    // A browser sends names in lower case, whatever the option says.
     for allowed in
         ["localhost:1", "127.0.0.1", "[::1]:2113", "store.example", "STORE.example", "a.localhost"]
     {
@@ -172,19 +172,19 @@ fn names_that_could_be_anybodys_are_refused_where_nobody_is_asked_who_he_is() {
     for refused in ["evil.example", "evil.example:2113", "localhost.evil.example"] {
         assert_eq!(status(refused), 403, "{refused}");
     }
-    // A browser sends no other site's password.
-    let ground = Ground::with_users();
+    // A browser sends no password of another site.
+    let server = TestServer::with_users();
     let headers = ["host: evil.example", &authorized("admin:first")];
-    assert_eq!(ask(ground.address(), "GET", "/console/", &headers, "").status, 200);
+    assert_eq!(ask(server.address(), "GET", "/console/", &headers, "").status, 200);
 }
 
 #[test]
-fn who_may_what_is_as_in_any_call() {
-    let ground = Ground::with_users();
-    let address = ground.address();
+fn console_requires_the_same_permissions_as_calls() {
+    let server = TestServer::with_users();
+    let address = server.address();
     let as_user = |user: &str, method: &str, path: &str, body: &str| {
-        let who = authorized(user);
-        ask(address, method, path, &[OURS[0], OURS[1], &who], body).status
+        let authorization = authorized(user);
+        ask(address, method, path, &[OURS[0], OURS[1], &authorization], body).status
     };
     for path in ["/console/", "/console/console.js", "/console/api/overview"] {
         let refused = get(address, path);
@@ -206,40 +206,40 @@ fn who_may_what_is_as_in_any_call() {
         assert_eq!(of_ops != 403, least == "ops", "{path}: {of_ops}");
         assert_eq!(as_user("admin:first", method, path, body), 200, "{path}");
     }
-    // Ada is there now, and may read what streams let her.
-    let store = ground.store.clone();
+    // Ada exists now, and may read streams that permit it.
+    let store = server.store.clone();
     let append = |stream: &str, data: &[u8]| {
         let event = NewEvent::json(store.new_id().unwrap(), "$metadata", data);
-        store.append(stream, Expected::Any, &[event]).unwrap();
+        store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
     };
     append("$$hidden", br#"{"$acl":{"$r":["ops"],"$w":["ops"]}}"#);
     append("hidden", b"{}");
     append("open", b"{}");
     assert_eq!(as_user("ada:x", "GET", "/console/api/stream?stream=open", ""), 200);
     assert_eq!(as_user("ada:x", "GET", "/console/api/stream?stream=hidden", ""), 403);
-    let asked = json!({ "stream": "hidden", "type": "T", "data": "{}" }).to_string();
-    assert_eq!(as_user("ada:x", "POST", "/console/api/append", &asked), 403);
+    let fields = json!({ "stream": "hidden", "type": "T", "data": "{}" }).to_string();
+    assert_eq!(as_user("ada:x", "POST", "/console/api/append", &fields), 403);
     assert_eq!(as_user("ada:x", "POST", "/console/api/replay", "{}"), 403);
 }
 
-/// Story: whoever was a user was told the names and states of all streams: which accounts there
-/// are, and what is sold to whom.
+/// Story: every user saw the names and states of all streams, which reveal the accounts and the
+/// sales.
 #[test]
-fn a_user_is_told_the_names_of_streams_that_he_may_read() {
-    let ground = Ground::with_users();
+fn stream_list_shows_only_readable_streams() {
+    let server = TestServer::with_users();
     let listed = |user: &str, query: &str| {
         let path = format!("/console/api/streams?{query}");
-        let answer = ask(ground.address(), "GET", &path, &[&authorized(user)], "").json();
+        let answer = ask(server.address(), "GET", &path, &[&authorized(user)], "").json();
         let names = answer["streams"].as_array().unwrap().iter();
         let names: Vec<String> = names.map(|it| it["name"].as_str().unwrap().to_string()).collect();
         (names, answer["isWhole"] == true, answer["isCut"] == true)
     };
-    let asked = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
+    let fields = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
     let headers = [OURS[0], OURS[1], &authorized("admin:first")];
-    assert_eq!(ask(ground.address(), "POST", "/console/api/user", &headers, &asked).status, 200);
+    assert_eq!(ask(server.address(), "POST", "/console/api/user", &headers, &fields).status, 200);
     let append = |stream: &str, data: &[u8]| {
-        let event = NewEvent::json(ground.store.new_id().unwrap(), "$metadata", data);
-        ground.store.append(stream, Expected::Any, &[event]).unwrap();
+        let event = NewEvent::json(server.store.new_id().unwrap(), "$metadata", data);
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
     };
     for number in 0..500 {
         let hidden = format!("deal-{number:03}");
@@ -252,7 +252,7 @@ fn a_user_is_told_the_names_of_streams_that_he_may_read() {
     assert_eq!(listed("ada:x", "prefix=$$deal"), (vec![], true, false));
     assert!(listed("admin:first", "prefix=$user").0.len() > 2);
     assert_eq!(listed("ops:second", "prefix=deal").0.len(), 200);
-    // What is hidden makes no page shorter.
+    // Hidden names do not shorten a page.
     let (names, is_whole, is_cut) = listed("ada:x", "prefix=d");
     assert_eq!((names.len(), &*names[199], is_whole, is_cut), (200, "drop-199", false, false));
     let (names, is_whole, _) = listed("ada:x", "prefix=d&after=drop-399");
@@ -260,22 +260,22 @@ fn a_user_is_told_the_names_of_streams_that_he_may_read() {
 }
 
 #[test]
-fn events_are_appended_and_shown_whatever_is_in_them() {
-    let ground = Ground::new();
-    let address = ground.address();
+fn appended_events_are_shown_with_any_content() {
+    let server = TestServer::new();
+    let address = server.address();
     let name = "<img src=x onerror=alert(1)> ü \" '";
-    let asked = json!({
+    let fields = json!({
         "stream": name, "type": "</script>", "data": "{\"n\":1}", "metadata": "{\"a\":[]}",
         "expected": "none",
     });
-    let done = change(address, "append", &asked);
+    let done = change(address, "append", &fields);
     assert_eq!((done.status, &done.json()["revision"]), (200, &json!("0")));
-    let again = change(address, "append", &asked);
+    let again = change(address, "append", &fields);
     assert_eq!(again.status, 409, "it is there now: {again:?}");
     let large = vec![b'x'; 200_000];
     for data in [&[0xff, 0xfe, 0][..], &large, "é".repeat(40_000).as_bytes()] {
-        let event = NewEvent::binary(ground.store.new_id().unwrap(), "Odd", data);
-        ground.store.append(name, Expected::Any, &[event]).unwrap();
+        let event = NewEvent::binary(server.store.new_id().unwrap(), "Odd", data);
+        server.store.append(name, ExpectedVersion::Any, &[event]).unwrap();
     }
     let coded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let path = format!("/console/api/stream?stream={coded}&direction=forwards");
@@ -293,12 +293,12 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
     for (wrong, why) in [
         (json!({}), "no stream"),
         (json!({ "stream": "a", "type": "T" }), "no data"),
-        (json!({ "stream": "a", "type": "T", "data": "{" }), "the data is no JSON"),
-        (json!({ "stream": "a", "type": "T", "data": "1", "metadata": "x" }), "metadata is no"),
+        (json!({ "stream": "a", "type": "T", "data": "{" }), "the data is not valid JSON"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "metadata": "x" }), "metadata is not"),
         (json!({ "stream": "a", "type": "T", "data": "1", "expected": "soon" }), "expected must"),
         (json!({ "stream": "$all", "type": "T", "data": "1" }), "$all"),
         (json!([1, 2]), "no stream"),
-        (json!({ "stream": 7, "type": "T", "data": "1" }), "stream must be a text"),
+        (json!({ "stream": 7, "type": "T", "data": "1" }), "stream must be a string"),
         (json!({ "stream": "a", "type": "T", "data": "1", "expected": [] }), "expected must be"),
         (json!({ "stream": "a", "type": "T", "data": "1", "metadata": {} }), "metadata must be"),
         (json!({ "stream": "a", "type": "T", "data": "1", "isJson": "no" }), "isJson must be"),
@@ -307,18 +307,18 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
         assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
     }
     let broken = ask(address, "POST", "/console/api/append", &OURS, "{");
-    assert!(broken.status == 400 && broken.body.contains("no JSON"), "{broken:?}");
+    assert!(broken.status == 400 && broken.body.contains("not valid JSON"), "{broken:?}");
     let long = "x".repeat(2 << 20);
     let refused = ask(address, "POST", "/console/api/append", &OURS, &long);
     assert_eq!(refused.status, 400, "{}", refused.head);
 }
 
-/// What was not understood was taken for something else: no name for the stream without one, any
-/// direction for backwards, bytes that are no text for other letters.
+/// Invalid parameters were misread: no name as the empty stream name, any direction as backwards,
+/// invalid UTF-8 as other letters.
 #[test]
-fn what_a_page_does_not_understand_is_refused() {
-    let ground = Ground::new();
-    let address = ground.address();
+fn invalid_query_parameters_are_rejected() {
+    let server = TestServer::new();
+    let address = server.address();
     for (path, why) in [
         ("stream?stream=a&from=x", "from is x, but must be a number"),
         ("stream?stream=a&count=-1", "count is -1"),
@@ -328,8 +328,8 @@ fn what_a_page_does_not_understand_is_refused() {
         ("stream", "names no stream"),
         ("stream?stream=", "names no stream"),
         ("stream?name=a", "names no stream"),
-        ("stream?stream=%ff", "no UTF-8"),
-        ("streams?prefix=caf%e9", "no UTF-8"),
+        ("stream?stream=%ff", "not UTF-8"),
+        ("streams?prefix=caf%e9", "not UTF-8"),
     ] {
         let refused = get(address, &format!("/console/api/{path}"));
         assert!(refused.status == 400 && refused.body.contains(why), "{path}: {refused:?}");
@@ -338,27 +338,27 @@ fn what_a_page_does_not_understand_is_refused() {
         assert_eq!(get(address, &format!("/console/api/{path}")).status, 200, "{path}");
     }
     for (user, why) in [
-        (json!({ "groups": "$admins" }), "groups must be a list of texts"),
-        (json!({ "groups": ["$ops", 7] }), "groups must be a list of texts"),
-        (json!({ "password": 7 }), "password must be a text"),
+        (json!({ "groups": "$admins" }), "groups must be a list of strings"),
+        (json!({ "groups": ["$ops", 7] }), "groups must be a list of strings"),
+        (json!({ "password": 7 }), "password must be a string"),
     ] {
-        let mut asked = json!({ "do": "create", "login": "ada", "password": "x" });
-        asked.as_object_mut().unwrap().extend(user.as_object().unwrap().clone());
-        let refused = change(address, "user", &asked);
+        let mut fields = json!({ "do": "create", "login": "ada", "password": "x" });
+        fields.as_object_mut().unwrap().extend(user.as_object().unwrap().clone());
+        let refused = change(address, "user", &fields);
         assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
     }
 }
 
-/// Whoever wrote `"expected": 7` had his event appended whatever the stream was at, `"metadata":
-/// {}` was left out, and `"groups": "readers"` made a user who was in no group.
+/// With `"expected": 7` an event was appended at any revision. `"metadata": {}` was ignored, and
+/// `"groups": "readers"` created a user without groups.
 #[test]
-fn what_is_of_another_kind_is_refused_and_not_left_out() {
-    let ground = Ground::new();
-    let address = ground.address();
+fn json_field_of_the_wrong_type_is_rejected() {
+    let server = TestServer::new();
+    let address = server.address();
     let event = |name: &str, value: Value| {
-        let mut asked = json!({ "stream": "cart", "type": "T", "data": "1" });
-        asked[name] = value;
-        change(address, "append", &asked)
+        let mut fields = json!({ "stream": "cart", "type": "T", "data": "1" });
+        fields[name] = value;
+        change(address, "append", &fields)
     };
     assert_eq!(event("expected", json!(7)).status, 409, "the stream is not there");
     assert_eq!(event("expected", Value::Null).status, 200);
@@ -376,24 +376,25 @@ fn what_is_of_another_kind_is_refused_and_not_left_out() {
     }
     assert_eq!(get(address, "/console/api/streams").json()["streams"][0]["last"], "1");
     for groups in [json!("readers"), json!(["readers", 7])] {
-        let asked = json!({ "do": "create", "login": "ada", "password": "x", "groups": groups });
-        let refused = change(address, "user", &asked);
-        assert!(refused.status == 400 && refused.body.contains("a list of texts"), "{refused:?}");
+        let fields = json!({ "do": "create", "login": "ada", "password": "x", "groups": groups });
+        let refused = change(address, "user", &fields);
+        assert!(refused.status == 400 && refused.body.contains("a list of strings"), "{refused:?}");
     }
     assert_eq!(get(address, "/console/api/users").json()["users"], json!([]));
 }
 
 #[test]
-fn a_backup_goes_to_the_folder_that_was_named_and_nowhere_else() {
-    let nowhere = Ground::new();
-    let refused = change(nowhere.address(), "backup", &json!({}));
+fn backup_goes_only_to_the_configured_directory() {
+    let without_backups = TestServer::new();
+    let refused = change(without_backups.address(), "backup", &json!({}));
     assert!(refused.status == 409 && refused.body.contains("--backup-dir"), "{refused:?}");
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("copy");
-    let ground = Ground::with(Config { backup: Some(target.clone()), ..Config::default() });
-    let address = ground.address();
-    let event = NewEvent::json(ground.store.new_id().unwrap(), "Opened", b"{}");
-    let done = ground.store.append("cart", Expected::Any, &[event]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("copy");
+    let server =
+        TestServer::with(Config { backup_directory: Some(target.clone()), ..Config::default() });
+    let address = server.address();
+    let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+    let done = server.store.append("cart", ExpectedVersion::Any, &[event]).unwrap();
     for _ in 0..2 {
         assert_eq!(change(address, "backup", &json!({})).status, 200);
         let backup = loop {

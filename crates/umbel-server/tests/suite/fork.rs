@@ -1,27 +1,27 @@
-//! Servers and processes that fork: a server runs in the process that started it, and a child may
-//! start one of its own.
+//! Tests of servers and forks: a server runs in the process that started it, and a child may start
+//! one of its own.
 
 use std::cell::Cell;
 use std::path::Path;
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_env::testing::{in_forked_child, in_own_process};
-use umbel_events::{Direction, Error, Expected, NewEvent, Revision, Store, StoreOptions};
-use umbel_server::{Config, KeyValues, Running, Server};
+use umbel_events::{Direction, Error, ExpectedVersion, NewEvent, Revision, Store, StoreOptions};
+use umbel_server::{Config, KvConfig, Running, Server};
 
 use super::client::{ANY, Client, events};
 
 fn config(db: &Db) -> Config {
     let listen = "127.0.0.1:0".parse().unwrap();
-    Config { listen, kv: Some(KeyValues::new(db.clone())), ..Config::default() }
+    Config { listen, kv: Some(KvConfig::new(db.clone())), ..Config::default() }
 }
 
-fn open(folder: &Path) -> (Store, Db) {
-    let store = Store::open(folder.join("events"), StoreOptions::default()).unwrap();
-    (store, Db::open(folder.join("kv"), Options::default()).unwrap())
+fn open(directory: &Path) -> (Store, Db) {
+    let store = Store::open(directory.join("events"), StoreOptions::default()).unwrap();
+    (store, Db::open(directory.join("kv"), Options::default()).unwrap())
 }
 
-/// Has a client append events to the server.
+/// Appends events to the server through a client.
 fn append(running: &Running, numbers: std::ops::Range<u64>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -35,13 +35,13 @@ fn count(store: &Store) -> usize {
     store.read("cart-1", Revision::START, Direction::Forwards).map(Result::unwrap).count()
 }
 
-/// The child of a program with a server in it waited for the threads of the server, and its copies
-/// of the stores wrote over theirs.
+/// The child of a program with a server waited for the server's threads, and its copies of the
+/// stores overwrote the parent's files.
 #[test]
-fn a_program_with_a_server_in_it_may_fork() {
-    in_own_process("suite::fork::a_program_with_a_server_in_it_may_fork", || {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, db) = open(folder.path());
+fn program_with_a_server_may_fork() {
+    in_own_process("suite::fork::program_with_a_server_may_fork", || {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, db) = open(directory.path());
         let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
         let running = Server::start(store.clone(), config(&db)).unwrap();
         let interrupts = Cell::new(Some(running.interrupts().unwrap()));
@@ -54,7 +54,7 @@ fn a_program_with_a_server_in_it_may_fork() {
                 assert!(inherited.interrupts().is_err() && inherited.tasks() == 0);
                 let (store, db, keys) = store;
                 let event = NewEvent::json(store.new_id().unwrap(), "Added", b"{}");
-                let appended = store.append("cart-1", Expected::Any, &[event]);
+                let appended = store.append("cart-1", ExpectedVersion::Any, &[event]);
                 assert!(matches!(appended, Err(Error::Store(umbel::Error::Forked(_)))));
                 assert!(matches!(keys.put(b"a", b"b"), Err(umbel::Error::Forked(_))));
                 interrupts.take().unwrap().wait();
@@ -75,40 +75,40 @@ fn a_program_with_a_server_in_it_may_fork() {
         drop(keys);
         store.close().unwrap();
         db.close().unwrap();
-        let (store, db) = open(folder.path());
+        let (store, db) = open(directory.path());
         assert_eq!(count(&store), 20);
         assert!(store.verify().unwrap().damage.is_empty());
         assert!(db.verify().unwrap().damage.is_empty());
     });
 }
 
-/// A program that took the address and then went into the background, by a fork, had a server
-/// without threads, which never answered.
+/// A program that bound the address and then daemonized by a fork had a server without threads,
+/// which never responded.
 #[test]
-fn a_server_is_prepared_and_started_in_one_process() {
-    in_own_process("suite::fork::a_server_is_prepared_and_started_in_one_process", || {
-        let folder = tempfile::tempdir().unwrap();
+fn server_must_start_in_the_process_that_prepared_it() {
+    in_own_process("suite::fork::server_must_start_in_the_process_that_prepared_it", || {
+        let directory = tempfile::tempdir().unwrap();
         let listen = "127.0.0.1:0".parse().unwrap();
         let config = || Config { listen, ..Config::default() };
         let prepared = Cell::new(Some(Server::prepare(&config()).unwrap()));
         in_forked_child(|| {
-            let (store, _db) = open(folder.path());
+            let (store, _db) = open(directory.path());
             let refused = prepared.take().unwrap().start(store, config());
-            let told = refused.map(drop).unwrap_err().to_string();
-            assert!(told.contains("forked"), "{told}");
+            let message = refused.map(drop).unwrap_err().to_string();
+            assert!(message.contains("forked"), "{message}");
         });
         in_forked_child(|| drop(prepared.take()));
         drop(prepared.take());
     });
 }
 
-/// A process that forks and has its child serve, as a program that goes into the background does.
+/// A process forks and its child serves, as a daemon does.
 #[test]
-fn a_forked_child_serves_a_store_that_it_opens() {
-    in_own_process("suite::fork::a_forked_child_serves_a_store_that_it_opens", || {
-        let folder = tempfile::tempdir().unwrap();
+fn forked_child_serves_a_store_it_opened() {
+    in_own_process("suite::fork::forked_child_serves_a_store_it_opened", || {
+        let directory = tempfile::tempdir().unwrap();
         let serve = |numbers: std::ops::Range<u64>| {
-            let (store, db) = open(folder.path());
+            let (store, db) = open(directory.path());
             let running = Server::start(store.clone(), config(&db)).unwrap();
             append(&running, numbers);
             running.shutdown();
@@ -117,9 +117,9 @@ fn a_forked_child_serves_a_store_that_it_opens() {
         };
         serve(0..10);
         in_forked_child(|| serve(10..20));
-        let (store, _db) = open(folder.path());
+        let (store, _db) = open(directory.path());
         in_forked_child(|| {
-            let refused = Store::open(folder.path().join("events"), StoreOptions::default());
+            let refused = Store::open(directory.path().join("events"), StoreOptions::default());
             assert!(matches!(refused, Err(Error::Store(umbel::Error::Locked(_)))));
         });
         assert_eq!(count(&store), 20);

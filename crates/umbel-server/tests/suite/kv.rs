@@ -1,17 +1,17 @@
-//! Keys and values over the network: what each call does, and what it refuses.
+//! Tests of the key-value calls: their effects and refusals.
 
 use tonic::Code;
 use umbel_proto::kv::*;
 
-use super::ground::Ground;
 use super::kv_client::{Kv, changes, condition, delete_of, delete_range_of, event, put_of};
+use super::test_server::TestServer;
 
 const KEY_BYTES_MAX: usize = 65_536;
 const VALUE_BYTES_MAX: usize = 8 << 20;
 
 #[test]
-fn a_value_is_there_once_it_was_put_and_gone_once_it_was_deleted() {
-    Ground::with_kv().run(async |client, _| {
+fn put_and_delete_are_visible_to_get() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         assert_eq!(kv.get(b"ada").await.unwrap(), None);
         let first = kv.put(b"ada", b"1815").await.unwrap();
@@ -29,8 +29,8 @@ fn a_value_is_there_once_it_was_put_and_gone_once_it_was_deleted() {
 }
 
 #[test]
-fn several_keys_are_read_in_one_state() {
-    Ground::with_kv().run(async |client, _| {
+fn multi_get_reads_one_snapshot() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let sequence = kv.batch(vec![put_of("", "a", "1"), put_of("", "c", "3")], vec![]).await;
         let keys = ["a", "b", "c", "a"].map(|key| key.as_bytes().to_vec()).to_vec();
@@ -44,8 +44,8 @@ fn several_keys_are_read_in_one_state() {
 }
 
 #[test]
-fn keyspaces_are_apart_and_have_to_be_made() {
-    Ground::with_kv().run(async |client, _| {
+fn keyspaces_are_separate_and_must_be_created() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let users = kv.of("users");
         let missing = users.put(b"ada", b"1").await.unwrap_err();
@@ -58,9 +58,9 @@ fn keyspaces_are_apart_and_have_to_be_made() {
         assert_eq!(kv.of("default").get(b"ada").await.unwrap(), None);
         let names: ListKeyspacesResponse = kv.call("ListKeyspaces", ()).await.unwrap();
         assert_eq!(names.names, ["default", "users"]);
-        // Of many who ask at once one makes it.
-        let asked = (0..20).map(|_| kv.create("together"));
-        let made = futures_util::future::join_all(asked).await;
+        // Of many concurrent calls one creates it.
+        let request = (0..20).map(|_| kv.create("together"));
+        let made = futures_util::future::join_all(request).await;
         assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
         for name in ["a\nb".to_string(), "x".repeat(256)] {
             assert_eq!(kv.create(&name).await.unwrap_err().code(), Code::InvalidArgument);
@@ -69,8 +69,8 @@ fn keyspaces_are_apart_and_have_to_be_made() {
 }
 
 #[test]
-fn a_batch_is_written_whole_or_not_at_all() {
-    Ground::with_kv().run(async |client, _| {
+fn batch_is_atomic() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         kv.create("users").await.unwrap();
         let operations = vec![
@@ -95,8 +95,8 @@ fn a_batch_is_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_condition_that_does_not_hold_leaves_everything_as_it_was() {
-    Ground::with_kv().run(async |client, _| {
+fn failed_condition_changes_nothing() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let put = |value: &str| vec![put_of("", "lock", value)];
         kv.batch(put("ada"), vec![condition("lock", None)]).await.unwrap();
@@ -112,8 +112,8 @@ fn a_condition_that_does_not_hold_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_scan_is_what_its_bounds_say() {
-    Ground::with_kv().run(async |client, _| {
+fn scan_obeys_its_bounds() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         for key in ["a", "b", "ba", "bb", "c"] {
             kv.put(key.as_bytes(), b"value").await.unwrap();
@@ -138,10 +138,10 @@ fn a_scan_is_what_its_bounds_say() {
     });
 }
 
-/// A scan over many pages, in both directions, while everything that it shows is changed.
+/// A scan over many pages, in both directions, while all of its keys change.
 #[test]
-fn a_scan_shows_one_state_however_long_it_takes() {
-    Ground::with_kv().run(async |client, _| {
+fn long_scan_reads_one_snapshot() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let key = |number: u32| format!("key{number:05}");
         for numbers in [0..5000, 5000..10_000] {
@@ -177,8 +177,8 @@ fn a_scan_shows_one_state_however_long_it_takes() {
 }
 
 #[test]
-fn what_no_request_can_be_is_refused_with_a_sentence() {
-    Ground::with_kv().run(async |client, _| {
+fn invalid_request_is_rejected_with_a_reason() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let long = vec![b'k'; KEY_BYTES_MAX + 1];
         let large = vec![b'v'; VALUE_BYTES_MAX + 1];
@@ -190,7 +190,7 @@ fn what_no_request_can_be_is_refused_with_a_sentence() {
             (kv.get(b"").await.unwrap_err(), "the key is empty"),
             (kv.put(b"", b"v").await.unwrap_err(), "the key is empty"),
             (kv.delete(b"").await.unwrap_err(), "the key is empty"),
-            (kv.get(&long).await.unwrap_err(), "the key has 65537 bytes, but may have 65536"),
+            (kv.get(&long).await.unwrap_err(), "the key has 65537 bytes; the limit is 65536"),
             (kv.put(&long, b"").await.unwrap_err(), "the key has 65537 bytes"),
             (kv.put(b"k", &large).await.unwrap_err(), "the value has 8388609 bytes"),
             (kv.put(b"k", &vec![0; 18 << 20]).await.unwrap_err(), "a value may have 8388608"),
@@ -203,7 +203,7 @@ fn what_no_request_can_be_is_refused_with_a_sentence() {
             assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
             assert!(status.message().contains(why), "{status:?}");
         }
-        // The longest and the largest there may be.
+        // The longest key and the largest value allowed.
         let (key, value) = (&long[1..], &large[1..]);
         kv.put(key, value).await.unwrap();
         assert_eq!(kv.get(key).await.unwrap().unwrap(), value);
@@ -216,14 +216,14 @@ fn what_no_request_can_be_is_refused_with_a_sentence() {
     });
 }
 
-/// Who has the store open by himself may put what is too large for the network.
+/// A process with the store open itself may write values too large for the network.
 #[test]
-fn a_value_that_no_answer_takes_is_told_of() {
-    let mut ground = Ground::with_kv();
-    let keyspace = ground.kv.as_ref().unwrap().keyspace("default", None).unwrap();
+fn oversized_value_is_reported() {
+    let mut server = TestServer::with_kv();
+    let keyspace = server.kv.as_ref().unwrap().keyspace("default", None).unwrap();
     keyspace.put(b"huge", vec![7; VALUE_BYTES_MAX + 1]).unwrap();
     keyspace.put(b"small", b"1").unwrap();
-    ground.run(async |client, _| {
+    server.run(async |client, _| {
         let kv = Kv::new(&client);
         let of_get = kv.get(b"huge").await.unwrap_err();
         let of_scan = kv.scan(ScanRequest::default()).await.unwrap_err();
@@ -238,8 +238,8 @@ fn a_value_that_no_answer_takes_is_told_of() {
 }
 
 #[test]
-fn a_server_without_keys_and_values_says_how_to_have_them() {
-    Ground::new().run(async |client, _| {
+fn server_without_kv_reports_the_option() {
+    TestServer::new().run(async |client, _| {
         let kv = Kv::new(&client);
         let status = kv.get(b"key").await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
@@ -247,7 +247,7 @@ fn a_server_without_keys_and_values_says_how_to_have_them() {
         let status = kv.call::<(), ()>("NoSuchCall", ()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
     });
-    Ground::with_kv().run(async |client, _| {
+    TestServer::with_kv().run(async |client, _| {
         let status = Kv::new(&client).call::<(), ()>("NoSuchCall", ()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
         assert!(status.message().contains("NoSuchCall"), "{status:?}");
@@ -255,8 +255,8 @@ fn a_server_without_keys_and_values_says_how_to_have_them() {
 }
 
 #[test]
-fn a_watch_tells_what_changes_from_where_it_begins() {
-    Ground::with_kv().run(async |client, _| {
+fn watch_reports_changes_from_its_start() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         kv.create("users").await.unwrap();
         let before = kv.put(b"cart-1", b"old").await.unwrap();
@@ -274,24 +274,24 @@ fn a_watch_tells_what_changes_from_where_it_begins() {
             delete_range_of("", "a", "z"),
         ];
         let batch = kv.batch(operations, vec![]).await.unwrap();
-        let told = changes(&mut watch).await;
-        assert_eq!((told.sequence, told.changes.len()), (put, 1));
-        let told = changes(&mut watch).await;
-        assert_eq!((told.sequence, told.changes.len()), (batch, 3));
-        assert_eq!(told.changes[1].kind, Some(ChangeKind::Delete("cart-1".into())));
+        let update = changes(&mut watch).await;
+        assert_eq!((update.sequence, update.changes.len()), (put, 1));
+        let update = changes(&mut watch).await;
+        assert_eq!((update.sequence, update.changes.len()), (batch, 3));
+        assert_eq!(update.changes[1].kind, Some(ChangeKind::Delete("cart-1".into())));
     });
 }
 
 #[test]
-fn a_watch_with_entries_tells_first_what_there_is() {
-    Ground::with_kv().run(async |client, _| {
+fn watch_with_entries_sends_existing_entries_first() {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         kv.put(b"a", b"1").await.unwrap();
         let last = kv.put(b"b", b"2").await.unwrap();
-        let asked = WatchRequest { with_entries: true, ..WatchRequest::default() };
-        let keys_only = WatchRequest { keys_only: true, ..asked.clone() };
-        for (asked, wanted) in [(asked, ["1", "2", "3"]), (keys_only, ["", "", ""])] {
-            let mut watch = kv.watch(asked).await.unwrap();
+        let request = WatchRequest { with_entries: true, ..WatchRequest::default() };
+        let keys_only = WatchRequest { keys_only: true, ..request.clone() };
+        for (request, wanted) in [(request, ["1", "2", "3"]), (keys_only, ["", "", ""])] {
+            let mut watch = kv.watch(request).await.unwrap();
             let WatchEvent::Entries(entries) = event(&mut watch).await.unwrap() else {
                 panic!("entries come first");
             };
@@ -300,20 +300,20 @@ fn a_watch_with_entries_tells_first_what_there_is() {
             assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(s)
                 if s.sequence >= last));
             kv.put(b"c", b"3").await.unwrap();
-            let told = changes(&mut watch).await;
-            let Some(ChangeKind::Put(put)) = &told.changes[0].kind else { panic!("{told:?}") };
+            let update = changes(&mut watch).await;
+            let Some(ChangeKind::Put(put)) = &update.changes[0].kind else { panic!("{update:?}") };
             assert_eq!((&put.key[..], &put.value[..]), (&b"c"[..], wanted[2].as_bytes()));
             kv.delete(b"c").await.unwrap();
         }
     });
 }
 
-/// Two clients: one who takes nothing is let go, while the other hears of every write.
+/// Of two clients one reads nothing and is evicted, while the other receives every write.
 #[test]
-fn who_does_not_keep_up_is_told_to_read_anew_and_holds_nobody_up() {
-    Ground::with_kv().run(async |client, ground| {
+fn slow_watch_is_evicted_without_blocking_others() {
+    TestServer::with_kv().run(async |client, server| {
         let kv = Kv::new(&client);
-        let other = Kv::new(&super::client::Client::connect(ground.address()).await);
+        let other = Kv::new(&super::client::Client::connect(server.address()).await);
         let mut slow = other.watch(WatchRequest::default()).await.unwrap();
         let mut quick = kv.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(event(&mut quick).await.unwrap(), WatchEvent::Started(_)));
@@ -324,14 +324,14 @@ fn who_does_not_keep_up_is_told_to_read_anew_and_holds_nobody_up() {
             assert_eq!(changes(&mut quick).await.sequence, last);
         }
         assert!(matches!(event(&mut slow).await.unwrap(), WatchEvent::Started(_)));
-        let mut told = 0;
+        let mut update = 0;
         let status = loop {
             match event(&mut slow).await {
-                Ok(_) => told += 1,
+                Ok(_) => update += 1,
                 Err(status) => break status,
             }
         };
-        assert!(told < 40, "{told}");
+        assert!(update < 40, "{update}");
         assert_eq!(status.code(), Code::Aborted);
         assert!(status.message().contains("scan again"), "{status:?}");
         let mut again = other.watch(WatchRequest::default()).await.unwrap();

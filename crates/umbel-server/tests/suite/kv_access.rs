@@ -1,20 +1,20 @@
-//! Who may use keys and values, until when, and what a server that stops says.
+//! Tests of key-value permissions, their loss, and shutdown.
 
 use std::time::Duration;
 
 use tonic::Code;
 use umbel_proto::kv::*;
-use umbel_server::{Config, KeyValues};
+use umbel_server::{Config, KvConfig};
 
 use super::client::Client;
-use super::ground::{Ground, with_users};
 use super::kv_client::{Kv, changes, event};
+use super::monitoring::{http_request, metric};
+use super::test_server::{TestServer, with_users};
 use super::users::{change, create};
-use super::watching::{asked, metric};
 
 #[test]
-fn keys_and_values_are_for_those_who_look_after_the_server() {
-    Ground::with_kv_and(with_users()).run(async |client, _| {
+fn kv_calls_require_an_operator() {
+    TestServer::with_kv_and(with_users()).run(async |client, _| {
         let admin = client.with_user("admin", "first");
         create(&admin, "ada", "third", &[]).await.unwrap();
         let ops = Kv::new(&client.with_user("ops", "second"));
@@ -36,8 +36,8 @@ fn keys_and_values_are_for_those_who_look_after_the_server() {
 }
 
 #[test]
-fn a_watch_and_a_scan_end_when_their_user_does() {
-    Ground::with_kv_and(with_users()).run(async |client, _| {
+fn watch_and_scan_end_with_their_user() {
+    TestServer::with_kv_and(with_users()).run(async |client, _| {
         let admin = client.with_user("admin", "first");
         create(&admin, "ada", "third", &["$ops"]).await.unwrap();
         let (kv, ada) = (Kv::new(&admin), Kv::new(&client.with_user("ada", "third")));
@@ -64,27 +64,27 @@ fn a_watch_and_a_scan_end_when_their_user_does() {
 }
 
 #[test]
-fn who_waits_when_the_server_stops_is_told_to_come_back() {
-    Ground::with_kv().run(async |client, ground| {
+fn server_stop_ends_watches_as_unavailable() {
+    TestServer::with_kv().run(async |client, server| {
         let kv = Kv::new(&client);
         let mut watch = kv.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(_)));
-        let stopped = ground.stop();
+        let stopped = server.stop();
         assert_eq!(event(&mut watch).await.unwrap_err().code(), Code::Unavailable);
         stopped.await.unwrap();
     });
 }
 
 #[test]
-fn the_metrics_tell_of_the_store_and_of_who_watches() {
-    Ground::with_kv().run(async |client, ground| {
+fn metrics_count_the_store_and_its_watches() {
+    TestServer::with_kv().run(async |client, server| {
         let kv = Kv::new(&client);
         let last = kv.put(b"key", b"value").await.unwrap();
         let mut watch = kv.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(_)));
-        let address = ground.address();
-        let asked = tokio::task::spawn_blocking(move || asked(address, "GET", "/metrics"));
-        let (_, text) = asked.await.unwrap();
+        let address = server.address();
+        let request = tokio::task::spawn_blocking(move || http_request(address, "GET", "/metrics"));
+        let (_, text) = request.await.unwrap();
         let value = |name: &str| metric(&text, name, &[]);
         assert_eq!(value("umbel_kv_sequence"), last as f64);
         assert_eq!((value("umbel_kv_watches"), value("umbel_kv_read_only")), (1.0, 0.0));
@@ -94,7 +94,7 @@ fn the_metrics_tell_of_the_store_and_of_who_watches() {
 
 #[test]
 fn a_watch_ends_at_its_deadline() {
-    Ground::with_kv().run(async |client, _| {
+    TestServer::with_kv().run(async |client, _| {
         let kv = Kv::new(&client);
         let mut request = client.request(futures_util::stream::iter([WatchRequest::default()]));
         request.set_timeout(Duration::from_millis(200));
@@ -104,26 +104,26 @@ fn a_watch_ends_at_its_deadline() {
     });
 }
 
-/// What a scan shows is kept in the store, and somebody may take nothing of it for ever.
+/// A scan keeps old versions in the store, and a client may read nothing of it for ever.
 #[test]
-fn a_scan_that_takes_too_long_is_told_where_to_go_on_and_keeps_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let db = umbel::Db::open(folder.path().join("kv"), umbel::Options::default()).unwrap();
+fn expired_scan_says_where_to_resume_and_frees_its_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = umbel::Db::open(directory.path().join("kv"), umbel::Options::default()).unwrap();
     let scan_time = Duration::from_millis(300);
-    let kv = Some(KeyValues { scan_time, ..KeyValues::new(db.clone()) });
-    Ground::with(Config { kv, ..Config::default() }).run(async |client, ground| {
+    let kv = Some(KvConfig { scan_time, ..KvConfig::new(db.clone()) });
+    TestServer::with(Config { kv, ..Config::default() }).run(async |client, server| {
         let kv = Kv::new(&client);
         for number in 0..40 {
             kv.put(format!("key{number:02}").as_bytes(), &vec![b'v'; 1 << 20]).await.unwrap();
         }
-        let other = Kv::new(&Client::connect(ground.address()).await);
+        let other = Kv::new(&Client::connect(server.address()).await);
         let mut scan = other.begin_scan(ScanRequest::default()).await.unwrap();
         let first = scan.message().await.unwrap().unwrap();
         assert_eq!(first.entries.len(), 1);
-        let mut looked = 0;
+        let mut attempts = 0;
         while db.stats().readers.snapshots > 0 {
-            looked += 1;
-            assert!(looked < 200, "the state is kept for ever");
+            attempts += 1;
+            assert!(attempts < 200, "the state is kept for ever");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut keys = 1;
@@ -135,6 +135,6 @@ fn a_scan_that_takes_too_long_is_told_where_to_go_on_and_keeps_nothing() {
         };
         assert!(keys < 40, "{keys}");
         assert_eq!(ended.code(), Code::Aborted);
-        assert!(ended.message().contains("scan on from behind"), "{ended:?}");
+        assert!(ended.message().contains("scan again from after"), "{ended:?}");
     });
 }

@@ -1,4 +1,4 @@
-//! A client of keys and values.
+//! Client of the key-value service.
 
 use futures_util::Stream;
 use tonic::{Request, Status, Streaming};
@@ -6,7 +6,7 @@ use umbel_proto::kv::*;
 
 use super::connection::Connection;
 
-/// Puts of one keyspace, `default` unless another is named.
+/// Client for one keyspace, `default` unless set.
 #[derive(Clone)]
 pub struct Kv {
     pub client: Connection,
@@ -89,11 +89,11 @@ impl Kv {
 
     pub async fn begin_scan(&self, scan: ScanRequest) -> Result<Streaming<ScanResponse>, Status> {
         let scan = ScanRequest { keyspace: self.keyspace.clone(), ..scan };
-        let asked = futures_util::stream::iter([scan]);
-        self.client.streaming(SERVICE, "Scan", asked).await
+        let requests = futures_util::stream::iter([scan]);
+        self.client.streaming(SERVICE, "Scan", requests).await
     }
 
-    /// Everything of a scan, and the newest write that it shows.
+    /// Runs a whole scan; returns its entries and the sequence number of its snapshot.
     pub async fn scan(&self, scan: ScanRequest) -> Result<(u64, Vec<(String, String)>), Status> {
         let mut answers = self.begin_scan(scan).await?;
         let (mut sequence, mut entries) = (None, Vec::new());
@@ -104,7 +104,7 @@ impl Kv {
         Ok((sequence.expect("a message at least"), entries))
     }
 
-    /// The keys of a scan.
+    /// Keys of a scan.
     pub async fn keys(&self, scan: ScanRequest) -> Vec<String> {
         let (_, entries) = self.scan(scan).await.unwrap();
         entries.into_iter().map(|(key, _)| key).collect()
@@ -115,7 +115,7 @@ impl Kv {
         self.begin(self.client.request(futures_util::stream::iter([watch]))).await
     }
 
-    /// Watches as a request says that has more in it than its message.
+    /// Starts a watch from a complete request, including its headers.
     pub async fn begin<S>(&self, request: Request<S>) -> Result<Streaming<WatchResponse>, Status>
     where
         S: Stream<Item = WatchRequest> + Send + 'static,
@@ -129,13 +129,13 @@ pub fn shown(entry: &Entry) -> (String, String) {
     (text(&entry.key), text(&entry.value))
 }
 
-/// What a watch tells next.
+/// Returns the next event of a watch.
 pub async fn event(answers: &mut Streaming<WatchResponse>) -> Result<WatchEvent, Status> {
     let answer = answers.message().await?.expect("a watch does not end by itself");
     Ok(answer.event.expect("an event"))
 }
 
-/// What a watch tells next, which is a write.
+/// Returns the next event of a watch, which must be a write.
 pub async fn changes(answers: &mut Streaming<WatchResponse>) -> Changes {
     match event(answers).await.unwrap() {
         WatchEvent::Changes(changes) => changes,

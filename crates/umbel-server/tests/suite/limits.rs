@@ -1,4 +1,4 @@
-//! What is over a limit is refused, and everybody else goes on.
+//! Tests of limits: a request over a limit is refused, and other clients are not affected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use umbel_server::limits::CONCURRENT_CALLS_MAX;
 use super::client::{
     ANY, Client, event, fact, id, name, numbers, of_all, of_stream, recorded, subscription,
 };
-use super::ground::Ground;
+use super::test_server::TestServer;
 
 fn blob(number: u64, bytes: usize) -> append_req::ProposedMessage {
     append_req::ProposedMessage { data: vec![b'1'; bytes].into(), ..event(number) }
 }
 
 #[test]
-fn an_event_as_large_as_may_be_comes_and_goes() {
-    Ground::new().run(async |client, _| {
+fn largest_event_round_trips() {
+    TestServer::new().run(async |client, _| {
         let bytes = EVENT_BYTES_MAX - event(0).custom_metadata.len();
         client.append("cart", ANY, &[blob(0, bytes)]).await.unwrap();
         let options = of_stream("cart", RevisionOption::Start(()));
@@ -33,13 +33,13 @@ fn an_event_as_large_as_may_be_comes_and_goes() {
 }
 
 #[test]
-fn what_is_too_large_is_told_the_limit() {
-    Ground::new().run(async |client, _| {
+fn oversized_events_report_the_limit() {
+    TestServer::new().run(async |client, _| {
         let event_size = client.append("cart", ANY, &[blob(3, EVENT_BYTES_MAX + 1)]).await;
         let event_size = event_size.unwrap_err();
         assert_eq!(fact(&event_size, "exception"), "maximum-append-event-size-exceeded");
-        let most = fact(&event_size, "maximum-append-event-size");
-        assert_eq!(most, EVENT_BYTES_MAX.to_string());
+        let limit = fact(&event_size, "maximum-append-event-size");
+        assert_eq!(limit, EVENT_BYTES_MAX.to_string());
         assert_eq!(fact(&event_size, "event-id"), "00000000-0000-1234-0000-000000000003");
         let three = [0, 1, 2].map(|number| blob(number, 6_000_000));
         let append_size = client.append("cart", ANY, &three).await.unwrap_err();
@@ -56,8 +56,8 @@ fn what_is_too_large_is_told_the_limit() {
 }
 
 #[test]
-fn a_deadline_that_is_not_understood_is_refused() {
-    Ground::new().run(async |client, _| {
+fn malformed_deadline_is_rejected() {
+    TestServer::new().run(async |client, _| {
         let mut request = Request::new(ReadReq { options: Some(of_all(AllOption::Start(()))) });
         request.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
         let status = client.open(request).await.unwrap_err();
@@ -66,17 +66,17 @@ fn a_deadline_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn a_connection_has_a_limit_of_calls_and_others_are_served() {
-    Ground::new().run(async |client, ground| {
+fn call_limit_of_a_connection_spares_others() {
+    TestServer::new().run(async |client, server| {
         let options = subscription(of_all(AllOption::Start(())));
         let mut open = Vec::new();
         for _ in 0..CONCURRENT_CALLS_MAX {
             open.push(client.subscribe(options.clone()).await.unwrap());
         }
         let waits = client.subscribe(options);
-        let patience = Duration::from_millis(200);
-        assert!(tokio::time::timeout(patience, waits).await.is_err(), "one call too many");
-        let other = Client::connect(ground.address()).await;
+        let wait_timeout = Duration::from_millis(200);
+        assert!(tokio::time::timeout(wait_timeout, waits).await.is_err(), "one call too many");
+        let other = Client::connect(server.address()).await;
         other.append("cart", ANY, &[event(0)]).await.unwrap();
         drop(open);
         let options = of_stream("cart", RevisionOption::Start(()));
@@ -85,8 +85,8 @@ fn a_connection_has_a_limit_of_calls_and_others_are_served() {
 }
 
 #[test]
-fn headers_without_end_are_refused_and_others_are_served() {
-    Ground::new().run(async |client, ground| {
+fn oversized_headers_are_rejected_and_others_served() {
+    TestServer::new().run(async |client, server| {
         let mut request = Request::new(ReadReq { options: Some(of_all(AllOption::Start(()))) });
         for number in 0..40 {
             let name: &'static str = Box::leak(format!("x-{number}").into_boxed_str());
@@ -97,12 +97,12 @@ fn headers_without_end_are_refused_and_others_are_served() {
             Err(_) => true,
         };
         assert!(refused, "more headers than there may be");
-        let other = Client::connect(ground.address()).await;
+        let other = Client::connect(server.address()).await;
         assert_eq!(other.read(of_all(AllOption::Start(()))).await.unwrap(), []);
     });
 }
 
-/// A number as the page writes it, with commas.
+/// Formats a number as the documentation page does, with commas.
 fn written(number: usize) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev();
@@ -110,42 +110,45 @@ fn written(number: usize) -> String {
 }
 
 #[test]
-fn the_page_repeats_the_limits() {
+fn documentation_page_states_the_limits() {
     use umbel_server::limits;
-    let page = include_str!("../../../../docs/server.md");
+    let page = include_str!("../../../../docs/reference/server.md");
     let rows = [
         ("one message", format!("{} bytes", written(MESSAGE_BYTES_MAX))),
         ("connections", written(limits::CONNECTIONS_MAX)),
         ("connections that the system", written(limits::BACKLOG as usize)),
         ("pages of one connection", limits::PAGES_MAX.to_string()),
-        ("what is taken and left out", format!("{} MiB", limits::UNASKED_BYTES_MAX >> 20)),
-        ("what is taken and left out", format!("{} s, and", limits::UNASKED_TIME.as_secs())),
-        ("bytes of all messages", format!("{} MiB", limits::RECEIVING_BYTES_MAX >> 20)),
-        ("bytes of all messages", format!("{} KiB", limits::RECEIVING_BYTES_FREE >> 10)),
-        ("one message of a call", format!("{} MiB", limits::SHORT_BYTES_MAX >> 20)),
-        ("bytes of memory that the events", format!("{} MiB", limits::PARTS_BYTES_MAX >> 20)),
+        ("what is taken and left out", format!("{} MiB", limits::DISCARD_BYTES_MAX >> 20)),
+        ("what is taken and left out", format!("{} s, and", limits::DISCARD_TIME.as_secs())),
+        ("bytes of all messages", format!("{} MiB", limits::RECEIVE_BYTES_MAX >> 20)),
+        ("bytes of all messages", format!("{} KiB", limits::RECEIVE_BYTES_FREE >> 10)),
+        ("one message of a call", format!("{} MiB", limits::SMALL_MESSAGE_BYTES_MAX >> 20)),
+        (
+            "bytes of memory that the events",
+            format!("{} MiB", limits::DECODED_OVERHEAD_BYTES_MAX >> 20),
+        ),
         ("the text of a status", format!("{} KiB", limits::STATUS_BYTES_MAX >> 10)),
-        ("the ACL in", format!("{} KiB or less", limits::ACL_BYTES_KEPT >> 10)),
-        ("the ACL in", written(limits::ACLS_KEPT)),
+        ("the ACL in", format!("{} KiB or less", limits::CACHED_ACL_BYTES_MAX >> 10)),
+        ("the ACL in", written(limits::CACHED_ACLS_MAX)),
         ("events that one ack", written(limits::GROUP_EVENTS_MAX)),
-        ("different expressions", limits::EXPRESSIONS_MAX.to_string()),
+        ("different expressions", limits::FILTER_EXPRESSIONS_MAX.to_string()),
         ("calls open on all", written(limits::OPEN_CALLS_MAX)),
         ("calls open", written(CONCURRENT_CALLS_MAX as usize)),
         ("headers", format!("{} KiB", limits::HEADER_BYTES_MAX >> 10)),
         ("headers", format!("and {} of them", limits::HEADERS_MAX)),
         ("headers", format!("within {} s", limits::HEADERS_TIME.as_secs())),
-        ("a new connection", format!("within {} s", limits::OPENING_TIME.as_secs())),
+        ("a new connection", format!("within {} s", limits::PREFACE_TIME.as_secs())),
         ("bytes that a client may send ahead", format!("{} MiB", limits::WINDOW_BYTES >> 20)),
-        ("batches of one call that are being", written(limits::BATCHES_WRITTEN_MAX)),
+        ("batches of one call that are being", written(limits::BATCHES_IN_FLIGHT_MAX)),
         ("batches of one call that have begun", written(limits::BATCHES_OPEN_MAX)),
-        ("from the first part", format!("{} s", limits::PARTS_TIME.as_secs())),
+        ("from the first part", format!("{} s", limits::PARTIAL_APPEND_TIME.as_secs())),
         ("bytes of these", format!("{} MiB", limits::BATCHES_BYTES_MAX >> 20)),
         ("bytes of checks", format!("{} KiB", limits::VIOLATIONS_BYTES_MAX >> 10)),
         ("events taken", format!("{}, and", written(limits::PAGE_EVENTS_MAX))),
         ("events taken", format!("after {} MiB", limits::PAGE_BYTES >> 20)),
-        ("bytes read from the store", format!("{} MiB", limits::UNREAD_BYTES_MAX >> 20)),
+        ("bytes read from the store", format!("{} MiB", limits::OUTBOUND_BYTES_MAX >> 20)),
         ("a page of which nothing", format!("{} s,", limits::UNREAD_TIME.as_secs())),
-        ("a connection without a call", format!("{} s,", limits::QUIET_TIME.as_secs())),
+        ("a connection without a call", format!("{} s,", limits::IDLE_CONNECTION_TIME.as_secs())),
         ("a scan of keys", format!("{} s", limits::SCAN_TIME.as_secs())),
         ("watches", written(limits::WATCHES_MAX)),
         ("what waits for a watch", format!("{} writes", written(limits::WATCH_WRITES_MAX))),
@@ -157,22 +160,25 @@ fn the_page_repeats_the_limits() {
         ("a batch of keys", format!("{} conditions", written(limits::KV_CONDITIONS_MAX))),
         ("a batch of keys", format!("{} MiB", limits::KV_BATCH_BYTES_MAX >> 20)),
         ("threads that read", written(limits::BLOCKING_THREADS_MAX)),
-        ("a connection that says nothing", format!("{} s,", limits::ASK_AFTER.as_secs())),
-        ("a connection that says nothing", format!("has {} s", limits::ASK_TIME.as_secs())),
+        ("a connection that says nothing", format!("{} s,", limits::KEEPALIVE_INTERVAL.as_secs())),
+        (
+            "a connection that says nothing",
+            format!("has {} s", limits::KEEPALIVE_TIMEOUT.as_secs()),
+        ),
     ];
     for (row, value) in rows {
         let line = page.lines().find(|line| line.starts_with(&format!("| {row}")));
         assert!(line.is_some_and(|line| line.contains(&value)), "{row}: {value}");
     }
-    assert!(page.contains(&format!("({} bytes) or more stay", written(limits::LONG_BYTES))));
-    let opening = format!("nothing after {} s, or", limits::OPENING_TIME.as_secs());
+    assert!(page.contains(&format!("({} bytes) or more stay", written(limits::LARGE_FIELD_BYTES))));
+    let opening = format!("nothing after {} s, or", limits::PREFACE_TIME.as_secs());
     assert!(page.contains(&opening), "{opening}");
 }
 
-/// One call has the batches of many. One that was too long to be read ended it for all of them.
+/// One call contains many batches. An oversized message ended the call for all of them.
 #[test]
-fn a_message_over_the_limit_fails_its_batch_and_no_other() {
-    Ground::new().run(async |client, _| {
+fn oversized_message_fails_only_its_batch() {
+    TestServer::new().run(async |client, _| {
         let part = |number: u64, bytes: usize, is_final: bool| BatchAppendReq {
             correlation_id: Some(id(number)),
             options: Some(batch_append_req::Options {
@@ -183,16 +189,16 @@ fn a_message_over_the_limit_fails_its_batch_and_no_other() {
             proposed_messages: vec![blob(number, bytes)],
             is_final,
         };
-        let whole = |number, bytes| part(number, bytes, true);
+        let single_part = |number, bytes| part(number, bytes, true);
         let parts = vec![
-            whole(1, 10),
-            whole(2, MESSAGE_BYTES_MAX),
+            single_part(1, 10),
+            single_part(2, MESSAGE_BYTES_MAX),
             part(3, 10, false),
             part(4, MESSAGE_BYTES_MAX, false),
             part(3, 3 * MESSAGE_BYTES_MAX, false),
             part(3, 10, true),
             part(4, 10, true),
-            whole(5, 10),
+            single_part(5, 10),
         ];
         let mut answers = client.batches(stream::iter(parts)).await.unwrap();
         let mut outcomes = BTreeMap::new();
@@ -217,8 +223,8 @@ fn a_message_over_the_limit_fails_its_batch_and_no_other() {
 }
 
 #[test]
-fn a_message_over_the_limit_that_names_no_batch_ends_its_call() {
-    Ground::new().run(async |client, _| {
+fn oversized_message_without_a_batch_ends_the_call() {
+    TestServer::new().run(async |client, _| {
         let nameless = BatchAppendReq {
             proposed_messages: vec![blob(1, MESSAGE_BYTES_MAX)],
             is_final: true,

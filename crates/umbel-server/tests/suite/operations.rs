@@ -1,8 +1,8 @@
-//! The calls of those who look after a server.
+//! Tests of the calls for operators.
 
 use tonic::Code;
 use umbel_env::Env;
-use umbel_events::{Expected, NewEvent, Store, StoreOptions};
+use umbel_events::{ExpectedVersion, NewEvent, Store, StoreOptions};
 use umbel_proto::operations::{
     ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeOptions, StartScavengeReq,
     StopScavengeOptions, StopScavengeReq,
@@ -10,14 +10,14 @@ use umbel_proto::operations::{
 use umbel_server::{Config, Server};
 
 use super::client::{Client, fact};
-use super::ground::{Ground, run};
+use super::test_server::{TestServer, run};
 
-/// The service, said anew so that another name is noticed.
+/// The service, repeated here so that a changed name is noticed.
 const SERVICE: &str = "event_store.client.operations.Operations";
 
 #[test]
-fn what_one_node_can_do_is_done_and_the_rest_is_told() {
-    Ground::new().run(async |client, _| {
+fn cluster_operations_are_accepted_or_unimplemented() {
+    TestServer::new().run(async |client, _| {
         let merged: Result<(), _> = client.unary(SERVICE, "MergeIndexes", ()).await;
         merged.unwrap();
         let priority = SetNodePriorityReq { priority: 7 };
@@ -35,8 +35,8 @@ fn what_one_node_can_do_is_done_and_the_rest_is_told() {
 }
 
 #[test]
-fn scavenges_that_make_no_sense_are_refused() {
-    Ground::new().run(async |client, _| {
+fn invalid_scavenge_is_rejected() {
+    TestServer::new().run(async |client, _| {
         let start = |thread_count, start_from_chunk| {
             let options = Some(StartScavengeOptions { thread_count, start_from_chunk });
             client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", StartScavengeReq { options })
@@ -49,8 +49,8 @@ fn scavenges_that_make_no_sense_are_refused() {
         let status = client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", nothing).await;
         assert_eq!(status.unwrap_err().code(), Code::InvalidArgument);
         let options = Some(StopScavengeOptions { scavenge_id: "none".to_string() });
-        let asked = StopScavengeReq { options };
-        let status = client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", asked).await;
+        let request = StopScavengeReq { options };
+        let status = client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", request).await;
         let status = status.unwrap_err();
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(fact(&status, "exception"), "scavenge-not-found");
@@ -59,18 +59,18 @@ fn scavenges_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_scavenge_is_begun_and_ends_by_itself() {
-    Ground::new().run(async |client, ground| {
-        let store = ground.store.clone();
+fn scavenge_starts_and_completes() {
+    TestServer::new().run(async |client, server| {
+        let store = server.store.clone();
         let data = vec![b' '; 50_000];
         for _ in 0..200 {
             let event = NewEvent::json(store.new_id().unwrap(), "Opened", &data);
-            store.append("gone", Expected::Any, &[event]).unwrap();
+            store.append("gone", ExpectedVersion::Any, &[event]).unwrap();
         }
-        store.delete("gone", Expected::Any).unwrap();
+        store.delete("gone", ExpectedVersion::Any).unwrap();
         let options = Some(StartScavengeOptions { thread_count: 1, start_from_chunk: 0 });
-        let asked = StartScavengeReq { options };
-        let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", asked).await.unwrap();
+        let request = StartScavengeReq { options };
+        let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", request).await.unwrap();
         assert_eq!(begun.scavenge_result(), ScavengeResult::Started);
         assert!(!begun.scavenge_id.is_empty());
         while store.stats().unwrap().scavenged_chunks == 0 {
@@ -80,9 +80,9 @@ fn a_scavenge_is_begun_and_ends_by_itself() {
 }
 
 #[test]
-fn a_client_stops_a_server_that_waits_for_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
+fn shutdown_call_stops_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
     let running = Server::start(store, config).unwrap();
     let (address, interrupts) = (running.address(), running.interrupts().unwrap());
@@ -90,10 +90,10 @@ fn a_client_stops_a_server_that_waits_for_it() {
     let waiting = threads.spawn("waiting", Box::new(move || interrupts.wait())).unwrap();
     run(async {
         let client = Client::connect(address).await;
-        let asked: Result<(), _> = client.unary(SERVICE, "Shutdown", ()).await;
-        asked.unwrap();
+        let request: Result<(), _> = client.unary(SERVICE, "Shutdown", ()).await;
+        request.unwrap();
     });
     waiting.join();
     running.shutdown();
-    assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
+    assert!(std::net::TcpStream::connect(address).is_err(), "the server no longer listens");
 }

@@ -1,4 +1,4 @@
-//! The calls about projections: what is built in is stopped, started, reset and described.
+//! Tests of the projection calls: built-in projections are stopped, started, reset and described.
 
 use std::net::SocketAddr;
 
@@ -6,24 +6,24 @@ use hyper::http::uri::Uri;
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
-use umbel_events::{Expected, NewEvent};
+use umbel_events::{ExpectedVersion, NewEvent};
 use umbel_proto::projections::{
-    CreateMode, CreateOptions, CreateReq, Details, Named, NamedReq, StatisticsMode,
+    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StatisticsMode,
     StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
 };
 use umbel_server::{Config, Server};
 
 use super::client::{ANY, Client, events};
-use super::ground::{Ground, run};
+use super::test_server::{TestServer, run};
 
-/// The service, said anew so that another name is noticed.
+/// The service, repeated here so that a changed name is noticed.
 const SERVICE: &str = "event_store.client.projections.Projections";
 const ALL: [&str; 5] =
     ["$streams", "$stream_by_category", "$by_category", "$by_event_type", "$by_correlation_id"];
 
 pub async fn call(client: &Client, method: &str, name: &str) -> Result<(), Status> {
-    let options = Some(Named { name: name.to_string() });
-    client.unary(SERVICE, method, NamedReq { options }).await
+    let options = Some(ProjectionName { name: name.to_string() });
+    client.unary(SERVICE, method, ProjectionReq { options }).await
 }
 
 async fn statistics(
@@ -51,9 +51,9 @@ async fn of(client: &Client, address: SocketAddr, name: &str) -> Details {
 }
 
 #[test]
-fn what_is_built_in_is_listed_with_what_it_does() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn built_in_projections_are_listed() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         for mode in [StatisticsMode::All(()), StatisticsMode::Continuous(())] {
             let all = statistics(&client, address, Some(mode)).await.unwrap();
             assert!(all.iter().map(|details| &*details.name).eq(ALL));
@@ -75,7 +75,7 @@ fn what_is_built_in_is_listed_with_what_it_does() {
         let status = statistics(&client, address, None).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         client.append("cart-1", ANY, &events(0..3)).await.unwrap();
-        let visible = ground.store.visible().0;
+        let visible = server.store.visible_position().0;
         let details = of(&client, address, "$by_category").await;
         assert_eq!(details.position, format!("C:{visible}/P:{visible}"));
         assert_eq!(details.last_checkpoint, details.position);
@@ -83,11 +83,11 @@ fn what_is_built_in_is_listed_with_what_it_does() {
 }
 
 #[test]
-fn a_view_is_stopped_started_and_reset_also_for_the_next_server() {
-    let mut ground = Ground::new();
-    let store = ground.store.clone();
-    let stopped = ground.run(async |client, ground| {
-        let address = ground.address();
+fn view_state_survives_restart() {
+    let mut server = TestServer::new();
+    let store = server.store.clone();
+    let stopped = server.run(async |client, server| {
+        let address = server.address();
         client.append("cart-1", ANY, &events(0..3)).await.unwrap();
         call(&client, "Enable", "$by_category").await.unwrap();
         assert_eq!(of(&client, address, "$by_category").await.version, 0, "it ran already");
@@ -103,7 +103,7 @@ fn a_view_is_stopped_started_and_reset_also_for_the_next_server() {
         assert_eq!(of(&client, address, "$streams").await.status, "Running");
         details
     });
-    run(async { ground.stop().await.unwrap() });
+    run(async { server.stop().await.unwrap() });
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
     let next = Server::start(store.clone(), config).unwrap();
     run(async {
@@ -123,9 +123,9 @@ fn a_view_is_stopped_started_and_reset_also_for_the_next_server() {
 }
 
 #[test]
-fn what_is_not_there_or_not_served_is_told_so() {
-    Ground::new().run(async |client, ground| {
-        let address = ground.address();
+fn unknown_or_unsupported_projections_are_rejected() {
+    TestServer::new().run(async |client, server| {
+        let address = server.address();
         for method in ["Update", "Delete", "Enable", "Disable", "Reset", "State", "Result"] {
             for name in ["mine", "", "$by_category "] {
                 let status = call(&client, method, name).await.unwrap_err();
@@ -133,7 +133,7 @@ fn what_is_not_there_or_not_served_is_told_so() {
                 assert_eq!(status.message(), format!("Projection '{name}' not found"));
             }
             let status = client
-                .unary::<_, ()>(SERVICE, method, NamedReq { options: None })
+                .unary::<_, ()>(SERVICE, method, ProjectionReq { options: None })
                 .await
                 .unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{method}");
@@ -151,8 +151,8 @@ fn what_is_not_there_or_not_served_is_told_so() {
             let status = call(&client, method, "$streams").await.unwrap_err();
             assert_eq!(status.code(), Code::FailedPrecondition);
         }
-        let named = || Named { name: "mine".to_string() };
-        let built_in = || Named { name: "$by_category".to_string() };
+        let named = || ProjectionName { name: "mine".to_string() };
+        let built_in = || ProjectionName { name: "$by_category".to_string() };
         let cases = [
             (Some(CreateMode::Continuous(named())), Code::Unimplemented),
             (Some(CreateMode::Transient(named())), Code::Unimplemented),
@@ -163,29 +163,30 @@ fn what_is_not_there_or_not_served_is_told_so() {
         for (mode, code) in cases {
             let query = "fromAll()".to_string();
             let options = Some(CreateOptions { mode, query, engine_version: 1 });
-            let asked = CreateReq { options };
-            let status = client.unary::<_, ()>(SERVICE, "Create", asked).await.unwrap_err();
+            let request = CreateReq { options };
+            let status = client.unary::<_, ()>(SERVICE, "Create", request).await.unwrap_err();
             assert_eq!(status.code(), code);
-            let is_told = status.message().contains("JavaScript are not run");
-            assert_eq!(is_told, code == Code::Unimplemented);
+            let is_unsupported = status.message().contains("JavaScript are not run");
+            assert_eq!(is_unsupported, code == Code::Unimplemented);
         }
         let status = call(&client, "Explain", "$streams").await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
-        let options = Some(Named { name: "$by_category".to_string() });
-        let state: ValueResp = client.unary(SERVICE, "State", NamedReq { options }).await.unwrap();
+        let options = Some(ProjectionName { name: "$by_category".to_string() });
+        let state: ValueResp =
+            client.unary(SERVICE, "State", ProjectionReq { options }).await.unwrap();
         assert!(state.value.is_some_and(|value| value.kind.is_some()));
     });
 }
 
 #[test]
-fn whoever_ended_the_stream_of_views_is_told_when_one_is_stopped() {
-    Ground::new().run(async |client, ground| {
-        let event = NewEvent::json(ground.store.new_id().unwrap(), "Other", b"{}");
-        ground.store.append("$umbel-views", Expected::Any, &[event]).unwrap();
+fn stopping_a_view_with_a_tombstoned_stream_is_an_error() {
+    TestServer::new().run(async |client, server| {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "Other", b"{}");
+        server.store.append("$umbel-views", ExpectedVersion::Any, &[event]).unwrap();
         call(&client, "Disable", "$streams").await.unwrap();
-        ground.store.tombstone("$umbel-views", Expected::Any).unwrap();
+        server.store.tombstone("$umbel-views", ExpectedVersion::Any).unwrap();
         let status = call(&client, "Enable", "$streams").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
-        assert_eq!(of(&client, ground.address(), "$streams").await.status, "Stopped");
+        assert_eq!(of(&client, server.address(), "$streams").await.status, "Stopped");
     });
 }

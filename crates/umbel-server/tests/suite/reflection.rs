@@ -1,4 +1,4 @@
-//! What a client learns that has no definition files.
+//! Tests of reflection, for clients without definition files.
 
 use futures_util::stream;
 use prost::Message;
@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::client::Client;
-use super::ground::Ground;
+use super::test_server::TestServer;
 
 /// Both versions have the same messages.
 const SERVICES: [&str; 2] =
@@ -16,9 +16,9 @@ const SERVICES: [&str; 2] =
 
 async fn ask(client: &Client, service: &str, question: MessageRequest) -> MessageResponse {
     let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-    let asked = stream::iter([request]);
+    let requests = stream::iter([request]);
     let mut answers = client
-        .streaming::<_, ServerReflectionResponse, _>(service, "ServerReflectionInfo", asked)
+        .streaming::<_, ServerReflectionResponse, _>(service, "ServerReflectionInfo", requests)
         .await
         .unwrap();
     answers.message().await.unwrap().unwrap().message_response.unwrap()
@@ -34,8 +34,8 @@ async fn services(client: &Client, service: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_client_without_definitions_learns_what_the_messages_look_like() {
-    Ground::with_kv().run(async |client, _| {
+fn reflection_describes_the_messages() {
+    TestServer::with_kv().run(async |client, _| {
         for service in SERVICES {
             let listed = services(&client, service).await;
             assert!(listed.contains(&"umbel.kv.v1.KeyValue".to_string()), "{listed:?}");
@@ -55,8 +55,8 @@ fn a_client_without_definitions_learns_what_the_messages_look_like() {
 }
 
 #[test]
-fn what_is_not_served_is_not_told_of() {
-    Ground::new().run(async |client, _| {
+fn reflection_omits_unserved_services() {
+    TestServer::new().run(async |client, _| {
         for service in SERVICES {
             let listed = services(&client, service).await;
             assert_eq!(listed, [service.to_string()]);
@@ -65,8 +65,8 @@ fn what_is_not_served_is_not_told_of() {
 }
 
 #[test]
-fn a_message_that_is_none_ends_that_call_alone() {
-    Ground::with_kv().run(async |client, _| {
+fn malformed_message_ends_only_its_call() {
+    TestServer::with_kv().run(async |client, _| {
         let wrong = stream::iter([umbel_proto::kv::KeyRange {
             start: vec![0xff].into(),
             end: vec![0xff; 3].into(),

@@ -1,4 +1,4 @@
-//! Appending, reading, deleting.
+//! Tests of append, read and delete.
 
 use tonic::Code;
 use umbel_proto::streams::append_resp::{
@@ -12,10 +12,10 @@ use umbel_proto::streams::read_resp::{Content, EventPosition};
 use umbel_proto::streams::{DeleteResult, ExpectedRevision, append_req};
 
 use super::client::{
-    ANY, EXISTS, NO_STREAM, at, at_most, backwards, event, events, fact, name, numbers, of_all,
-    of_stream, part, recorded,
+    ANY, EXISTS, NO_STREAM, at_most, at_position, backwards, event, events, fact, name, numbers,
+    of_all, of_stream, part, recorded,
 };
-use super::ground::Ground;
+use super::test_server::TestServer;
 
 const START: RevisionOption = RevisionOption::Start(());
 const END: RevisionOption = RevisionOption::End(());
@@ -46,17 +46,20 @@ fn position(outcome: Outcome) -> u64 {
 }
 
 #[test]
-fn what_was_appended_is_read_as_it_was() {
-    Ground::new().run(async |client, _| {
+fn appended_events_are_read_back_unchanged() {
+    TestServer::new().run(async |client, _| {
         let appended = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
         assert_eq!(last_revision(appended), 2);
         let read = client.read(of_stream("cart", START)).await.unwrap();
         assert_eq!(read.len(), 3);
         let Content::Event(last) = read[2].clone() else { panic!("{read:?}") };
-        let place = position(appended);
-        assert_eq!(last.position, Some(EventPosition::CommitPosition(place)));
+        let commit_position = position(appended);
+        assert_eq!(last.position, Some(EventPosition::CommitPosition(commit_position)));
         let last = last.event.unwrap();
-        assert_eq!((last.commit_position, last.prepare_position), (place, place));
+        assert_eq!(
+            (last.commit_position, last.prepare_position),
+            (commit_position, commit_position)
+        );
         let sent = event(2);
         assert_eq!((last.id, last.data), (sent.id, sent.data));
         assert_eq!(last.custom_metadata, sent.custom_metadata);
@@ -69,8 +72,8 @@ fn what_was_appended_is_read_as_it_was() {
 }
 
 #[test]
-fn a_stream_is_read_in_both_directions_from_any_place() {
-    Ground::new().run(async |client, _| {
+fn stream_is_read_in_both_directions_from_any_revision() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &events(0..1500)).await.unwrap();
         let read = async |options| numbers(client.read(options).await.unwrap());
         let all: Vec<u64> = (0..1500).collect();
@@ -91,35 +94,35 @@ fn a_stream_is_read_in_both_directions_from_any_place() {
 }
 
 #[test]
-fn all_events_are_read_in_both_directions_from_any_place() {
-    Ground::new().run(async |client, _| {
+fn all_is_read_in_both_directions_from_any_position() {
+    TestServer::new().run(async |client, _| {
         for number in 0..700 {
             let stream = format!("cart-{}", number % 7);
             client.append(&stream, ANY, &[event(number)]).await.unwrap();
         }
         let read = async |options| client.read(options).await.unwrap();
         let all = read(of_all(AllOption::Start(()))).await;
-        let places: Vec<u64> =
+        let positions: Vec<u64> =
             all.iter().map(|content| recorded(content.clone()).commit_position).collect();
-        assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+        assert!(positions.is_sorted_by(|one, next| one < next), "{positions:?}");
         assert_eq!(numbers(all), (0..700).collect::<Vec<_>>());
         let reversed = numbers(read(backwards(of_all(AllOption::End(())))).await);
         assert_eq!(reversed, (0..700).rev().collect::<Vec<_>>());
-        let from = |number: usize| of_all(at(places[number]));
+        let from = |number: usize| of_all(at_position(positions[number]));
         assert_eq!(numbers(read(at_most(2, from(7))).await), [7, 8]);
         assert_eq!(numbers(read(backwards(at_most(2, from(7)))).await), [6, 5]);
         assert_eq!(numbers(read(from(699)).await), [699]);
         assert_eq!(numbers(read(of_all(AllOption::End(()))).await), NONE);
         assert_eq!(numbers(read(backwards(of_all(AllOption::Start(())))).await), NONE);
-        let behind = client.read(of_all(at(places[699] + 1))).await.unwrap_err();
-        assert_eq!(behind.code(), Code::InvalidArgument);
-        assert_eq!(behind.message(), "Trying to read from an invalid position.");
+        let beyond_end = client.read(of_all(at_position(positions[699] + 1))).await.unwrap_err();
+        assert_eq!(beyond_end.code(), Code::InvalidArgument);
+        assert_eq!(beyond_end.message(), "Trying to read from an invalid position.");
     });
 }
 
 #[test]
-fn identifiers_are_answered_in_the_form_that_was_asked_for() {
-    Ground::new().run(async |client, _| {
+fn uuids_are_returned_in_the_requested_form() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &[event(5)]).await.unwrap();
         let form = UuidOption { content: Some(UuidForm::String(())) };
         let options = Options { uuid_option: Some(form), ..of_stream("cart", START) };
@@ -138,8 +141,8 @@ fn identifiers_are_answered_in_the_form_that_was_asked_for() {
 }
 
 #[test]
-fn a_wrong_revision_is_told_inside_the_answer() {
-    Ground::new().run(async |client, _| {
+fn version_conflict_is_reported_in_the_response() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", NO_STREAM, &events(0..2)).await.unwrap();
         let wrong = async |stream: &str, expected| match client
             .append(stream, expected, &[event(9)])
@@ -165,8 +168,8 @@ fn a_wrong_revision_is_told_inside_the_answer() {
 }
 
 #[test]
-fn a_deleted_stream_comes_back_and_a_tombstoned_one_does_not() {
-    Ground::new().run(async |client, _| {
+fn deleted_stream_can_be_recreated_tombstoned_cannot() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &events(0..2)).await.unwrap();
         let deleted = client.delete("Delete", "cart", ANY).await.unwrap();
         assert!(matches!(deleted.position_option, Some(DeleteResult::Position(_))));
@@ -192,8 +195,8 @@ fn a_deleted_stream_comes_back_and_a_tombstoned_one_does_not() {
 }
 
 #[test]
-fn deleting_what_is_not_as_expected_is_an_error_with_facts() {
-    Ground::new().run(async |client, _| {
+fn delete_with_version_conflict_is_an_error_with_details() {
+    TestServer::new().run(async |client, _| {
         let never = client.delete("Delete", "never", ANY).await.unwrap_err();
         assert_eq!(never.code(), Code::FailedPrecondition);
         assert_eq!(
@@ -211,8 +214,8 @@ fn deleting_what_is_not_as_expected_is_an_error_with_facts() {
 }
 
 #[test]
-fn a_missing_stream_is_an_answer() {
-    Ground::new().run(async |client, _| {
+fn missing_stream_is_a_response() {
+    TestServer::new().run(async |client, _| {
         for options in [of_stream("none", START), backwards(of_stream("none", END))] {
             match &client.read(options).await.unwrap()[..] {
                 [Content::StreamNotFound(missing)] => {
@@ -226,15 +229,15 @@ fn a_missing_stream_is_an_answer() {
 }
 
 #[test]
-fn clients_that_understand_it_are_told_the_ends_of_a_stream() {
-    Ground::new().run(async |client, _| {
+fn clients_may_request_stream_bounds() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &events(0..3)).await.unwrap();
-        let told = |options| Options {
+        let with_bounds = |options| Options {
             control_option: Some(ControlOption { compatibility: 1 }),
             ..options
         };
         for options in [of_stream("cart", START), backwards(of_stream("cart", END))] {
-            let read = client.read(told(options)).await.unwrap();
+            let read = client.read(with_bounds(options)).await.unwrap();
             assert_eq!(read.len(), 4);
             assert_eq!(read[3], Content::LastStreamPosition(2));
         }
@@ -246,14 +249,14 @@ fn clients_that_understand_it_are_told_the_ends_of_a_stream() {
             ..event(50)
         };
         client.append("$$cart", ANY, &[metadata]).await.unwrap();
-        let read = client.read(told(of_stream("cart", START))).await.unwrap();
+        let read = client.read(with_bounds(of_stream("cart", START))).await.unwrap();
         assert_eq!(read, [Content::FirstStreamPosition(3), Content::LastStreamPosition(2)]);
     });
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    Ground::new().run(async |client, _| {
+fn invalid_requests_are_rejected() {
+    TestServer::new().run(async |client, _| {
         let good = append_req::Options {
             stream_identifier: Some(name("cart")),
             expected_stream_revision: Some(ANY),
@@ -289,8 +292,8 @@ fn what_makes_no_sense_is_refused() {
         let filtered = Options { filter_option: filter, ..of_all(AllOption::Start(())) };
         let status = client.read(filtered).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        let nowhere = Options { stream_option: None, ..of_all(AllOption::Start(())) };
-        let status = client.read(nowhere).await.unwrap_err();
+        let no_stream_option = Options { stream_option: None, ..of_all(AllOption::Start(())) };
+        let status = client.read(no_stream_option).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert_eq!(client.read(of_all(AllOption::Start(()))).await.unwrap(), []);
     });

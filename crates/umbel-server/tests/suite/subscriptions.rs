@@ -1,20 +1,20 @@
-//! Subscriptions: catching up, going on live, ending.
+//! Tests of subscriptions: catching up, live events, end.
 
 use std::time::Duration;
 
 use prost_types::Timestamp;
 use tonic::{Code, Request, Streaming};
-use umbel_events::{Expected, NewEvent, Store};
+use umbel_events::{ExpectedVersion, NewEvent, Store};
 use umbel_proto::shared::AllStreamPosition;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{Content, Progress};
 use umbel_proto::streams::{ReadReq, ReadResp};
 
 use super::client::{
-    ANY, Client, at, backwards, event, events, fact, number, of_all, of_stream, recorded,
+    ANY, Client, at_position, backwards, event, events, fact, number, of_all, of_stream, recorded,
     subscription,
 };
-use super::ground::Ground;
+use super::test_server::TestServer;
 
 const START: RevisionOption = RevisionOption::Start(());
 const END: RevisionOption = RevisionOption::End(());
@@ -23,7 +23,7 @@ async fn next(answers: &mut Streaming<ReadResp>) -> Content {
     answers.message().await.unwrap().unwrap().content.unwrap()
 }
 
-/// Opens a subscription; the first answer confirms it.
+/// Opens a subscription; the first response confirms it.
 async fn confirmed(client: &Client, options: Options) -> Streaming<ReadResp> {
     let mut answers = client.subscribe(subscription(options)).await.unwrap();
     match next(&mut answers).await {
@@ -33,7 +33,8 @@ async fn confirmed(client: &Client, options: Options) -> Streaming<ReadResp> {
     answers
 }
 
-/// The numbers of so many events, and after how many of them the subscription had caught up.
+/// Returns the numbers of the next `count` events, and the counts at which the subscription caught
+/// up.
 async fn take(answers: &mut Streaming<ReadResp>, count: usize) -> (Vec<u64>, Vec<usize>) {
     let (mut numbers, mut caught_up) = (Vec::new(), Vec::new());
     while numbers.len() < count {
@@ -52,7 +53,7 @@ async fn caught_up(answers: &mut Streaming<ReadResp>) -> Progress {
     }
 }
 
-/// Appends the events with these numbers to a stream, or to seven in turn, on a thread of its own.
+/// Appends events with these numbers to a stream, or to seven in turn, on its own thread.
 fn write(
     store: &Store,
     numbers: std::ops::Range<u64>,
@@ -65,18 +66,18 @@ fn write(
             let id = store.new_id().unwrap();
             let event = NewEvent::json(id, "Counted", data.as_bytes());
             let stream = format!("cart-{}", number % streams);
-            store.append(&stream, Expected::Any, &[event]).unwrap();
+            store.append(&stream, ExpectedVersion::Any, &[event]).unwrap();
         }
     })
 }
 
 #[test]
-fn nothing_is_lost_or_repeated_between_catching_up_and_live() {
-    Ground::new().run(async |client, ground| {
-        write(&ground.store, 0..3000, 1).await.unwrap();
+fn catch_up_to_live_delivers_each_event_once() {
+    TestServer::new().run(async |client, server| {
+        write(&server.store, 0..3000, 1).await.unwrap();
         let mut of_one = confirmed(&client, of_stream("cart-0", START)).await;
         let mut of_every = confirmed(&client, of_all(AllOption::Start(()))).await;
-        let writer = write(&ground.store, 3000..9000, 1);
+        let writer = write(&server.store, 3000..9000, 1);
         for answers in [&mut of_one, &mut of_every] {
             let (numbers, caught_up) = take(answers, 9000).await;
             assert_eq!(numbers, (0..9000).collect::<Vec<_>>());
@@ -87,10 +88,10 @@ fn nothing_is_lost_or_repeated_between_catching_up_and_live() {
 }
 
 #[test]
-fn a_subscriber_that_takes_its_time_loses_nothing_and_holds_nobody_up() {
-    Ground::new().run(async |client, ground| {
+fn slow_subscriber_loses_nothing_and_blocks_no_writer() {
+    TestServer::new().run(async |client, server| {
         let slow = confirmed(&client, of_all(AllOption::Start(()))).await;
-        write(&ground.store, 0..20_000, 7).await.unwrap();
+        write(&server.store, 0..20_000, 7).await.unwrap();
         let mut quick = confirmed(&client, of_all(AllOption::Start(()))).await;
         assert_eq!(take(&mut quick, 20_000).await.0, (0..20_000).collect::<Vec<_>>());
         let mut slow = slow;
@@ -99,8 +100,8 @@ fn a_subscriber_that_takes_its_time_loses_nothing_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_subscription_begins_behind_what_it_names() {
-    Ground::new().run(async |client, _| {
+fn subscription_starts_after_its_position() {
+    TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &events(0..5)).await.unwrap();
         let read = client.read(of_all(AllOption::Start(()))).await.unwrap();
         let third = recorded(read[2].clone()).commit_position;
@@ -109,8 +110,8 @@ fn a_subscription_begins_behind_what_it_names() {
             (of_stream("cart", RevisionOption::Revision(2)), vec![3, 4, 9]),
             (of_stream("cart", RevisionOption::Revision(4)), vec![9]),
             (of_stream("cart", END), vec![9]),
-            (of_all(at(third)), vec![3, 4, 9]),
-            (of_all(at(last)), vec![9]),
+            (of_all(at_position(third)), vec![3, 4, 9]),
+            (of_all(at_position(last)), vec![9]),
             (of_all(AllOption::End(())), vec![9]),
         ];
         let mut open = Vec::new();
@@ -125,16 +126,16 @@ fn a_subscription_begins_behind_what_it_names() {
             numbers.extend(take(&mut answers, 1).await.0);
             assert_eq!(numbers, wanted);
         }
-        let behind = client.subscribe(subscription(of_all(at(1 << 60)))).await;
-        assert_eq!(behind.unwrap_err().code(), Code::InvalidArgument);
+        let beyond_end = client.subscribe(subscription(of_all(at_position(1 << 60)))).await;
+        assert_eq!(beyond_end.unwrap_err().code(), Code::InvalidArgument);
     });
 }
 
 #[test]
-fn caught_up_says_how_far() {
-    Ground::new().run(async |client, _| {
+fn caught_up_message_has_a_position() {
+    TestServer::new().run(async |client, _| {
         let empty = caught_up(&mut confirmed(&client, of_all(AllOption::Start(()))).await).await;
-        // The Go client takes a message without either for a null pointer.
+        // The Go client reads a message without either as a null pointer.
         let start = Some(AllStreamPosition { commit_position: 0, prepare_position: 0 });
         assert_eq!((empty.position, empty.stream_revision), (start, None));
         let empty = caught_up(&mut confirmed(&client, of_stream("cart", START)).await).await;
@@ -153,8 +154,8 @@ fn caught_up_says_how_far() {
 }
 
 #[test]
-fn a_stream_that_comes_or_comes_back_is_followed() {
-    Ground::new().run(async |client, _| {
+fn created_or_recreated_stream_is_followed() {
+    TestServer::new().run(async |client, _| {
         let mut answers = confirmed(&client, of_stream("cart", START)).await;
         client.append("cart", ANY, &events(0..2)).await.unwrap();
         assert_eq!(take(&mut answers, 2).await.0, [0, 1]);
@@ -172,25 +173,25 @@ fn a_stream_that_comes_or_comes_back_is_followed() {
 }
 
 #[test]
-fn the_server_stops_although_somebody_listens() {
-    let mut ground = Ground::new();
-    ground.run(async |client, ground| {
+fn server_stops_with_open_subscriptions() {
+    let mut server = TestServer::new();
+    server.run(async |client, server| {
         let mut answers = confirmed(&client, of_stream("cart", START)).await;
         caught_up(&mut answers).await;
-        let stopped = ground.stop();
+        let stopped = server.stop();
         let status = answers.message().await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert!(status.message().starts_with("Server Is Not Ready"), "{status:?}");
-        let patience = Duration::from_secs(4);
-        tokio::time::timeout(patience, stopped).await.expect("stops at once").unwrap();
-        assert!(tokio::net::TcpStream::connect(ground.address()).await.is_err());
+        let stop_timeout = Duration::from_secs(4);
+        tokio::time::timeout(stop_timeout, stopped).await.expect("stops at once").unwrap();
+        assert!(tokio::net::TcpStream::connect(server.address()).await.is_err());
     });
-    ground.store.append("cart", Expected::Any, &[]).expect("the store is the caller's");
+    server.store.append("cart", ExpectedVersion::Any, &[]).expect("the store is the caller's");
 }
 
 #[test]
 fn a_subscription_ends_at_its_deadline() {
-    Ground::new().run(async |client, _| {
+    TestServer::new().run(async |client, _| {
         let options = Some(subscription(of_all(AllOption::Start(()))));
         let mut request = Request::new(ReadReq { options });
         request.set_timeout(Duration::from_millis(300));
@@ -203,8 +204,8 @@ fn a_subscription_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_subscription_goes_forwards() {
-    Ground::new().run(async |client, _| {
+fn backwards_subscription_is_rejected() {
+    TestServer::new().run(async |client, _| {
         let options = subscription(backwards(of_stream("cart", END)));
         let status = client.subscribe(options).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);

@@ -1,5 +1,5 @@
-//! Encrypted connections: shown certificates, replaced ones, users who say by certificates who they
-//! are, and those who do not come through.
+//! Tests of TLS: server certificates, their replacement, client certificates of users, and failed
+//! handshakes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::Code;
-use umbel_server::{Certificates, Config, FirstPasswords, Pem, Secret};
+use umbel_server::{BootstrapPasswords, CertificateStore, Config, Pem, Secret};
 
 use super::client::{ANY, Client, events, of_stream};
-use super::ground::{Ground, run};
+use super::test_server::{TestServer, run};
 use super::users::{change, create};
 use umbel_proto::streams::read_req::RevisionOption;
 
@@ -35,8 +35,8 @@ fn authority(name: &str) -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// The certificate of whoever has this name, for this use, until a year; and its key.
-fn made(
+/// Creates a certificate with this name and use, valid until `year`, and its key.
+fn generate_certificate(
     by: &Authority,
     name: &str,
     usage: ExtendedKeyUsagePurpose,
@@ -51,23 +51,23 @@ fn made(
 }
 
 fn of_server(by: &Authority) -> (String, String) {
-    made(by, "localhost", ExtendedKeyUsagePurpose::ServerAuth, 4000)
+    generate_certificate(by, "localhost", ExtendedKeyUsagePurpose::ServerAuth, 4000)
 }
 
 fn of_user(by: &Authority, name: &str) -> (String, String) {
-    made(by, name, ExtendedKeyUsagePurpose::ClientAuth, 4000)
+    generate_certificate(by, name, ExtendedKeyUsagePurpose::ClientAuth, 4000)
 }
 
-/// What the server reads.
+/// Certificates that the server loads.
 #[derive(Debug)]
-struct Shelf(Mutex<Pem>);
+struct MemoryCertificates(Mutex<Pem>);
 
-impl Certificates for Shelf {
+impl CertificateStore for MemoryCertificates {
     fn read(&self) -> io::Result<Pem> {
         Ok(self.0.lock().unwrap().clone())
     }
 
-    fn tell(&self, _: &str) {}
+    fn report(&self, _: &str) {}
 }
 
 fn pem((certificate, key): (String, String), authorities: &[&Authority]) -> Pem {
@@ -79,17 +79,18 @@ fn pem((certificate, key): (String, String), authorities: &[&Authority]) -> Pem 
     }
 }
 
-/// A server with users that shows a certificate of this authority, and believes those of users.
-fn ground(by: &Authority, of_users: &[&Authority]) -> (Ground, Arc<Shelf>) {
-    let shelf = Arc::new(Shelf(Mutex::new(pem(of_server(by), of_users))));
+/// Starts a server with users that presents a certificate of this authority, and accepts user
+/// certificates of the others.
+fn start_server(by: &Authority, of_users: &[&Authority]) -> (TestServer, Arc<MemoryCertificates>) {
+    let certificates = Arc::new(MemoryCertificates(Mutex::new(pem(of_server(by), of_users))));
     let admin = Some(Secret::new("first"));
-    let users = Some(FirstPasswords { admin, ops: Some(Secret::new("second")) });
-    let tls = Some(Arc::clone(&shelf) as Arc<dyn Certificates>);
-    (Ground::with(Config { users, tls, ..Config::default() }), shelf)
+    let users = Some(BootstrapPasswords { admin, ops: Some(Secret::new("second")) });
+    let tls = Some(Arc::clone(&certificates) as Arc<dyn CertificateStore>);
+    (TestServer::with(Config { users, tls, ..Config::default() }), certificates)
 }
 
-/// Shakes hands with the server, believing this authority and showing this certificate.
-async fn shake(
+/// Performs a handshake that trusts this authority and presents this certificate.
+async fn handshake(
     address: SocketAddr,
     believed: &Authority,
     shown: Option<&(String, String)>,
@@ -120,11 +121,11 @@ async fn client(
     believed: &Authority,
     shown: Option<&(String, String)>,
 ) -> Client {
-    let stream = shake(address, believed, shown, b"h2").await.unwrap();
+    let stream = handshake(address, believed, shown, b"h2").await.unwrap();
     Client::over(stream, &format!("https://{address}")).await.unwrap()
 }
 
-/// How an append ends.
+/// Status code of an append.
 async fn code(client: &Client) -> Code {
     match client.append("mine", ANY, &events(0..1)).await {
         Ok(_) => Code::Ok,
@@ -133,17 +134,17 @@ async fn code(client: &Client) -> Code {
 }
 
 #[test]
-fn calls_and_pages_go_encrypted_over_one_port() {
+fn calls_and_pages_are_encrypted_on_one_port() {
     let by = authority("ours");
-    let (ground, _shelf) = ground(&by, &[]);
+    let (server, _shelf) = start_server(&by, &[]);
     run(async {
-        let client = client(ground.address(), &by, None).await;
+        let client = client(server.address(), &by, None).await;
         let admin = client.with_user("admin", "first");
         assert_eq!(code(&admin).await, Code::Ok);
         let read = admin.read(of_stream("mine", RevisionOption::Start(()))).await.unwrap();
         assert_eq!(read.len(), 1);
         assert_eq!(code(&client).await, Code::PermissionDenied);
-        let mut stream = shake(ground.address(), &by, None, b"http/1.1").await.unwrap();
+        let mut stream = handshake(server.address(), &by, None, b"http/1.1").await.unwrap();
         stream
             .write_all(b"GET /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
             .await
@@ -155,62 +156,62 @@ fn calls_and_pages_go_encrypted_over_one_port() {
 }
 
 #[test]
-fn who_speaks_in_clear_is_told_so_and_who_says_nothing_sensible_is_left() {
+fn plaintext_gets_a_hint_and_garbage_is_dropped() {
     let by = authority("ours");
-    let (ground, _shelf) = ground(&by, &[]);
+    let (server, _shelf) = start_server(&by, &[]);
     run(async {
-        for (said, told) in [
+        for (sent, gets_hint) in [
             (&b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n"[..], true),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true),
             (b"\x16\x03\x01\x00\x05hello and more that is no handshake", false),
             (b"\x16", false),
             (b"", false),
         ] {
-            let mut stream = TcpStream::connect(ground.address()).await.unwrap();
-            stream.write_all(said).await.unwrap();
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(sent).await.unwrap();
             stream.shutdown().await.unwrap();
             let mut answer = Vec::new();
-            // An error says that it was ended at once.
+            // An error means that the server closed it at once.
             let _ = stream.read_to_end(&mut answer).await;
             let text = String::from_utf8_lossy(&answer);
-            assert_eq!(text.contains("speaks TLS"), told, "{said:?}: {text}");
+            assert_eq!(text.contains("speaks TLS"), gets_hint, "{sent:?}: {text}");
         }
-        let client = client(ground.address(), &by, None).await;
+        let client = client(server.address(), &by, None).await;
         assert_eq!(code(&client.with_user("admin", "first")).await, Code::Ok);
     });
 }
 
 #[test]
-fn a_user_is_whom_his_certificate_names() {
-    let (by, of_users, strange) = (authority("ours"), authority("users"), authority("strange"));
-    let (ground, _shelf) = ground(&by, &[&of_users]);
+fn client_certificate_names_the_user() {
+    let (by, of_users, foreign) = (authority("ours"), authority("users"), authority("strange"));
+    let (server, _shelf) = start_server(&by, &[&of_users]);
     run(async {
-        let address = ground.address();
+        let address = server.address();
         let plain = client(address, &by, None).await;
         let admin = plain.with_user("admin", "first");
         create(&admin, "ada", "third", &[]).await.unwrap();
         let certificate = of_user(&of_users, "ada");
         let ada = client(address, &by, Some(&certificate)).await;
         assert_eq!(code(&ada).await, Code::Ok);
-        let nobody = client(address, &by, Some(&of_user(&of_users, "eve"))).await;
-        assert_eq!(code(&nobody).await, Code::Unauthenticated);
-        // A password says more: whoever says one is that user or nobody.
-        assert_eq!(code(&nobody.with_user("ada", "third")).await, Code::Ok);
+        let unknown_user = client(address, &by, Some(&of_user(&of_users, "eve"))).await;
+        assert_eq!(code(&unknown_user).await, Code::Unauthenticated);
+        // A password takes precedence: a client with one is that user or is refused.
+        assert_eq!(code(&unknown_user.with_user("ada", "third")).await, Code::Ok);
         assert_eq!(code(&ada.with_user("ada", "wrong")).await, Code::Unauthenticated);
         change(&admin, "Disable", "ada").await.unwrap();
         assert_eq!(code(&ada).await, Code::Unauthenticated);
-        // Those of others, those that are over, and those for another purpose.
+        // Certificates of other authorities, expired ones, and those for another purpose.
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
-        let server = ExtendedKeyUsagePurpose::ServerAuth;
+        let server_purpose = ExtendedKeyUsagePurpose::ServerAuth;
         for refused in [
-            of_user(&strange, "admin"),
-            made(&of_users, "admin", usage, 2001),
-            made(&of_users, "admin", server, 4000),
+            of_user(&foreign, "admin"),
+            generate_certificate(&of_users, "admin", usage, 2001),
+            generate_certificate(&of_users, "admin", server_purpose, 4000),
             of_user(&by, "admin"),
         ] {
-            let shaken = shake(address, &by, Some(&refused), b"h2").await;
-            let ended = match shaken {
-                // The server says only after the handshake that it does not believe him.
+            let result = handshake(address, &by, Some(&refused), b"h2").await;
+            let ended = match result {
+                // The server rejects a client certificate only after the handshake.
                 Ok(stream) => match Client::over(stream, &format!("https://{address}")).await {
                     Ok(client) => code(&client).await,
                     Err(_) => Code::Unavailable,
@@ -226,20 +227,20 @@ fn a_user_is_whom_his_certificate_names() {
     });
 }
 
-/// A server had to be stopped for a certificate to be replaced.
+/// A server had to be stopped to replace a certificate.
 #[test]
-fn a_replaced_certificate_is_shown_to_who_comes_after_it() {
+fn replaced_certificate_is_used_for_new_connections() {
     let (by, other) = (authority("ours"), authority("the next"));
-    let (ground, shelf) = ground(&by, &[]);
+    let (server, certificates) = start_server(&by, &[]);
     run(async {
-        let address = ground.address();
+        let address = server.address();
         let before = client(address, &by, None).await.with_user("admin", "first");
         assert_eq!(code(&before).await, Code::Ok);
-        *shelf.0.lock().unwrap() = pem(of_server(&other), &[]);
-        while shake(address, &other, None, b"h2").await.is_err() {
+        *certificates.0.lock().unwrap() = pem(of_server(&other), &[]);
+        while handshake(address, &other, None, b"h2").await.is_err() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert!(shake(address, &by, None, b"h2").await.is_err());
+        assert!(handshake(address, &by, None, b"h2").await.is_err());
         assert_eq!(code(&before).await, Code::Ok, "who was connected stays");
     });
 }

@@ -1,4 +1,4 @@
-//! Users: made, changed, refused; passwords.
+//! Tests of users: creation, changes, refusals, passwords.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use umbel_proto::users::{
 };
 
 use super::client::{ANY, Client, events, fact};
-use super::ground::Ground;
+use super::test_server::TestServer;
 
-/// The service, said anew so that another name is noticed.
+/// The service, repeated here so that a changed name is noticed.
 const SERVICE: &str = "event_store.client.users.Users";
 
 fn user(login: &str, password: &str, groups: &[&str]) -> UserReq {
@@ -26,7 +26,7 @@ fn user(login: &str, password: &str, groups: &[&str]) -> UserReq {
     }
 }
 
-/// Makes a user.
+/// Creates a user.
 pub async fn create(
     client: &Client,
     login: &str,
@@ -36,7 +36,7 @@ pub async fn create(
     client.unary(SERVICE, "Create", user(login, password, groups)).await
 }
 
-/// Does something with a user by his name alone.
+/// Applies a change that needs only the user's name.
 pub async fn change(client: &Client, method: &str, login: &str) -> Result<(), Status> {
     let options = Some(Login { login_name: login.to_string() });
     client.unary(SERVICE, method, LoginReq { options }).await
@@ -44,8 +44,8 @@ pub async fn change(client: &Client, method: &str, login: &str) -> Result<(), St
 
 async fn details(client: &Client, login: &str) -> Result<Vec<UserDetails>, Status> {
     let options = Some(Login { login_name: login.to_string() });
-    let asked = futures_util::stream::iter([LoginReq { options }]);
-    let mut answers = client.streaming::<_, DetailsResp, _>(SERVICE, "Details", asked).await?;
+    let request = futures_util::stream::iter([LoginReq { options }]);
+    let mut answers = client.streaming::<_, DetailsResp, _>(SERVICE, "Details", request).await?;
     let mut users = Vec::new();
     while let Some(answer) = answers.message().await? {
         users.push(answer.user_details.unwrap());
@@ -53,7 +53,7 @@ async fn details(client: &Client, login: &str) -> Result<Vec<UserDetails>, Statu
     Ok(users)
 }
 
-async fn choose(client: &Client, login: &str, old: &str, new: &str) -> Result<(), Status> {
+async fn change_password(client: &Client, login: &str, old: &str, new: &str) -> Result<(), Status> {
     let options = Some(ChangePasswordOptions {
         login_name: login.to_string(),
         current_password: old.to_string(),
@@ -68,8 +68,8 @@ async fn reset(client: &Client, login: &str, new: &str) -> Result<(), Status> {
     client.unary(SERVICE, "ResetPassword", ResetPasswordReq { options }).await
 }
 
-/// Whether he is let in, to append to a stream of his.
-async fn is_let_in(client: &Client) -> bool {
+/// Whether the user may append to its stream.
+async fn is_authenticated(client: &Client) -> bool {
     match client.append("open", ANY, &events(0..1)).await {
         Ok(_) => true,
         Err(status) => {
@@ -80,20 +80,20 @@ async fn is_let_in(client: &Client) -> bool {
 }
 
 #[test]
-fn a_user_is_made_described_changed_refused_and_forgotten() {
-    Ground::with_users().run(async |client, ground| {
+fn user_is_created_updated_disabled_and_deleted() {
+    TestServer::with_users().run(async |client, server| {
         let admin = client.with_user("admin", "first");
         let ada = client.with_user("ada", "secret");
-        assert!(!is_let_in(&ada).await);
+        assert!(!is_authenticated(&ada).await);
         create(&admin, "ada", "secret", &["readers"]).await.unwrap();
-        assert!(is_let_in(&ada).await, "although he was refused just before");
-        let told = details(&ada, "ada").await.unwrap();
-        assert_eq!(told.len(), 1);
+        assert!(is_authenticated(&ada).await, "although the password was rejected just before");
+        let answer = details(&ada, "ada").await.unwrap();
+        assert_eq!(answer.len(), 1);
         assert_eq!(
-            (&*told[0].full_name, &told[0].groups[..]),
+            (&*answer[0].full_name, &answer[0].groups[..]),
             ("ada the user", &["readers".into()][..])
         );
-        assert!(!told[0].disabled && told[0].last_updated.unwrap().ticks_since_epoch > 0);
+        assert!(!answer[0].disabled && answer[0].last_updated.unwrap().ticks_since_epoch > 0);
         let names: Vec<String> =
             details(&admin, "").await.unwrap().into_iter().map(|user| user.login_name).collect();
         assert_eq!(names, ["ada", "admin", "ops"]);
@@ -101,58 +101,58 @@ fn a_user_is_made_described_changed_refused_and_forgotten() {
         assert_eq!(fact(&again, "exception"), "user-conflict");
         for change_of in ["Disable", "Disable"] {
             change(&admin, change_of, "ada").await.unwrap();
-            assert!(!is_let_in(&ada).await);
+            assert!(!is_authenticated(&ada).await);
         }
         assert!(details(&admin, "ada").await.unwrap()[0].disabled);
         change(&admin, "Enable", "ada").await.unwrap();
-        assert!(is_let_in(&ada).await);
+        assert!(is_authenticated(&ada).await);
         let update = user("ada", "", &["$admins"]);
         admin.unary::<_, ()>(SERVICE, "Update", update).await.unwrap();
         assert_eq!(details(&ada, "").await.unwrap().len(), 3, "ada is an administrator now");
-        // What was appended beside the calls counts as well, even by another program.
-        ground.store.delete("$user-ada", umbel_events::Expected::Any).unwrap();
-        assert!(!is_let_in(&ada).await);
+        // Events written without these calls count as well, even by another program.
+        server.store.delete("$user-ada", umbel_events::ExpectedVersion::Any).unwrap();
+        assert!(!is_authenticated(&ada).await);
         for method in ["Delete", "Disable", "Enable"] {
             let missing = change(&admin, method, "ada").await.unwrap_err();
             assert_eq!(fact(&missing, "exception"), "user-not-found", "{method}");
             assert_eq!(fact(&missing, "login-name"), "ada");
         }
         create(&admin, "ada", "third", &[]).await.unwrap();
-        assert!(!is_let_in(&ada).await, "the password is another");
-        assert!(is_let_in(&client.with_user("ada", "third")).await);
+        assert!(!is_authenticated(&ada).await, "the password is another");
+        assert!(is_authenticated(&client.with_user("ada", "third")).await);
     });
 }
 
 #[test]
-fn a_password_is_chosen_by_who_has_it_and_reset_by_administrators() {
-    Ground::with_users().run(async |client, _| {
+fn users_change_and_admins_reset_passwords() {
+    TestServer::with_users().run(async |client, _| {
         let admin = client.with_user("admin", "first");
         create(&admin, "ada", "old", &[]).await.unwrap();
         create(&admin, "bob", "bobs", &[]).await.unwrap();
         let (ada, bob) = (client.with_user("ada", "old"), client.with_user("bob", "bobs"));
         for refused in [
-            choose(&ada, "ada", "wrong", "new").await,
-            choose(&bob, "ada", "old", "new").await,
+            change_password(&ada, "ada", "wrong", "new").await,
+            change_password(&bob, "ada", "old", "new").await,
             reset(&bob, "ada", "new").await,
         ] {
             assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
         }
-        let empty = choose(&ada, "ada", "old", "").await.unwrap_err();
+        let empty = change_password(&ada, "ada", "old", "").await.unwrap_err();
         assert_eq!(empty.code(), Code::InvalidArgument);
-        choose(&ada, "ada", "old", "new").await.unwrap();
-        assert!(!is_let_in(&ada).await, "the old one no longer counts");
+        change_password(&ada, "ada", "old", "new").await.unwrap();
+        assert!(!is_authenticated(&ada).await, "the old one no longer counts");
         let ada = client.with_user("ada", "new");
-        assert!(is_let_in(&ada).await);
+        assert!(is_authenticated(&ada).await);
         reset(&admin, "ada", "third").await.unwrap();
-        assert!(!is_let_in(&ada).await);
+        assert!(!is_authenticated(&ada).await);
         let missing = reset(&admin, "eve", "x").await.unwrap_err();
         assert_eq!(missing.code(), Code::NotFound);
     });
 }
 
 #[test]
-fn names_and_passwords_that_cannot_be_are_told() {
-    Ground::with_users().run(async |client, _| {
+fn invalid_names_and_passwords_are_rejected() {
+    TestServer::with_users().run(async |client, _| {
         let admin = client.with_user("admin", "first");
         let long = "x".repeat(2000);
         for (login, password, groups) in [
@@ -178,24 +178,24 @@ fn names_and_passwords_that_cannot_be_are_told() {
 }
 
 #[test]
-fn whoever_watches_is_told_numbers_again_and_again_for_as_long_as_he_may() {
-    Ground::with_users().run(async |client, _| {
+fn stats_stream_repeats_while_permitted() {
+    TestServer::with_users().run(async |client, _| {
         let admin = client.with_user("admin", "first");
         create(&admin, "ada", "secret", &[]).await.unwrap();
         let ada = client.with_user("ada", "secret");
-        let asked = StatsReq { use_metadata: false, refresh_time_period_in_ms: 1 };
+        let request = StatsReq { use_metadata: false, refresh_time_period_in_ms: 1 };
         let service = "event_store.client.monitoring.Monitoring";
-        let asked = futures_util::stream::iter([asked]);
-        let mut told = ada.streaming::<_, StatsResp, _>(service, "Stats", asked).await.unwrap();
-        let first = told.message().await.unwrap().unwrap().stats;
+        let request = futures_util::stream::iter([request]);
+        let mut answer = ada.streaming::<_, StatsResp, _>(service, "Stats", request).await.unwrap();
+        let first = answer.message().await.unwrap().unwrap().stats;
         admin.append("more", ANY, &events(0..1)).await.unwrap();
-        let second = told.message().await.unwrap().unwrap().stats;
+        let second = answer.message().await.unwrap().unwrap().stats;
         let position =
             |stats: &BTreeMap<String, String>| -> u64 { stats["store.position"].parse().unwrap() };
         assert!(position(&second) > position(&first));
         change(&admin, "Disable", "ada").await.unwrap();
         let ended = loop {
-            match told.message().await {
+            match answer.message().await {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("it ended without a status"),
                 Err(status) => break status,
@@ -205,14 +205,14 @@ fn whoever_watches_is_told_numbers_again_and_again_for_as_long_as_he_may() {
     });
 }
 
-/// A server with `--insecure` ignores what clients say of themselves: some cannot help saying it.
+/// A server with `--insecure` ignores credentials: some clients always send them.
 #[test]
-fn where_nobody_is_asked_wrong_passwords_do_no_harm_and_users_can_be_kept() {
-    Ground::new().run(async |client, _| {
+fn insecure_server_ignores_passwords_and_manages_users() {
+    TestServer::new().run(async |client, _| {
         let wrong = client.with_user("admin", "changeit");
-        assert!(is_let_in(&wrong).await);
+        assert!(is_authenticated(&wrong).await);
         create(&wrong, "ada", "secret", &[]).await.unwrap();
-        choose(&client, "ada", "whatever", "other").await.unwrap();
+        change_password(&client, "ada", "whatever", "other").await.unwrap();
         assert_eq!(details(&client, "").await.unwrap().len(), 1);
         change(&client, "Delete", "ada").await.unwrap();
         assert!(details(&client, "ada").await.is_err());

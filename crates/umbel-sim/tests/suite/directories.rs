@@ -1,11 +1,11 @@
-//! Directories as objects: what a held one stays, what an operator does, and when.
+//! Directories as objects: held directories, changes by an operator, and their times.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::Error;
-use umbel_env::{Access, DirectoryPlace, Env};
+use umbel_env::{Access, DirectoryLocation, Env};
 use umbel_sim::{Mount, Sim, Survival};
 
 /// A machine with `/home/data` and `/other/data`, each with a file `name` that says which it is.
@@ -51,13 +51,13 @@ fn a_directory_keeps_its_identity_when_it_is_renamed() {
 }
 
 #[test]
-fn a_held_directory_stays_what_it_was_when_another_takes_its_path() {
+fn held_directory_survives_replacement_of_its_path() {
     let sim = machine();
-    let env = sim.env().hold(Path::new("/home/data")).unwrap();
-    assert_eq!(env.files.place().unwrap(), DirectoryPlace::Unchanged);
+    let env = sim.env().open_directory(Path::new("/home/data")).unwrap();
+    assert_eq!(env.files.directory_location().unwrap(), DirectoryLocation::Unchanged);
     sim.move_path("/home/data", "/home/old");
-    let now = Some("/home/old".into());
-    assert_eq!(env.files.place().unwrap(), DirectoryPlace::Moved { now });
+    let path = Some("/home/old".into());
+    assert_eq!(env.files.directory_location().unwrap(), DirectoryLocation::Moved { path });
     sim.move_path("/other/data", "/home/data");
     assert_eq!(read(&env, "/home/data/name"), b"home!");
     env.files.create(Path::new("/home/data/more")).unwrap();
@@ -68,7 +68,7 @@ fn a_held_directory_stays_what_it_was_when_another_takes_its_path() {
 }
 
 #[test]
-fn a_relative_path_follows_the_current_directory_and_an_absolute_one_does_not() {
+fn only_relative_paths_follow_the_current_directory() {
     let sim = machine();
     let env = sim.env();
     sim.set_current_dir("/home");
@@ -88,19 +88,19 @@ fn a_relative_path_follows_the_current_directory_and_an_absolute_one_does_not() 
 }
 
 #[test]
-fn a_mount_hides_a_directory_from_paths_and_not_from_its_holder() {
+fn mount_hides_a_directory_from_paths_only() {
     let sim = machine();
-    let held = sim.env().hold(Path::new("/home/data")).unwrap();
+    let held = sim.env().open_directory(Path::new("/home/data")).unwrap();
     let home = sim.identity("/home/data").unwrap();
     sim.mount("/other/data", "/home/data", Mount::ReadWrite);
     assert_eq!(read(&sim.env(), "/home/data/name"), b"other");
     assert_eq!(read(&held, "/home/data/name"), b"home!");
-    assert!(matches!(held.files.place().unwrap(), DirectoryPlace::Moved { .. }));
+    assert!(matches!(held.files.directory_location().unwrap(), DirectoryLocation::Moved { .. }));
     assert_eq!(sim.tree_of(home).into_values().collect::<Vec<_>>(), [b"home!".to_vec()]);
     assert_eq!(sim.path_of(home).as_deref(), Some(Path::new("/home/data")));
     sim.unmount("/home/data");
     assert_eq!(read(&sim.env(), "/home/data/name"), b"home!");
-    assert_eq!(held.files.place().unwrap(), DirectoryPlace::Unchanged);
+    assert_eq!(held.files.directory_location().unwrap(), DirectoryLocation::Unchanged);
     // A restart unmounts; the death of a process does not.
     sim.mount("/other/data", "/home/data", Mount::ReadWrite);
     assert_eq!(read(&sim.kill_image().env(), "/home/data/name"), b"other");
@@ -109,11 +109,11 @@ fn a_mount_hides_a_directory_from_paths_and_not_from_its_holder() {
 }
 
 #[test]
-fn a_mount_that_refuses_changes_says_why() {
+fn read_only_mount_names_the_reason() {
     for (mount, number) in [(Mount::ReadOnly, 30), (Mount::WithoutPermission, 13)] {
         let sim = machine();
         sim.mount("/other/data", "/home/data", mount);
-        for env in [sim.env(), sim.env().hold(Path::new("/home/data")).unwrap()] {
+        for env in [sim.env(), sim.env().open_directory(Path::new("/home/data")).unwrap()] {
             let (old, new) = (Path::new("/home/data/name"), Path::new("/home/data/new"));
             let refused = [
                 env.files.create(new).map(drop),
@@ -132,12 +132,12 @@ fn a_mount_that_refuses_changes_says_why() {
 }
 
 #[test]
-fn nothing_can_be_made_in_a_directory_that_was_removed() {
+fn removed_directory_refuses_new_files() {
     let sim = machine();
-    let env = sim.env().hold(Path::new("/home/data")).unwrap();
+    let env = sim.env().open_directory(Path::new("/home/data")).unwrap();
     let file = env.files.open(Path::new("/home/data/name"), Access::ReadWrite).unwrap();
     sim.remove_tree("/home/data");
-    assert_eq!(env.files.place().unwrap(), DirectoryPlace::Removed);
+    assert_eq!(env.files.directory_location().unwrap(), DirectoryLocation::Removed);
     assert!(env.files.is_removed().unwrap());
     // The open file is still there for its holder, as its bytes are.
     file.write_all_at(b"more", 5).unwrap();
@@ -149,16 +149,17 @@ fn nothing_can_be_made_in_a_directory_that_was_removed() {
     assert!(!env.files.exists(name).unwrap());
     // A directory that is made at the path later is another one.
     sim.make_dir("/home/data");
-    assert_eq!(env.files.place().unwrap(), DirectoryPlace::Removed);
+    assert_eq!(env.files.directory_location().unwrap(), DirectoryLocation::Removed);
     assert_eq!(number_of(env.files.create(new).unwrap_err()), Some(2));
     assert!(sim.tree("/home/data").is_empty());
 }
 
 #[test]
-fn the_lock_of_a_directory_survives_that_its_lock_file_is_removed() {
+fn directory_lock_survives_removal_of_its_lock_file() {
     let sim = machine();
     let lock_file = Path::new("/home/data/LOCK");
-    let lock = sim.env().hold(Path::new("/home/data")).unwrap().files.lock(lock_file).unwrap();
+    let lock =
+        sim.env().open_directory(Path::new("/home/data")).unwrap().files.lock(lock_file).unwrap();
     sim.remove_tree(lock_file);
     let again = || sim.env().files.lock(lock_file);
     assert!(matches!(again(), Err(Error::Locked(_))));
@@ -172,12 +173,12 @@ fn the_lock_of_a_directory_survives_that_its_lock_file_is_removed() {
 }
 
 #[test]
-fn a_move_comes_right_before_its_call_and_once() {
+fn scheduled_move_precedes_its_call_once() {
     let sim = machine();
-    let env = sim.env().hold(Path::new("/home/data")).unwrap();
+    let env = sim.env().open_directory(Path::new("/home/data")).unwrap();
     let made = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&made);
-    sim.before_call(sim.calls() + 2, move |sim| {
+    sim.schedule_before_call(sim.calls() + 2, move |sim| {
         seen.store(sim.calls(), Ordering::Relaxed);
         // A move may make calls itself, and whatever a test may do.
         assert!(sim.env().files.exists(Path::new("/home/data")).unwrap());
@@ -187,22 +188,22 @@ fn a_move_comes_right_before_its_call_and_once() {
     assert!(env.files.exists(Path::new("/home/data/name")).unwrap());
     assert_eq!(made.load(Ordering::Relaxed), 0);
     assert_eq!(sim.path_of(sim.identity("/home/data").unwrap()).unwrap(), Path::new("/home/data"));
-    assert!(matches!(env.files.place().unwrap(), DirectoryPlace::Moved { .. }));
+    assert!(matches!(env.files.directory_location().unwrap(), DirectoryLocation::Moved { .. }));
     assert_eq!(made.load(Ordering::Relaxed), begun + 1);
     assert_eq!(sim.calls(), begun + 3);
     // One whose call has passed comes before the next call, and one may be forgotten.
-    sim.before_call(1, |sim| sim.make_dir("/late"));
-    sim.before_call(sim.calls() + 2, |sim| sim.make_dir("/never"));
+    sim.schedule_before_call(1, |sim| sim.make_dir("/late"));
+    sim.schedule_before_call(sim.calls() + 2, |sim| sim.make_dir("/never"));
     assert!(sim.env().files.exists(Path::new("/late")).unwrap());
-    assert_eq!(sim.forget_moves(), 1);
+    assert_eq!(sim.clear_scheduled(), 1);
     assert!(!sim.env().files.exists(Path::new("/never")).unwrap());
 }
 
 #[test]
-fn what_an_operator_moved_stays_so_after_a_power_loss() {
+fn operator_moves_survive_power_loss() {
     let sim = machine();
     let home = sim.identity("/home/data").unwrap();
-    let env = sim.env().hold(Path::new("/home/data")).unwrap();
+    let env = sim.env().open_directory(Path::new("/home/data")).unwrap();
     sim.move_path("/home/data", "/home/old");
     sim.move_path("/other/data", "/home/data");
     env.files.create(Path::new("/home/data/unsynced")).unwrap();

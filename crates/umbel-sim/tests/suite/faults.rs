@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use umbel_base::Error;
 use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
 const ONCE: Fault = Fault { kind: FaultKind::Eio, sticky: false };
 const EVER: Fault = Fault { kind: FaultKind::Eio, sticky: true };
@@ -19,7 +19,7 @@ fn start() -> (Sim, Env, Arc<dyn File>) {
 }
 
 #[test]
-fn a_failed_sync_gives_the_bytes_up_and_the_next_one_succeeds() {
+fn failed_sync_drops_bytes_and_the_next_succeeds() {
     for reverts in [false, true] {
         let (sim, _, file) = start();
         sim.revert_on_failed_sync(reverts);
@@ -41,7 +41,7 @@ fn a_failed_sync_gives_the_bytes_up_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn faults_come_once_or_for_ever_and_only_where_they_fit() {
+fn faults_apply_once_or_always_where_they_match() {
     let (sim, env, file) = start();
     sim.fail_site("write *", 1, ONCE);
     sim.fail_site("write a", 2, ONCE);
@@ -59,8 +59,8 @@ fn faults_come_once_or_for_ever_and_only_where_they_fit() {
     // A read cannot run out of space; the next write can.
     sim.fail_at(sim.calls() + 1, Fault { kind: FaultKind::Enospc, sticky: true });
     file.read_at(&mut byte, 0).unwrap();
-    assert!(matches!(file.write_all_at(b"5", 0), Err(Error::Full { .. })));
-    assert!(matches!(env.files.create(Path::new("/b")), Err(Error::Full { .. })));
+    assert!(matches!(file.write_all_at(b"5", 0), Err(Error::DiskFull { .. })));
+    assert!(matches!(env.files.create(Path::new("/b")), Err(Error::DiskFull { .. })));
     env.files.remove_file(Path::new("/a")).unwrap();
     sim.heal();
     sim.fail_site("open", 1, Fault { kind: FaultKind::Emfile, sticky: false });
@@ -84,8 +84,8 @@ fn a_failed_write_takes_some_of_its_bytes_and_never_all() {
 }
 
 #[test]
-fn after_the_power_is_lost_nothing_works_and_nothing_changes() {
-    for (when, survives) in [(When::Before, false), (When::After, true)] {
+fn calls_after_power_loss_fail_without_effect() {
+    for (when, survives) in [(CrashSide::Before, false), (CrashSide::After, true)] {
         let (sim, env, file) = start();
         file.write_all_at(b"x", 0).unwrap();
         sim.crash_at(sim.calls() + 1, when);
@@ -123,17 +123,17 @@ fn a_lying_disk_makes_nothing_durable() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_works_again_after_a_removal() {
+fn full_disk_writes_what_fits_and_recovers() {
     let (sim, env, file) = start();
     sim.set_capacity(3 * 4096);
     let other = env.files.create(Path::new("/b")).unwrap();
     other.preallocate(2 * 4096).unwrap();
     other.write_all_at(&[1; 8192], 0).unwrap();
     let error = file.write_all_at(&[2; 5000], 0).unwrap_err();
-    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
     assert_eq!(sim.read("/a"), [2; 4096]);
     file.write_all_at(&[3; 100], 0).unwrap();
-    assert!(matches!(file.preallocate(4097), Err(Error::Full { .. })));
+    assert!(matches!(file.preallocate(4097), Err(Error::DiskFull { .. })));
     file.preallocate(4096).unwrap();
     env.files.remove_file(Path::new("/b")).unwrap();
     file.write_all_at(&[2; 5000], 0).unwrap();
@@ -186,7 +186,7 @@ fn rot_is_durable_and_leaves_copies_alone() {
 }
 
 #[test]
-fn direct_writes_are_durable_only_after_a_sync_and_can_be_refused() {
+fn direct_writes_need_a_sync_and_can_be_refused() {
     let (sim, _, file) = start();
     let mut piece = AlignedBuffer::new(1);
     piece.fill(&[7; DIRECT_ALIGNMENT]);

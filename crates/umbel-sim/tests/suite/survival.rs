@@ -1,4 +1,4 @@
-//! What survives a power loss, case by case.
+//! Survival after a power loss, case by case.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn synced_bytes_and_names_survive_every_policy() {
 }
 
 #[test]
-fn a_synced_file_without_its_name_is_gone_and_a_name_without_bytes_is_empty() {
+fn file_needs_both_its_sync_and_its_name() {
     let (sim, env) = start();
     create(&env, "/synced", b"bytes").sync().unwrap();
     assert!(!sim.crash_image(&Survival::None, 0).has("/synced"));
@@ -84,7 +84,7 @@ fn a_new_directory_can_vanish_with_everything_in_it() {
 }
 
 #[test]
-fn a_rename_is_there_or_not_and_never_half() {
+fn rename_is_atomic() {
     let (sim, env) = start();
     create(&env, "/CURRENT", b"old").sync().unwrap();
     sync_dir(&env, "/");
@@ -121,7 +121,7 @@ fn a_removal_can_reach_the_disk_before_an_earlier_rename() {
 }
 
 #[test]
-fn a_rename_between_directories_is_settled_by_either() {
+fn rename_between_directories_is_durable_by_either_sync() {
     for settled_by in ["/a", "/b"] {
         let (sim, env) = start();
         env.files.create_dir_all(Path::new("/a")).unwrap();
@@ -145,14 +145,14 @@ fn hard_links_share_bytes_and_names_are_independent() {
     env.files.hard_link(Path::new("/a"), &*env.files, Path::new("/b")).unwrap();
     env.files.remove_file(Path::new("/a")).unwrap();
     let seen: BTreeSet<_> = sim.crash_images_exhaustive(9).map(|image| image.files()).collect();
-    // Both gone is possible: the removal reached the disk and the link did not.
+    // Both files can be lost: the removal reached the disk and the link did not.
     assert_eq!(seen.len(), 4);
     assert!(seen.contains(&Vec::new()));
     assert_eq!(sim.read("/b"), b"shared");
 }
 
 #[test]
-fn a_lone_rename_leaves_an_older_file_of_that_name_alone() {
+fn single_rename_keeps_an_older_file_of_that_name() {
     let (sim, env) = start();
     create(&env, "/a", b"old").sync().unwrap();
     sync_dir(&env, "/");
@@ -171,7 +171,7 @@ fn a_lone_rename_leaves_an_older_file_of_that_name_alone() {
 }
 
 #[test]
-fn a_removed_file_can_come_back_whatever_other_directories_sync() {
+fn removed_file_can_return_despite_other_syncs() {
     let (sim, env) = start();
     env.files.create_dir_all(Path::new("/other")).unwrap();
     create(&env, "/a", b"bytes").sync().unwrap();
@@ -196,11 +196,11 @@ fn the_length_of_a_long_write_can_survive_alone() {
 
 /// The sectors of `bytes`, each by the one byte it holds; panics where a sector is mixed.
 fn sectors(bytes: &[u8]) -> Vec<u8> {
-    let whole = |sector: &[u8]| {
+    let value_of = |sector: &[u8]| {
         assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is mixed");
         sector[0]
     };
-    bytes.chunks(512).map(whole).collect()
+    bytes.chunks(512).map(value_of).collect()
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn garbage_stays_within_the_write() {
 }
 
 #[test]
-fn prefix_and_reverse_keep_the_ends_of_the_order() {
+fn prefix_and_reverse_keep_either_end_of_the_order() {
     let (sim, env) = start();
     let file = create(&env, "/a", b"");
     sync_dir(&env, "/");
@@ -298,7 +298,7 @@ fn each_mapped_store_is_a_unit() {
     assert_eq!((part(&image, 0, 5), part(&image, 1 << 20, 6)), (b"first".into(), b"second".into()));
     file.set_len(100).unwrap();
     let text = mapping.write_at(b"x", 100).unwrap_err().to_string();
-    assert!(text.ends_with("the file was cut; a real process dies of this store"), "{text}");
+    assert!(text.ends_with("the file was truncated; a real process dies of this store"), "{text}");
     let grown = create(&env, "/grown", b"");
     grown.set_len(4096).unwrap();
     assert!(grown.map(4096).is_err(), "a length reserves nothing");
@@ -319,7 +319,7 @@ fn process_death_loses_locks_and_nothing_else() {
     let killed = sim.kill_image();
     killed.env().files.lock(Path::new("/LOCK")).unwrap();
     assert_eq!(killed.read("/a"), b"bytes");
-    // What was pending can still be taken by a power loss.
+    // A power loss can still lose pending units.
     assert_eq!(killed.pending_units(), sim.pending_units());
     assert!(killed.crash_image(&Survival::None, 0).files().is_empty());
     let image = sim.crash_image(&Survival::All, 0);
@@ -339,7 +339,7 @@ fn too_many_units_are_sampled() {
 }
 
 #[test]
-fn an_empty_directory_is_removed_and_its_name_comes_back_where_nobody_synced() {
+fn unsynced_directory_removal_can_be_undone() {
     let (sim, env) = start();
     env.files.create_dir_all(Path::new("/a/b")).unwrap();
     sync_dir(&env, "/a");

@@ -7,11 +7,11 @@ use umbel_base::checksum::checksum;
 use umbel_base::{Error, RangeTombstone, Result, ValueKind};
 use umbel_filter::{FilterKind, KeyPrefix};
 use umbel_table::{
-    Compression, FilterChoice, FilterKeep, Table, TableBuilder, TableMeta, TableOptions,
+    Compression, FilterChoice, FilterResidency, Table, TableBuilder, TableMeta, TableOptions,
 };
 
-use crate::memory::MemoryFile;
-use crate::world::{Model, TABLE_ID, get, hasher, open, options, run, walk};
+use crate::fixture::{Model, TABLE_ID, get, hasher, open, options, run, walk};
+use crate::memory_file::MemoryFile;
 
 fn small() -> Model {
     let mut model = Model::default();
@@ -28,9 +28,9 @@ fn is_corruption<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Corruption { .. }))
 }
 
-/// Asks a damaged file for everything. True where nothing was noticed.
+/// Reads everything from a damaged file. True where no damage was detected.
 fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
-    let mut whole = true;
+    let mut right = true;
     let table = match open(&MemoryFile::new(bytes), meta, Some(&hasher())) {
         Ok(table) => table,
         Err(error) => {
@@ -49,7 +49,7 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
             Ok(list) => assert!(list == model.list()),
             walked => {
                 assert!(is_corruption(&walked));
-                whole = false;
+                right = false;
             }
         }
     }
@@ -57,11 +57,13 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
         Ok(list) => assert!(list == model.list()),
         failed => {
             assert!(is_corruption(&failed));
-            whole = false;
+            right = false;
         }
     }
     let hash = |key: &[u8]| hasher().keys.hash(key);
-    for keep in [FilterKeep::default(), FilterKeep::Plain { factor: 2 }, FilterKeep::Second] {
+    for keep in
+        [FilterResidency::default(), FilterResidency::Plain { factor: 2 }, FilterResidency::Second]
+    {
         match table.read_filter(keep) {
             Ok(filter) => {
                 let filter = filter.expect("every table of these tests has a filter");
@@ -69,7 +71,7 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
             }
             failed => {
                 assert!(is_corruption(&failed));
-                whole = false;
+                right = false;
             }
         }
     }
@@ -77,16 +79,16 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
         Ok(_) => {}
         failed => {
             assert!(is_corruption(&failed));
-            whole = false;
+            right = false;
         }
     }
     let verified = table.verify();
     assert!(verified.is_ok() || is_corruption(&verified));
-    whole && verified.is_ok()
+    right && verified.is_ok()
 }
 
 #[test]
-fn every_byte_matters() {
+fn every_flipped_byte_is_detected() {
     let model = small();
     let second = |kind, bits_per_key| Some(FilterChoice { kind, bits_per_key });
     for (compression, second_filter) in [
@@ -148,7 +150,7 @@ fn even(id: u64, salt: u8) -> (MemoryFile, TableMeta) {
 const EVEN_BLOCK: usize = 1 + 1 + 1 + 3 + 50 + 13;
 
 #[test]
-fn a_block_at_another_place_is_noticed() {
+fn moved_block_is_detected() {
     let (file, meta) = even(7, 0);
     let bytes = file.bytes();
     assert_eq!(meta.blocks, 20);
@@ -175,7 +177,7 @@ fn a_block_at_another_place_is_noticed() {
 }
 
 #[test]
-fn an_error_does_not_end_a_walk_silently() {
+fn scan_reports_an_error() {
     let (file, meta) = even(7, 0);
     let mut bytes = file.bytes();
     bytes[32 + 5 * EVEN_BLOCK + 20] ^= 4;
@@ -196,7 +198,7 @@ fn an_error_does_not_end_a_walk_silently() {
 }
 
 #[test]
-fn newer_versions_and_unknown_features_are_refused_by_a_sentence() {
+fn newer_versions_and_unknown_features_are_named() {
     let (file, meta) = even(7, 0);
     let bytes = file.bytes();
     let reseal = |at_from_end: usize, flip: u8| {
@@ -218,7 +220,7 @@ fn newer_versions_and_unknown_features_are_refused_by_a_sentence() {
 }
 
 #[test]
-fn what_must_not_be_added_is_refused() {
+fn invalid_entries_are_refused_by_the_writer() {
     let builder = || {
         let file = Arc::new(MemoryFile::default());
         TableBuilder::new(file, TABLE_ID, hasher(), TableOptions::default())
@@ -265,7 +267,7 @@ fn output_is_written_in_large_pieces() {
 /// The limits of keys and sequence numbers were checked at the first entry of each group only, by
 /// those who compact.
 #[test]
-fn entries_over_a_limit_are_noticed_wherever_they_stand() {
+fn entries_over_a_limit_are_detected_everywhere() {
     let forge = |sequence: u64, change: &dyn Fn(&mut [u8], usize, usize)| {
         let file = MemoryFile::default();
         let options = TableOptions { bloom_bits: 0, ..options(256 << 10, Compression::None) };
@@ -316,7 +318,7 @@ proptest! {
         prop_assert!(table.and_then(|table| table.verify()).is_err());
     }
 
-    /// Whoever forges checksums can forge answers, but must not bring the process down.
+    /// Forged checksums can forge answers, but must not crash the process.
     #[test]
     fn forged_payloads_never_panic(at in 0usize..2000, flips: [u8; 3], compression in 0u8..3) {
         let model = small();
@@ -335,7 +337,7 @@ proptest! {
                 continue;
             };
             for (key, (sequence, ..)) in model.list() {
-                let hash = crate::world::hasher().keys.hash(&key);
+                let hash = crate::fixture::hasher().keys.hash(&key);
                 table.get_with(&key, hash, sequence, |_, _, value| value.len()).ok();
             }
             use umbel_base::Cursor;
@@ -371,8 +373,8 @@ fn seal_footer(bytes: &mut [u8]) {
     bytes[len - 8..].copy_from_slice(b"UMBELTBL");
 }
 
-/// Walks the blocks from the back by the lengths in their trailers, as long as these make sense,
-/// and gives each the checksum of its bytes, in the footer too.
+/// Finds the blocks from the end by the lengths in their trailers, as long as these are plausible,
+/// and writes the checksum of the bytes of each, in the footer too.
 fn reseal_all(bytes: &mut [u8]) {
     let footer = bytes.len() - 192;
     let mut end = footer;

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, ValueKind};
 use umbel_filter::{FilterKind, FilterOptions, FilterPlan, KeyPrefix, PrefixExtractor};
 use umbel_table::{
-    BlockCache, Compression, FilterChoice, FilterKeep, KeepAll, Table, TableOptions, TableWalk,
+    BlockCache, Compression, DetachedTableCursor, FilterChoice, FilterResidency, Table,
+    TableOptions, UnboundedCache,
 };
 
-use crate::world::{
+use crate::fixture::{
     KeepNothing, Model, TABLE_ID, entry, get, hasher, open, open_paged, options, run, walk,
 };
 
@@ -111,7 +112,7 @@ fn stride(model: &Model, table: &Table) -> usize {
         let limits = list.iter().step_by(list.len().div_ceil(limit)).skip(1);
         let mut limits = limits.map(|(key, _)| key.as_slice());
         let mut limit = limits.next();
-        let mut walk = TableWalk::new(true);
+        let mut walk = DetachedTableCursor::new(true);
         walk.seek_to_first(table).unwrap();
         for (at, (key, (own_sequence, kind, value))) in list.iter().enumerate() {
             assert_eq!((walk.key(), walk.sequence()), (key.as_slice(), *own_sequence));
@@ -122,7 +123,7 @@ fn stride(model: &Model, table: &Table) -> usize {
             if at % 5 == 0 {
                 walk.set_limit(limit);
             }
-            if walk.stride(sequence) {
+            if walk.try_next_visible(sequence) {
                 let (next, (next_sequence, next_kind, _)) = &list[at + 1];
                 assert!(next != key && *next_kind == ValueKind::Put && *next_sequence <= sequence);
                 assert!(limit.is_none_or(|limit| next.as_slice() < limit));
@@ -137,7 +138,7 @@ fn stride(model: &Model, table: &Table) -> usize {
 }
 
 #[test]
-fn strides_are_made_where_each_key_stands_once() {
+fn unique_keys_get_strides() {
     for name in ["random", "decimal", "path", "url", "stream"] {
         let mut model = Model::default();
         for (number, key) in shape(name, 700).keys().into_iter().enumerate() {
@@ -157,12 +158,12 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(meta.entries, model.entries.len() as u64);
     let table = open(&file, &meta, Some(&hasher())).unwrap();
     assert_eq!(table.meta(), &meta);
-    let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
+    let filter = table.read_filter(FilterResidency::default()).unwrap().unwrap();
     assert!(filter.designed_rate() < 0.05 && filter.kind() == FilterKind::Blocked512);
     let keys = hasher().keys;
     let all = model.keys();
     assert!(all.iter().all(|key| filter.may_contain(keys.hash(key))));
-    assert!(table.read_filter(FilterKeep::Nothing).unwrap().is_none());
+    assert!(table.read_filter(FilterResidency::Nothing).unwrap().is_none());
     compare(model, &table);
     stride(model, &table);
     let report = table.verify().unwrap();
@@ -170,14 +171,14 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(report.bytes, meta.file_bytes);
     assert_eq!(report.filter_keys, model.keys().len() as u64);
     let unhashed = open(&file, &meta, None).unwrap();
-    assert!(unhashed.read_filter(FilterKeep::default()).unwrap().is_none());
+    assert!(unhashed.read_filter(FilterResidency::default()).unwrap().is_none());
     compare(model, &unhashed);
     let mut stranger = hasher();
     stranger.seed_id += 1;
     let stranger = open(&file, &meta, Some(&stranger)).unwrap();
-    assert!(stranger.read_filter(FilterKeep::default()).unwrap().is_none());
+    assert!(stranger.read_filter(FilterResidency::default()).unwrap().is_none());
     compare(model, &stranger);
-    for cache in [Arc::new(KeepAll) as Arc<dyn BlockCache>, Arc::new(KeepNothing)] {
+    for cache in [Arc::new(UnboundedCache) as Arc<dyn BlockCache>, Arc::new(KeepNothing)] {
         let paged = open_paged(&file, &meta, cache).unwrap();
         assert!(paged.is_paged());
         assert!(paged.block_separators().eq(table.block_separators()));
@@ -268,7 +269,7 @@ fn range_tombstones_widen_the_bounds() {
     assert_eq!((meta.sequence_min, meta.sequence_max, meta.range_tombstones), (2, 9, 2));
     let table = open(&file, &meta, Some(&hasher())).unwrap();
     assert_eq!(table.tombstones().covering(b"y", 100), Some(9));
-    assert_eq!(table.tombstones_given(), [one("c", "d", 2), one("x", "z", 9)]);
+    assert_eq!(table.original_tombstones(), [one("c", "d", 2), one("x", "z", 9)]);
     table.verify().unwrap();
 
     model.tombstones = vec![one("a", "m", 7)];
@@ -285,7 +286,7 @@ fn range_tombstones_widen_the_bounds() {
 }
 
 #[test]
-fn next_and_prev_return_to_the_entry_left() {
+fn next_and_prev_are_inverse() {
     let model = shape("stream", 300);
     let list = model.list();
     let (file, meta) = model.build(options(256, Compression::None));
@@ -343,7 +344,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_filter_stands_beside_the_plain_one() {
+fn second_filter_coexists_with_the_plain_filter() {
     let keys = hasher().keys;
     for (kind, bits_per_key) in [
         (FilterKind::BinaryFuse, 9.6),
@@ -365,7 +366,7 @@ fn a_second_filter_stands_beside_the_plain_one() {
         let report = table.verify().unwrap();
         assert_eq!(report.filter_keys, model.keys().len() as u64);
         let read = |keep| table.read_filter(keep).unwrap().unwrap();
-        let (plain, second) = (read(FilterKeep::default()), read(FilterKeep::Second));
+        let (plain, second) = (read(FilterResidency::default()), read(FilterResidency::Second));
         assert_eq!((plain.kind(), second.kind()), (FilterKind::Blocked512, kind));
         for key in model.keys() {
             let hash = keys.hash(&key);
@@ -392,7 +393,7 @@ fn the_plain_filter_may_be_of_any_kind() {
         let options = TableOptions { filter_kind, ..options(4096, Compression::None) };
         let (file, meta) = model.build(options);
         let table = open(&file, &meta, Some(&hasher())).unwrap();
-        let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
+        let filter = table.read_filter(FilterResidency::default()).unwrap().unwrap();
         assert_eq!(filter.kind(), filter_kind);
         let hashes = model.keys().into_iter().map(|key| keys.hash(&key));
         assert!(hashes.into_iter().all(|hash| filter.may_contain(hash)));
@@ -401,7 +402,7 @@ fn the_plain_filter_may_be_of_any_kind() {
 }
 
 #[test]
-fn the_plain_filter_has_the_probes_that_are_asked_for() {
+fn plain_filter_has_the_requested_probes() {
     let model = shape("path", 3000);
     let keys = model.keys().len() as u64;
     let read = |filter_kind, filter_probes| {
@@ -410,7 +411,7 @@ fn the_plain_filter_has_the_probes_that_are_asked_for() {
         let table = open(&file, &meta, Some(&hasher())).unwrap();
         assert_eq!(table.verify().unwrap().filter_keys, keys);
         compare(&model, &table);
-        (file.bytes(), table.read_filter(FilterKeep::default()).unwrap().unwrap())
+        (file.bytes(), table.read_filter(FilterResidency::default()).unwrap().unwrap())
     };
     for kind in [FilterKind::Blocked512, FilterKind::Blocked256, FilterKind::Standard] {
         let (usual, _) = read(kind, None);
@@ -431,7 +432,7 @@ fn the_plain_filter_has_the_probes_that_are_asked_for() {
 }
 
 #[test]
-fn prefix_filters_stand_beside_any_others() {
+fn prefix_filters_coexist_with_others() {
     let rule: KeyPrefix = "until:/:2".parse().unwrap();
     let hasher_of_prefixes = hasher().prefixes.unwrap();
     let model = shape("path", 4000);
@@ -455,7 +456,10 @@ fn prefix_filters_stand_beside_any_others() {
         assert!(absent < 100, "{absent}");
         let other = KeyPrefix::fixed(3).unwrap();
         assert!(filter.may_contain_start(&other, &hasher_of_prefixes, b"no/1/"), "another rule");
-        assert_eq!(table.read_filter(FilterKeep::default()).unwrap().is_some(), bloom_bits > 0);
+        assert_eq!(
+            table.read_filter(FilterResidency::default()).unwrap().is_some(),
+            bloom_bits > 0
+        );
         assert_eq!(table.verify().unwrap().filter_keys, model.keys().len() as u64);
         compare(&model, &table);
     }

@@ -1,42 +1,43 @@
-//! What an operator does to directories between two calls of the file system.
+//! Moves of an operator between two calls of the file system.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::FileIdentity;
 use umbel_sim::{Mount, Sim};
 
-use super::handle::Kind;
-use super::world::{Condition, Known, World};
-use crate::random::Random;
+use crate::directories::directory_model::{DirectoryCondition, DirectoryModel, StoreDirectory};
+use crate::directories::store_handle::StoreKind;
+use crate::support::seeded_random::Random;
 
-/// A world that the script and the operator share.
-pub type SharedWorld = Arc<Mutex<World>>;
+/// Model that the script and the operator share.
+pub type SharedWorld = Arc<Mutex<DirectoryModel>>;
 
-/// The shared world.
-pub fn locked(world: &SharedWorld) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the shared model.
+pub fn lock_world(world: &SharedWorld) -> MutexGuard<'_, DirectoryModel> {
+    world.lock().ignore_poison()
 }
 
-/// Makes one move that the seed decides. `in_call` is whether a call of the engine is under way.
-pub fn act(world: &SharedWorld, sim: &Sim, seed: u64, in_call: bool) {
-    let mut world = locked(world);
+/// Makes one move of a seed. `in_call`: whether a call of the engine is running.
+pub fn make_move(world: &SharedWorld, sim: &Sim, seed: u64, in_call: bool) {
+    let mut world = lock_world(world);
     let mut operator = Operator { world: &mut world, sim, random: Random::new(seed), in_call };
-    if let Some(text) = operator.any_move() {
+    if let Some(text) = operator.random_move() {
         let call = sim.calls();
         operator.world.moves.push(format!("before call {}: {text}", call + 1));
     }
 }
 
 struct Operator<'a> {
-    world: &'a mut World,
+    world: &'a mut DirectoryModel,
     sim: &'a Sim,
     random: Random,
     in_call: bool,
 }
 
 impl Operator<'_> {
-    fn any_move(&mut self) -> Option<String> {
+    fn random_move(&mut self) -> Option<String> {
         match self.random.below(40) {
             0..=4 => self.change_directory(),
             5..=8 => self.rename_open(),
@@ -51,17 +52,17 @@ impl Operator<'_> {
             30..=32 => self.mount_subdirectory(),
             33 => self.remove_lock(),
             34 => self.copy_open(),
-            35 => self.look(),
+            35 => self.check_images(),
             36 => self.remove_open(),
-            37 if self.world.kind == Kind::Keys => self.replace_table(),
+            37 if self.world.kind == StoreKind::Keys => self.replace_table(),
             _ => self.replace(),
         }
     }
 
-    /// The directory of the open store, and its path.
-    fn subject(&self) -> Option<(FileIdentity, PathBuf)> {
+    /// Returns the directory of the open store and its path.
+    fn open_directory(&self) -> Option<(FileIdentity, PathBuf)> {
         let open = self.world.open.or_else(|| self.sim.identity(&self.world.path))?;
-        if self.world.condition() == Condition::Removed {
+        if self.world.condition() == DirectoryCondition::Removed {
             return None;
         }
         Some((open, self.sim.path_of(open)?))
@@ -81,13 +82,13 @@ impl Operator<'_> {
     }
 
     fn rename_open(&mut self) -> Option<String> {
-        let (_, at) = self.subject()?;
+        let (_, at) = self.open_directory()?;
         let target = self.world.new_name("moved");
         self.sim.move_path(&at, &target);
         Some(format!("mv {} {}", at.display(), target.display()))
     }
 
-    /// Takes what is at the store's path away, and puts something else there.
+    /// Moves the store's path away and puts something else there.
     fn swap(&mut self) -> Option<String> {
         let path = self.world.path.clone();
         if self.is_there(&path) {
@@ -97,7 +98,7 @@ impl Operator<'_> {
         self.put_at_path().map(|text| format!("mv {} aside; {text}", path.display()))
     }
 
-    /// Puts a store, or an empty directory, where nothing is.
+    /// Puts a store or an empty directory at a free path.
     fn put_at(&mut self, path: &Path) -> Option<String> {
         if self.is_there(path) || !self.is_there(path.parent()?) {
             return None;
@@ -109,7 +110,7 @@ impl Operator<'_> {
             let is_closed = self.world.open != Some(found) && known.tree.is_some();
             is_closed.then(|| known.clone())
         });
-        let Some(known) = known.filter(|known| known.condition == Condition::Kept) else {
+        let Some(known) = known.filter(|known| known.condition == DirectoryCondition::Kept) else {
             self.sim.make_dir(path);
             return Some(format!("mkdir {shown}"));
         };
@@ -118,14 +119,14 @@ impl Operator<'_> {
             return Some(format!("mv {source} {shown}"));
         }
         self.sim.copy_tree(source, path);
-        self.know(path, known);
+        self.note_directory(path, known);
         Some(format!("cp -a {source} {shown}"))
     }
 
-    fn know(&mut self, path: &Path, known: Known) {
+    fn note_directory(&mut self, path: &Path, known: StoreDirectory) {
         if let Some(made) = self.sim.identity(path) {
             let tree = Some(self.sim.tree_of(made));
-            self.world.stores.insert(made, Known { tree, ..known });
+            self.world.stores.insert(made, StoreDirectory { tree, ..known });
         }
     }
 
@@ -157,10 +158,10 @@ impl Operator<'_> {
         Some("umount everything".to_string())
     }
 
-    /// Puts the open store's directory back at its path.
+    /// Moves the open store's directory back to its path.
     fn swap_back(&mut self) -> Option<String> {
         self.unmount();
-        let (_, at) = self.subject()?;
+        let (_, at) = self.open_directory()?;
         let path = self.world.path.clone();
         if at == path || path.starts_with(&at) {
             return None;
@@ -169,8 +170,8 @@ impl Operator<'_> {
             let aside = self.world.new_name("aside");
             self.sim.move_path(&path, aside);
         }
-        // It may have been in what was moved away.
-        let (_, at) = self.subject()?;
+        // It may have been inside the moved directory.
+        let (_, at) = self.open_directory()?;
         self.sim.make_dir(path.parent()?);
         self.sim.move_path(&at, &path);
         Some(format!("mv {} back to {}", at.display(), path.display()))
@@ -186,7 +187,7 @@ impl Operator<'_> {
         Some(format!("mv {} {}", parent.display(), target.display()))
     }
 
-    /// Moves the directory away that a copy is being written to, and puts another there.
+    /// Moves the target of a running copy away and puts another directory there.
     fn take_target(&mut self) -> Option<String> {
         let target = self.world.target.clone()?;
         if !self.is_there(&target) {
@@ -200,11 +201,11 @@ impl Operator<'_> {
 
     /// Mounts a subdirectory of another store over that of the open one.
     fn mount_subdirectory(&mut self) -> Option<String> {
-        if self.world.kind != Kind::Events {
+        if self.world.kind != StoreKind::Events {
             return self.swap();
         }
         self.unmount();
-        let (_, at) = self.subject()?;
+        let (_, at) = self.open_directory()?;
         let name = ["log", "index"][self.random.below(2) as usize];
         let (source, target) = (Path::new("/decoy").join(name), at.join(name));
         if !self.is_there(&source) || !self.is_there(&target) || at == Path::new("/decoy") {
@@ -217,7 +218,7 @@ impl Operator<'_> {
 
     fn remove_lock(&mut self) -> Option<String> {
         self.unmount();
-        let (_, at) = self.subject()?;
+        let (_, at) = self.open_directory()?;
         let lock = at.join("LOCK");
         if !self.is_there(&lock) {
             return None;
@@ -226,22 +227,22 @@ impl Operator<'_> {
         Some(format!("rm {}", lock.display()))
     }
 
-    /// A copy of the open store's directory: it holds what a kill would leave.
+    /// Copies the open store's directory, in the state that a kill would leave.
     fn copy_open(&mut self) -> Option<String> {
         self.unmount();
-        let (open, at) = self.subject()?;
+        let (open, at) = self.open_directory()?;
         let target = self.world.new_name("snapshot");
         let known = self.world.stores.get(&open).cloned()?;
-        if known.condition != Condition::Kept {
+        if known.condition != DirectoryCondition::Kept {
             return None;
         }
         self.sim.copy_tree(&at, &target);
-        self.know(&target, known);
+        self.note_directory(&target, known);
         Some(format!("cp -a {} {}", at.display(), target.display()))
     }
 
-    /// Looks at what a kill and a power loss would leave now.
-    fn look(&mut self) -> Option<String> {
+    /// Checks the images of a kill and of a power loss now.
+    fn check_images(&mut self) -> Option<String> {
         let seed = self.random.next();
         if let Err(text) = self.world.check_images(self.sim, seed) {
             self.world.wrong.get_or_insert(text);
@@ -254,23 +255,23 @@ impl Operator<'_> {
             return None;
         }
         self.unmount();
-        let (open, at) = self.subject()?;
+        let (open, at) = self.open_directory()?;
         self.sim.remove_tree(&at);
-        self.world.stores.get_mut(&open)?.condition = Condition::Removed;
+        self.world.stores.get_mut(&open)?.condition = DirectoryCondition::Removed;
         self.world.put_there.clear();
         Some(format!("rm -r {}", at.display()))
     }
 
-    /// Puts files of an earlier state over those of the open store.
+    /// Replaces files of the open store by those of an earlier state.
     fn replace(&mut self) -> Option<String> {
         self.unmount();
-        let (open, at) = self.subject()?;
+        let (open, at) = self.open_directory()?;
         let older = Path::new("/older");
         let is_open = self.world.open == Some(open) && self.sim.identity(older) != Some(open);
         if !is_open || !self.is_there(older) || !self.world.put_there.is_empty() {
             return None;
         }
-        let head = if self.world.kind == Kind::Keys { "CURRENT" } else { "CHUNKS" };
+        let head = if self.world.kind == StoreKind::Keys { "CURRENT" } else { "CHUNKS" };
         if !self.is_there(&at.join(head)) {
             return None;
         }
@@ -281,7 +282,7 @@ impl Operator<'_> {
                 let (from, to) = (copy.join(head), at.join(head));
                 let before = self.sim.tree_of(open).remove(Path::new(head));
                 self.sim.copy_over(&from, &to);
-                // The same bytes in the same file are no other file.
+                // The same bytes in the same file are no replacement.
                 if self.sim.tree_of(open).remove(Path::new(head)) != before {
                     self.note_put(&open, head);
                 }
@@ -307,12 +308,11 @@ impl Operator<'_> {
             }
         };
         self.sim.remove_tree(&copy);
-        self.world.stores.get_mut(&open)?.condition = Condition::Replaced;
+        self.world.stores.get_mut(&open)?.condition = DirectoryCondition::Replaced;
         Some(format!("in {}: {what}", at.display()))
     }
 
-    /// Within a call, between its look at a file and the change of it, the store may still change
-    /// the file.
+    /// Within a call, the store may read a file before the move and change it afterwards.
     fn note_put(&mut self, open: &FileIdentity, name: &str) {
         if self.in_call {
             self.world.put_there.remove(Path::new(name));
@@ -332,10 +332,10 @@ impl Operator<'_> {
         self.note_put(open, name);
     }
 
-    /// Puts a table of another store where one of the open store is.
+    /// Replaces a table of the open store by one of another store.
     fn replace_table(&mut self) -> Option<String> {
         self.unmount();
-        let (open, at) = self.subject()?;
+        let (open, at) = self.open_directory()?;
         if self.world.open != Some(open) || self.sim.identity("/decoy") == Some(open) {
             return None;
         }
@@ -352,12 +352,12 @@ impl Operator<'_> {
         self.sim.move_path(copy.join(name), at.join(name));
         self.sim.remove_tree(&copy);
         if self.world.put_there.contains_key(*name) {
-            // The operator has put one there before, and took it away with this.
+            // The operator's earlier file at this path is gone with this move.
             self.note_put(&open, &name.to_string_lossy());
         }
         let known = self.world.stores.get_mut(&open)?;
-        if known.condition == Condition::Kept {
-            known.condition = Condition::Touched;
+        if known.condition == DirectoryCondition::Kept {
+            known.condition = DirectoryCondition::Touched;
         }
         Some(format!("mv another {} into {}", name.display(), at.display()))
     }

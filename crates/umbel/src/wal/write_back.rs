@@ -1,4 +1,4 @@
-//! What of the log is to be written back to the device before anybody waits for it.
+//! Early write-back of the WAL to the device, before a writer waits for a sync.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 use umbel_env::File;
 use umbel_log::LogWriter;
 
-use super::segment::Chore;
+use crate::wal::segment_list::WalTask;
 
-/// The current segment is written back in multiples of so much. Linux keeps files in pieces of up
-/// to a huge page and writes these whole: with shorter steps a tenth of the log went out twice.
+/// Granularity of write-back of the current segment. Linux keeps files in pieces of up to a huge
+/// page and writes these whole. With shorter steps a tenth of the WAL was written twice.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// How far writing back was begun.
+/// Progress of write-back.
 #[derive(Debug, Default)]
 pub(super) struct WriteBack {
-    /// Up to where of the current segment.
-    begun: u64,
-    /// Ends of old segments that are left.
-    ended: Vec<(Arc<dyn File>, Range<u64>)>,
+    /// Offset in the current segment up to which write-back was started.
+    next_offset: u64,
+    /// Remaining ranges of old segments.
+    old_tails: Vec<(Arc<dyn File>, Range<u64>)>,
 }
 
 impl WriteBack {
-    /// Up to where writing back the current segment was begun.
+    /// Offset up to which write-back of the current segment was started.
     pub(super) fn begun(&self) -> u64 {
-        self.begun
+        self.next_offset
     }
 
-    /// Notes that the current segment ends at `len` for good.
+    /// Records that the current segment ends at `len` for good.
     pub(super) fn end(&mut self, file: Arc<dyn File>, len: u64) {
-        self.ended.push((file, std::mem::take(&mut self.begun)..len));
+        self.old_tails.push((file, std::mem::take(&mut self.next_offset)..len));
     }
 
-    /// What to write back next, because it will not change any more.
-    pub(super) fn next(&mut self, current: Option<&LogWriter>) -> Option<Chore> {
-        if let Some((file, range)) = self.ended.pop() {
-            return Some(Chore::WriteBack(file, None, range));
+    /// The next range to write back, which will not change any more.
+    pub(super) fn next(&mut self, current: Option<&LogWriter>) -> Option<WalTask> {
+        if let Some((file, range)) = self.old_tails.pop() {
+            return Some(WalTask::WriteBack(file, None, range));
         }
         let writer = current?;
-        // The page behind the last whole step will be written to once more.
+        // The page after the last whole step will be written once more.
         let end = writer.end() / STEP_BYTES * STEP_BYTES;
-        let range = std::mem::replace(&mut self.begun, end)..end;
-        (!range.is_empty()).then(|| Chore::WriteBack(writer.file(), writer.populator(), range))
+        let range = std::mem::replace(&mut self.next_offset, end)..end;
+        (!range.is_empty()).then(|| WalTask::WriteBack(writer.file(), writer.prefaulter(), range))
     }
 }

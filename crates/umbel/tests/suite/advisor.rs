@@ -1,11 +1,12 @@
-//! The advisor: what it lets go of, what it has built, and that it never costs what it cannot win.
+//! Tests of the advisor: which filters it evicts and builds, and that it never costs more than it
+//! can save.
 
 use umbel::{Db, FilterAdvice, Keyspace, KeyspaceOptions};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{PATH, inline, key};
+use crate::suite::fixture::{PATH, inline, key};
 
-/// Keys that lie between those that are there, none twice.
+/// Absent keys between the present ones, all different.
 fn absent(index: usize) -> Vec<u8> {
     [key(index / 4 * 10), vec![b'~', (index % 4) as u8]].concat()
 }
@@ -45,7 +46,7 @@ fn advice(db: &Db) -> FilterAdvice {
     db.advice().remove(0)
 }
 
-/// Searches of tables that did not have the key.
+/// Searches of tables for absent keys.
 fn false_reads(keyspace: &Keyspace) -> u64 {
     let levels = keyspace.stats().levels;
     levels.iter().map(|level| level.false_reads).sum()
@@ -56,7 +57,7 @@ fn in_memory(advice: &FilterAdvice) -> u64 {
 }
 
 #[test]
-fn filters_that_only_hits_reach_are_let_go_of_and_come_back_when_they_are_missed() {
+fn filters_with_hits_only_are_evicted_and_return_on_misses() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", small(true)).unwrap();
@@ -69,7 +70,7 @@ fn filters_that_only_hits_reach_are_let_go_of_and_come_back_when_they_are_missed
     assert_eq!(in_memory(&after), 0, "{after:?}");
     assert_eq!(after.levels[0].kept, "nothing");
     assert!(after.levels[0].why.contains("next to nothing"), "{}", after.levels[0].why);
-    // Everything is still there, and what is not there still is not.
+    // All present keys are found, and absent keys are not.
     hits(&keyspace, 0, 2000);
     let seen = false_reads(&keyspace);
     misses(&keyspace, 0, 5000);
@@ -80,8 +81,8 @@ fn filters_that_only_hits_reach_are_let_go_of_and_come_back_when_they_are_missed
     assert!(db.verify().unwrap().damage.is_empty());
 }
 
-/// A store whose gets all found something, so that no filter is kept in memory.
-fn filters_let_go_of(sim: &Sim) -> (Db, Keyspace) {
+/// A store whose gets all hit, so that no filter is kept in memory.
+fn store_with_evicted_filters(sim: &Sim) -> (Db, Keyspace) {
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", small(true)).unwrap();
     fill(&keyspace, 0..40_000);
@@ -92,9 +93,9 @@ fn filters_let_go_of(sim: &Sim) -> (Db, Keyspace) {
 }
 
 #[test]
-fn whoever_asks_filters_on_their_own_gets_them_back() {
+fn direct_filter_probes_restore_evicted_filters() {
     let sim = Sim::new(1);
-    let (db, keyspace) = filters_let_go_of(&sim);
+    let (db, keyspace) = store_with_evicted_filters(&sim);
     let passed = (0..10_000).filter(|&index| keyspace.may_contain(absent(index))).count();
     assert!(passed < 300, "{passed}");
     assert!((0..40_000).all(|index| keyspace.may_contain(present(index))));
@@ -102,9 +103,9 @@ fn whoever_asks_filters_on_their_own_gets_them_back() {
 }
 
 #[test]
-fn garbage_is_found_although_filters_were_let_go_of() {
+fn garbage_is_found_without_evicted_filters() {
     let sim = Sim::new(1);
-    let (db, keyspace) = filters_let_go_of(&sim);
+    let (db, keyspace) = store_with_evicted_filters(&sim);
     fill(&keyspace, 0..8_000);
     db.wait_for_compaction().unwrap();
     let entries: u64 = keyspace.stats().levels.iter().map(|level| level.entries).sum();
@@ -112,14 +113,14 @@ fn garbage_is_found_although_filters_were_let_go_of() {
 }
 
 #[test]
-fn new_tables_get_the_filters_that_save_most_in_the_same_memory() {
+fn new_tables_get_filters_that_save_most() {
     let sims = [Sim::new(1), Sim::new(1)];
     let [with, without] = [true, false].map(|advisor| {
         let db = Db::open(PATH, inline(&sims[usize::from(advisor)].env())).unwrap();
         let keyspace = db.keyspace("a", small(advisor)).unwrap();
         fill(&keyspace, 0..40_000);
         misses(&keyspace, 0, 30_000);
-        // Written while it is known what is asked.
+        // Written after the reads are known.
         keyspace.compact(None, None).unwrap();
         for part in 0..3 {
             fill(&keyspace, part * 1000..part * 1000 + 1000);
@@ -138,13 +139,13 @@ fn new_tables_get_the_filters_that_save_most_in_the_same_memory() {
     let second = with.0.levels.iter().filter(|level| level.kept == "second").count();
     assert!(second > 0, "{:?}", with.0);
     assert!(without.0.levels.iter().all(|level| level.kept == "plain" && level.second.is_none()));
-    let most = without.0.kept_bytes + without.0.kept_bytes / 50;
-    assert!(in_memory(&with.0) <= most, "{} of {most}", in_memory(&with.0));
+    let limit = without.0.kept_bytes + without.0.kept_bytes / 50;
+    assert!(in_memory(&with.0) <= limit, "{} of {limit}", in_memory(&with.0));
     assert!(with.1 * 2 < without.1, "{} against {}", with.1, without.1);
 }
 
 #[test]
-fn what_reads_asked_is_known_after_a_reopen() {
+fn probe_statistics_survive_reopen() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", small(true)).unwrap();
@@ -162,9 +163,9 @@ fn what_reads_asked_is_known_after_a_reopen() {
     assert_eq!(in_memory(&advice(&db)), 0);
 }
 
-/// Gets that memtables answer say nothing of the tables that these become.
+/// Gets that memtables answer give no information on the tables that these become.
 #[test]
-fn a_level_that_nobody_asked_keeps_its_filters() {
+fn unprobed_level_keeps_its_filters() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let options = KeyspaceOptions { memtable_bytes: 64 << 20, ..small(true) };
@@ -183,7 +184,7 @@ fn a_level_that_nobody_asked_keeps_its_filters() {
 }
 
 #[test]
-fn without_the_advisor_or_without_filters_nothing_is_decided() {
+fn no_decisions_without_advisor_or_filters() {
     for (advisor, bloom_bits) in [(false, 10), (true, -1)] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();

@@ -1,5 +1,5 @@
-//! Batches from several threads: what readers see of them, what conditions keep out, how many
-//! syncs they cost.
+//! Batches from several threads: their visibility to readers, their conditions, and the number of
+//! syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use umbel::{Db, Durability, Error, Keyspace, Snapshot};
 use umbel_sim::Sim;
 
+use crate::suite::fixture::{PATH, again, all, existing, threaded, tiny, unlogged};
 use crate::suite::random::Random;
-use crate::suite::stage::{PATH, again, all, existing, threaded, tiny, unlogged};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Every state the store had, by its number.
+/// All states of the store, by number.
 type States = Mutex<Vec<(Map, Map)>>;
 
-/// The number of the state that a keyspace shows, which each batch writes with the rest.
+/// The number of a keyspace's state, which each batch writes with its other keys.
 fn state_number(value: Option<Vec<u8>>) -> usize {
     value.map_or(0, |value| String::from_utf8(value).unwrap().parse().unwrap())
 }
@@ -25,7 +25,7 @@ fn random_key(random: &mut Random) -> Vec<u8> {
     format!("key-{:03}", random.below(150)).into_bytes()
 }
 
-/// One batch over two keyspaces, noted before it is committed.
+/// One batch over two keyspaces, recorded before it is committed.
 fn write_state(db: &Db, spaces: &[Keyspace; 2], states: &States, random: &mut Random) {
     let mut states_held = states.lock().unwrap();
     let number = states_held.len();
@@ -60,7 +60,7 @@ fn write_state(db: &Db, spaces: &[Keyspace; 2], states: &States, random: &mut Ra
     batch.commit(Durability::Buffered).unwrap();
 }
 
-/// Reads at a snapshot in several ways; everything must be of the same state.
+/// Reads at a snapshot in several ways; all results must belong to one state.
 fn read_snapshot(
     snapshot: &Snapshot,
     spaces: &[Keyspace; 2],
@@ -105,7 +105,7 @@ fn read_present(spaces: &[Keyspace; 2], states: &States, random: &mut Random) {
     assert!(before <= after && between.any(|(map, _)| map.get(&keys[0]) == value.as_ref()));
 }
 
-/// Readers beside a writer, flushes and compactions see whole batches only.
+/// Readers concurrent with a writer, flushes and compactions see whole batches only.
 #[test]
 fn readers_see_whole_batches() {
     for threads in [0, 1, 2] {
@@ -145,8 +145,7 @@ fn readers_see_whole_batches() {
     }
 }
 
-/// Eight threads that sync every write share their syncs, and everything is there after a power
-/// loss.
+/// Eight threads that sync every write share their syncs, and every write survives a power loss.
 #[test]
 fn synced_writes_share_their_syncs() {
     let sim = Sim::new(1);
@@ -172,7 +171,7 @@ fn synced_writes_share_their_syncs() {
     assert_eq!(all(&existing(&crashed, "a")).len(), 1600);
 }
 
-/// On the real disk a sync takes long enough that others come meanwhile.
+/// On a real disk a sync takes long enough that other writers come meanwhile.
 #[test]
 fn synced_writes_share_their_syncs_on_the_real_disk() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,9 +197,9 @@ fn synced_writes_share_their_syncs_on_the_real_disk() {
     assert_eq!(all(&existing(&db, "a")).len(), 96);
 }
 
-/// Counts up in one key from several threads; no count is lost.
+/// Increments one key from several threads; no increment is lost.
 #[test]
-fn conditions_make_lost_updates_impossible() {
+fn conditions_prevent_lost_updates() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
     let counters = db.keyspace("counters", tiny()).unwrap();
@@ -229,7 +228,8 @@ fn conditions_make_lost_updates_impossible() {
     assert_eq!(all(&other).last().unwrap().0, b"000360");
 }
 
-/// One try to count up by a condition of one of three kinds. `false` where somebody was faster.
+/// One try to increment with a condition of one of three kinds. `false` if another thread was
+/// faster.
 fn count_up(db: &Db, counters: &Keyspace, other: &Keyspace, random: &mut Random) -> bool {
     let snapshot = db.snapshot();
     let seen = counters.get_at(&snapshot, b"count").unwrap();
@@ -250,9 +250,9 @@ fn count_up(db: &Db, counters: &Keyspace, other: &Keyspace, random: &mut Random)
     }
 }
 
-/// A key that was changed and changed back has its old value, but was not left alone.
+/// A key that was changed and changed back has its old value, but was written.
 #[test]
-fn unchanged_means_not_written_at_all() {
+fn rewritten_equal_value_fails_unchanged_condition() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 0)).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
@@ -282,10 +282,10 @@ fn unchanged_means_not_written_at_all() {
     }
 }
 
-/// Keys of a batch are hashed some operations ahead: each must come to the filter with its own
-/// hash, or a get would miss it.
+/// Keys of a batch are hashed some operations ahead. Each must enter the filter with its own hash,
+/// or a get would miss it.
 #[test]
-fn a_get_finds_every_key_of_a_batch_of_any_length() {
+fn get_finds_every_key_of_batches_of_any_length() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 1)).unwrap();
     let spaces =

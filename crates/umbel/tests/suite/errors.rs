@@ -1,23 +1,23 @@
-//! Bad input and bad moments: each is an error of the right kind with a sentence.
+//! Invalid input and invalid states: each is an error of the right kind with a clear message.
 
 use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
 use umbel_base::checksum::checksum;
 use umbel_env::Access;
 use umbel_sim::{Fault, FaultKind, Sim};
 
-use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, new_store, tiny};
+use crate::suite::fixture::{PATH, again, all, existing, fill, filled, inline, new_store, tiny};
 
 fn open_error(sim: &Sim, options: impl FnOnce(Options) -> Options) -> Error {
     Db::open(PATH, options(inline(&sim.env()))).unwrap_err()
 }
 
 #[test]
-fn a_second_handle_is_refused_while_the_first_lives() {
+fn second_handle_is_rejected_while_first_is_open() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     for _ in 0..2 {
         assert!(matches!(open_error(&sim, |o| o), Error::Locked(_)));
-        // One that only reads is not.
+        // A read-only handle is not.
         Db::open_read_only(PATH, inline(&sim.env())).unwrap();
     }
     drop(db);
@@ -30,10 +30,10 @@ fn a_second_handle_is_refused_while_the_first_lives() {
     again(&sim);
 }
 
-/// Story: an empty path, as an unset variable gives one, was answered with "could not create : No
-/// such file or directory", and by a checkpoint with files in the current folder.
+/// Story: an empty path, as an unset variable yields, gave "could not create : No such file or
+/// directory". A checkpoint put files into the current directory.
 #[test]
-fn an_empty_path_is_refused_by_name_before_anything_is_made() {
+fn empty_path_is_rejected_before_any_file_call() {
     let (sim, db) = new_store();
     let before = sim.calls();
     let errors = [
@@ -43,10 +43,10 @@ fn an_empty_path_is_refused_by_name_before_anything_is_made() {
     ];
     for (what, error) in errors {
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-        let said = format!("the path of {what} is empty; ");
-        assert!(error.to_string().starts_with(&said), "{error}");
+        let message = format!("the path of {what} is empty; ");
+        assert!(error.to_string().starts_with(&message), "{error}");
     }
-    assert_eq!(sim.calls(), before, "the disk was not asked");
+    assert_eq!(sim.calls(), before, "no file call was made");
 }
 
 fn open_at(sim: &Sim, open: fn(&'static str, Options) -> umbel::Result<Db>) -> Error {
@@ -54,13 +54,13 @@ fn open_at(sim: &Sim, open: fn(&'static str, Options) -> umbel::Result<Db>) -> E
 }
 
 #[test]
-fn a_closed_store_says_so() {
+fn closed_store_reports_closed() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     fill(&keyspace, 0..10, 1);
     let (snapshot, batch) = (db.snapshot(), db.batch());
     db.clone().close().unwrap();
-    // Somebody else may open it although old handles are about.
+    // Another caller may open it although old handles exist.
     let other = again(&sim);
     let closed = |result: umbel::Result<()>| assert!(matches!(result, Err(Error::Closed)));
     closed(keyspace.get(b"k").map(drop));
@@ -90,7 +90,7 @@ fn a_closed_store_says_so() {
 }
 
 #[test]
-fn a_read_only_store_refuses_every_write() {
+fn read_only_store_rejects_every_write() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     fill(&keyspace, 0..10, 1);
@@ -123,7 +123,7 @@ fn a_read_only_store_refuses_every_write() {
 }
 
 #[test]
-fn handles_of_another_store_are_refused() {
+fn handles_of_another_store_are_rejected() {
     let (_first, db) = new_store();
     let (_second, other) = new_store();
     let own = db.keyspace("a", KeyspaceOptions::default()).unwrap();
@@ -151,7 +151,7 @@ fn handles_of_another_store_are_refused() {
 }
 
 #[test]
-fn a_dropped_keyspace_says_so() {
+fn dropped_keyspace_reports_dropped() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     let other = db.keyspace("b", KeyspaceOptions::default()).unwrap();
@@ -178,15 +178,15 @@ fn a_dropped_keyspace_says_so() {
     assert_eq!(all(&other), []);
     let missing = db.drop_keyspace("a").unwrap_err().to_string();
     assert!(missing.contains("there is no keyspace 'a'"), "{missing}");
-    // Its name is free, and nothing of it comes back.
-    let again_named = db.keyspace("a", KeyspaceOptions::default()).unwrap();
-    assert_eq!(all(&again_named), []);
-    drop((keyspace, again_named, other, snapshot, db));
+    // Its name is free, and none of its data returns.
+    let recreated = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    assert_eq!(all(&recreated), []);
+    drop((keyspace, recreated, other, snapshot, db));
     assert_eq!(all(&existing(&again(&sim), "a")), []);
 }
 
 #[test]
-fn opening_what_is_not_there_or_there_already() {
+fn open_missing_or_existing_store_is_rejected() {
     let sim = Sim::new(1);
     let missing = open_error(&sim, |o| Options { create_if_missing: false, ..o }).to_string();
     assert!(missing.contains("there is no store in /data/store"), "{missing}");
@@ -202,7 +202,7 @@ fn opening_what_is_not_there_or_there_already() {
 }
 
 #[test]
-fn a_folder_with_other_files_is_no_store_and_stays_as_it_is() {
+fn directory_with_other_files_is_rejected_unchanged() {
     let sim = Sim::new(1);
     let files = sim.env().files;
     files.create_dir_all(PATH.as_ref()).unwrap();
@@ -214,9 +214,9 @@ fn a_folder_with_other_files_is_no_store_and_stays_as_it_is() {
     assert_eq!(names, ["thesis.txt"]);
 }
 
-/// `CURRENT` of a later version, well formed otherwise, is refused by name and left alone.
+/// `CURRENT` of a later version, well formed otherwise, is rejected by name and left unchanged.
 #[test]
-fn a_store_of_a_newer_format_is_refused() {
+fn newer_format_is_rejected() {
     let (sim, db) = new_store();
     drop(db);
     let path = "/data/store/CURRENT".as_ref();
@@ -242,7 +242,7 @@ fn a_store_of_a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_checkpoint_goes_to_an_empty_folder_only() {
+fn checkpoint_requires_an_empty_directory() {
     let (sim, db) = new_store();
     let refused = db.checkpoint(PATH).unwrap_err();
     assert!(matches!(&refused, Error::Invalid(m) if m.contains("not empty")), "{refused}");
@@ -254,10 +254,10 @@ fn a_checkpoint_goes_to_an_empty_folder_only() {
     Db::open("/data/new/deep", inline(&sim.env())).unwrap();
 }
 
-/// Story: a checkpoint that found no descriptor left its lock file and tables, since removing them
-/// began with a listing, which needs a descriptor as well. The path could not be used again.
+/// Story: a checkpoint that ran out of descriptors left its lock file and tables. Their removal
+/// began with a listing, which needs a descriptor too. The path could not be used again.
 #[test]
-fn a_checkpoint_that_finds_no_descriptor_leaves_nothing() {
+fn checkpoint_without_descriptors_leaves_no_files() {
     let mut refused = 0;
     for call in 1..200 {
         let (sim, db) = new_store();

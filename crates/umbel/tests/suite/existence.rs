@@ -1,4 +1,4 @@
-//! Existence filters of keyspaces: what they deny, and that no key that is there is denied,
+//! Existence filters of keyspaces: which keys they reject, and that they reject no present key,
 //! whatever happens to the store and its options.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,21 +8,21 @@ use umbel::{
 };
 use umbel_sim::{Sim, Survival};
 
-use crate::suite::stage::{
+use crate::suite::fixture::{
     PATH, again, existing, fill, inline, key, new_store, threaded, tiny, unlogged, value,
 };
 
-/// Options with a filter that grows soon.
+/// Options with a filter that grows early.
 pub fn filtered(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { existence_filter: ExistenceSize::Growing { first_keys: 50 }, ..options }
 }
 
-/// What the filter says of itself.
+/// Statistics of the filter.
 pub fn filter(keyspace: &Keyspace) -> ExistenceStats {
     keyspace.stats().existence.expect("there is a filter")
 }
 
-/// Whether all of these keys are found, each way there is to look for one.
+/// Whether all of these keys are found, by each kind of lookup.
 pub fn has_all(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     let keys: Vec<_> = range.map(key).collect();
     let found = keyspace.multi_get(&keys).unwrap();
@@ -34,7 +34,7 @@ pub fn has_all(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     }
 }
 
-/// Whether most of these keys, none of which is there, are denied.
+/// Whether most of these keys, all absent, are rejected.
 pub fn denies(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     let before = filter(keyspace).denied;
     let count = range.len() as u64;
@@ -46,7 +46,7 @@ pub fn denies(keyspace: &Keyspace, range: std::ops::Range<usize>) {
 }
 
 #[test]
-fn what_was_never_put_is_denied_before_anything_is_asked() {
+fn absent_keys_are_rejected_before_table_filters() {
     for hash in [HashKind::Keyed, HashKind::SipHash13] {
         let (_sim, db) = new_store();
         let keyspace = db.keyspace("a", filtered(KeyspaceOptions { hash, ..tiny() })).unwrap();
@@ -56,7 +56,7 @@ fn what_was_never_put_is_denied_before_anything_is_asked() {
         let probes = |keyspace: &Keyspace| {
             keyspace.stats().levels.iter().map(|level| level.filter_probes).sum::<u64>()
         };
-        let (asked, denied) = (probes(&keyspace), filter(&keyspace).denied);
+        let (probed, denied) = (probes(&keyspace), filter(&keyspace).denied);
         denies(&keyspace, 1000..2000);
         denies(&keyspace, 9000..9100);
         let missing: Vec<_> = (2000..3000).map(key).collect();
@@ -64,19 +64,19 @@ fn what_was_never_put_is_denied_before_anything_is_asked() {
         let stats = filter(&keyspace);
         assert!(stats.denied - denied > 1900, "{stats:?}");
         assert!(stats.items >= 790 && stats.measured_rate.unwrap() < 0.1, "{stats:?}");
-        assert!(probes(&keyspace) - asked < 2000, "hardly a table's filter was asked");
+        assert!(probes(&keyspace) - probed < 2000, "few table filters were probed");
         let gets = keyspace.stats().gets;
         assert_eq!(keyspace.get(key(5000)).unwrap(), None);
         assert_eq!(keyspace.stats().gets, gets + 1, "a denied get is a get");
-        assert!(!keyspace.may_contain(key(5000)) || filter(&keyspace).in_vain > 0);
+        assert!(!keyspace.may_contain(key(5000)) || filter(&keyspace).false_positives > 0);
         let text = db.stats().to_string();
-        let told = format!("existence filter (grows): ready, {} keys of ", stats.items);
-        assert!(text.contains(&told), "{text}");
+        let expected = format!("existence filter (grows): ready, {} keys of ", stats.items);
+        assert!(text.contains(&expected), "{text}");
     }
 }
 
 #[test]
-fn what_the_log_replays_is_found_after_every_end() {
+fn replayed_keys_are_found_after_close_and_kill() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
     fill(&keyspace, 0..100, 1);
@@ -88,7 +88,7 @@ fn what_the_log_replays_is_found_after_every_end() {
         has_all(&existing(&db, "a"), 0..130);
         denies(&existing(&db, "a"), 1000..1300);
         let lost = filter(&existing(&db, "a")).lost;
-        assert_eq!(lost, None, "nothing is made anew for what the log has");
+        assert_eq!(lost, None, "replay of the WAL needs no rebuild");
         db.close().unwrap();
         let db = again(&image);
         has_all(&existing(&db, "a"), 0..130);
@@ -97,7 +97,7 @@ fn what_the_log_replays_is_found_after_every_end() {
 }
 
 #[test]
-fn a_filter_put_in_later_has_what_is_in_memory_in_tables_and_in_snapshots() {
+fn filter_added_later_covers_memtables_tables_and_snapshots() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     fill(&keyspace, 0..300, 1);
@@ -123,33 +123,33 @@ fn a_filter_put_in_later_has_what_is_in_memory_in_tables_and_in_snapshots() {
 }
 
 #[test]
-fn a_filter_turned_off_is_not_believed_when_it_is_turned_on_again() {
+fn disabled_filter_is_not_trusted_when_reenabled() {
     let (sim, db) = new_store();
-    let roomy = KeyspaceOptions { memtable_bytes: 1 << 20, ..tiny() };
-    let keyspace = db.keyspace("a", filtered(roomy.clone())).unwrap();
+    let large = KeyspaceOptions { memtable_bytes: 1 << 20, ..tiny() };
+    let keyspace = db.keyspace("a", filtered(large.clone())).unwrap();
     fill(&keyspace, 0..60, 1);
     keyspace.flush().unwrap();
-    db.keyspace("a", roomy.clone()).unwrap();
+    db.keyspace("a", large.clone()).unwrap();
     assert!(keyspace.stats().existence.is_none());
     let folder = std::path::Path::new(PATH).join("000000.existence");
-    assert_eq!(sim.env().files.read_dir(&folder).unwrap().len(), 0, "its files are gone");
+    assert_eq!(sim.env().files.read_dir(&folder).unwrap().len(), 0, "its files are removed");
     fill(&keyspace, 60..90, 1);
-    db.keyspace("a", filtered(roomy.clone())).unwrap();
+    db.keyspace("a", filtered(large.clone())).unwrap();
     has_all(&keyspace, 0..90);
     let crashed = again(&sim.kill_image());
     has_all(&existing(&crashed, "a"), 0..90);
     // The same while the store is closed in between.
-    db.keyspace("a", roomy.clone()).unwrap();
+    db.keyspace("a", large.clone()).unwrap();
     fill(&keyspace, 90..95, 1);
     drop((keyspace, db));
     let db = again(&sim);
-    let keyspace = db.keyspace("a", filtered(roomy)).unwrap();
+    let keyspace = db.keyspace("a", filtered(large)).unwrap();
     has_all(&keyspace, 0..95);
     denies(&keyspace, 1000..1300);
 }
 
 #[test]
-fn another_size_is_made_anew_at_once_and_after_reopening() {
+fn changed_size_rebuilds_at_once_and_after_reopen() {
     let (sim, db) = new_store();
     let sized =
         |bytes| KeyspaceOptions { existence_filter: ExistenceSize::Fixed { bytes }, ..tiny() };
@@ -170,7 +170,7 @@ fn another_size_is_made_anew_at_once_and_after_reopening() {
 }
 
 #[test]
-fn a_keyspace_that_comes_again_has_a_filter_of_its_own() {
+fn recreated_keyspace_has_its_own_filter() {
     let (sim, db) = new_store();
     for round in 0..3 {
         let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
@@ -189,10 +189,10 @@ fn a_keyspace_that_comes_again_has_a_filter_of_its_own() {
     has_all(&existing(&again(&sim.kill_image()), "a"), 0..10);
 }
 
-/// Numbers of writes that a crash takes are given again: a filter that had said it covers them
+/// Numbers of writes that a crash loses are assigned again: a filter that claimed to cover them
 /// would not get the new keys.
 #[test]
-fn without_a_log_what_is_put_again_after_a_crash_is_found() {
+fn unlogged_keys_put_again_after_crash_are_found() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("n", filtered(unlogged())).unwrap();
     fill(&keyspace, 0..40, 1);
@@ -203,7 +203,7 @@ fn without_a_log_what_is_put_again_after_a_crash_is_found() {
         let db = again(&machine);
         let keyspace = existing(&db, "n");
         fill(&keyspace, 1000 * round..1000 * round + 30, 1);
-        // What is lost with the power, and what took the same numbers before it.
+        // Writes lost at the power failure, and writes that had the same numbers before it.
         machine = match round % 2 {
             0 => machine.crash_image(&Survival::All, round as u64),
             _ => machine.kill_image(),
@@ -220,7 +220,7 @@ fn without_a_log_what_is_put_again_after_a_crash_is_found() {
 }
 
 #[test]
-fn a_store_opened_read_only_or_copied_finds_everything() {
+fn read_only_and_copied_stores_find_every_key() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
     fill(&keyspace, 0..150, 1);
@@ -229,20 +229,21 @@ fn a_store_opened_read_only_or_copied_finds_everything() {
     let files = sim.files();
     let db = Db::open_read_only(PATH, inline(&sim.env())).unwrap();
     has_all(&existing(&db, "a"), 0..150);
-    let told = existing(&db, "a").stats();
-    let stats = told.existence.clone().expect("what its files say");
-    assert!(!told.existence_is_asked && stats.items >= 145, "{stats:?}");
+    let keyspace_stats = existing(&db, "a").stats();
+    let stats = keyspace_stats.existence.clone().expect("stats from its files");
+    assert!(!keyspace_stats.existence_is_probed && stats.items >= 145, "{stats:?}");
     assert_eq!((stats.state(), stats.denied, stats.lost), ("ready", 0, None));
-    assert!(told.to_string().contains("(grows): ready, as its files say, "), "{told}");
+    let text = keyspace_stats.to_string();
+    assert!(text.contains("(grows): ready, as its files say, "), "{text}");
     drop(db);
-    assert_eq!(sim.files(), files, "no file came or went");
+    assert_eq!(sim.files(), files, "no file was created or removed");
     let copy = Db::open("/data/copy", inline(&sim.env())).unwrap();
     has_all(&existing(&copy, "a"), 0..150);
     denies(&existing(&copy, "a"), 1000..1300);
 }
 
 #[test]
-fn conditions_see_through_the_filter() {
+fn conditions_are_checked_with_existence_filter() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
     for number in 0..50 {
@@ -258,7 +259,7 @@ fn conditions_see_through_the_filter() {
 }
 
 #[test]
-fn beside_writers_every_acknowledged_key_is_found_while_the_filter_grows() {
+fn acknowledged_keys_are_found_while_filter_grows() {
     let sim = Sim::new(1);
     let options = Options { write_buffer_total_bytes: Some(64 << 10), ..threaded(&sim.env(), 2) };
     let db = Db::open(PATH, options).unwrap();
@@ -297,10 +298,10 @@ fn beside_writers_every_acknowledged_key_is_found_while_the_filter_grows() {
     has_all(&existing(&again(&sim), "a"), 0..6000);
 }
 
-/// The filter was asked anew for each group of keys, and one made meanwhile without a key that was
-/// deleted denied it, although the state that was looked at has it.
+/// Story: the filter was loaded again for each group of keys. One that was rebuilt meanwhile
+/// without a deleted key rejected it, although the state being read has it.
 #[test]
-fn several_keys_are_seen_in_one_state_while_the_filter_is_made_anew() {
+fn multi_get_sees_one_state_during_filter_rebuild() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
     fill(&keyspace, 0..40, 1);
@@ -308,7 +309,7 @@ fn several_keys_are_seen_in_one_state_while_the_filter_is_made_anew() {
     let grown = filter(&keyspace).growths;
     let mut found = [false; 40];
     let mut is_first = true;
-    let looked_up = keyspace.multi_get_with(&keys, |place, value| {
+    let result = keyspace.multi_get_with(&keys, |place, value| {
         found[place] = value.is_some();
         if std::mem::take(&mut is_first) {
             (0..40).for_each(|number| keyspace.delete(key(number)).unwrap());
@@ -317,8 +318,8 @@ fn several_keys_are_seen_in_one_state_while_the_filter_is_made_anew() {
             keyspace.compact(None, None).unwrap();
         }
     });
-    looked_up.unwrap();
-    assert!(filter(&keyspace).growths > grown, "it was made anew meanwhile");
+    result.unwrap();
+    assert!(filter(&keyspace).growths > grown, "it was rebuilt concurrently");
     assert_eq!(found, [true; 40]);
     denies(&keyspace, 4000..4100);
 }

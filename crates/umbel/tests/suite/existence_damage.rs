@@ -1,5 +1,5 @@
-//! Existence filters whose files are damaged, old, missing or could not be written: a key that is
-//! there is found all the same.
+//! Existence filters whose files are damaged, old, missing or could not be written: a present key
+//! is found all the same.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
 use crate::suite::existence::{filter, filtered, has_all};
-use crate::suite::stage::{PATH, again, existing, fill, inline, tiny, unlogged};
+use crate::suite::fixture::{PATH, again, existing, fill, inline, tiny, unlogged};
 
-/// What is done to a machine's disk.
+/// A change of a machine's disk.
 type Damage = Box<dyn Fn(&Sim)>;
 
-/// The folder of the filter of the first keyspace.
+/// The directory of the first keyspace's filter.
 fn folder() -> PathBuf {
     Path::new(PATH).join("000000.existence")
 }
@@ -43,12 +43,12 @@ fn opened(sim: &Sim) -> (Db, Keyspace) {
 }
 
 #[test]
-fn damaged_zeroed_cut_and_missing_files_deny_nothing() {
-    let whole = killed();
-    let found = files(&whole);
+fn damaged_filter_files_reject_no_present_key() {
+    let intact = killed();
+    let found = files(&intact);
     assert!(found.len() >= 3, "a CHECKPOINT, a filter and a journal: {found:?}");
     for file in found {
-        let len = whole.read(&file).len() as u64;
+        let len = intact.read(&file).len() as u64;
         let mut damages: Vec<Damage> = Vec::new();
         for offset in (0..len).step_by(usize::max(1, len as usize / 60)) {
             let (at, cut) = (file.clone(), file.clone());
@@ -59,10 +59,10 @@ fn damaged_zeroed_cut_and_missing_files_deny_nothing() {
             let file = file.clone();
             damages.push(Box::new(move |sim| sim.zero_sector(&file, offset)));
         }
-        let gone = file.clone();
-        damages.push(Box::new(move |sim| sim.remove(&gone)));
+        let removed = file.clone();
+        damages.push(Box::new(move |sim| sim.remove(&removed)));
         for damage in damages {
-            let sim = whole.clone_disk();
+            let sim = intact.clone_disk();
             damage(&sim);
             let (db, keyspace) = opened(&sim);
             has_all(&keyspace, 0..180);
@@ -74,9 +74,9 @@ fn damaged_zeroed_cut_and_missing_files_deny_nothing() {
     }
 }
 
-/// All files of the filter as they were at an earlier time: each of them is sound.
+/// All files of the filter in an earlier state: each of them is valid.
 #[test]
-fn files_of_an_earlier_time_are_not_believed() {
+fn files_of_an_earlier_state_are_not_trusted() {
     for options in [tiny(), KeyspaceOptions { log: false, ..tiny() }] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -109,10 +109,10 @@ fn files_of_an_earlier_time_are_not_believed() {
     }
 }
 
-/// The memtable became a table and its log was dropped, but the filter could not be written; then
+/// The memtable became a table and its WAL was dropped, but the filter could not be written. Then
 /// the process dies, or the power fails.
 #[test]
-fn a_filter_that_could_not_be_written_is_made_anew_and_the_store_goes_on() {
+fn unwritten_filter_is_rebuilt_after_crash() {
     let sites = ["write *.journal", "sync *.journal", "create *.journal", "write *.filter"];
     for kind in [FaultKind::Eio, FaultKind::Enospc] {
         for (log, site) in sites.into_iter().flat_map(|site| [(true, site), (false, site)]) {
@@ -143,14 +143,14 @@ fn a_filter_that_could_not_be_written_is_made_anew_and_the_store_goes_on() {
             drop((keyspace, db));
             let (_db, keyspace) = opened(&sim);
             has_all(&keyspace, 0..800);
-            assert_eq!(filter(&keyspace).lost, None, "{site}: what failed was made up for");
+            assert_eq!(filter(&keyspace).lost, None, "{site}: the failed write was repeated");
         }
     }
 }
 
-/// A full disk, of every size there is.
+/// A full disk, with every amount of free space.
 #[test]
-fn a_full_disk_denies_nothing() {
+fn full_disk_rejects_no_present_key() {
     for capacity in (8 << 10..160 << 10).step_by(3 << 10) {
         let sim = Sim::new(1);
         let small = Options { log_segment_bytes: 8 << 10, ..inline(&sim.env()) };
@@ -160,7 +160,7 @@ fn a_full_disk_denies_nothing() {
         let mut written = 0;
         while written < 400 {
             let number = written;
-            if keyspace.put(crate::suite::stage::key(number), [7; 90]).is_err() {
+            if keyspace.put(crate::suite::fixture::key(number), [7; 90]).is_err() {
                 break;
             }
             written += 1;
@@ -174,10 +174,10 @@ fn a_full_disk_denies_nothing() {
     }
 }
 
-/// The power fails at each moment of a life with flushes of a keyspace without a log: numbers that
-/// are lost with it come again.
+/// The power fails at each call of a run with flushes of a keyspace without WAL: numbers lost with
+/// it are assigned again.
 #[test]
-fn numbers_that_come_again_deny_nothing() {
+fn reassigned_sequence_numbers_reject_no_present_key() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", filtered(unlogged())).unwrap();
@@ -191,9 +191,9 @@ fn numbers_that_come_again_deny_nothing() {
         let sim = before.clone_disk();
         let db = again(&sim);
         let keyspace = existing(&db, "a");
-        sim.crash_at(sim.calls() + call, umbel_sim::When::After);
+        sim.crash_at(sim.calls() + call, umbel_sim::CrashSide::After);
         for number in 100..120 {
-            let _ = keyspace.put(crate::suite::stage::key(number), b"lost");
+            let _ = keyspace.put(crate::suite::fixture::key(number), b"lost");
         }
         let _ = keyspace.flush();
         let image = sim.crash_image(&Survival::Random(0.5), call);

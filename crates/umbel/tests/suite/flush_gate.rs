@@ -1,5 +1,5 @@
-//! `Options::before_flush`: what tables of keyspaces without a log rest on is durable before they
-//! count.
+//! `Options::before_flush`: dependencies of tables of keyspaces without WAL are durable before the
+//! tables are live.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use umbel::{Db, Error, FlushGate, KeyspaceOptions, Options};
 use umbel_sim::{Sim, Survival};
 
-use crate::suite::stage::{PATH, inline, unlogged};
+use crate::suite::fixture::{PATH, inline, unlogged};
 
 fn gated(sim: &Sim, shut: &Arc<AtomicBool>, passed: &Arc<AtomicU64>) -> Db {
     let (shut, passed) = (Arc::clone(shut), Arc::clone(passed));
@@ -22,7 +22,7 @@ fn gated(sim: &Sim, shut: &Arc<AtomicBool>, passed: &Arc<AtomicU64>) -> Db {
 }
 
 #[test]
-fn nothing_is_flushed_through_a_gate_that_is_shut() {
+fn closed_gate_blocks_every_flush() {
     let sim = Sim::new(1);
     let (shut, passed) = (Arc::default(), Arc::default());
     let db = gated(&sim, &shut, &passed);
@@ -45,10 +45,10 @@ fn nothing_is_flushed_through_a_gate_that_is_shut() {
     assert_eq!(without.marker().as_deref(), Some(&b"one"[..]));
 }
 
-/// A gate that panicked in a caller's flush left the keyspace claimed for ever: the next flush, a
-/// wait for compactions and the close never returned.
+/// Story: a gate that panicked in a caller's flush left the keyspace claimed forever. The next
+/// flush, a wait for compactions and the close never returned.
 #[test]
-fn a_gate_that_panics_ends_writing_and_nothing_waits_for_it() {
+fn panicking_gate_is_fatal_and_blocks_no_thread() {
     let sim = Sim::new(1);
     let gate = FlushGate::new(|| panic!("the program's own fault"));
     let options = Options { before_flush: Some(gate), ..inline(&sim.env()) };

@@ -1,14 +1,14 @@
-//! Stores kept as files: what was written once is read for good, and is written the same again.
+//! Golden files: stores written once stay readable, and the same writes give the same bytes.
 //!
 //! `tests/golden/v2` holds three stores, and `v1` those of the version before it, whose manifests
-//! have no instance id. `killed` is what a killed process left: open and sealed
-//! log segments, tables of several levels, a manifest that grew. `closed` is the same store after a
-//! clean end. `compressed` has tables in every compression; it is only read, because another
-//! release of a compressor may write other bytes.
+//! have no instance id. `killed` is a store of a killed process: open and sealed WAL segments,
+//! tables of several levels, a manifest that grew. `closed` is the same store after a clean close.
+//! `compressed` has tables in every compression; it is only read, because another release of a
+//! compressor may write other bytes.
 //!
-//! A change of format that is meant raises the version in the format's page, gives this folder a
-//! new sibling that `UMBEL_GOLDEN=write cargo test -p umbel golden` fills, and keeps the old ones
-//! readable or says in CHANGELOG.md that they are not.
+//! An intended change of format raises the version in the format's page and adds a sibling of this
+//! directory. `UMBEL_GOLDEN=write cargo test -p umbel golden` fills it. The change keeps the old
+//! ones readable, or CHANGELOG.md says that they are not.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use std::path::{Path, PathBuf};
 use umbel::{Compression, CompressionPlan, Db, Durability, Env, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{PATH, all, existing, fill, inline, key, tiny, unlogged, value};
+use crate::suite::fixture::{PATH, all, existing, fill, inline, key, tiny, unlogged, value};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The versions that are kept; the last one is written.
+/// The versions kept; the last one is written.
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 fn folder(version: &str, store: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(store)
 }
 
-/// Every file in a folder that holds something: the lock and the reserved space do not.
+/// Every file in a directory that has content: the lock and the reserved space do not.
 fn files(env: &Env, folder: &Path) -> Files {
     let mut files = Files::new();
     for entry in env.files.read_dir(folder).unwrap() {
@@ -53,7 +53,7 @@ fn options(sim: &Sim) -> Options {
     Options { log_segment_bytes: 16 << 10, ..inline(&sim.env()) }
 }
 
-/// A store with something of everything.
+/// A store that uses every feature.
 fn written(sim: &Sim) -> Db {
     let db = Db::open(PATH, options(sim)).unwrap();
     let plain = db.keyspace("plain", tiny()).unwrap();
@@ -73,7 +73,7 @@ fn written(sim: &Sim) -> Db {
     batch.commit(Durability::Buffered).unwrap();
     unlogged.flush().unwrap();
     plain.flush().unwrap();
-    // What stays in the log.
+    // Entries that stay in the WAL.
     let mut batch = db.batch();
     batch.put(&plain, b"", b"the empty key");
     batch.put(&unfiltered, key(1), b"");
@@ -84,7 +84,7 @@ fn written(sim: &Sim) -> Db {
     db
 }
 
-/// What [`written`] must be read as.
+/// Checks the expected content of [`written`].
 fn check(db: &Db) {
     let mut expected = BTreeMap::new();
     for index in 0..300 {
@@ -143,7 +143,7 @@ fn as_written_now() -> BTreeMap<&'static str, Files> {
     BTreeMap::from([("killed", killed), ("closed", closed), ("compressed", compressed)])
 }
 
-/// The store as it is kept, on a machine of its own.
+/// The golden store, on a machine of its own.
 fn kept(version: &str, store: &str) -> Sim {
     let sim = Sim::new(1);
     let folder = folder(version, store);
@@ -154,7 +154,7 @@ fn kept(version: &str, store: &str) -> Sim {
 }
 
 #[test]
-fn what_was_written_once_is_read() {
+fn golden_files_are_read() {
     VERSIONS.iter().for_each(|version| is_read(version));
 }
 
@@ -170,15 +170,15 @@ fn is_read(version: &str) {
     let sim = kept(version, "compressed");
     let db = Db::open(PATH, options(&sim)).unwrap();
     for (name, _) in compressions() {
-        assert_eq!(all(&existing(&db, name)), crate::suite::stage::filled(0..200, 1), "{name}");
+        assert_eq!(all(&existing(&db, name)), crate::suite::fixture::filled(0..200, 1), "{name}");
     }
     db.verify().unwrap();
 }
 
 #[test]
-fn the_same_is_written_again() {
+fn written_files_match_golden_files() {
     let now = as_written_now();
-    if std::env::var_os("UMBEL_GOLDEN").is_some_and(|wish| wish == "write") {
+    if std::env::var_os("UMBEL_GOLDEN").is_some_and(|mode| mode == "write") {
         for (store, files) in &now {
             let folder = folder(VERSIONS[VERSIONS.len() - 1], store);
             let env = Env::system();

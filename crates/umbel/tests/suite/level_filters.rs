@@ -1,4 +1,5 @@
-//! Filters whose kind, bits and probes the options give: the tables have them, whoever writes them.
+//! Filters whose kind, bits and probes the options set: all tables have them, whatever writes the
+//! tables.
 
 use umbel::limits::LEVELS;
 use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
@@ -6,7 +7,7 @@ use umbel_env::Access;
 use umbel_filter::{FilterOptions, FilterView, HEADER_BYTES, formulas};
 use umbel_sim::Sim;
 
-use crate::suite::stage::{PATH, again, existing, inline, key};
+use crate::suite::fixture::{PATH, again, existing, inline, key};
 
 const KEYS: usize = 20_000;
 const ABSENT: usize = 40_000;
@@ -15,7 +16,7 @@ fn options(kind: FilterKind, probes: Option<u8>) -> KeyspaceOptions {
     KeyspaceOptions {
         level_filters: Some([LevelFilter { kind, bits_per_key: 10, probes }; LEVELS]),
         level0_tables: 100,
-        // Filters are kept although all gets find something.
+        // Filters are kept although all gets hit.
         advisor: false,
         ..KeyspaceOptions::default()
     }
@@ -50,7 +51,7 @@ fn the_level(keyspace: &Keyspace) -> LevelStats {
     levels.into_iter().find(|level| level.tables > 0).expect("there is a table")
 }
 
-/// All keys are there, and what is not there is let through as often as theory says.
+/// All keys are found, and the rate of false positives is the theoretical one.
 fn check(keyspace: &Keyspace, rate: f64) {
     assert!((0..KEYS).all(|index| keyspace.contains(key(index)).unwrap()));
     let before = the_level(keyspace);
@@ -62,7 +63,7 @@ fn check(keyspace: &Keyspace, rate: f64) {
     let after = the_level(keyspace);
     let passed = after.filter_false_positives - before.filter_false_positives;
     let refused = after.filter_true_negatives - before.filter_true_negatives;
-    // Nothing is asked for the last key's successors.
+    // The last key's successors probe no filter.
     assert!(refused + passed >= ABSENT as u64 - 2, "{refused} {passed}");
     let expected = rate * ABSENT as f64;
     let deviations = (passed as f64 - expected).abs() / expected.sqrt();
@@ -70,7 +71,7 @@ fn check(keyspace: &Keyspace, rate: f64) {
 }
 
 #[test]
-fn tables_have_as_many_probes_as_their_level_is_given() {
+fn tables_have_the_probes_of_their_level() {
     let bits = 10 * KEYS as u64;
     for (given, probes) in [(Some(6), 6), (Some(7), 7), (None, 7)] {
         let rate = formulas::rate(KEYS as u64, bits, probes);
@@ -97,9 +98,9 @@ fn tables_have_as_many_probes_as_their_level_is_given() {
     }
 }
 
-/// Filters with other probes are of the same size, so that their size tells the advisor nothing.
+/// Filters with other probes have the same size, so their size gives the advisor no information.
 #[test]
-fn new_tables_follow_new_probes_and_the_advisor_knows() {
+fn changed_probes_apply_to_new_tables_and_advisor() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let mut levels = Vec::new();
@@ -113,11 +114,11 @@ fn new_tables_follow_new_probes_and_the_advisor_knows() {
         assert!((level.plain.1 / rate - 1.0).abs() < 0.005, "{} for {rate}", level.plain.1);
         levels.push((level.level, level.plain.0, level.entries));
     }
-    assert_eq!(levels[0], levels[1], "nothing else tells them apart");
+    assert_eq!(levels[0], levels[1], "they differ in probes only");
 }
 
 #[test]
-fn every_kind_that_lets_probes_be_chosen_takes_them() {
+fn every_kind_with_probes_accepts_them() {
     for kind in [FilterKind::Blocked512, FilterKind::Blocked256, FilterKind::Standard] {
         for probes in [1, 5, 24] {
             let sim = Sim::new(1);
@@ -136,9 +137,9 @@ fn every_kind_that_lets_probes_be_chosen_takes_them() {
     }
 }
 
-/// Tables that recovery writes, because what it replays is more than memtables may hold.
+/// Tables that recovery writes, because the replayed writes exceed the memtable limit.
 #[test]
-fn tables_of_a_recovery_have_them_too() {
+fn recovery_tables_have_the_probes_of_their_level() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", options(FilterKind::Standard, Some(6))).unwrap();
@@ -147,15 +148,17 @@ fn tables_of_a_recovery_have_them_too() {
     let killed = sim.kill_image();
     let less = Options { write_buffer_total_bytes: Some(64 << 10), ..inline(&killed.env()) };
     let db = Db::open(PATH, less).unwrap();
-    let spilled = filters(&killed);
-    assert!(spilled.len() > 1, "{spilled:?}");
-    assert!(spilled.iter().all(|(kind, probes, _)| (*kind, *probes) == (FilterKind::Standard, 6)));
+    let recovered = filters(&killed);
+    assert!(recovered.len() > 1, "{recovered:?}");
+    assert!(
+        recovered.iter().all(|(kind, probes, _)| (*kind, *probes) == (FilterKind::Standard, 6))
+    );
     let keyspace = existing(&db, "a");
     assert!((0..KEYS).all(|index| keyspace.contains(key(index)).unwrap()));
 }
 
 #[test]
-fn probes_that_a_kind_does_not_have_are_refused() {
+fn probes_unsupported_by_filter_kind_are_rejected() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let refused = |kind, probes| {
@@ -164,14 +167,14 @@ fn probes_that_a_kind_does_not_have_are_refused() {
         assert!(matches!(error, umbel::Error::Invalid(_)), "{error:?}");
         error.to_string()
     };
-    let said = refused(FilterKind::Blocked512, 25);
+    let message = refused(FilterKind::Blocked512, 25);
     let expected = "level_filters has 25 probes for level 0, but a blocked-512 filter must have 1 \
                     to 24: leave them out for the best number";
-    assert!(said.contains(expected), "{said}");
-    let said = refused(FilterKind::Standard, 0);
-    assert!(said.contains("0 probes for level 0, but a standard filter must have 1 to 255"));
-    let said = refused(FilterKind::Ribbon, 6);
-    assert!(said.contains("a ribbon filter lets nobody choose them: leave them out"), "{said}");
+    assert!(message.contains(expected), "{message}");
+    let message = refused(FilterKind::Standard, 0);
+    assert!(message.contains("0 probes for level 0, but a standard filter must have 1 to 255"));
+    let message = refused(FilterKind::Ribbon, 6);
+    assert!(message.contains("those of a ribbon filter are fixed: leave them out"), "{message}");
     assert!(db.existing_keyspace("a").unwrap().is_none());
     db.keyspace("a", options(FilterKind::Standard, Some(6))).unwrap();
 }

@@ -1,11 +1,11 @@
-//! Limits: what is allowed goes through, one more is refused with a sentence and does nothing.
+//! Limits: the maximum is accepted; one more fails with a clear message and changes nothing.
 
 use umbel::limits::{
     BATCH_OPERATIONS_MAX, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, VALUE_BYTES_MAX,
 };
 use umbel::{Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Options, Snapshot};
 
-use crate::suite::stage::{PATH, again, all, existing, inline, new_store};
+use crate::suite::fixture::{PATH, again, all, existing, inline, new_store};
 
 fn refusal<T: std::fmt::Debug>(result: umbel::Result<T>) -> String {
     match result.unwrap_err() {
@@ -15,7 +15,7 @@ fn refusal<T: std::fmt::Debug>(result: umbel::Result<T>) -> String {
 }
 
 #[test]
-fn handles_go_between_threads() {
+fn handles_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     fn sent<T: Send>() {}
     fn cloned<T: Clone>() {}
@@ -32,7 +32,7 @@ fn handles_go_between_threads() {
 }
 
 #[test]
-fn the_longest_key_is_kept_and_a_longer_one_refused() {
+fn longest_key_is_stored_and_longer_is_rejected() {
     let (sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     let (longest, over) = (vec![7; KEY_BYTES_MAX], vec![7; KEY_BYTES_MAX + 1]);
@@ -51,7 +51,7 @@ fn the_longest_key_is_kept_and_a_longer_one_refused() {
     batch.expect_absent(&keyspace, &over);
     batch.put(&keyspace, b"other", b"value");
     assert_eq!(refusal(batch.commit(Durability::Buffered)), sentence);
-    // Asking for what cannot be there is no error.
+    // A lookup of an impossible key is not an error.
     assert_eq!(keyspace.get(&over).unwrap(), None);
     assert!(!keyspace.contains(&over).unwrap());
     let expected = [(vec![], b"empty".to_vec()), (longest.clone(), b"long".to_vec())];
@@ -69,7 +69,7 @@ fn the_longest_key_is_kept_and_a_longer_one_refused() {
 }
 
 #[test]
-fn a_value_over_the_limit_is_refused() {
+fn value_over_the_limit_is_rejected() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     let over = vec![0; VALUE_BYTES_MAX + 1];
@@ -85,7 +85,7 @@ fn a_value_over_the_limit_is_refused() {
 
 /// The batch holds two bytes for each operation, so that the test stays small.
 #[test]
-fn a_batch_of_too_many_operations_is_refused() {
+fn batch_of_too_many_operations_is_rejected() {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     let mut batch = db.batch();
@@ -99,13 +99,13 @@ fn a_batch_of_too_many_operations_is_refused() {
 }
 
 #[test]
-fn keyspaces_are_limited_in_number_and_name() {
+fn keyspace_number_and_name_are_limited() {
     let (sim, db) = new_store();
     for number in 0..KEYSPACES_MAX {
         db.keyspace(&format!("{number}"), KeyspaceOptions::default()).unwrap();
     }
     let refused = refusal(db.keyspace("one more", KeyspaceOptions::default()));
-    assert!(refused.contains("has 1024 keyspaces, which is the most"), "{refused}");
+    assert!(refused.contains("has 1024 keyspaces, which is the limit"), "{refused}");
     db.keyspace("7", KeyspaceOptions::default()).unwrap();
     db.drop_keyspace("7").unwrap();
     let longest = "ä".repeat(KEYSPACE_NAME_BYTES_MAX / 2) + "x";
@@ -122,7 +122,7 @@ fn keyspaces_are_limited_in_number_and_name() {
 }
 
 #[test]
-fn options_out_of_range_are_named() {
+fn out_of_range_options_are_named_in_errors() {
     let (sim, db) = new_store();
     let plain = KeyspaceOptions::default;
     let cases = [
@@ -153,11 +153,11 @@ fn options_out_of_range_are_named() {
     }
 }
 
-/// Values far larger than blocks, memtables, log segments and the cache.
+/// Values far larger than blocks, memtables, WAL segments and the cache.
 #[test]
-fn large_values_go_through_log_flush_and_compaction() {
+fn large_values_survive_wal_flush_and_compaction() {
     let (sim, db) = new_store();
-    let options = KeyspaceOptions { memtable_bytes: 1 << 20, ..crate::suite::stage::tiny() };
+    let options = KeyspaceOptions { memtable_bytes: 1 << 20, ..crate::suite::fixture::tiny() };
     let keyspace = db.keyspace("a", options).unwrap();
     let mut random = crate::suite::random::Random::new(1);
     let values: Vec<Vec<u8>> = [10 << 20, 3 << 20, 70_000].map(|len| random.bytes(len)).into();

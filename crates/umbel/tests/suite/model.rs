@@ -1,15 +1,15 @@
 //! Random operations against a `BTreeMap`, over key shapes, option sets, snapshots, iterators,
 //! reopenings and crashes of the process.
 //!
-//! Everything follows from a seed. `UMBEL_MODEL_SEEDS` and `UMBEL_MODEL_OPS` make a campaign of it,
+//! A seed decides everything. `UMBEL_MODEL_SEEDS` and `UMBEL_MODEL_OPS` run a campaign,
 //! `UMBEL_MODEL_FIRST` skips seeds that were run before, `UMBEL_MODEL_SEED` replays one.
 
 mod check;
-mod life;
+mod lifecycle;
+mod maintenance;
+mod oracle;
 mod read;
 mod scan;
-mod upkeep;
-mod world;
 mod write;
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use std::path::Path;
 use umbel::Env;
 use umbel_sim::Sim;
 
-use world::World;
+use oracle::ModelStore;
 
-type Operation = fn(&mut World);
+type Operation = fn(&mut ModelStore);
 
-/// Every operation and how often it is chosen, out of all of them together.
+/// Every operation and its weight.
 const OPERATIONS: &[(&str, usize, Operation)] = &[
     ("put", 300, write::put),
     ("delete", 80, write::delete),
@@ -43,20 +43,20 @@ const OPERATIONS: &[(&str, usize, Operation)] = &[
     ("prefix", 20, scan::prefix),
     ("cursor", 40, scan::cursor),
     ("open an iterator", 12, scan::open_iter),
-    ("go on with an iterator", 25, scan::advance_iter),
-    ("take a snapshot", 15, upkeep::take_snapshot),
-    ("read a snapshot", 40, upkeep::read_snapshot),
-    ("drop a snapshot", 12, upkeep::drop_snapshot),
-    ("flush", 8, upkeep::flush),
-    ("flush together", 5, upkeep::flush_all),
-    ("compact", 6, upkeep::compact),
-    ("wait", 4, upkeep::wait),
-    ("sync", 6, upkeep::sync),
-    ("keyspaces", 8, upkeep::keyspaces),
-    ("close and reopen", 2, life::reopen_closed),
-    ("drop and reopen", 2, life::reopen_dropped),
-    ("kill and reopen", 4, life::reopen_killed),
-    ("checkpoint", 2, life::checkpoint),
+    ("continue an iterator", 25, scan::advance_iter),
+    ("take a snapshot", 15, maintenance::take_snapshot),
+    ("read a snapshot", 40, maintenance::read_snapshot),
+    ("drop a snapshot", 12, maintenance::drop_snapshot),
+    ("flush", 8, maintenance::flush),
+    ("flush together", 5, maintenance::flush_all),
+    ("compact", 6, maintenance::compact),
+    ("wait", 4, maintenance::wait),
+    ("sync", 6, maintenance::sync),
+    ("keyspaces", 8, maintenance::keyspaces),
+    ("close and reopen", 2, lifecycle::reopen_closed),
+    ("drop and reopen", 2, lifecycle::reopen_dropped),
+    ("kill and reopen", 4, lifecycle::reopen_killed),
+    ("checkpoint", 2, lifecycle::checkpoint),
     ("verify", 3, check::verify),
     ("stats", 5, check::stats),
 ];
@@ -66,11 +66,11 @@ fn number(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// How many seeds run in memory where nobody says otherwise.
+/// Default number of seeds that run in memory.
 const SEEDS: u64 = 64;
 
-/// The seeds to run, of which there is one for `part` seeds of the plain test, and the operations
-/// of each.
+/// The seeds to run, one for each `part` seeds of the plain test, and the number of operations of
+/// each.
 fn plan(first: u64, part: u64) -> (std::ops::Range<u64>, u64) {
     let operations = number("UMBEL_MODEL_OPS").unwrap_or(700);
     if let Some(seed) = number("UMBEL_MODEL_SEED") {
@@ -83,27 +83,27 @@ fn plan(first: u64, part: u64) -> (std::ops::Range<u64>, u64) {
 }
 
 /// Runs one seed and counts the operations done.
-fn run(mut world: World, operations: u64, done: &mut BTreeMap<&'static str, u64>) {
+fn run(mut model: ModelStore, operations: u64, done: &mut BTreeMap<&'static str, u64>) {
     let all: usize = OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
     for _ in 0..operations {
-        let mut chosen = world.random.below(all);
+        let mut chosen = model.random.below(all);
         for &(name, weight, operation) in OPERATIONS {
             if chosen < weight {
-                operation(&mut world);
+                operation(&mut model);
                 *done.entry(name).or_default() += 1;
                 break;
             }
             chosen -= weight;
         }
     }
-    world.note("the end");
-    check::everything(&world);
-    check::stats(&mut world);
-    check::verify(&mut world);
-    life::reopen_dropped(&mut world);
-    // The open may have found something to compact.
-    world.db().wait_for_compaction().unwrap();
-    check::files(&world);
+    model.note("the end");
+    check::everything(&model);
+    check::stats(&mut model);
+    check::verify(&mut model);
+    lifecycle::reopen_dropped(&mut model);
+    // The open may have started compactions.
+    model.db().wait_for_compaction().unwrap();
+    check::files(&model);
 }
 
 fn replay(test: &str, seed: u64, operations: u64) -> String {
@@ -119,9 +119,9 @@ fn equals_a_map_in_memory() {
     for seed in seeds.clone() {
         let sim = Sim::new(seed);
         let env = sim.env();
-        let mut world = World::new(seed, Some(sim), env, "/data/store".into(), &[0]);
-        world.replay = replay("equals_a_map_in_memory", seed, operations);
-        run(world, operations, &mut done);
+        let mut model = ModelStore::new(seed, Some(sim), env, "/data/store".into(), &[0]);
+        model.replay = replay("equals_a_map_in_memory", seed, operations);
+        run(model, operations, &mut done);
     }
     if seeds.end - seeds.start > 50 {
         let missing: Vec<_> = OPERATIONS.iter().filter(|o| !done.contains_key(o.0)).collect();
@@ -129,16 +129,16 @@ fn equals_a_map_in_memory() {
     }
 }
 
-/// In memory, with work going on in the background.
+/// In memory, with concurrent background work.
 #[test]
-fn equals_a_map_beside_background_threads() {
+fn equals_a_map_with_background_threads() {
     let (seeds, operations) = plan(1_000_000, 4);
     for seed in seeds {
         let sim = Sim::new(seed);
         let env = sim.env();
-        let mut world = World::new(seed, Some(sim), env, "/data/store".into(), &[1, 2, 3]);
-        world.replay = replay("equals_a_map_beside_background_threads", seed, operations);
-        run(world, operations, &mut BTreeMap::new());
+        let mut model = ModelStore::new(seed, Some(sim), env, "/data/store".into(), &[1, 2, 3]);
+        model.replay = replay("equals_a_map_with_background_threads", seed, operations);
+        run(model, operations, &mut BTreeMap::new());
     }
 }
 
@@ -154,8 +154,8 @@ fn equals_a_map_on_the_real_file_system() {
             false => tempfile::tempdir().unwrap(),
         };
         let path = folder.path().join("store");
-        let mut world = World::new(seed, None, Env::system(), path, &[0, 1, 2]);
-        world.replay = replay("equals_a_map_on_the_real_file_system", seed, operations);
-        run(world, operations, &mut BTreeMap::new());
+        let mut model = ModelStore::new(seed, None, Env::system(), path, &[0, 1, 2]);
+        model.replay = replay("equals_a_map_on_the_real_file_system", seed, operations);
+        run(model, operations, &mut BTreeMap::new());
     }
 }

@@ -1,5 +1,5 @@
-//! Two things at the same time that must not disturb each other, made to meet by a hook in the
-//! file system, and where there is no place for a hook, by many tries.
+//! Concurrent operations that must not disturb each other. A hook in the file system interleaves
+//! them, or many tries if no hook is possible.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -7,43 +7,45 @@ use std::time::Duration;
 use umbel::{Db, Durability, Error, KeyspaceOptions};
 use umbel_sim::Sim;
 
-use crate::suite::hooked::hooked;
-use crate::suite::stage::{self, PATH, again, all, existing, fill, filled, inline, threaded, tiny};
+use crate::suite::fixture::{
+    self, PATH, again, all, existing, fill, filled, inline, threaded, tiny,
+};
+use crate::suite::hooked_files::hooked;
 
-/// The story: a keyspace was dropped while others were flushed together with it. The whole flush
-/// was thrown away and still called a success, and what it should have made durable was not.
+/// Story: a keyspace was dropped while others were flushed together with it. The whole flush was
+/// discarded and still reported success, and its writes were not durable.
 #[test]
-fn a_drop_during_a_flush_takes_nothing_else_along() {
+fn drop_during_flush_keeps_other_keyspaces() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, inline(&env)).unwrap();
-    let kept = db.keyspace("kept", stage::unlogged()).unwrap();
-    let gone = db.keyspace("gone", stage::unlogged()).unwrap();
+    let kept = db.keyspace("kept", fixture::unlogged()).unwrap();
+    let dropped = db.keyspace("gone", fixture::unlogged()).unwrap();
     fill(&kept, 0..10, 1);
-    fill(&gone, 0..10, 1);
+    fill(&dropped, 0..10, 1);
     let other = db.clone();
     hooks.before("create *.table", move || other.drop_keyspace("gone").unwrap());
-    db.flush_all(&[&kept, &gone], b"mark").unwrap();
+    db.flush_all(&[&kept, &dropped], b"mark").unwrap();
     assert!(hooks.was_called());
     assert_eq!(kept.marker().as_deref(), Some(&b"mark"[..]));
     let crashed = again(&sim.kill_image());
     let kept = existing(&crashed, "kept");
     assert_eq!(kept.marker().as_deref(), Some(&b"mark"[..]));
     assert_eq!(all(&kept), filled(0..10, 1));
-    drop(gone);
-    assert_eq!(stage::files(&env, ".table"), 1);
+    drop(dropped);
+    assert_eq!(fixture::files(&env, ".table"), 1);
 }
 
-/// The story: a copy was made while a keyspace was dropped, and lacked every unflushed write.
+/// Story: a checkpoint was made while a keyspace was dropped, and lacked every unflushed write.
 #[test]
-fn a_drop_during_a_checkpoint_leaves_the_copy_whole() {
+fn drop_during_checkpoint_keeps_checkpoint_complete() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, inline(&env)).unwrap();
     let kept = db.keyspace("kept", KeyspaceOptions::default()).unwrap();
-    let gone = db.keyspace("gone", KeyspaceOptions::default()).unwrap();
+    let dropped = db.keyspace("gone", KeyspaceOptions::default()).unwrap();
     fill(&kept, 0..10, 1);
-    fill(&gone, 0..10, 1);
+    fill(&dropped, 0..10, 1);
     let other = db.clone();
     hooks.before("create *.table", move || other.drop_keyspace("gone").unwrap());
     db.checkpoint("/data/copy").unwrap();
@@ -52,10 +54,10 @@ fn a_drop_during_a_checkpoint_leaves_the_copy_whole() {
     assert_eq!(all(&existing(&copy, "kept")), filled(0..10, 1));
 }
 
-/// The story: a keyspace appeared while a copy was made, and of a batch to it and to an older
-/// keyspace the copy held one half.
+/// Story: a keyspace was created while a checkpoint was made. The checkpoint held one half of a
+/// batch to it and to an older keyspace.
 #[test]
-fn a_keyspace_created_during_a_checkpoint_tears_no_batch() {
+fn keyspace_created_during_checkpoint_tears_no_batch() {
     for place in ["create_dir_all *copy", "create *.table", "hard_link *.table"] {
         let sim = Sim::new(1);
         let (env, hooks) = hooked(&sim.env());
@@ -81,10 +83,10 @@ fn a_keyspace_created_during_a_checkpoint_tears_no_batch() {
     }
 }
 
-/// The story: the store was closed while another thread compacted it by hand. The folder was let
-/// go, somebody else opened it, and the old compaction went on creating files in it.
+/// Story: the store was closed while another thread ran a manual compaction. The directory was
+/// unlocked, another process opened it, and the old compaction still created files in it.
 #[test]
-fn closing_waits_for_a_compaction_by_hand() {
+fn close_waits_for_manual_compaction() {
     for threads in [0, 2] {
         let sim = Sim::new(1);
         let (env, hooks) = hooked(&sim.env());
@@ -116,14 +118,14 @@ fn closing_waits_for_a_compaction_by_hand() {
         };
         assert_eq!(all(&existing(&db, "a")), filled(0..500, 2));
         assert!(db.verify().unwrap().damage.is_empty());
-        assert_eq!(stage::files(&env, ".table") as u64, stage::live_tables(&db));
+        assert_eq!(fixture::files(&env, ".table") as u64, fixture::live_tables(&db));
     }
 }
 
-/// Keyspaces come and go and are flushed at the same time, over small log segments: afterwards
-/// every log the manifest names is there, and so is every write.
+/// Keyspaces are created, dropped and flushed concurrently, over small WAL segments: afterwards
+/// every segment that the manifest names exists, and so does every write.
 #[test]
-fn keyspaces_flushed_side_by_side_keep_their_logs() {
+fn concurrent_flushes_keep_needed_wal_segments() {
     for seed in 0..6 {
         let sim = Sim::new(seed);
         let options = umbel::Options {
@@ -161,14 +163,14 @@ fn keyspaces_flushed_side_by_side_keep_their_logs() {
     }
 }
 
-/// The story: whoever picked a compaction looked at the tables just before another one was
-/// installed and at what is busy just after, and took tables that were gone. The store went
-/// read-only with "table 45 is not in level 4". The moment is short: one run seldom meets it.
+/// Story: a thread that picked a compaction read the tables just before another one was installed,
+/// and the busy tables just after. It took tables that were gone. The store became read-only with
+/// "table 45 is not in level 4". The window is short: one run rarely hits it.
 #[test]
-fn compactions_picked_side_by_side_take_no_table_twice() {
+fn concurrent_picks_take_no_table_twice() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 4)).unwrap();
-    // Every flush begins a row of small compactions.
+    // Every flush starts a series of small compactions.
     let options = KeyspaceOptions {
         memtable_bytes: 4 << 10,
         table_bytes: 4 << 10,
@@ -185,7 +187,7 @@ fn compactions_picked_side_by_side_take_no_table_twice() {
                 let own = writer * 1000..writer * 1000 + 300;
                 for round in 0..8 {
                     fill(keyspace, own.clone(), round);
-                    let (start, end) = (stage::key(own.start), stage::key(own.end));
+                    let (start, end) = (fixture::key(own.start), fixture::key(own.end));
                     keyspace.compact(Some(&start), Some(&end)).unwrap();
                 }
             });
@@ -198,10 +200,10 @@ fn compactions_picked_side_by_side_take_no_table_twice() {
     assert!(found == expected);
 }
 
-/// The story: a store was opened read-only, its log filled many memtables, and a write to it, which
-/// should have been refused, waited for ever for somebody to flush them.
+/// Story: a store was opened read-only and its WAL filled many memtables. A write to it, which
+/// should have failed, waited forever for a flush.
 #[test]
-fn a_write_to_a_full_read_only_store_is_refused_at_once() {
+fn write_to_full_read_only_store_fails_at_once() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
@@ -215,10 +217,10 @@ fn a_write_to_a_full_read_only_store_is_refused_at_once() {
     assert_eq!(all(&keyspace), filled(0..1000, 1));
 }
 
-/// The story: a writer was held back because flushes were behind, and its keyspace was dropped.
-/// Nobody flushes what was dropped, so it waited for ever.
+/// Story: a writer stalled because flushes were behind, and its keyspace was dropped. A dropped
+/// keyspace is not flushed, so the writer waited forever.
 #[test]
-fn a_drop_lets_go_of_writers_that_wait() {
+fn drop_wakes_stalled_writers() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, threaded(&env, 2)).unwrap();
@@ -228,14 +230,14 @@ fn a_drop_lets_go_of_writers_that_wait() {
     let (ended, end) = mpsc::channel();
     let writer = keyspace.clone();
     let write = move || {
-        let failed = (0..).find_map(|index| writer.put(stage::key(index), [7; 500]).err());
+        let failed = (0..).find_map(|index| writer.put(fixture::key(index), [7; 500]).err());
         ended.send(failed).unwrap();
     };
     env.threads.spawn("writer", Box::new(write)).unwrap();
     while keyspace.stats().frozen_memtables < 4 {
         std::thread::yield_now();
     }
-    assert!(end.recv_timeout(Duration::from_millis(50)).is_err(), "it is held back");
+    assert!(end.recv_timeout(Duration::from_millis(50)).is_err(), "it is stalled");
     db.drop_keyspace("a").unwrap();
     let failed = end.recv_timeout(Duration::from_secs(20)).expect("it still waits");
     assert!(matches!(failed, Some(Error::Invalid(_))), "{failed:?}");

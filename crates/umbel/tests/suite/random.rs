@@ -1,11 +1,11 @@
 //! Random numbers that a seed decides, so that every run can be replayed.
 
-/// A small generator (SplitMix64); good enough to choose operations, not to keep secrets.
+/// A small generator (SplitMix64), good enough to choose operations, not to keep secrets.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of a seed. Neighbouring seeds have nothing in common.
+    /// The generator of a seed. Neighbouring seeds give unrelated sequences.
     pub fn new(seed: u64) -> Random {
         let mut random = Random(seed ^ 0x5bd1_e995_9d1c_a3f7);
         random.next();
@@ -26,7 +26,7 @@ impl Random {
         (self.next() % limit as u64) as usize
     }
 
-    /// Whether something that happens so many times in a hundred happens now.
+    /// `true` with a probability of `chance` percent.
     pub fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
@@ -36,7 +36,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// So many bytes that do not compress.
+    /// `count` bytes that do not compress.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count + 8);
         while bytes.len() < count {
@@ -46,7 +46,7 @@ impl Random {
         bytes
     }
 
-    /// A value as applications have them: mostly small, now and then empty or large, half of them
+    /// A value like those of applications: mostly small, occasionally empty or large, half of them
     /// compressible.
     pub fn value(&mut self) -> Vec<u8> {
         let len = match self.below(200) {

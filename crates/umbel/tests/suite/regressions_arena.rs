@@ -1,15 +1,15 @@
-//! Stories of bugs in blocks that readers look at without counting them.
+//! Regressions in blocks that readers use without reference counts.
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_env::Env;
 
-use crate::suite::stage::{PATH, inline, key};
+use crate::suite::fixture::{PATH, inline, key};
 
-/// A search for a key behind the last one of a block with many groups read the number of groups as
-/// the place of one more group, inside the user's own keys and values, and found there what the
-/// user had forged.
+/// Story: a search after the last key of a block with many groups read the number of groups as the
+/// offset of another group. That offset was inside the user's own keys and values, and the search
+/// found forged entries there.
 #[test]
-fn nothing_is_found_behind_the_last_group_of_a_block() {
+fn search_after_last_group_of_block_finds_nothing() {
     for base in 3735u32..3790 {
         let sim = umbel_sim::Sim::new(1);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -32,10 +32,10 @@ fn nothing_is_found_behind_the_last_group_of_a_block() {
     }
 }
 
-/// Blocks that were evicted while a closure of `get_with` ran were kept until it ended, so that a
-/// slow one let the cache grow with all that was read meanwhile.
+/// Story: blocks that were evicted while a closure of `get_with` ran were kept until it ended. So a
+/// slow closure let the cache grow with every block read meanwhile.
 #[test]
-fn a_slow_reader_does_not_let_the_cache_grow() {
+fn slow_reader_does_not_grow_the_cache() {
     const CACHE_BYTES: u64 = 256 << 10;
     let sim = umbel_sim::Sim::new(1);
     let options = Options { cache_bytes: Some(CACHE_BYTES), ..inline(&sim.env()) };
@@ -46,21 +46,21 @@ fn a_slow_reader_does_not_let_the_cache_grow() {
     }
     keyspace.flush().unwrap();
     assert_eq!(keyspace.get(key(0)).unwrap().map(|value| value.len()), Some(200));
-    let most = keyspace.get_with(key(0), |_| {
-        let mut most = 0;
+    let max_bytes = keyspace.get_with(key(0), |_| {
+        let mut max_bytes = 0;
         for index in (0..20_000).step_by(10) {
             assert!(keyspace.contains(key(index)).unwrap());
-            most = most.max(db.stats().cache_bytes);
+            max_bytes = max_bytes.max(db.stats().cache_bytes);
         }
-        most
+        max_bytes
     });
-    let most = most.unwrap().unwrap();
-    assert!(most <= CACHE_BYTES * 3 / 2, "{most} bytes while a reader was slow");
+    let max_bytes = max_bytes.unwrap().unwrap();
+    assert!(max_bytes <= CACHE_BYTES * 3 / 2, "{max_bytes} bytes while a reader was slow");
 }
 
-/// A second process that found the file `LOCK` deleted made a new one, and both wrote.
+/// Story: a second process that found the file `LOCK` deleted made a new one, and both wrote.
 #[test]
-fn a_deleted_lock_file_lets_nobody_in() {
+fn deleted_lock_file_admits_no_process() {
     let kept = tempfile::tempdir().unwrap();
     let folder = kept.path().join("store");
     let db = Db::open(&folder, Options::default()).unwrap();

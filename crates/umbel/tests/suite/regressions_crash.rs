@@ -1,9 +1,9 @@
-//! Stories of what the crash and fault campaigns found, each with the bug it tells of.
+//! Regressions that the crash and fault campaigns found.
 
 use umbel::{Db, Durability, Env, Keyspace, Options};
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::stage::{inline, tiny};
+use super::fixture::{inline, tiny};
 
 fn small(env: &Env) -> Options {
     Options { log_segment_bytes: 16 << 10, ..inline(env) }
@@ -15,8 +15,8 @@ fn synced_put(db: &Db, keyspace: &Keyspace, key: &str) {
     batch.commit(Durability::Synced).unwrap();
 }
 
-/// What `key` has in keyspace "k" of the store at `path`, after a power loss that keeps nothing
-/// that was not synced.
+/// The value of `key` in keyspace "k" of the store at `path`, after a power loss that keeps only
+/// synced data.
 fn after_power_loss(sim: &Sim, path: &str, key: &str) -> Option<Vec<u8>> {
     let image = sim.crash_image(&Survival::None, 1);
     let db = Db::open(path, small(&image.env())).unwrap();
@@ -24,14 +24,15 @@ fn after_power_loss(sim: &Sim, path: &str, key: &str) -> Option<Vec<u8>> {
     keyspace.get(key).unwrap()
 }
 
-/// A process died between creating the store's folder and syncing the folder above. The next one
-/// found the folder and never made its name durable: a power loss took it with every synced write.
+/// Story: a process died between creating the store's directory and syncing its parent. The next
+/// one found the directory and never made its name durable: a power loss removed it with every
+/// synced write.
 #[test]
-fn a_folder_whose_creator_died_gets_a_durable_name() {
+fn directory_of_killed_creator_gets_durable_name() {
     for path in ["/store", "/data/store", "/one/two/store"] {
         for call in 1.. {
             let first = Sim::new(call);
-            first.crash_at(call, When::After);
+            first.crash_at(call, CrashSide::After);
             if Db::open(path, small(&first.env())).is_ok() && !first.is_dead() {
                 break;
             }
@@ -45,10 +46,10 @@ fn a_folder_whose_creator_died_gets_a_durable_name() {
     }
 }
 
-/// Of the folders above a checkpoint only the last name was synced; a copy two folders deep was an
-/// empty store after a power loss.
+/// Story: of the directories above a checkpoint only the last name was synced. A checkpoint two
+/// directories deep was an empty store after a power loss.
 #[test]
-fn a_checkpoint_in_new_folders_survives() {
+fn checkpoint_in_new_directories_is_durable() {
     let sim = Sim::new(1);
     let db = Db::open("/data/store", small(&sim.env())).unwrap();
     let keyspace = db.keyspace("k", tiny()).unwrap();
@@ -58,11 +59,11 @@ fn a_checkpoint_in_new_folders_survives() {
     assert_eq!(found.as_deref(), Some(&b"value"[..]));
 }
 
-/// A sync of the log failed. The store was opened again and read, from the page cache, what had not
-/// reached the disk; its own sync wrote nothing of it, and it said "read up to here". After the
-/// next power loss the log ended before that, and the folder did not open.
+/// Story: a sync of the WAL failed. The reopened store read, from the page cache, data that had not
+/// reached the disk. Its own sync wrote none of it, and it recorded "read up to here". After the
+/// next power loss the WAL ended before that, and the store did not open.
 #[test]
-fn what_a_failed_sync_gave_up_is_written_again() {
+fn writes_of_failed_sync_are_rewritten_on_reopen() {
     for nth in 1..6 {
         let sim = Sim::new(nth);
         let db = Db::open("/data/store", small(&sim.env())).unwrap();

@@ -1,16 +1,16 @@
-//! Stories of what happened to stores whose directory an operator moved, replaced or removed.
+//! Regressions in stores whose directory an operator moved, replaced or removed.
 
 use std::path::{Path, PathBuf};
 
 use umbel::{Db, Durability, Error, Options};
 use umbel_sim::Sim;
 
-use super::stage::{inline, tiny};
+use super::fixture::{inline, tiny};
 
-/// The directory of an open store was removed. Each synced write went on to be synced to a file
-/// without a name and was acknowledged: all of them were gone with the handle.
+/// Story: the directory of an open store was removed. Each synced write was still synced to a file
+/// without a name and acknowledged: all of them were lost with the handle.
 #[test]
-fn a_synced_write_into_a_removed_directory_is_refused() {
+fn synced_write_into_removed_directory_fails() {
     for by_sync in [false, true] {
         let sim = Sim::new(1);
         let options = Options { log_segment_bytes: 16 << 10, ..inline(&sim.env()) };
@@ -35,10 +35,10 @@ fn a_synced_write_into_a_removed_directory_is_refused() {
     }
 }
 
-/// A flush, or a sync, of a store whose directory was removed answered `Ok` where everything was
-/// durable already, because there was nothing to do that would have looked at the directory.
+/// Story: a flush, or a sync, of a store whose directory was removed returned `Ok` if everything
+/// was durable already. It had no work that would have checked the directory.
 #[test]
-fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
+fn idle_flush_or_sync_reports_removed_directory() {
     for by_sync in [false, true] {
         let sim = Sim::new(1);
         let db = Db::open("/data/store", inline(&sim.env())).unwrap();
@@ -53,11 +53,11 @@ fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
     }
 }
 
-/// A checkpoint looked whether its target was empty, and then opened it. An operator put another
-/// store there in between: files were linked into that store, and when that failed the checkpoint
-/// removed every file of it.
+/// Story: a checkpoint checked that its target was empty, and then opened it. An operator put
+/// another store there in between: files were linked into that store, and when that failed the
+/// checkpoint removed every file of it.
 #[test]
-fn a_checkpoint_leaves_a_store_alone_that_takes_the_place_of_its_target() {
+fn checkpoint_leaves_store_that_replaced_its_target() {
     for call in 1..60 {
         let sim = Sim::new(call);
         let open = |path| Db::open(path, inline(&sim.env())).unwrap();
@@ -68,23 +68,23 @@ fn a_checkpoint_leaves_a_store_alone_that_takes_the_place_of_its_target() {
         let (db, directory) = (open("/data"), sim.identity("/other").unwrap());
         db.keyspace("k", tiny()).unwrap().put("key", "value").unwrap();
         sim.make_dir("/copy");
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             if sim.identity("/copy").is_some() {
                 sim.move_path("/copy", "/aside");
             }
             sim.move_path("/other", "/copy");
         });
         let done = db.checkpoint("/copy");
-        sim.forget_moves();
+        sim.clear_scheduled();
         assert_eq!(sim.tree_of(directory), tree, "before call {call}: {done:?}");
     }
 }
 
-/// An operator put another `CURRENT` into the directory of an open store, after the store had
-/// looked at it and before it renamed its own over it: that of the operator was lost, and what it
-/// names with it.
+/// Story: an operator put another `CURRENT` into the directory of an open store. It came after the
+/// store's check and before the store renamed its own over it. The operator's file was lost, and
+/// the state that it names.
 #[test]
-fn another_current_is_never_written_over() {
+fn foreign_current_file_is_never_overwritten() {
     for call in 1..80 {
         let sim = Sim::new(call);
         let open = |path| Db::open(path, inline(&sim.env())).unwrap();
@@ -92,21 +92,22 @@ fn another_current_is_never_written_over() {
         let db = open("/data");
         db.keyspace("k", tiny()).unwrap().put("key", "value").unwrap();
         let bytes = sim.tree("/other")[Path::new("CURRENT")].clone();
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             sim.remove_tree("/data/CURRENT");
             sim.move_path("/other/CURRENT", "/data/CURRENT");
         });
         let done = db.close();
-        if sim.forget_moves() == 0 {
+        if sim.clear_scheduled() == 0 {
             let found = sim.tree("/data").remove(Path::new("CURRENT"));
             assert_eq!(found, Some(bytes), "before call {call}: {done:?}");
         }
     }
 }
 
-/// The same while a store was being opened: the state had been read, and the new manifest counted.
+/// Story: the same while a store was being opened: the state had been read, and the new manifest
+/// was live.
 #[test]
-fn another_current_is_not_written_over_by_an_open() {
+fn open_does_not_overwrite_foreign_current_file() {
     for call in 1..120 {
         let sim = Sim::new(call);
         let open = |path| Db::open(path, inline(&sim.env()));
@@ -115,15 +116,15 @@ fn another_current_is_not_written_over_by_an_open() {
         db.keyspace("k", tiny()).unwrap().put("key", "value").unwrap();
         db.close().unwrap();
         let bytes = sim.tree("/other")[Path::new("CURRENT")].clone();
-        sim.before_call(sim.calls() + call, |sim| {
+        sim.schedule_before_call(sim.calls() + call, |sim| {
             sim.remove_tree("/data/CURRENT");
             sim.move_path("/other/CURRENT", "/data/CURRENT");
         });
         let opened = open("/data");
-        let is_over = sim.forget_moves() == 0;
+        let is_over = sim.clear_scheduled() == 0;
         let found = sim.tree("/data").remove(Path::new("CURRENT"));
         match opened {
-            // The one that the operator put there was found, and counted.
+            // The operator's file was found, and is live.
             Ok(_) if is_over && found.as_ref() != Some(&bytes) => assert!(call < 12, "call {call}"),
             Ok(_) => {}
             Err(_) => assert_eq!(found, Some(bytes), "before call {call}"),
@@ -131,10 +132,10 @@ fn another_current_is_not_written_over_by_an_open() {
     }
 }
 
-/// An operator put another table under the name of one of an open store. When a compaction had
-/// made that one obsolete, the file that had its name was removed.
+/// Story: an operator put another table under the name of a table of an open store. When a
+/// compaction had made the store's table obsolete, the file of that name was removed.
 #[test]
-fn another_table_under_the_name_of_an_obsolete_one_stays() {
+fn foreign_table_under_obsolete_name_is_kept() {
     let sim = Sim::new(1);
     let db = Db::open("/data", inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("k", tiny()).unwrap();

@@ -1,4 +1,4 @@
-//! Stories of bugs in the compaction of garbage, in conditions on long values and in closing.
+//! Regressions in the compaction of garbage, in conditions on long values and in closing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use umbel::{Db, Env, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
-use crate::suite::hooked::{Hooks, hooked};
-use crate::suite::stage::{
+use crate::suite::fixture::{
     self, PATH, again, all, existing, fill, filled, inline, key, live_tables, overwrite_a_third,
     threaded, tiny, value,
 };
+use crate::suite::hooked_files::{Hooks, hooked};
 
 const KEYS: usize = 12_000;
 const LAST: usize = 6;
 
-/// Lets other threads go on for a while.
+/// Gives other threads time to run.
 fn pause(millis: u64) {
     let (_sender, receiver) = mpsc::channel::<()>();
     let _ = receiver.recv_timeout(Duration::from_millis(millis));
 }
 
-/// Whether `work` ends on a thread of its own before anybody loses patience.
+/// Whether `work` ends on a thread of its own within the time limit.
 fn ends_soon(env: &Env, work: impl FnOnce() + Send + 'static) -> bool {
     let (sender, receiver) = mpsc::channel();
     let done = move || {
@@ -53,10 +53,10 @@ fn merged() -> Vec<u64> {
     vec![0, 0, 0, 0, 0, 0, KEYS as u64]
 }
 
-/// Tables were opened and read under the work lock: nobody could flush, write beyond a full
-/// memtable or drop a snapshot meanwhile.
+/// Story: tables were opened and read under the work lock: no thread could flush, write beyond a
+/// full memtable or drop a snapshot meanwhile.
 #[test]
-fn looking_for_garbage_holds_nobody_up() {
+fn garbage_estimate_blocks_no_thread() {
     let (_sim, env, hooks, db, keyspace) = with_garbage(0);
     let free = Arc::new(AtomicBool::new(false));
     let (seen, other) = (Arc::clone(&free), db.clone());
@@ -70,14 +70,14 @@ fn looking_for_garbage_holds_nobody_up() {
     });
     db.wait_for_compaction().unwrap();
     assert!(hooks.was_called() && free.load(Ordering::SeqCst));
-    // What was written meanwhile ended the first wait.
+    // Writes made meanwhile ended the first wait.
     db.wait_for_compaction().unwrap();
     assert_eq!(by_level(&keyspace), merged());
 }
 
-/// A close waited for the whole of it.
+/// Story: a close waited for the whole compaction.
 #[test]
-fn compacting_garbage_ends_when_the_store_is_closed() {
+fn close_stops_garbage_compaction() {
     for threads in [0, 1, 2] {
         let (sim, env, hooks, db, keyspace) = with_garbage(threads);
         let (sender, receiver) = mpsc::channel();
@@ -94,8 +94,8 @@ fn compacting_garbage_ends_when_the_store_is_closed() {
         drop((keyspace, db));
         let db = again(&sim);
         let keyspace = existing(&db, "a");
-        assert!(by_level(&keyspace)[0] > 0, "it was gone through with");
-        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+        assert!(by_level(&keyspace)[0] > 0, "the compaction was not stopped");
+        assert_eq!(fixture::files(&sim.env(), ".table") as u64, live_tables(&db));
         let expected = [filled(0..KEYS / 3, 2), filled(KEYS / 3..KEYS, 1)].concat();
         assert_eq!(all(&keyspace), expected);
         db.wait_for_compaction().unwrap();
@@ -103,10 +103,9 @@ fn compacting_garbage_ends_when_the_store_is_closed() {
     }
 }
 
-/// With a single thread a full memtable waited, and its writers with it, for something that nobody
-/// needed.
+/// Story: with a single thread a full memtable waited, and its writers with it, for optional work.
 #[test]
-fn compacting_garbage_makes_way_for_a_flush() {
+fn garbage_compaction_is_preempted_by_flush() {
     let (_sim, _env, hooks, db, keyspace) = with_garbage(1);
     let busy = db.keyspace("b", tiny()).unwrap();
     let (sender, receiver) = mpsc::channel();
@@ -124,9 +123,10 @@ fn compacting_garbage_makes_way_for_a_flush() {
     assert_eq!(existing(&db, "b").get(key(7)).unwrap(), Some(value(7, 1)));
 }
 
-/// The same held while it was only looked whether there is garbage, however many tables there were.
+/// Story: the same happened while the thread only estimated garbage, however many tables there
+/// were.
 #[test]
-fn looking_for_garbage_makes_way_for_a_flush() {
+fn garbage_estimate_is_preempted_by_flush() {
     let sim = Sim::new(1);
     {
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -158,11 +158,12 @@ fn looking_for_garbage_makes_way_for_a_flush() {
     assert_eq!(by_level(&existing(&db, "a")), [0, 0, 0, 0, 0, 0, 3000]);
 }
 
-/// What the last level kept for a snapshot stayed after it for as long as an older one was held.
+/// Story: versions that the last level kept for a snapshot stayed after it as long as an older one
+/// was held.
 #[test]
-fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
+fn versions_of_dropped_newer_snapshot_are_removed() {
     let entries = |keyspace: &Keyspace| by_level(keyspace).iter().sum::<u64>();
-    for (threads, by_hand) in [(0, true), (0, false), (1, false), (2, false)] {
+    for (threads, is_manual) in [(0, true), (0, false), (1, false), (2, false)] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
         let keyspace = db.keyspace("a", tiny()).unwrap();
@@ -175,7 +176,7 @@ fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
         db.wait_for_compaction().unwrap();
         assert_eq!(entries(&keyspace), 1500);
         drop(snapshots.remove(1));
-        match (by_hand, threads) {
+        match (is_manual, threads) {
             (true, _) => keyspace.compact(None, None).unwrap(),
             (_, 0) => db.wait_for_compaction().unwrap(),
             _ => {}
@@ -189,7 +190,7 @@ fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
         let first = keyspace.get_at(&snapshots[0], key(7)).unwrap();
         assert_eq!(first, Some(value(7, 1)));
         assert_eq!(all(&keyspace), filled(0..500, 3));
-        // And then nothing is written again and again.
+        // After that no table is rewritten repeatedly.
         let written = || keyspace.stats().levels[LAST].bytes_written;
         let before = written();
         db.wait_for_compaction().unwrap();
@@ -200,10 +201,10 @@ fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
     }
 }
 
-/// The last level was written again, with nothing dropped, each time one of several snapshots went
-/// that all saw the same.
+/// Story: with several snapshots of the same state, the last level was rewritten, with nothing
+/// dropped, each time one of them was dropped.
 #[test]
-fn nothing_is_written_again_for_a_snapshot_that_was_not_alone() {
+fn no_rewrite_while_an_equal_snapshot_remains() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
@@ -245,9 +246,9 @@ fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
     (env, hooks, db, keyspace)
 }
 
-/// The file was read under the commit lock, and every writer waited for it.
+/// Story: the file was read under the commit lock, and every writer waited for it.
 #[test]
-fn comparing_a_long_value_holds_no_writer_up() {
+fn comparing_a_long_value_blocks_no_writer() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
     let free = Arc::new(AtomicBool::new(false));
     let (seen, other) = (Arc::clone(&free), keyspace.clone());
@@ -264,7 +265,7 @@ fn comparing_a_long_value_holds_no_writer_up() {
 }
 
 #[test]
-fn a_long_value_that_is_replaced_while_it_is_compared_is_compared_again() {
+fn replaced_long_value_is_compared_again() {
     for (second, holds) in [([1; 300], true), ([3; 300], false)] {
         let (_env, hooks, db, keyspace) = with_long_value(&[1; 300]);
         let other = keyspace.clone();
@@ -280,8 +281,8 @@ fn a_long_value_that_is_replaced_while_it_is_compared_is_compared_again() {
     }
 }
 
-/// Has somebody put `replacement` before each of the next `times` reads of a file of a long value,
-/// as far as nobody holds the commit lock. Answers with the number of reads.
+/// Puts `replacement` before each of the next `times` reads of a file of a long value, as long as
+/// no thread holds the commit lock. Returns the number of reads.
 fn replace_at_each_read(
     (env, hooks): (&Env, &Hooks),
     keyspace: &Keyspace,
@@ -311,7 +312,7 @@ fn rearm(
             let _ = sender.send(());
         };
         env.threads.spawn("other", Box::new(put)).unwrap();
-        // Under the commit lock it comes afterwards.
+        // Under the commit lock the put happens afterwards.
         let _ = receiver.recv_timeout(Duration::from_millis(300));
         if times > 1 {
             rearm(env, then, keyspace, replacement, times - 1, reads);
@@ -319,10 +320,10 @@ fn rearm(
     });
 }
 
-/// A condition that did not hold was compared with one value after the other, for as long as
-/// others put new ones of the same length.
+/// Story: a condition that did not hold was compared with one value after the other, while other
+/// writers put new values of that length.
 #[test]
-fn a_long_value_that_differs_is_a_conflict_whatever_comes_next() {
+fn differing_long_value_is_a_conflict() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
     let reads = replace_at_each_read((&env, &hooks), &keyspace, [3; 300], 20);
     let mut batch = db.batch();
@@ -333,9 +334,10 @@ fn a_long_value_that_differs_is_a_conflict_whatever_comes_next() {
     assert!(!keyspace.contains("short").unwrap());
 }
 
-/// A condition that did hold was compared without end for as long as others put the same value.
+/// Story: a condition that did hold was compared endlessly as long as other writers put the same
+/// value.
 #[test]
-fn a_commit_ends_though_others_keep_putting_the_value_it_expects() {
+fn commit_ends_despite_concurrent_equal_puts() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
     let reads = replace_at_each_read((&env, &hooks), &keyspace, [1; 300], 20);
     let mut batch = db.batch();
@@ -346,9 +348,9 @@ fn a_commit_ends_though_others_keep_putting_the_value_it_expects() {
     assert!(keyspace.contains("short").unwrap());
 }
 
-/// All values of a batch were read again where one had been replaced.
+/// Story: all values of a batch were read again if one had been replaced.
 #[test]
-fn a_long_value_that_was_not_replaced_is_read_once() {
+fn unreplaced_long_value_is_read_once() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
     keyspace.put("another", [5; 300]).unwrap();
     let mut batch = db.batch();
@@ -361,10 +363,10 @@ fn a_long_value_that_was_not_replaced_is_read_once() {
     assert_eq!(reads.load(Ordering::SeqCst), 5);
 }
 
-/// Without background threads a caller makes log segments after its write. Closing did not wait for
-/// it: it went on in a folder that was no longer its own.
+/// Story: without background threads a caller makes WAL segments after its write. Closing did not
+/// wait for it: the caller continued in a directory that was no longer the store's own.
 #[test]
-fn closing_waits_for_a_caller_who_tends_the_log() {
+fn close_waits_for_caller_making_wal_segments() {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
     let options = Options { log_segment_bytes: 16 << 10, ..inline(&env) };
@@ -392,9 +394,9 @@ fn closing_waits_for_a_caller_who_tends_the_log() {
     assert_eq!(all(&existing(&again(&sim), "a")), filled(0..written, 1));
 }
 
-/// Nothing said whether what reads a value where it lies may call the store.
+/// Story: it was undocumented whether a callback that reads a lent value may call the store.
 #[test]
-fn who_reads_a_value_where_it_lies_may_call_the_store() {
+fn value_callback_may_call_the_store() {
     for threads in [0, 2] {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();

@@ -1,4 +1,4 @@
-//! Stories of what a reader of the code found, each with the bug it tells of.
+//! Regressions found by code review.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ fn open(threads: usize) -> Db {
     Db::open("/db", options).unwrap()
 }
 
-/// A batch kept the number of the snapshot it spoke of, but not the snapshot. Once that was dropped
-/// a compaction could set the later write's number to zero, and the batch overwrote it.
+/// Story: a batch kept the number of its condition's snapshot, but not the snapshot. Once that was
+/// dropped a compaction could set the later write's number to zero, and the batch overwrote it.
 #[test]
-fn a_condition_outlives_its_snapshot() {
+fn condition_outlives_its_snapshot() {
     let db = open(0);
     let accounts = db.keyspace("accounts", small()).unwrap();
     accounts.put("a", "100").unwrap();
@@ -47,38 +47,38 @@ fn a_condition_outlives_its_snapshot() {
     assert_eq!(accounts.get("a").unwrap().as_deref(), Some(&b"50"[..]));
 }
 
-/// Without background threads only the thread that got the work did any; the others wrote on, and
-/// memtables piled up without bound.
+/// Story: without background threads only the thread that got the work did any; the others
+/// continued to write, and memtables accumulated without bound.
 #[test]
-fn several_writers_without_threads_pile_nothing_up() {
+fn concurrent_writers_without_threads_bound_memtables() {
     let db = open(0);
     let keyspace = db.keyspace("k", small()).unwrap();
-    let most = std::thread::scope(|scope| {
+    let max_frozen = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
             .map(|writer| {
                 let keyspace = keyspace.clone();
                 scope.spawn(move || {
-                    let mut most = 0;
+                    let mut max_frozen = 0;
                     for number in 0..1500u32 {
                         let key = [&[writer as u8][..], &number.to_be_bytes()].concat();
                         keyspace.put(key, [7; 100]).unwrap();
-                        most = most.max(keyspace.stats().frozen_memtables);
+                        max_frozen = max_frozen.max(keyspace.stats().frozen_memtables);
                     }
-                    most
+                    max_frozen
                 })
             })
             .collect();
         writers.into_iter().map(|writer| writer.join().unwrap()).max().unwrap()
     });
     // Each of the four may have passed the check when the limit was reached.
-    assert!(most <= 4 + 4, "{most} memtables waited");
+    assert!(max_frozen <= 4 + 4, "{max_frozen} memtables waited");
     assert_eq!(keyspace.iter().count(), 6000);
 }
 
-/// The keyspace created first got every background compaction as long as it wanted any. How far
-/// behind the other one may fall is a matter of the machine, but not that it is never served.
+/// Story: the keyspace created first got every background compaction as long as it needed any. The
+/// lag of the other one depends on the machine, but it must be served.
 #[test]
-fn a_busy_keyspace_does_not_starve_a_later_one() {
+fn busy_keyspace_does_not_starve_another() {
     let db = open(2);
     let (busy, later) = (db.keyspace("a", small()).unwrap(), db.keyspace("b", small()).unwrap());
     let stop = Arc::new(AtomicBool::new(false));
@@ -99,10 +99,10 @@ fn a_busy_keyspace_does_not_starve_a_later_one() {
     assert!(below > 0, "it was never compacted");
 }
 
-/// Trimming a queue with `delete_range(first, i)` made every iterator cut and copy the square of
-/// the number of deletes.
+/// Story: trimming a queue with `delete_range(first, i)` made every iterator split and copy the
+/// square of the number of deletes.
 #[test]
-fn nested_range_deletes_stay_few() {
+fn nested_range_deletes_stay_linear() {
     let db = open(0);
     let options = KeyspaceOptions { memtable_bytes: 64 << 20, ..small() };
     let queue = db.keyspace("queue", options).unwrap();
@@ -118,10 +118,10 @@ fn nested_range_deletes_stay_few() {
     assert_eq!(queue.iter().count(), 1);
 }
 
-/// A cursor that outlived `Db::close` opened its tables late, and called a table that the next
-/// owner of the folder had rightly removed a corruption.
+/// Story: a cursor that outlived `Db::close` opened its tables late. It reported corruption for a
+/// table that the next owner of the directory had rightly removed.
 #[test]
-fn a_cursor_behind_a_close_does_not_cry_corruption() {
+fn cursor_after_close_reports_no_corruption() {
     let sim = Sim::new(1);
     let options = Options { background_threads: 0, env: sim.env(), ..Default::default() };
     let db = Db::open("/db", options.clone()).unwrap();
@@ -153,9 +153,9 @@ fn a_cursor_behind_a_close_does_not_cry_corruption() {
     assert!(matches!(ended, Err(Error::Closed)), "{seen} seen, then {ended:?}");
 }
 
-/// What a dropped keyspace took stayed until the last handle of it went.
+/// Story: the disk space of a dropped keyspace was freed only with its last handle.
 #[test]
-fn a_dropped_keyspace_gives_its_space_back_at_once() {
+fn dropped_keyspace_frees_space_at_once() {
     let sim = Sim::new(1);
     let options = Options { background_threads: 0, env: sim.env(), ..Default::default() };
     let db = Db::open("/db", options).unwrap();

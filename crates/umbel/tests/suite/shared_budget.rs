@@ -10,11 +10,11 @@ use umbel::{
 };
 use umbel_sim::{Fault, FaultKind, Sim};
 
-use super::child::{self, Watch};
+use super::child_process::{self, Watch};
+use super::fixture::{all, fill, filled, key, unlogged, value};
 use super::random::Random;
-use super::stage::{all, fill, filled, key, unlogged, value};
 
-const LEAST: u64 = 6 << 20;
+const BUDGET_MIN: u64 = 6 << 20;
 const MEBIBYTE: u64 = 1 << 20;
 
 fn sharing(budget: &MemoryBudget, env: &Env, background_threads: usize) -> Options {
@@ -28,7 +28,7 @@ fn open(budget: &MemoryBudget, sim: &Sim, name: &str) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-fn adds_up(budget: &MemoryBudget) -> MemoryBudgetStats {
+fn check_total(budget: &MemoryBudget) -> MemoryBudgetStats {
     let stats = budget.stats();
     let parts = stats.memtable_bytes
         + stats.memtable_held_bytes
@@ -44,12 +44,12 @@ fn adds_up(budget: &MemoryBudget) -> MemoryBudgetStats {
     stats
 }
 
-/// The bound of all memtables of a budget that is not large, before some are frozen.
+/// Limit of all memtables of a small budget, before some are frozen.
 fn buffers(budget: u64) -> u64 {
     (budget - budget / 4 - 2 * MEBIBYTE) / 8
 }
 
-/// Has the memtables of a store take most of what those of a budget of 16 MiB may.
+/// Makes the memtables of a store take most of the memtable limit of a 16 MiB budget.
 fn fill_memtables(db: &Db) -> ([Keyspace; 2], usize) {
     let keyspaces = ["a", "b"].map(|name| db.keyspace(name, None).unwrap());
     let mut count = 0;
@@ -61,13 +61,13 @@ fn fill_memtables(db: &Db) -> ([Keyspace; 2], usize) {
 }
 
 #[test]
-fn options_that_contradict_a_shared_budget_are_refused() {
-    for wrong in [0, 1, LEAST - 1, u64::MAX] {
+fn options_contradicting_shared_budget_are_rejected() {
+    for wrong in [0, 1, BUDGET_MIN - 1, u64::MAX] {
         let refused = MemoryBudget::new(wrong).unwrap_err().to_string();
-        assert!(refused.contains(&format!("of {wrong} bytes")), "{refused}");
-        assert!(refused.contains("must have 6291456 to"), "{refused}");
+        assert!(refused.contains(&format!("is {wrong} bytes")), "{refused}");
+        assert!(refused.contains("must be 6291456 to"), "{refused}");
     }
-    let budget = MemoryBudget::new(LEAST).unwrap();
+    let budget = MemoryBudget::new(BUDGET_MIN).unwrap();
     let sim = Sim::new(1);
     let options = || sharing(&budget, &sim.env(), 0);
     let both = [
@@ -87,33 +87,33 @@ fn options_that_contradict_a_shared_budget_are_refused() {
 }
 
 #[test]
-fn a_store_that_finds_no_room_in_the_budget_is_refused_with_what_would_help() {
-    let (sim, budget) = (Sim::new(1), MemoryBudget::new(LEAST).unwrap());
-    let most = budget.stats().stores_max;
+fn store_over_budget_is_rejected_with_remedy() {
+    let (sim, budget) = (Sim::new(1), MemoryBudget::new(BUDGET_MIN).unwrap());
+    let limit = budget.stats().stores_max;
     let open = |budget: &MemoryBudget, number: usize| {
         Db::open(format!("/data/{number}"), sharing(budget, &sim.env(), 0))
     };
-    let mut stores: Vec<Db> = (0..most).map(|number| open(&budget, number).unwrap()).collect();
-    let refused = open(&budget, most).unwrap_err();
+    let mut stores: Vec<Db> = (0..limit).map(|number| open(&budget, number).unwrap()).collect();
+    let refused = open(&budget, limit).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
     let text = refused.to_string();
-    let said = format!("{most} stores are open with a memory_budget of {LEAST} bytes");
-    assert!(text.contains(&said) && text.contains("close one of them"), "{text}");
-    assert!(!sim.env().files.exists(Path::new(&format!("/data/{most}"))).unwrap());
-    assert_eq!(budget.stats().stores, most);
+    let expected = format!("{limit} stores are open with a memory_budget of {BUDGET_MIN} bytes");
+    assert!(text.contains(&expected) && text.contains("close one of them"), "{text}");
+    assert!(!sim.env().files.exists(Path::new(&format!("/data/{limit}"))).unwrap());
+    assert_eq!(budget.stats().stores, limit);
     // Either remedy helps.
     stores.pop();
-    stores.push(open(&budget, most).unwrap());
+    stores.push(open(&budget, limit).unwrap());
     let (_, needed) = text.split_once("make a budget of ").unwrap();
     let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
-    assert_eq!(MemoryBudget::new(needed).unwrap().stats().stores_max, most + 1);
-    assert_eq!(MemoryBudget::new(needed - 4).unwrap().stats().stores_max, most);
+    assert_eq!(MemoryBudget::new(needed).unwrap().stats().stores_max, limit + 1);
+    assert_eq!(MemoryBudget::new(needed - 4).unwrap().stats().stores_max, limit);
     drop(stores);
     assert_eq!(budget.stats().stores, 0);
 }
 
 #[test]
-fn the_parts_of_several_stores_add_up_and_stay_within_the_budget() {
+fn shares_of_stores_sum_within_the_budget() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(8 << 20).unwrap());
     let stores: Vec<_> = (0..5).map(|number| open(&budget, &sim, &number.to_string())).collect();
     let mut random = Random::new(3);
@@ -131,7 +131,7 @@ fn the_parts_of_several_stores_add_up_and_stay_within_the_budget() {
         }
         cursors.truncate(2);
         if step % 500 == 0 {
-            let stats = adds_up(&budget);
+            let stats = check_total(&budget);
             assert!(stats.memtable_bytes <= 2 * buffers(8 << 20), "{stats}");
             let memory = stores[0].0.stats().memory;
             assert_eq!(memory.budget_bytes, 8 << 20);
@@ -142,9 +142,9 @@ fn the_parts_of_several_stores_add_up_and_stay_within_the_budget() {
     assert!(text.contains("shared by 5 stores"), "{text}");
 }
 
-/// A writer is alone busy; another store holds nearly all that memtables may take, and sleeps.
+/// Only one writer is busy; another store is idle and holds nearly all memory for memtables.
 #[test]
-fn an_idle_store_with_a_large_memtable_gives_way() {
+fn idle_store_yields_its_large_memtable() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(16 << 20).unwrap());
     let (idle, _) = open(&budget, &sim, "idle");
     let (_busy, busy_keys) = open(&budget, &sim, "busy");
@@ -158,11 +158,11 @@ fn an_idle_store_with_a_large_memtable_gives_way() {
     assert_eq!(frozen(), [0, 0], "{}", budget.stats());
     assert!(idle.stats().memory.memtable_bytes < 64 << 10);
     idle_keys.iter().for_each(|keyspace| assert_eq!(all(keyspace), filled(0..count, 0)));
-    adds_up(&budget);
+    check_total(&budget);
 }
 
 #[test]
-fn an_idle_store_with_threads_flushes_for_others() {
+fn idle_store_with_threads_flushes_for_others() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(16 << 20).unwrap());
     let idle = Db::open("/data/idle", sharing(&budget, &sim.env(), 1)).unwrap();
     let (keyspaces, count) = fill_memtables(&idle);
@@ -172,12 +172,12 @@ fn an_idle_store_with_threads_flushes_for_others() {
     let stats = idle.stats();
     assert!(stats.memory.memtable_bytes < 64 << 10, "{stats}");
     keyspaces.iter().for_each(|keyspace| assert_eq!(all(keyspace), filled(0..count, 0)));
-    adds_up(&budget);
+    check_total(&budget);
 }
 
 #[test]
-fn an_idle_store_with_many_open_tables_gives_way() {
-    let (sim, budget) = (Sim::new(1), MemoryBudget::new(LEAST).unwrap());
+fn idle_store_yields_its_open_tables() {
+    let (sim, budget) = (Sim::new(1), MemoryBudget::new(BUDGET_MIN).unwrap());
     let options = KeyspaceOptions {
         // Indexes as large as those of a far larger store.
         block_bytes: 128,
@@ -202,32 +202,32 @@ fn an_idle_store_with_many_open_tables_gives_way() {
     read(&busy.1);
     let after = idle.0.stats().memory;
     assert!(after.tables_closed > before.tables_closed, "{before}\n{after}");
-    let stats = adds_up(&budget);
-    assert!(stats.table_bytes < LEAST / 2, "{stats}");
+    let stats = check_total(&budget);
+    assert!(stats.table_bytes < BUDGET_MIN / 2, "{stats}");
     read(&idle.1);
-    adds_up(&budget);
+    check_total(&budget);
 }
 
 #[test]
-fn one_store_is_bounded_by_its_own_options_still() {
+fn shared_budget_keeps_limits_of_own_options() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(64 << 20).unwrap());
     let bounded =
         Options { write_buffer_total_bytes: Some(256 << 10), ..sharing(&budget, &sim.env(), 0) };
     let db = Db::open("/data/bounded", bounded).unwrap();
     let keyspace = db.keyspace("k", None).unwrap();
-    let mut most = 0;
+    let mut max_bytes = 0;
     for number in 0..5_000 {
         fill(&keyspace, number..number + 1, 0);
-        most = most.max(db.stats().memory.memtable_bytes);
+        max_bytes = max_bytes.max(db.stats().memory.memtable_bytes);
     }
-    assert!((200 << 10..520 << 10).contains(&most), "{most}");
+    assert!((200 << 10..520 << 10).contains(&max_bytes), "{max_bytes}");
 }
 
-/// Many threads write to stores of the least budget, all at once, with a large memtable in each.
+/// Many threads write concurrently to stores of the smallest budget, with a large memtable in each.
 #[test]
-fn writers_in_many_stores_at_once_never_wait_for_ever() {
+fn writers_in_many_stores_do_not_deadlock() {
     let folder = tempfile::tempdir().unwrap();
-    let budget = MemoryBudget::new(LEAST).unwrap();
+    let budget = MemoryBudget::new(BUDGET_MIN).unwrap();
     std::thread::scope(|scope| {
         for store in 0..8 {
             let (path, budget) = (folder.path().join(store.to_string()), &budget);
@@ -249,7 +249,7 @@ fn writers_in_many_stores_at_once_never_wait_for_ever() {
 }
 
 #[test]
-fn a_closed_store_has_no_share_and_what_its_handles_keep_is_counted() {
+fn closed_store_has_no_share_but_its_handles_count() {
     let (sim, budget) = (Sim::new(1), MemoryBudget::new(64 << 20).unwrap());
     let before = budget.stats();
     assert_eq!((before.stores, before.held_bytes), (0, 0));
@@ -258,10 +258,10 @@ fn a_closed_store_has_no_share_and_what_its_handles_keep_is_counted() {
     db.flush().unwrap();
     fill(&keyspace, 0..5_000, 1);
     (0..20_000).step_by(9).for_each(|number| drop(keyspace.get(key(number)).unwrap()));
-    let open_stats = adds_up(&budget);
+    let open_stats = check_total(&budget);
     assert!(open_stats.memtable_bytes > 500 << 10 && open_stats.block_bytes > 0, "{open_stats}");
     db.clone().close().unwrap();
-    let closed = adds_up(&budget);
+    let closed = check_total(&budget);
     assert_eq!((closed.stores, closed.memtable_bytes, closed.log_bytes), (0, 0, 0), "{closed}");
     assert!(closed.memtable_held_bytes > 500 << 10, "the handle keeps them: {closed}");
     assert!(closed.table_bytes < open_stats.table_bytes, "{closed}");
@@ -270,14 +270,14 @@ fn a_closed_store_has_no_share_and_what_its_handles_keep_is_counted() {
     fill(&keys, 0..2_000, 0);
     assert_eq!(keys.stats().frozen_memtables + keys.stats().levels[0].tables as usize, 0);
     drop((db, keyspace, other, keys));
-    let gone = budget.stats();
-    assert_eq!(MemoryBudgetStats { spare_bytes: 0, held_bytes: 0, ..gone.clone() }, before);
-    assert!(gone.spare_bytes <= 4 * MEBIBYTE, "{gone}");
+    let after_drop = budget.stats();
+    assert_eq!(MemoryBudgetStats { spare_bytes: 0, held_bytes: 0, ..after_drop.clone() }, before);
+    assert!(after_drop.spare_bytes <= 4 * MEBIBYTE, "{after_drop}");
 }
 
-/// A flush failed for good: the memtables of that store stay in memory for as long as it is open.
+/// A flush failed fatally: the memtables of that store stay in memory for as long as it is open.
 #[test]
-fn a_store_that_failed_has_no_share_and_holds_up_no_other() {
+fn failed_store_has_no_share_and_blocks_no_other() {
     for threads in [0, 1] {
         let (sim, budget) = (Sim::new(1), MemoryBudget::new(16 << 20).unwrap());
         let db = Db::open("/data/failed", sharing(&budget, &sim.env(), threads)).unwrap();
@@ -290,17 +290,17 @@ fn a_store_that_failed_has_no_share_and_holds_up_no_other() {
             fill(&keys, 0..10_000, round);
         }
         assert_eq!(all(&keys), filled(0..10_000, 2));
-        let stats = adds_up(&budget);
+        let stats = check_total(&budget);
         assert!(stats.memtable_held_bytes > buffers(16 << 20) / 2, "{stats}");
         assert!(failed[0].put(b"a", b"b").is_err());
         assert_eq!(all(&failed[1]), filled(0..count, 0), "it can be read");
     }
 }
 
-/// The device of one store hangs in a flush that has the only turn there is.
+/// The device of one store hangs in a flush that has the only slot.
 #[test]
-fn a_flush_that_hangs_holds_up_no_other_store() {
-    let (sim, budget) = (Sim::new(1), MemoryBudget::new(LEAST).unwrap());
+fn hanging_flush_blocks_no_other_store() {
+    let (sim, budget) = (Sim::new(1), MemoryBudget::new(BUDGET_MIN).unwrap());
     let (release, hangs) = mpsc::channel::<()>();
     let (hangs, is_in_it) = (Mutex::new(hangs), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&is_in_it);
@@ -311,14 +311,14 @@ fn a_flush_that_hangs_holds_up_no_other_store() {
         Ok(())
     });
     let options = Options { before_flush: Some(gate), ..sharing(&budget, &sim.env(), 1) };
-    let stuck = Db::open("/data/stuck", options).unwrap();
+    let hanging = Db::open("/data/stuck", options).unwrap();
     let options = KeyspaceOptions { memtable_bytes: 32 << 10, ..unlogged() };
-    let stuck_keys = stuck.keyspace("k", options).unwrap();
+    let hanging_keys = hanging.keyspace("k", options).unwrap();
     let mut count = 0;
     while !is_in_it.load(Ordering::SeqCst) {
-        // Not so much that its own writers wait.
-        if stuck_keys.stats().frozen_memtables < 2 {
-            fill(&stuck_keys, count..count + 1, 0);
+        // Not enough to stall its own writers.
+        if hanging_keys.stats().frozen_memtables < 2 {
+            fill(&hanging_keys, count..count + 1, 0);
             count += 1;
         }
     }
@@ -338,13 +338,13 @@ fn a_flush_that_hangs_holds_up_no_other_store() {
         }
     });
     drop(release);
-    stuck.wait_for_compaction().unwrap();
-    assert_eq!(all(&stuck_keys), filled(0..count, 0));
+    hanging.wait_for_compaction().unwrap();
+    assert_eq!(all(&hanging_keys), filled(0..count, 0));
 }
 
-/// Stores that were killed with much in their logs are opened together.
+/// Stores that were killed with large WALs are opened together.
 #[test]
-fn what_several_stores_replay_stays_within_the_budget() {
+fn replay_of_several_stores_stays_within_budget() {
     let sim = Sim::new(1);
     for store in 0..4 {
         let options = Options { background_threads: 0, env: sim.env(), ..Options::default() };
@@ -356,22 +356,22 @@ fn what_several_stores_replay_stays_within_the_budget() {
     let budget = MemoryBudget::new(8 << 20).unwrap();
     let stores: Vec<_> =
         (0..4).map(|store: usize| open(&budget, &sim, &store.to_string())).collect();
-    let stats = adds_up(&budget);
+    let stats = check_total(&budget);
     assert!(stats.memtable_bytes <= 2 * buffers(8 << 20), "{stats}");
     for (store, (_, keyspace)) in stores.iter().enumerate() {
         assert_eq!(all(keyspace), filled(0..10_000, store));
     }
-    adds_up(&budget);
+    check_total(&budget);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_forked_child_cannot_use_the_budget() {
+fn forked_child_cannot_use_the_budget() {
     use umbel_env::testing::{in_forked_child, in_own_process};
-    let name = "suite::shared_budget::a_forked_child_cannot_use_the_budget";
+    let name = "suite::shared_budget::forked_child_cannot_use_the_budget";
     in_own_process(name, || {
         let folder = tempfile::tempdir().unwrap();
-        let budget = MemoryBudget::new(LEAST).unwrap();
+        let budget = MemoryBudget::new(BUDGET_MIN).unwrap();
         let _db = Db::open(folder.path().join("a"), sharing(&budget, &Env::system(), 1)).unwrap();
         in_forked_child(|| {
             assert_eq!(budget.stats(), MemoryBudgetStats::default());
@@ -387,11 +387,11 @@ fn a_forked_child_cannot_use_the_budget() {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn many_stores_in_a_child() {
-    let Some(told) = child::told() else { return };
-    let numbers: Vec<u64> = told.split(' ').map(|word| word.parse().unwrap()).collect();
-    let [mebibytes, count, threads, keys] = numbers[..] else { panic!("{told}") };
+    let Some(argument) = child_process::argument() else { return };
+    let numbers: Vec<u64> = argument.split(' ').map(|word| word.parse().unwrap()).collect();
+    let [mebibytes, count, threads, keys] = numbers[..] else { panic!("{argument}") };
     let folder = tempfile::tempdir().unwrap();
-    let before = child::resident_bytes();
+    let before = child_process::resident_bytes();
     let watch = Watch::start();
     let budget = MemoryBudget::new(mebibytes << 20).unwrap();
     let open = |number: u64| {
@@ -401,7 +401,7 @@ fn many_stores_in_a_child() {
         (db, keyspace)
     };
     let stores: Vec<_> = (0..count).map(open).collect();
-    let opened = child::resident_bytes();
+    let opened = child_process::resident_bytes();
     let (keys, mut counted) = (keys as usize, 0);
     for part in 0..8 {
         for (_, keyspace) in &stores {
@@ -411,7 +411,7 @@ fn many_stores_in_a_child() {
     }
     // And one of them far more than the others.
     fill(&stores[0].1, 0..keys * 50, 1);
-    let filled_bytes = watch.most();
+    let filled_bytes = watch.max_bytes();
     counted = counted.max(budget.stats().held_bytes);
     let mut random = Random::new(5);
     for number in 0..50_000 {
@@ -434,26 +434,26 @@ fn many_stores_in_a_child() {
         mib(opened),
         (opened - before) as f64 / 1024.0 / count as f64,
         mib(filled_bytes),
-        mib(watch.most())
+        mib(watch.max_bytes())
     );
-    let most = (mebibytes << 20) / 10 * 11;
-    assert!(counted <= most, "{counted} were counted");
-    assert!(watch.most() <= most + (16 << 20), "{} are resident", watch.most());
+    let limit = (mebibytes << 20) / 10 * 11;
+    assert!(counted <= limit, "{counted} were counted");
+    assert!(watch.max_bytes() <= limit + (16 << 20), "{} are resident", watch.max_bytes());
 }
 
 #[test]
 fn hundreds_of_stores_stay_within_one_small_budget() {
     if cfg!(target_os = "linux") {
         let name = "suite::shared_budget::many_stores_in_a_child";
-        print!("{}", child::run(name, "64 160 2 400", ""));
+        print!("{}", child_process::run(name, "64 160 2 400", ""));
     }
 }
 
-/// Compactions of one store wait for their turn beside stores that are written to without a pause.
+/// Compactions of one store wait for their slot while other stores are written to without a pause.
 #[test]
-fn waiting_for_compaction_ends_while_others_compact() {
+fn wait_for_compaction_ends_while_others_compact() {
     let folder = tempfile::tempdir().unwrap();
-    let budget = MemoryBudget::new(LEAST).unwrap();
+    let budget = MemoryBudget::new(BUDGET_MIN).unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let open = |name: &str| {

@@ -1,4 +1,4 @@
-//! What the client is asked to do, and what must come of it.
+//! Basic cases of the Rust client: append, read, delete, subscribe, metadata, gossip.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -15,15 +15,15 @@ use kurrentdb::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Why a case failed.
+/// Reason why a case failed.
 pub type Failure = Box<dyn Error + Send + Sync>;
-/// How a case ended.
+/// Result of a case.
 pub type Outcome = Result<(), Failure>;
 
-/// A case: its name, and what is done.
+/// A case: its name and its future.
 pub type Case<'a> = (&'static str, Pin<Box<dyn Future<Output = Outcome> + 'a>>);
 
-/// Every case; nothing is done before it is waited for.
+/// Returns all cases; a case runs only when it is awaited.
 pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
     vec![
         ("append an event and read it back", Box::pin(append_and_read(client))),
@@ -32,14 +32,14 @@ pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
         ("see a wrong expected version", Box::pin(wrong_expected_version(client))),
         ("read a stream forwards and backwards", Box::pin(read_both_ways(client))),
         ("read all forwards and backwards", Box::pin(read_all_both_ways(client))),
-        ("find no stream", Box::pin(find_no_stream(client))),
+        ("report a missing stream", Box::pin(find_no_stream(client))),
         ("delete a stream and create it again", Box::pin(delete_and_recreate(client))),
         ("tombstone a stream", Box::pin(tombstone(client))),
-        ("subscribe to a stream, catch up and go on live", Box::pin(subscribe(client))),
+        ("subscribe to a stream, catch up and go live", Box::pin(subscribe(client))),
         ("subscribe after an event and from the end", Box::pin(subscribe_later(client))),
         ("subscribe to all", Box::pin(subscribe_to_all(client))),
         ("set and get the metadata of a stream", Box::pin(metadata(client))),
-        ("learn the server's version", Box::pin(server_version(client))),
+        ("get the server's version", Box::pin(server_version(client))),
         ("find the leader by gossip", Box::pin(gossip(connection))),
     ]
 }
@@ -51,7 +51,7 @@ pub struct Counted {
     pub n: u64,
 }
 
-/// The name of a stream that nobody else has.
+/// Returns a stream name that no other test uses.
 pub fn new_stream() -> String {
     format!("rust-{}", Uuid::new_v4())
 }
@@ -65,7 +65,7 @@ pub fn number(event: &ResolvedEvent) -> Result<u64, Failure> {
     Ok(event.get_original_event().as_json::<Counted>()?.n)
 }
 
-/// An error where what was seen is not what was wanted.
+/// Fails if `seen` differs from `wanted`.
 pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
     if seen == wanted {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
     Err(format!("{seen:?} is not {wanted:?}").into())
 }
 
-/// The error that something must come to.
+/// Returns the error of a call that must fail.
 pub fn refused<T: Debug>(result: Result<T, ClientError>) -> Result<ClientError, Failure> {
     match result {
         Ok(done) => Err(format!("{done:?} instead of an error").into()),
@@ -108,7 +108,7 @@ async fn numbers(
     Ok(numbers)
 }
 
-/// The error that reading a stream comes to.
+/// Reads a stream that must be unreadable and returns the error.
 async fn unreadable(client: &Client, stream: &str) -> Result<ClientError, Failure> {
     match client.read_stream(stream, &ReadStreamOptions::default()).await {
         Ok(mut events) => refused(events.next().await.map(|_| ())),

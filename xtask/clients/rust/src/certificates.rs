@@ -1,4 +1,4 @@
-//! Authorities and certificates for a server that encrypts, made anew each time.
+//! Creates certificate authorities and certificates for a TLS server, new ones each time.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rcgen::{
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Two authorities, of which one has signed for the server and for the user ops.
+/// Creates two authorities; the first signs for the server and for the user `ops`.
 pub fn make(folder: &Path) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(|error| said(&error))?;

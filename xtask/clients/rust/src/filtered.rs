@@ -7,22 +7,22 @@ use kurrentdb::{
 
 use crate::cases::{Case, Counted, Failure, Outcome, append, expect, new_stream, number};
 
-/// Every case of the first turn.
+/// Returns the cases of the first run.
 pub fn all<'a>(client: &'a Client, kept: &'a str) -> Vec<Case<'a>> {
     vec![
         ("subscribe with filters by prefix and expression", Box::pin(subscribe(client))),
         ("subscribe with a filter and keep a checkpoint", Box::pin(keep(client, kept))),
-        ("see that an expression is broken", Box::pin(broken(client))),
+        ("reject a broken expression", Box::pin(broken(client))),
         ("resolve links", Box::pin(resolve(client))),
     ]
 }
 
-/// Every case once the server was started again.
+/// Returns the cases that run after a restart of the server.
 pub fn again<'a>(client: &'a Client, kept: &'a str) -> Vec<Case<'a>> {
-    vec![("go on at a checkpoint after a restart", Box::pin(go_on(client, kept)))]
+    vec![("resume at a checkpoint after a restart", Box::pin(go_on(client, kept)))]
 }
 
-/// Appends numbers in turn to two streams; the position of the first one.
+/// Appends numbers alternately to two streams and returns the position of the first event.
 async fn mixed(
     client: &Client,
     name: &str,
@@ -46,7 +46,7 @@ async fn subscribe(client: &Client) -> Outcome {
     let first = mixed(client, &name, 0..20).await?;
     let by_stream = SubscriptionFilter::on_stream_name;
     for (filter, step) in [
-        (by_stream().add_prefix(format!("{name}-cart")).add_prefix("nobody"), 2),
+        (by_stream().add_prefix(format!("{name}-cart")).add_prefix("absent"), 2),
         (by_stream().regex(format!("^{name}-(?!order)")), 2),
         (SubscriptionFilter::on_event_type().regex("^Count"), 1),
         (SubscriptionFilter::on_event_type().exclude_system_events(), 1),

@@ -1,4 +1,4 @@
-//! What the client can do with persistent subscriptions.
+//! Cases of the Rust client for persistent subscriptions.
 
 use kurrentdb::{
     AppendToStreamOptions, Client, Error as ClientError, EventData, NakAction,
@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use crate::cases::{Case, Counted, Failure, Outcome, expect};
 
-/// Every case; nothing is done before it is waited for.
+/// Returns all cases; a case runs only when it is awaited.
 pub fn all(client: &Client) -> Vec<Case<'_>> {
     vec![
         ("share the events of a stream", Box::pin(share(client))),
         ("retry, park and replay", Box::pin(retry_park_replay(client))),
-        ("make, list and delete a group", Box::pin(make_list_delete(client))),
+        ("create, list and delete a group", Box::pin(make_list_delete(client))),
     ]
 }
 
@@ -54,9 +54,9 @@ async fn retry_park_replay(client: &Client) -> Outcome {
         let event = group.next().await?;
         group.nack(&event, action, "because").await?;
     }
-    let asked = Default::default();
+    let options = Default::default();
     while client
-        .get_persistent_subscription_info(&stream, "group", &asked)
+        .get_persistent_subscription_info(&stream, "group", &options)
         .await?
         .stats
         .parked_message_count
@@ -79,8 +79,8 @@ async fn make_list_delete(client: &Client) -> Outcome {
     let listed =
         client.list_persistent_subscriptions_for_stream(&stream, &Default::default()).await?;
     expect(listed.len(), 1)?;
-    let asked = Default::default();
-    client.delete_persistent_subscription(stream.as_str(), "group", &asked).await?;
-    let again = client.delete_persistent_subscription(stream.as_str(), "group", &asked).await;
+    let options = Default::default();
+    client.delete_persistent_subscription(stream.as_str(), "group", &options).await?;
+    let again = client.delete_persistent_subscription(stream.as_str(), "group", &options).await;
     expect(matches!(again, Err(ClientError::ResourceNotFound)), true)
 }

@@ -1,9 +1,9 @@
 //! The Rust client, unchanged, against a server.
 //!
-//! `umbel-rust-client CONNECTION FILE [again]`: each case is a line, the last line says how many
-//! passed, failed and were skipped. FILE keeps what the cases with "again" go on with, once the
-//! server was started again. With "secure" CONNECTION names a server that encrypts, and FILE a
-//! folder of certificates, which `umbel-rust-client certificates FOLDER` makes.
+//! `umbel-rust-client CONNECTION FILE [again]` prints one line for each case; the last line counts
+//! passed, failed and skipped cases. FILE keeps state for the cases that run with "again", after a
+//! restart of the server. With "secure", CONNECTION names a TLS server and FILE a folder of
+//! certificates. `umbel-rust-client certificates FOLDER` makes that folder.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use kurrentdb::Client;
 
-/// Nothing here takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of a case; a case that takes longer hangs.
+const CASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
 async fn run(cases: Vec<cases::Case<'_>>) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for (name, case) in cases {
-        let limited = tokio::time::timeout(PATIENCE, case).await;
+        let limited = tokio::time::timeout(CASE_TIMEOUT, case).await;
         match limited.unwrap_or_else(|_| Err("it hangs".into())) {
             Ok(()) => {
                 passed += 1;

@@ -1,4 +1,4 @@
-//! What the client can do with projections, and with the server itself.
+//! Cases of the Rust client for projections and for operations of the server.
 
 use kurrentdb::operations::OperationalOptions;
 use kurrentdb::{
@@ -8,15 +8,15 @@ use kurrentdb::{
 
 use crate::cases::{Case, Failure, Outcome, expect, refused};
 
-/// Every case; nothing is done before it is waited for.
+/// Returns all cases; a case runs only when it is awaited.
 pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
     vec![
-        ("list the projections that are built in", Box::pin(list(client))),
+        ("list the built-in projections", Box::pin(list(client))),
         ("stop, start and reset a projection", Box::pin(stop_start_reset(client))),
-        ("ask for the state of a projection", Box::pin(state(client))),
-        ("find no projection", Box::pin(find_none(client))),
-        ("see that programs are not run", Box::pin(not_run(client))),
-        ("ask for what only several nodes can do", Box::pin(operations(connection))),
+        ("get the state of a projection", Box::pin(state(client))),
+        ("report a missing projection", Box::pin(find_none(client))),
+        ("reject projection programs", Box::pin(not_run(client))),
+        ("call operations of a cluster", Box::pin(operations(connection))),
     ]
 }
 
@@ -51,7 +51,7 @@ async fn list(client: &Client) -> Outcome {
     expect(running, ["$by_category", "$by_event_type", "$streams"].map(String::from).to_vec())
 }
 
-/// The next item of a stream of results, if there is one.
+/// Returns the next item of a stream of results, if there is one.
 async fn futures_next<T>(
     stream: &mut (impl futures::Stream<Item = kurrentdb::Result<T>> + Unpin),
 ) -> Result<Option<T>, Failure> {

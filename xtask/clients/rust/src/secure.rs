@@ -1,4 +1,4 @@
-//! What the client can do with a server that encrypts and asks users who they are.
+//! Cases of the Rust client against a TLS server that authenticates users.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use uuid::Uuid;
 
 use crate::cases::{Case, Counted, Failure, Outcome, refused};
 
-/// Every case; nothing is done before it is waited for.
+/// Returns all cases; a case runs only when it is awaited.
 pub fn all<'a>(connection: &'a str, folder: &'a Path) -> Vec<Case<'a>> {
     let at = Place { connection, folder };
     vec![
-        ("make, change, refuse and forget a user", Box::pin(users(at))),
-        ("choose and reset a password", Box::pin(passwords(at))),
+        ("create, change, disable and delete a user", Box::pin(users(at))),
+        ("change and reset a password", Box::pin(passwords(at))),
         ("obey the ACL of a stream", Box::pin(acl(at))),
-        ("be refused without a password and with a wrong one", Box::pin(wrong(at))),
-        ("say by a certificate who one is", Box::pin(certificate(at))),
-        ("see what the server does", Box::pin(stats(at))),
-        ("leave operations to those who may", Box::pin(operations(at))),
+        ("reject a missing and a wrong password", Box::pin(wrong(at))),
+        ("authenticate by a user certificate", Box::pin(certificate(at))),
+        ("read the server's statistics", Box::pin(stats(at))),
+        ("require permission for operations", Box::pin(operations(at))),
     ]
 }
 
@@ -32,7 +32,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The connection string of this user, or of nobody, with more said behind it.
+    /// Returns the connection string with further options, for this user or anonymous.
     fn string(self, user: &str, more: &str) -> String {
         let at = if user.is_empty() { String::new() } else { format!("{user}@") };
         let place = self.connection.replacen("://", &format!("://{at}"), 1);
@@ -48,7 +48,7 @@ impl Place<'_> {
     }
 }
 
-/// A name that nobody has yet.
+/// Returns a login that no user has yet.
 fn name() -> String {
     format!("user-{}", Uuid::new_v4())
 }
@@ -77,9 +77,9 @@ async fn users(at: Place<'_>) -> Outcome {
     let user = at.client(&format!("{login}:secret"))?;
     append(&user, &login).await?;
     let mut details = admin.user_details(&login, &options).await?;
-    let told = details.next().await?.ok_or("no details")?;
-    if told.full_name != "A User" || told.groups != ["readers"] || told.disabled {
-        return Err(format!("{told:?}").into());
+    let found = details.next().await?.ok_or("no details")?;
+    if found.full_name != "A User" || found.groups != ["readers"] || found.disabled {
+        return Err(format!("{found:?}").into());
     }
     admin.update_user(&login, "secret", "Another", Vec::new(), &options).await?;
     admin.disable_user(&login, &options).await?;
@@ -118,7 +118,7 @@ async fn acl(at: Place<'_>) -> Outcome {
     let options = ReadStreamOptions::default();
     append(&ops, &stream).await?;
     denied(ops.read_stream(stream.as_str(), &options).await)?;
-    // With one call somebody may be another one.
+    // Credentials of a call replace those of the connection.
     let options = options.authenticated(Credentials::new("admin", "first"));
     let mut read = ops.read_stream(stream.as_str(), &options).await?;
     let mut count = 0;
@@ -132,7 +132,7 @@ async fn acl(at: Place<'_>) -> Outcome {
 }
 
 async fn wrong(at: Place<'_>) -> Outcome {
-    for user in ["", "admin:second", "nobody:first"] {
+    for user in ["", "admin:second", "unknown:first"] {
         denied(append(&at.client(user)?, "secure-none").await)?;
     }
     Ok(())
@@ -147,8 +147,8 @@ async fn certificate(at: Place<'_>) -> Outcome {
 
 async fn stats(at: Place<'_>) -> Outcome {
     let ops = at.operations("ops:second")?;
-    let mut told = ops.stats(&StatsOptions::default()).await?;
-    let first = told.next().await?;
+    let mut stats = ops.stats(&StatsOptions::default()).await?;
+    let first = stats.next().await?;
     match first.0.get("store.position") {
         Some(_) => Ok(()),
         None => Err(format!("{first:?}").into()),

@@ -1,21 +1,21 @@
-//! Checks of a whole store: contents, files, numbers.
+//! Checks of a whole store: contents, files, statistics.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use umbel::{ExistenceSize, Keyspace, KeyspaceStats};
 
-use super::world::{Map, Space, World};
+use super::oracle::{Map, ModelStore, Space};
 
-/// Everything in a keyspace, read forward.
+/// All entries of a keyspace, read forward.
 pub fn contents(keyspace: &Keyspace) -> Map {
     let entries = keyspace.iter().map(|entry| entry.unwrap());
     entries.map(|(key, value)| (key, value.into())).collect()
 }
 
 /// Compares every keyspace with the model.
-pub fn everything(world: &World) {
-    for space in &world.spaces {
+pub fn everything(model: &ModelStore) {
+    for space in &model.spaces {
         let found = contents(&space.handle);
         let lost = space.map.iter().find(|(key, value)| found.get(*key) != Some(*value));
         let extra = found.keys().find(|key| !space.map.contains_key(*key));
@@ -26,34 +26,35 @@ pub fn everything(world: &World) {
             lost.map(|e| super::write::short(e.0)),
             extra.map(|key| super::write::short(key)),
         );
-        if !world.has_threads() && space.history.steps.is_empty() {
+        if !model.has_threads() && space.crash_states.steps.is_empty() {
             assert_eq!(space.handle.marker(), space.marker);
         }
     }
 }
 
-/// The entries the tables had when the store was opened, by what they have and what went in and
-/// out since. Only while nothing goes on in the background.
+/// The entries in tables when the store was opened, from the present entries and those added and
+/// removed since. Only while no background work runs.
 pub fn entries_before(stats: &KeyspaceStats) -> u64 {
     let written = stats.levels.first().map_or(0, |flushes| flushes.compaction_entries_in);
-    // Level 0 drops more than flushes brought where tables are joined that were there before.
+    // Level 0 drops more entries than flushes added if a compaction includes tables that existed
+    // before.
     let dropped: u64 = stats.levels.iter().map(|level| level.compaction_entries_dropped).sum();
     let entries: u64 = stats.levels.iter().map(|level| level.entries).sum();
     entries + dropped - written
 }
 
-/// Checks that the numbers fit each other.
-pub fn stats(world: &mut World) {
-    world.note("check the numbers");
-    world.db().wait_for_compaction().unwrap();
-    let stats = world.db().stats();
-    assert_eq!(stats.keyspaces.len(), world.spaces.len());
-    assert!(stats.snapshots >= world.held.len());
+/// Checks that the statistics are consistent.
+pub fn stats(model: &mut ModelStore) {
+    model.note("check the numbers");
+    model.db().wait_for_compaction().unwrap();
+    let stats = model.db().stats();
+    assert_eq!(stats.keyspaces.len(), model.spaces.len());
+    assert!(stats.snapshots >= model.snapshots.len());
     assert_eq!(stats.read_only_reason, None);
-    for (found, space) in stats.keyspaces.iter().zip(&world.spaces) {
+    for (found, space) in stats.keyspaces.iter().zip(&model.spaces) {
         assert_eq!(found.name, space.name);
         assert!(found.gets >= space.gets, "{} of {} gets", found.gets, space.gets);
-        assert_eq!(entries_before(found), space.entries_at_open, "entries came or went");
+        assert_eq!(entries_before(found), space.entries_at_open, "the number of entries changed");
         for level in &found.levels {
             let (no, wrong) = (level.filter_true_negatives, level.filter_false_positives);
             assert!(no + wrong <= level.filter_probes);
@@ -68,12 +69,12 @@ pub fn stats(world: &mut World) {
 }
 
 /// Reads every byte.
-pub fn verify(world: &mut World) {
-    world.note("verify");
-    world.db().wait_for_compaction().unwrap();
-    let report = world.db().verify().unwrap();
+pub fn verify(model: &mut ModelStore) {
+    model.note("verify");
+    model.db().wait_for_compaction().unwrap();
+    let report = model.db().verify().unwrap();
     assert_eq!(report.damage, Vec::<String>::new());
-    let stats = world.db().stats();
+    let stats = model.db().stats();
     let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
     assert_eq!(report.tables, levels().map(|level| level.tables).sum::<u64>());
     assert_eq!(report.bytes, levels().map(|level| level.bytes).sum::<u64>());
@@ -81,43 +82,43 @@ pub fn verify(world: &mut World) {
     assert_eq!((report.blobs, report.blob_bytes), (stats.blobs.files, stats.blobs.bytes));
 }
 
-/// Checks that the folder holds the live files and nothing else. Only while nothing is read and
-/// nothing goes on in the background.
-pub fn files(world: &World) {
+/// Checks that the directory holds exactly the live files. Only while no reads and no background
+/// work run.
+pub fn files(model: &ModelStore) {
     let live = || {
-        let stats = world.db().stats();
+        let stats = model.db().stats();
         let levels = stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
         levels.map(|level| level.tables).sum::<u64>()
     };
     let present = || {
-        let entries = world.env.files.read_dir(&world.path).unwrap();
+        let entries = model.env.files.read_dir(&model.path).unwrap();
         entries.iter().filter(|entry| entry.name.ends_with(".table")).count() as u64
     };
     // The upkeep of a filter may read an earlier version for a while, which keeps its tables.
     for _ in 0..10_000 {
-        if !world.has_threads() || live() == present() {
+        if !model.has_threads() || live() == present() {
             break;
         }
-        world.env.threads.pause(Duration::from_millis(1));
+        model.env.threads.pause(Duration::from_millis(1));
     }
-    let (stats, tables) = (world.db().stats(), live());
+    let (stats, tables) = (model.db().stats(), live());
     let names: BTreeSet<String> =
-        world.env.files.read_dir(&world.path).unwrap().into_iter().map(|e| e.name).collect();
+        model.env.files.read_dir(&model.path).unwrap().into_iter().map(|e| e.name).collect();
     let of = |kind: &str| names.iter().filter(|name| name.ends_with(kind)).count() as u64;
     assert_eq!(of(".table"), tables, "{names:?}");
     assert_eq!(of(".blob"), stats.blobs.files, "{names:?}");
     assert_eq!(of(".manifest"), 1, "{names:?}");
     assert!(names.contains("CURRENT") && names.contains("LOCK"), "{names:?}");
-    // The folders of existence filters stay, empty, when a keyspace has none any more.
+    // The directories of existence filters stay, empty, when a keyspace no longer has one.
     let filters = names.iter().filter(|name| name.ends_with(".existence"));
     let used = filters.clone().filter(|name| {
-        let files = world.env.files.read_dir(&world.path.join(name)).unwrap();
+        let files = model.env.files.read_dir(&model.path.join(name)).unwrap();
         !files.is_empty()
     });
     let wanted = |space: &&Space| space.options.existence_filter != ExistenceSize::Off;
-    let most = world.spaces.iter().filter(wanted).count();
-    // A thread may not have come to it yet.
-    assert!(used.count() <= most || world.has_threads(), "{names:?}");
+    let filters_max = model.spaces.iter().filter(wanted).count();
+    // A thread may not have processed it yet.
+    assert!(used.count() <= filters_max || model.has_threads(), "{names:?}");
     // Beside the tables: `CURRENT`, the manifest, `LOCK` and `RESERVED`.
     let known = tables + 4 + of(".log") + of(".blob") + filters.count() as u64;
     assert_eq!(names.len() as u64, known, "{names:?}");

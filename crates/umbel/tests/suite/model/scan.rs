@@ -1,4 +1,4 @@
-//! Operations that walk over keys: iterators, ranges, prefixes, cursors, at a snapshot or not.
+//! Operations that scan keys: iterators, ranges, prefixes, cursors, with a snapshot or without.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use umbel::{DbCursor, Error, Iter};
 
-use crate::suite::settings;
+use crate::suite::option_sets;
 
-use super::world::{Map, OpenIter, World};
+use super::oracle::{Map, ModelStore, OpenIter};
 use super::write::{self, any_range, short};
 
 type Entry = (Vec<u8>, Arc<[u8]>);
 /// Both ends of a range.
 pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// What lies within `bounds`, which may be the wrong way round.
+/// The entries within `bounds`, which may be reversed.
 pub fn within(map: &Map, bounds: &Bounds) -> Vec<Entry> {
     let from = |key: &Vec<u8>| match &bounds.0 {
         Bound::Unbounded => true,
@@ -31,7 +31,7 @@ pub fn within(map: &Map, bounds: &Bounds) -> Vec<Entry> {
     inside.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
 }
 
-/// Fails unless `found` is the entry expected.
+/// Asserts that `found` is the expected entry.
 fn assert_entry(found: Option<umbel::Result<(Vec<u8>, Vec<u8>)>>, expected: Option<&Entry>) {
     let found = found.map(|entry| entry.unwrap());
     let (key, value) = match (&found, expected) {
@@ -48,7 +48,7 @@ fn assert_entry(found: Option<umbel::Result<(Vec<u8>, Vec<u8>)>>, expected: Opti
     );
 }
 
-/// Fails unless `iter` yields just what is expected, and then nothing.
+/// Asserts that `iter` yields exactly the expected entries.
 pub fn assert_yields(mut iter: Iter, expected: &[Entry]) {
     for entry in expected {
         assert_entry(iter.next(), Some(entry));
@@ -58,15 +58,15 @@ pub fn assert_yields(mut iter: Iter, expected: &[Entry]) {
     assert_entry(iter.next(), None);
 }
 
-/// Walks a random way from both ends until they meet.
-pub fn assert_meets(world: &mut World, iter: Iter, expected: Vec<Entry>) {
+/// Reads in random order from both ends until they meet.
+pub fn assert_meets(model: &mut ModelStore, iter: Iter, expected: Vec<Entry>) {
     let mut open = OpenIter { iter, left: expected.into() };
-    while advance(world, &mut open) {}
+    while advance(model, &mut open) {}
 }
 
-fn advance(world: &mut World, open: &mut OpenIter) -> bool {
+fn advance(model: &mut ModelStore, open: &mut OpenIter) -> bool {
     let more = !open.left.is_empty();
-    if world.random.percent(50) {
+    if model.random.percent(50) {
         assert_entry(open.iter.next(), open.left.pop_front().as_ref());
     } else {
         assert_entry(open.iter.next_back(), open.left.pop_back().as_ref());
@@ -74,20 +74,20 @@ fn advance(world: &mut World, open: &mut OpenIter) -> bool {
     more
 }
 
-/// Everything, forward.
-pub fn forward(world: &mut World) {
-    let space = world.any_space();
-    world.note(format!("iterate {space} forward"));
-    let space = &world.spaces[space];
+/// Scans everything, forward.
+pub fn forward(model: &mut ModelStore) {
+    let space = model.any_space();
+    model.note(format!("iterate {space} forward"));
+    let space = &model.spaces[space];
     let all = within(&space.map, &(Bound::Unbounded, Bound::Unbounded));
     assert_yields(space.handle.iter(), &all);
 }
 
-/// Everything, backward.
-pub fn backward(world: &mut World) {
-    let space = world.any_space();
-    world.note(format!("iterate {space} backward"));
-    let space = &world.spaces[space];
+/// Scans everything, backward.
+pub fn backward(model: &mut ModelStore) {
+    let space = model.any_space();
+    model.note(format!("iterate {space} backward"));
+    let space = &model.spaces[space];
     let mut iter = space.handle.iter().rev();
     for (key, value) in space.map.iter().rev() {
         assert_entry(iter.next(), Some(&(key.clone(), Arc::clone(value))));
@@ -95,19 +95,19 @@ pub fn backward(world: &mut World) {
     assert_entry(iter.next(), None);
 }
 
-/// Everything, from both ends.
-pub fn both_ends(world: &mut World) {
-    let space = world.any_space();
-    world.note(format!("iterate {space} from both ends"));
-    let all = within(&world.spaces[space].map, &(Bound::Unbounded, Bound::Unbounded));
-    let iter = world.spaces[space].handle.iter();
-    assert_meets(world, iter, all);
+/// Scans everything, from both ends.
+pub fn both_ends(model: &mut ModelStore) {
+    let space = model.any_space();
+    model.note(format!("iterate {space} from both ends"));
+    let all = within(&model.spaces[space].map, &(Bound::Unbounded, Bound::Unbounded));
+    let iter = model.spaces[space].handle.iter();
+    assert_meets(model, iter, all);
 }
 
 /// Bounds of every kind.
-pub fn any_bounds(world: &mut World, space: usize) -> Bounds {
-    let (start, end) = any_range(world, space);
-    let mut bound = |key: Vec<u8>| match world.random.below(5) {
+pub fn any_bounds(model: &mut ModelStore, space: usize) -> Bounds {
+    let (start, end) = any_range(model, space);
+    let mut bound = |key: Vec<u8>| match model.random.below(5) {
         0 => Bound::Unbounded,
         1..3 => Bound::Included(key),
         _ => Bound::Excluded(key),
@@ -115,14 +115,14 @@ pub fn any_bounds(world: &mut World, space: usize) -> Bounds {
     (bound(start), bound(end))
 }
 
-/// A range, from both ends.
-pub fn range(world: &mut World) {
-    let space = world.any_space();
-    let bounds = any_bounds(world, space);
-    world.note(format!("range {space} {}", shown(&bounds)));
-    let expected = within(&world.spaces[space].map, &bounds);
-    let iter = world.spaces[space].handle.range::<Vec<u8>>(bounds);
-    assert_meets(world, iter, expected);
+/// Scans a range, from both ends.
+pub fn range(model: &mut ModelStore) {
+    let space = model.any_space();
+    let bounds = any_bounds(model, space);
+    model.note(format!("range {space} {}", shown(&bounds)));
+    let expected = within(&model.spaces[space].map, &bounds);
+    let iter = model.spaces[space].handle.range::<Vec<u8>>(bounds);
+    assert_meets(model, iter, expected);
 }
 
 fn shown(bounds: &Bounds) -> String {
@@ -130,71 +130,76 @@ fn shown(bounds: &Bounds) -> String {
     format!("{} to {}", own(&bounds.0), own(&bounds.1))
 }
 
-/// A prefix, from both ends.
-pub fn prefix(world: &mut World) {
-    let space = world.any_space();
-    let mut prefix = world.likely_key(space);
-    prefix.truncate(world.random.below(prefix.len() + 1));
-    world.note(format!("prefix {space} {}", short(&prefix)));
-    let map = &world.spaces[space].map;
+/// Scans a prefix, from both ends.
+pub fn prefix(model: &mut ModelStore) {
+    let space = model.any_space();
+    let mut prefix = model.likely_key(space);
+    prefix.truncate(model.random.below(prefix.len() + 1));
+    model.note(format!("prefix {space} {}", short(&prefix)));
+    let map = &model.spaces[space].map;
     let expected: Vec<Entry> = map
         .iter()
         .filter(|(key, _)| key.starts_with(&prefix))
         .map(|(key, value)| (key.clone(), Arc::clone(value)))
         .collect();
-    let iter = world.spaces[space].handle.prefix(&prefix);
-    assert_meets(world, iter, expected);
+    let iter = model.spaces[space].handle.prefix(&prefix);
+    assert_meets(model, iter, expected);
 }
 
-/// Opens an iterator that later operations go on with.
-pub fn open_iter(world: &mut World) {
-    let space = world.any_space();
-    let bounds = any_bounds(world, space);
-    world.note(format!("open an iterator of {space} over {}", shown(&bounds)));
-    let left: VecDeque<Entry> = within(&world.spaces[space].map, &bounds).into();
-    let iter = world.spaces[space].handle.range::<Vec<u8>>(bounds);
-    if world.iters.len() > 3 {
-        world.iters.remove(0);
+/// Opens an iterator that later operations continue.
+pub fn open_iter(model: &mut ModelStore) {
+    let space = model.any_space();
+    let bounds = any_bounds(model, space);
+    model.note(format!("open an iterator of {space} over {}", shown(&bounds)));
+    let left: VecDeque<Entry> = within(&model.spaces[space].map, &bounds).into();
+    let iter = model.spaces[space].handle.range::<Vec<u8>>(bounds);
+    if model.iters.len() > 3 {
+        model.iters.remove(0);
     }
-    world.iters.push(OpenIter { iter, left });
+    model.iters.push(OpenIter { iter, left });
 }
 
-/// Goes on with an iterator opened earlier.
-pub fn advance_iter(world: &mut World) {
-    if world.iters.is_empty() {
+/// Continues an iterator opened earlier.
+pub fn advance_iter(model: &mut ModelStore) {
+    if model.iters.is_empty() {
         return;
     }
-    let mut open = world.iters.remove(world.random.below(world.iters.len()));
-    world.note(format!("go on with an iterator that has {} left", open.left.len()));
-    for _ in 0..world.random.below(20) {
-        if !advance(world, &mut open) {
+    let mut open = model.iters.remove(model.random.below(model.iters.len()));
+    model.note(format!("continue an iterator that has {} left", open.left.len()));
+    for _ in 0..model.random.below(20) {
+        if !advance(model, &mut open) {
             return;
         }
     }
-    world.iters.push(open);
+    model.iters.push(open);
 }
 
-/// A random walk with a cursor; the store may be written to meanwhile.
-pub fn cursor(world: &mut World) {
-    let space = world.any_space();
-    let bounds = any_bounds(world, space);
-    world.note(format!("walk with a cursor of {space} over {}", shown(&bounds)));
-    let expected = within(&world.spaces[space].map, &bounds);
-    let cursor = world.spaces[space].handle.cursor::<Vec<u8>>(bounds).unwrap();
-    let writes = world.random.percent(30);
-    walk(world, cursor, &expected, writes.then_some(space));
+/// Random movements of a cursor; the store may be written to meanwhile.
+pub fn cursor(model: &mut ModelStore) {
+    let space = model.any_space();
+    let bounds = any_bounds(model, space);
+    model.note(format!("scan with a cursor of {space} over {}", shown(&bounds)));
+    let expected = within(&model.spaces[space].map, &bounds);
+    let cursor = model.spaces[space].handle.cursor::<Vec<u8>>(bounds).unwrap();
+    let writes = model.random.percent(30);
+    check_cursor(model, cursor, &expected, writes.then_some(space));
 }
 
-/// Walks over `expected`; where `written` names a keyspace, writes to it on the way.
-pub fn walk(world: &mut World, mut cursor: DbCursor, expected: &[Entry], written: Option<usize>) {
+/// Scans `expected` with a cursor; if `written` names a keyspace, writes to it in between.
+pub fn check_cursor(
+    model: &mut ModelStore,
+    mut cursor: DbCursor,
+    expected: &[Entry],
+    written: Option<usize>,
+) {
     let mut at: Option<usize> = None;
     assert!(!cursor.valid() && cursor.key().is_empty() && cursor.value().unwrap().is_empty());
-    for _ in 0..world.random.below(60) {
-        let key = match expected.is_empty() || world.random.percent(40) {
-            true => world.any_key(),
-            false => expected[world.random.below(expected.len())].0.clone(),
+    for _ in 0..model.random.below(60) {
+        let key = match expected.is_empty() || model.random.percent(40) {
+            true => model.any_key(),
+            false => expected[model.random.below(expected.len())].0.clone(),
         };
-        match world.random.below(24) {
+        match model.random.below(24) {
             0 => {
                 cursor.seek_to_first().unwrap();
                 at = (!expected.is_empty()).then_some(0);
@@ -220,7 +225,7 @@ pub fn walk(world: &mut World, mut cursor: DbCursor, expected: &[Entry], written
                 cursor.prev().unwrap();
                 at = at.and_then(|at| at.checked_sub(1));
             }
-            _ if written.is_some() => write::batch(world),
+            _ if written.is_some() => write::batch(model),
             _ => {}
         }
         assert_eq!(cursor.valid(), at.is_some());
@@ -229,10 +234,10 @@ pub fn walk(world: &mut World, mut cursor: DbCursor, expected: &[Entry], written
             assert!(cursor.key() == expected[at].0);
             match cursor.value() {
                 Ok(value) => assert!(value == &expected[at].1[..]),
-                // A file that would have to be opened: the store is closed.
+                // The cursor would have to open a file, but the store is closed.
                 Err(error) => {
-                    let long = expected[at].1.len() > settings::INLINE_VALUE_BYTES_LEAST;
-                    let closed = world.db.is_none() && matches!(error, Error::Closed);
+                    let long = expected[at].1.len() > option_sets::INLINE_VALUE_BYTES_MIN;
+                    let closed = model.db.is_none() && matches!(error, Error::Closed);
                     assert!(long && closed, "{error}");
                 }
             }

@@ -9,10 +9,10 @@ import java.util.concurrent.TimeUnit;
 /**
  * The Java client, unchanged, against a server: {@code CONNECTION FILE [again|secure]}.
  *
- * <p>CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on
- * with, once the server was started again. With "secure" CONNECTION names a server that encrypts,
- * without a user, and FILE is a folder of certificates. Each case is a line, the last line says how
- * many passed, failed and were skipped.
+ * <p>CONNECTION is the client's connection string. FILE keeps state for the cases of "again",
+ * which run after a restart of the server. With "secure", CONNECTION names a TLS server without a
+ * user, and FILE is a folder of certificates. Each case prints a line; the last line counts
+ * passed, failed and skipped cases.
  */
 public final class Clients {
     /** A case; it fails by throwing. */

@@ -48,30 +48,30 @@ final class Groups {
         cases.put("share a category", this::shareCategory);
         cases.put("change and delete a group", this::changeAndDelete);
         cases.put("list groups and restart them", this::listAndRestart);
-        cases.put("find no group", this::findNoGroup);
+        cases.put("report a missing group", this::findNoGroup);
     }
 
-    /** A consumer, and what it was told. */
+    /** A consumer and the messages that it received. */
     static final class Consumer extends PersistentSubscriptionListener {
-        private final LinkedBlockingQueue<Object> told = new LinkedBlockingQueue<>();
+        private final LinkedBlockingQueue<Object> received = new LinkedBlockingQueue<>();
         PersistentSubscription group;
 
         @Override
         public void onEvent(PersistentSubscription group, int retries, ResolvedEvent event) {
-            told.add(Map.entry(retries, event));
+            received.add(Map.entry(retries, event));
         }
 
         @Override
         public void onCancelled(PersistentSubscription group, Throwable why) {
-            told.add(why == null ? "cancelled" : why);
+            received.add(why == null ? "cancelled" : why);
         }
 
         private Object next() throws Exception {
-            Object next = told.poll(60, TimeUnit.SECONDS);
-            return Objects.requireNonNull(next, "nothing was told in time");
+            Object next = received.poll(60, TimeUnit.SECONDS);
+            return Objects.requireNonNull(next, "nothing was received in time");
         }
 
-        /** The next event, and how often it was sent before. */
+        /** Returns the next event and its number of retries. */
         @SuppressWarnings("unchecked")
         Map.Entry<Integer, ResolvedEvent> event() throws Exception {
             Object next = next();
@@ -81,7 +81,7 @@ final class Groups {
             throw new AssertionError(next);
         }
 
-        /** The numbers of so many events, each of which is acknowledged. */
+        /** Acknowledges the given number of events and returns their numbers. */
         List<Long> acknowledge(int count) throws Exception {
             List<Long> seen = new ArrayList<>();
             while (seen.size() < count) {
@@ -92,7 +92,7 @@ final class Groups {
             return seen;
         }
 
-        /** It must be dropped with this status, whatever comes before. */
+        /** Checks that the server drops it with this status; earlier messages are ignored. */
         void dropped(Status.Code code) throws Exception {
             Object next = next();
             while (next instanceof Map.Entry) {
@@ -113,7 +113,7 @@ final class Groups {
         }
     }
 
-    /** Options by which what is done is noted at once. */
+    /** Options with a checkpoint after each event. */
     static CreatePersistentSubscriptionToStreamOptions soon() {
         return CreatePersistentSubscriptionToStreamOptions.get()
                 .fromStart()
@@ -121,7 +121,7 @@ final class Groups {
                 .checkpointUpperBound(1);
     }
 
-    /** A stream of events with the numbers below this one, and a group of it. */
+    /** Creates a stream of events with the numbers below this one, and a group on it. */
     private String newGroup(long count) throws Exception {
         String stream = newStream();
         if (count > 0) {
@@ -303,7 +303,7 @@ final class Groups {
                 true);
         done(client.restartSubsystem());
         consumer.dropped(Status.Code.CANCELLED);
-        // What was not acknowledged comes again.
+        // Unacknowledged events come again.
         consumer = join(stream);
         expect(consumer.acknowledge(1), numbers(0, 1));
         consumer.group.stop();

@@ -28,7 +28,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/** Several streams at once, and projections. */
+/** Multi-stream appends and projections. */
 final class Second {
     private final World world;
     private final KurrentDBProjectionManagementClient projections;
@@ -42,12 +42,12 @@ final class Second {
         cases.put("append to several streams in one session", this::appendToSeveral);
         cases.put("see a wrong revision in a session", this::wrongInSession);
         cases.put("see a tombstone in a session", this::tombstoneInSession);
-        cases.put("see what a session may have", this::tooMuchInSession);
-        cases.put("list the projections that are built in", this::listProjections);
+        cases.put("check the limits of a session", this::tooMuchInSession);
+        cases.put("list the built-in projections", this::listProjections);
         cases.put("stop, start and reset a projection", this::stopAndStart);
-        cases.put("ask for the state and the result of a projection", this::projectionState);
-        cases.put("find no projection", this::findNoProjection);
-        cases.put("see that programs are not run", this::noPrograms);
+        cases.put("get the state and the result of a projection", this::projectionState);
+        cases.put("report a missing projection", this::findNoProjection);
+        cases.put("reject projection programs", this::noPrograms);
     }
 
     private static AppendStreamRequest request(
@@ -147,7 +147,7 @@ final class Second {
         expect(World.wait(projections.getResult("$streams", Map.class)), Map.of());
     }
 
-    private static void told(CompletableFuture<?> future, Status.Code code, String text)
+    private static void failsWith(CompletableFuture<?> future, Status.Code code, String text)
             throws Exception {
         StatusRuntimeException why = refused(StatusRuntimeException.class, future);
         expect(why.getStatus().getCode(), code);
@@ -163,17 +163,17 @@ final class Second {
                 projections.reset("mine"),
                 projections.delete("mine"),
                 projections.update("mine", ""))) {
-            told(future, Status.Code.NOT_FOUND, missing);
+            failsWith(future, Status.Code.NOT_FOUND, missing);
         }
     }
 
     private void noPrograms() throws Exception {
-        told(
+        failsWith(
                 projections.create("mine", "fromAll()"),
                 Status.Code.UNIMPLEMENTED,
                 "projections in JavaScript are not run here");
-        told(projections.create("$by_category", ""), Status.Code.ALREADY_EXISTS, "");
-        told(
+        failsWith(projections.create("$by_category", ""), Status.Code.ALREADY_EXISTS, "");
+        failsWith(
                 projections.enable("$by_correlation_id"),
                 Status.Code.UNIMPLEMENTED,
                 "is not kept by this server");

@@ -25,9 +25,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A server that encrypts and asks users who they are. The passwords of admin and ops are first and
- * second; the folder has ca.crt (who has signed for the server), strange.crt (who has not), and
- * ops.crt with ops.key, a certificate of the user ops.
+ * A TLS server that authenticates users. The passwords of admin and ops are first and second; the
+ * folder has ca.crt (the authority of the server), strange.crt (another authority), and ops.crt
+ * with ops.key, a certificate of the user ops.
  */
 final class Secure {
     private final String connection;
@@ -44,15 +44,15 @@ final class Secure {
 
     void addTo(Map<String, Clients.Case> cases) {
         cases.put("append and read encrypted with a password", this::withPassword);
-        cases.put("say who one is with one call", this::oneCall);
-        cases.put("be refused without a password and with a wrong one", this::wrongPassword);
-        cases.put("say by a certificate who one is", this::userCertificate);
+        cases.put("authenticate one call", this::oneCall);
+        cases.put("reject a missing and a wrong password", this::wrongPassword);
+        cases.put("authenticate by a user certificate", this::userCertificate);
         cases.put("reject a server without a trusted certificate", this::strangeServer);
         cases.put("obey the ACL of a stream", this::obeyAcl);
-        cases.put("take the general ACL by its name", this::generalAcl);
-        cases.put("end a subscription whose right is taken away", this::rightTakenAway);
-        cases.put("consume what one may read", this::consumeReadable);
-        cases.put("leave groups and projections to those who may", this::leaveToOperators);
+        cases.put("use the general ACL by name", this::generalAcl);
+        cases.put("end a subscription after its permission is revoked", this::rightTakenAway);
+        cases.put("consume with read permission only", this::consumeReadable);
+        cases.put("require permission for groups and projections", this::leaveToOperators);
     }
 
     private World by(String authority, String user, String more) {
@@ -61,7 +61,7 @@ final class Secure {
         return new World(string + more, "");
     }
 
-    /** With the client of this user, or of nobody. */
+    /** Returns a world with the client of this user, or anonymous. */
     private World as(String user) {
         return by("ca.crt", user, "");
     }
@@ -94,7 +94,7 @@ final class Secure {
         return user.client.readStream(stream, ReadStreamOptions.get().fromStart());
     }
 
-    /** A stream of admin's with one event. */
+    /** Creates a stream of admin with one event. */
     private String ownStream(Acl acl) throws Exception {
         String stream = newStream();
         admin.append(stream, 0, 1);
@@ -122,7 +122,7 @@ final class Secure {
 
     private void wrongPassword() throws Exception {
         denied(as("").begin(newStream(), StreamState.any(), event(0)));
-        for (String user : List.of("admin:second", "nobody:first")) {
+        for (String user : List.of("admin:second", "unknown:first")) {
             World other = as(user);
             status(
                     Status.Code.UNAUTHENTICATED,
@@ -155,7 +155,7 @@ final class Secure {
         String stream = ownStream(forAdmin());
         denied(peek(ops, stream));
         ops.append(stream, 1, 2);
-        // This client wraps what reads of metadata come to.
+        // This client wraps the errors of metadata reads.
         RuntimeException why =
                 refused(RuntimeException.class, ops.client.getStreamMetadata(stream));
         expect(Status.fromThrowable(why).getCode(), Status.Code.PERMISSION_DENIED);
@@ -206,12 +206,12 @@ final class Secure {
         KurrentDBPersistentSubscriptionsClient client =
                 KurrentDBPersistentSubscriptionsClient.from(ops.client);
         Groups.done(client.createToStream(stream, "group", Groups.soon()));
-        World nobody = as("");
-        KurrentDBPersistentSubscriptionsClient nobodys =
-                KurrentDBPersistentSubscriptionsClient.from(nobody.client);
-        denied(nobodys.deleteToStream(stream, "group"));
-        denied(nobodys.listAll());
-        denied(KurrentDBProjectionManagementClient.from(nobody.client).disable("$by_category"));
+        World anonymous = as("");
+        KurrentDBPersistentSubscriptionsClient groups =
+                KurrentDBPersistentSubscriptionsClient.from(anonymous.client);
+        denied(groups.deleteToStream(stream, "group"));
+        denied(groups.listAll());
+        denied(KurrentDBProjectionManagementClient.from(anonymous.client).disable("$by_category"));
         Groups.done(client.deleteToStream(stream, "group"));
     }
 }

@@ -45,19 +45,19 @@ final class Streams {
         cases.put("append an event and read it back", this::appendAndRead);
         cases.put("append bytes", this::appendBytes);
         cases.put("append four megabytes", this::appendLarge);
-        cases.put("refuse more than an append may have", this::appendTooLarge);
+        cases.put("reject an append over the limit", this::appendTooLarge);
         cases.put("append in each expected state", this::appendInEachState);
         cases.put("append the same events again", this::appendAgain);
         cases.put("see a wrong expected version", this::wrongVersion);
         cases.put("read a stream forwards and backwards", this::readBothWays);
         cases.put("see where a stream ends", this::streamEnds);
         cases.put("read all forwards and backwards", this::readAllBothWays);
-        cases.put("find no stream", this::findNoStream);
-        cases.put("keep a deadline", this::keepDeadline);
+        cases.put("report a missing stream", this::findNoStream);
+        cases.put("observe a deadline", this::keepDeadline);
         cases.put("set and get the metadata of a stream", this::metadata);
         cases.put("delete a stream and create it again", this::deleteAndRecreate);
         cases.put("tombstone a stream", this::tombstone);
-        cases.put("learn the server's version", this::serverVersion);
+        cases.put("get the server's version", this::serverVersion);
         cases.put("find the leader by gossip", this::gossip);
     }
 
@@ -231,7 +231,7 @@ final class Streams {
         Class<StreamDeletedException> kind = StreamDeletedException.class;
         refused(kind, world.begin(stream, StreamState.any(), event(1)));
         refused(kind, world.client.deleteStream(stream));
-        // Of a read the client hands on what it is told as it came.
+        // The client returns the error of a read unchanged.
         StatusRuntimeException why = refused(
                 StatusRuntimeException.class,
                 world.client.readStream(stream, ReadStreamOptions.get()));

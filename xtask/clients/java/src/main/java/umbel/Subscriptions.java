@@ -36,19 +36,19 @@ final class Subscriptions {
     }
 
     void addTo(Map<String, Clients.Case> cases) {
-        cases.put("subscribe to a stream, catch up and go on live", this::subscribe);
+        cases.put("subscribe to a stream, catch up and go live", this::subscribe);
         cases.put("subscribe after an event and from the end", this::subscribeLater);
-        cases.put("subscribe to a stream that is not there yet", this::subscribeEarly);
+        cases.put("subscribe to a missing stream", this::subscribeEarly);
         cases.put("subscribe to all", this::subscribeToAll);
         cases.put("subscribe with filters by prefix and expression", this::subscribeFiltered);
         cases.put("subscribe with a filter and keep a checkpoint", this::keepCheckpoint);
-        cases.put("see that an expression is broken", this::brokenExpression);
+        cases.put("reject a broken expression", this::brokenExpression);
         cases.put("resolve links", this::resolveLinks);
         cases.put("read and follow views", this::followView);
     }
 
     void addAgain(Map<String, Clients.Case> cases) {
-        cases.put("go on at a checkpoint after a restart", this::goOn);
+        cases.put("resume at a checkpoint after a restart", this::goOn);
     }
 
     private static SubscribeToStreamOptions options() {
@@ -175,14 +175,14 @@ final class Subscriptions {
                         .withEventTypeRegularExpression(JAVA_ONLY)
                         .build();
         SubscribeToAllOptions options = SubscribeToAllOptions.get().fromStart().filter(filter);
-        String told;
+        String message;
         try {
-            told = world.followAll(options).dropped().toString();
+            message = world.followAll(options).dropped().toString();
         } catch (java.util.concurrent.ExecutionException error) {
-            told = error.toString();
+            message = error.toString();
         }
-        expect(told.contains("INVALID_ARGUMENT"), true);
-        expect(told.contains("expression"), true);
+        expect(message.contains("INVALID_ARGUMENT"), true);
+        expect(message.contains("expression"), true);
     }
 
     private static EventData link(String target) {

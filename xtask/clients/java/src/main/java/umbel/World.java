@@ -26,10 +26,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.LongStream;
 
-/** What every case needs. */
+/** State and helpers that every case needs. */
 final class World {
-    /** Nothing here takes longer, unless it hangs. */
-    private static final long PATIENCE_SECONDS = 60;
+    /** Time limit of a call; a call that takes longer hangs. */
+    private static final long TIMEOUT_SECONDS = 60;
 
     final KurrentDBClient client;
     final String connection;
@@ -42,10 +42,10 @@ final class World {
     }
 
     static <T> T wait(CompletableFuture<T> future) throws Exception {
-        return future.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+        return future.get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
     }
 
-    /** The error of this kind that something must come to. */
+    /** Returns the error of this kind with which a call must fail. */
     static <E extends Throwable> E refused(Class<E> kind, CompletableFuture<?> future)
             throws Exception {
         try {
@@ -125,7 +125,7 @@ final class World {
         return read(stream, ReadStreamOptions.get().fromStart());
     }
 
-    /** Appends to two streams with a name of their own, every second number to its cart. */
+    /** Appends the numbers alternately to two streams with a unique name. */
     Position mixed(String name, long from, long to) throws Exception {
         Position first = null;
         for (long n = from; n < to; n++) {
@@ -135,36 +135,36 @@ final class World {
         return first;
     }
 
-    /** A subscription, and what it was told. */
+    /** A subscription and the messages that it received. */
     static final class Followed extends SubscriptionListener {
         private static final Object CAUGHT_UP = "caught up";
 
-        private final LinkedBlockingQueue<Object> told = new LinkedBlockingQueue<>();
+        private final LinkedBlockingQueue<Object> received = new LinkedBlockingQueue<>();
         private Subscription subscription;
         int caughtUp;
 
         @Override
         public void onEvent(Subscription subscription, ResolvedEvent event) {
-            told.add(event);
+            received.add(event);
         }
 
         @Override
         public void onCancelled(Subscription subscription, Throwable why) {
-            told.add(why == null ? "cancelled" : why);
+            received.add(why == null ? "cancelled" : why);
         }
 
         @Override
         public void onCaughtUp(Subscription subscription, Instant at, Long revision, Position at2) {
-            told.add(CAUGHT_UP);
+            received.add(CAUGHT_UP);
         }
 
         private Object next() throws Exception {
-            Object next = told.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
+            Object next = received.poll(TIMEOUT_SECONDS, TimeUnit.SECONDS);
             caughtUp += CAUGHT_UP.equals(next) ? 1 : 0;
-            return Objects.requireNonNull(next, "nothing was told in time");
+            return Objects.requireNonNull(next, "nothing was received in time");
         }
 
-        /** The numbers of so many events. */
+        /** Returns the numbers of the given number of events. */
         List<Long> take(int count) throws Exception {
             List<Long> seen = new ArrayList<>();
             while (seen.size() < count) {
@@ -180,11 +180,11 @@ final class World {
 
         void untilCaughtUp() throws Exception {
             while (!CAUGHT_UP.equals(next())) {
-                // What comes before it is of no interest.
+                // Earlier messages are ignored.
             }
         }
 
-        /** Why it was dropped. */
+        /** Returns the reason why it was dropped. */
         Throwable dropped() throws Exception {
             while (true) {
                 Object next = next();

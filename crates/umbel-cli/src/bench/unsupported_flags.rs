@@ -1,0 +1,34 @@
+//! Benchmarks of LevelDB's and RocksDB's db_bench that Umbel does not have, and what to take.
+
+/// Names, and why there is no such benchmark and what comes near, as the end of a sentence.
+const UNSUPPORTED: &[(&[&str], &str)] = &[
+    (
+        &["snappycomp", "snappyuncomp"],
+        "measures Snappy, which Umbel does not have; take fillseq,compact,readseq with \
+         --compression=lz4 to measure compression",
+    ),
+    (
+        &["zstdcomp", "zstduncomp", "compress", "uncompress"],
+        "measures a compression without a store, which Umbel does not do; take \
+         fillseq,compact,readseq with --compression=zstd (or lz4)",
+    ),
+    (
+        &["xxhash", "xxhash64"],
+        "measures a checksum that Umbel does not have; take xxh3, the one of its files",
+    ),
+    (
+        &["mergerandom", "readrandommergerandom", "readwhilemerging", "seekrandomwhilemerging"],
+        "measures merge operands, which Umbel does not have; take updaterandom or readwhilewriting",
+    ),
+    (&["seekordered"], "is not one of Umbel's; take seekrandom or readseq"),
+    (&["randomtransaction", "randomreplacekeys"], "measures transactions; take updaterandom"),
+    (&["backup", "restore"], "copies a store; take `umbel checkpoint`"),
+    (&["heapprofile", "sstables", "memstats"], "prints internals; take stats or levelstats"),
+    (&["compact0", "compact1"], "compacts one level; take compact, which does all"),
+];
+
+/// Reason why there is no benchmark of this name, where another engine has one.
+pub fn reason(name: &str) -> Option<&'static str> {
+    let known = UNSUPPORTED.iter().find(|(names, _)| names.contains(&name));
+    known.map(|(_, reason)| *reason)
+}

@@ -1,0 +1,349 @@
+//! [`ConnectionString`]: address, encryption and user of a connection, parsed from a connection
+//! string.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use crate::errors::{CommandError, CommandResult};
+
+/// Default address at which a server listens.
+const PORT_DEFAULT: u16 = 2113;
+/// Schemes of connection strings that name one server.
+const SCHEMES: [&str; 3] = ["esdb", "kurrentdb", "kdb"];
+/// The variable that has the password of a user that is named without one.
+const PASSWORD_VARIABLE: &str = "UMBEL_PASSWORD";
+
+/// Address of a server, encryption and user of its connections.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectionString {
+    /// Its name or address, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Encryption of connections; `None` where they are not.
+    pub encryption: Option<TlsOptions>,
+    /// User and password.
+    pub user: Option<(String, String)>,
+}
+
+/// Encryption of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Whether the server's certificate must be one of an authority that is believed, and for its
+    /// name (`tlsVerifyCert`).
+    pub verifies: bool,
+    /// The file of the authorities that are believed, in place of those of the system
+    /// (`tlsCaFile`).
+    pub authorities: Option<PathBuf>,
+    /// The files of a certificate that identifies the user, and of its key (`userCertFile`,
+    /// `userKeyFile`).
+    pub user: Option<(PathBuf, PathBuf)>,
+}
+
+impl ConnectionString {
+    /// Reads `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
+    /// that is named without a password has that of the environment. `flag` gave the text.
+    ///
+    /// # Errors
+    /// Text that names no server, or several.
+    pub fn parse(flag: &str, text: &str) -> CommandResult<ConnectionString> {
+        // An empty variable is one that is not set.
+        let password =
+            || std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
+        parse(text, password).map_err(|why| {
+            CommandError::usage(format!(
+                "{flag} is {}: {why}; write http://HOST:PORT, or \
+                 kurrentdb://USER@HOST:PORT?tlsCaFile=FILE",
+                without_password(text)
+            ))
+        })
+    }
+
+    /// Host and port.
+    pub fn host_and_port_text(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// Origin that requests name.
+    pub fn origin(&self) -> String {
+        let scheme = if self.encryption.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.host_and_port_text())
+    }
+}
+
+impl fmt::Debug for ConnectionString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|(user, _)| user);
+        f.debug_struct("ServerAddress")
+            .field("origin", &self.origin())
+            .field("user", &user)
+            .finish_non_exhaustive()
+    }
+}
+
+fn parse(
+    text: &str,
+    password: impl FnOnce() -> Option<String>,
+) -> Result<ConnectionString, &'static str> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let scheme = scheme.to_ascii_lowercase();
+    let is_plain = matches!(&*scheme, "http" | "https");
+    if !is_plain && !SCHEMES.contains(&&*scheme) {
+        return Err(
+            "it must name one server, by http://, https://, esdb://, kurrentdb:// or kdb://",
+        );
+    }
+    let option = |name: &str| -> Result<Option<String>, &'static str> {
+        let mut pairs = query.split('&').filter_map(|one| one.split_once('='));
+        let pair = pairs.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        pair.map(|(_, value)| percent_decode(value)).transpose()
+    };
+    let file = |name: &str| match option(name)? {
+        Some(path) if path.is_empty() => Err("an option that names a file is empty"),
+        path => Ok(path.map(PathBuf::from)),
+    };
+    let switch = |name: &str, default: bool| match option(name)? {
+        None => Ok(default),
+        Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+        Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err("tls and tlsVerifyCert are true or false"),
+    };
+    let (userinfo, place) =
+        place.rsplit_once('@').map_or((None, place), |(userinfo, at)| (Some(userinfo), at));
+    let place = place.split('/').next().unwrap_or_default();
+    if place.contains(',') {
+        return Err("name one of these servers");
+    }
+    let (host, port) = host_and_port(place, is_plain)?;
+    let encryption = TlsOptions {
+        verifies: switch("tlsVerifyCert", true)?,
+        authorities: file("tlsCaFile")?,
+        user: match (file("userCertFile")?, file("userKeyFile")?) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err("userCertFile and userKeyFile need each other; write both"),
+        },
+    };
+    let encryption = switch("tls", scheme != "http")?.then_some(encryption);
+    let user = userinfo.map(|userinfo| credentials(userinfo, password)).transpose()?;
+    Ok(ConnectionString { host, port, encryption, user })
+}
+
+/// Parses the credentials before the `@`: a user, with a password or that of the environment.
+fn credentials(
+    userinfo: &str,
+    password: impl FnOnce() -> Option<String>,
+) -> Result<(String, String), &'static str> {
+    let missing = "the user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
+    let (user, password) = match userinfo.split_once(':') {
+        Some((user, password)) => (percent_decode(user)?, percent_decode(password)?),
+        None => (percent_decode(userinfo)?, password().ok_or(missing)?),
+    };
+    // A request says both with a colon between them.
+    if user.is_empty() || user.contains(':') {
+        return Err("the user name is empty or has a colon, which is invalid");
+    }
+    Ok((user, password))
+}
+
+fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
+    let wrong = "it names no host and port";
+    let (host, port) = match place.strip_prefix('[') {
+        // An address of IPv6 has colons of its own.
+        Some(rest) => {
+            let (host, port_text) = rest.split_once(']').ok_or(wrong)?;
+            host.parse::<Ipv6Addr>().map_err(|_| wrong)?;
+            (
+                host,
+                if port_text.is_empty() {
+                    None
+                } else {
+                    Some(port_text.strip_prefix(':').ok_or(wrong)?)
+                },
+            )
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
+    };
+    let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
+    if host.is_empty() || host.contains(is_odd) {
+        return Err(wrong);
+    }
+    match port {
+        Some(port) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Ok((host.to_string(), port.parse().map_err(|_| wrong)?))
+        }
+        None if !needs_port => Ok((host.to_string(), PORT_DEFAULT)),
+        _ => Err(wrong),
+    }
+}
+
+/// Text in which `%` and two digits stand for a byte.
+fn percent_decode(text: &str) -> Result<String, &'static str> {
+    let wrong = "a % in it does not encode a byte of UTF-8";
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut left = text.as_bytes();
+    while let Some((first, rest)) = left.split_first() {
+        left = rest;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, rest) = rest.split_at_checked(2).ok_or(wrong)?;
+        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(wrong);
+        let byte = 16 * digit(digits[0])? + digit(digits[1])?;
+        bytes.push(u8::try_from(byte).map_err(|_| wrong)?);
+        left = rest;
+    }
+    String::from_utf8(bytes).map_err(|_| wrong)
+}
+
+/// A connection string as it may be shown.
+fn without_password(text: &str) -> String {
+    let hidden = text.rsplit_once('@').and_then(|(before, after)| {
+        let is_scheme =
+            |start: &str| start.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'+');
+        let parts = before.split_once("://").filter(|(start, _)| is_scheme(start));
+        let (start, userinfo) = parts.unwrap_or(("", before));
+        let (user, _) = userinfo.split_once(':')?;
+        let scheme = if start.is_empty() { String::new() } else { format!("{start}://") };
+        Some(format!("{scheme}{user}:...@{after}"))
+    });
+    hidden.unwrap_or_else(|| text.to_string())
+}
+
+/// Checks that a parsed string round-trips and that a password is not shown. For fuzzing only.
+pub fn check(text: &str) {
+    let shown = without_password(text);
+    let Ok(address) = parse(text, || Some("of the environment".to_string())) else { return };
+    assert!(!address.host.is_empty() && !address.host.contains(['@', ' ', '/', ',']), "{text}");
+    let mut rendered = format!("kdb://{}", address.host_and_port_text());
+    if let Some((user, password)) = &address.user {
+        assert!(!user.is_empty() && !user.contains(':'), "{text}");
+        let coded =
+            |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+        rendered =
+            format!("kdb://{}:{}@{}", coded(user), coded(password), address.host_and_port_text());
+        let written = text.rsplit_once('@').and_then(|(before, _)| {
+            Some(
+                before
+                    .split_once("://")
+                    .map_or(before, |(_, userinfo)| userinfo)
+                    .split_once(':')?
+                    .1,
+            )
+        });
+        // What is as short may stand in the dots that stand for it.
+        if let Some(written) = written.filter(|written| written.len() > 3) {
+            let count = |text: &str| text.matches(written).count();
+            assert!(count(&shown) < count(text), "{text} is shown as {shown}");
+        }
+    }
+    let encryption = match &address.encryption {
+        None => "?tls=false",
+        Some(_) => "?tls=true",
+    };
+    let again = parse(&format!("{rendered}{encryption}"), || None);
+    let again = again.unwrap_or_else(|why| panic!("{text}: {why}"));
+    assert_eq!(
+        (&again.host, again.port, &again.user),
+        (&address.host, address.port, &address.user)
+    );
+    assert_eq!(again.origin(), address.origin());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ConnectionString, &'static str> {
+        parse(text, || None)
+    }
+
+    #[test]
+    fn connection_strings_and_addresses_are_parsed() {
+        for (text, origin) in [
+            ("127.0.0.1:2113", "http://127.0.0.1:2113"),
+            ("http://[::1]:7/", "http://[::1]:7"),
+            ("https://db.example:7", "https://db.example:7"),
+            ("esdb://localhost:2113?tls=false", "http://localhost:2113"),
+            ("kurrentdb://db.example?keepAlive=9&TLS=False", "http://db.example:2113"),
+            ("esdb://admin:changeit@10.0.0.1:7?tls=false", "http://10.0.0.1:7"),
+            ("kdb://[::1]:7/?tls=false", "http://[::1]:7"),
+            ("kdb://[::1]?tls=false", "http://[::1]:2113"),
+            ("esdb://localhost", "https://localhost:2113"),
+            ("esdb://localhost:2113?tls=true", "https://localhost:2113"),
+            ("KurrentDB://localhost?tls=false", "http://localhost:2113"),
+        ] {
+            assert_eq!(read(text).map(|address| address.origin()).as_deref(), Ok(origin), "{text}");
+        }
+        for (text, why) in [
+            ("localhost", "no host and port"),
+            ("ftp://localhost:2113", "must name one server"),
+            ("esdb+discover://cluster:2113?tls=false", "must name one server"),
+            ("esdb://a:1,b:2?tls=false", "one of these"),
+            ("esdb://:2113?tls=false", "no host and port"),
+            ("esdb://a:x?tls=false", "no host and port"),
+            ("a:70000", "no host and port"),
+            ("esdb://a?tls=no", "true or false"),
+            ("esdb://a?userCertFile=x", "need each other"),
+            ("esdb://a%4:b@c", "encode a byte"),
+            ("esdb://ops@c", "UMBEL_PASSWORD"),
+            // Regression: an address without brackets was parsed as the host `:` and the port 1.
+            ("::1", "no host and port"),
+            ("[::1", "no host and port"),
+            ("[::1]7", "no host and port"),
+            ("[localhost]:7", "no host and port"),
+            ("a:+7", "no host and port"),
+            ("a b:7", "no host and port"),
+            ("esdb://ops:%+f@c", "encode a byte"),
+            ("esdb://:secret@c", "is empty or has a colon"),
+            ("esdb://a%3Ab:secret@c", "is empty or has a colon"),
+        ] {
+            let message = read(text).expect_err(text);
+            assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn user_and_tls_options_are_parsed() {
+        let text = "esdb://ops:p%40ss%3a1@db:7?tlsCaFile=/a%20b.pem&userCertFile=c&userKeyFile=k";
+        let address = read(text).unwrap();
+        assert_eq!(address.user, Some(("ops".into(), "p@ss:1".into())));
+        let encryption = address.encryption.clone().unwrap();
+        assert!(encryption.verifies);
+        assert_eq!(encryption.authorities, Some("/a b.pem".into()));
+        assert_eq!(encryption.user, Some(("c".into(), "k".into())));
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let address = parse("kdb://ops@db?tlsVerifyCert=false", || Some("x".into())).unwrap();
+        assert_eq!(address.user, Some(("ops".into(), "x".into())));
+        assert!(!address.encryption.unwrap().verifies);
+    }
+
+    #[test]
+    fn empty_file_option_is_rejected() {
+        let named = "esdb://db:7?tlsCaFile=a&userCertFile=b&userKeyFile=c";
+        assert!(read(named).is_ok());
+        for file in ["=a", "=b", "=c"] {
+            assert!(read(&named.replace(file, "=")).is_err(), "{file}");
+        }
+    }
+
+    #[test]
+    fn debug_output_hides_password() {
+        let message =
+            ConnectionString::parse("--connect", "esdb://ops:secret@a:x").expect_err("wrong");
+        let message = message.to_string();
+        assert!(message.contains("esdb://ops:...@a:x") && !message.contains("secret"), "{message}");
+        assert_eq!(without_password("ops:secret@a:x"), "ops:...@a:x");
+        assert_eq!(without_password("ops:sec://ret@a:x"), "ops:...@a:x");
+        assert_eq!(without_password("a:7"), "a:7");
+    }
+}

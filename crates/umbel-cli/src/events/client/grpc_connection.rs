@@ -1,0 +1,219 @@
+//! A connection to a server of event stores, in clear or encrypted, anonymous or as a user.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::http::uri::{PathAndQuery, Uri};
+use hyper::{Method, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+use umbel_events::EventId;
+use umbel_proto::shared::{Uuid, uuid};
+use umbel_proto::streams::read_req::Options;
+use umbel_proto::streams::{ReadReq, ReadResp};
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::tls;
+
+/// The call that reads and subscribes.
+const READ_METHOD: &str = "/event_store.client.streams.Streams/Read";
+/// Time that a server may take to accept a connection and to agree on how to speak.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest message that is taken: a larger event could not be in a store.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// The longest page that is taken.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Creates the runtime of connections.
+///
+/// # Errors
+/// The system has no memory for it.
+pub fn runtime() -> CommandResult<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::System(format!("could not start: {error}")))
+}
+
+/// The event id in a message, in either form; `None` if it is invalid.
+pub fn event_id(id: Uuid) -> Option<EventId> {
+    match id.value? {
+        uuid::Value::String(text) => text.parse().ok(),
+        uuid::Value::Structured(halves) => Some(EventId(u128::from(halves).to_be_bytes())),
+    }
+}
+
+/// Transport of a connection.
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// A connection to a server.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    sender: SendRequest<Body>,
+    origin: Uri,
+    authorization: Option<HeaderValue>,
+    /// The server's certificate as it was shown, where the connection is encrypted.
+    pub certificate: Option<Vec<u8>>,
+}
+
+impl GrpcService<Body> for Connection {
+    type ResponseBody = Incoming;
+    type Error = hyper::Error;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<hyper::Response<Incoming>, hyper::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.sender.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: hyper::Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        Box::pin(self.sender.send_request(request))
+    }
+}
+
+impl Connection {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// Why it was not reached, with what may be done about it.
+    pub async fn open(address: &ConnectionString) -> CommandResult<Connection> {
+        let name = address.host_and_port_text();
+        let unreachable = |reason: &dyn Display| {
+            CommandError::System(format!("could not reach a server at {name}: {reason}"))
+        };
+        let late = || unreachable(&format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()));
+        let connected = TcpStream::connect((&address.host[..], address.port));
+        let connected =
+            tokio::time::timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| late())?;
+        let stream = connected.map_err(|error| unreachable(&error))?;
+        stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+        let (stream, certificate): (Box<dyn ByteStream>, _) = match &address.encryption {
+            None => (Box::new(stream), None),
+            Some(wanted) => {
+                let handshake = tls::encrypt(stream, &address.host, wanted);
+                let handshake =
+                    tokio::time::timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| late())?;
+                let (stream, certificate) =
+                    handshake.map_err(|failure| failure.with_prefix(&name))?;
+                (Box::new(stream), certificate)
+            }
+        };
+        let mut builder = Builder::new(TokioExecutor::new());
+        // Keep-alive ends a connection whose peer does not respond.
+        builder.timer(TokioTimer::new()).keep_alive_while_idle(true);
+        builder.keep_alive_interval(CONNECT_TIMEOUT / 2).keep_alive_timeout(CONNECT_TIMEOUT / 2);
+        let handshake = builder.handshake(TokioIo::new(stream));
+        let handshake =
+            tokio::time::timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| late())?;
+        let (sender, connection) = handshake.map_err(|error| unreachable(&error))?;
+        tokio::spawn(connection);
+        let origin = address.origin().parse().map_err(|error| unreachable(&error))?;
+        let authorization = address.user.as_ref().map(|(user, password)| {
+            let both = base64::engine::general_purpose::STANDARD
+                .encode(format!("{user}:{password}").as_bytes());
+            HeaderValue::try_from(format!("Basic {both}"))
+        });
+        let authorization = authorization.transpose().map_err(|error| unreachable(&error))?;
+        Ok(Connection { sender, origin, authorization, certificate })
+    }
+
+    /// Client for gRPC calls on this connection.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub async fn grpc_client(&self) -> CommandResult<Grpc<Connection>> {
+        let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| {
+            let clear = match self.certificate {
+                Some(_) => "",
+                None => "; if the server uses TLS, remove tls=false or write https://",
+            };
+            let reason = error_chain(&error);
+            CommandError::System(format!("{} closed the connection: {reason}{clear}", self.origin))
+        })?;
+        Ok(grpc)
+    }
+
+    /// A page, with the status it came with.
+    ///
+    /// # Errors
+    /// The connection has ended, or the page is no page.
+    pub async fn http_get(&self, path: &str) -> CommandResult<(StatusCode, Bytes)> {
+        let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
+        let wrong = |reason: &dyn Display| {
+            CommandError::System(format!("no response from {uri}: {reason}"))
+        };
+        let request = hyper::Request::builder().method(Method::GET).uri(&uri);
+        let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
+        let mut connection = self.clone();
+        let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;
+        let answer = answer.map_err(|_| wrong(&"it took too long"))?;
+        let answer = answer.map_err(|error| wrong(&error_chain(&error)))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
+        let body = tokio::time::timeout(CONNECT_TIMEOUT, body).await;
+        let body = body.map_err(|_| wrong(&"it took too long"))?;
+        Ok((status, body.map_err(|error| wrong(&error))?.to_bytes()))
+    }
+
+    /// Reads or subscribes.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection has ended.
+    pub async fn read(&self, options: Options) -> CommandResult<Streaming<ReadResp>> {
+        let request = Request::new(ReadReq { options: Some(options) });
+        let path = PathAndQuery::from_static(READ_METHOD);
+        let mut calls = self.grpc_client().await?;
+        let answers = calls.server_streaming(request, path, ProstCodec::default()).await;
+        answers.map(tonic::Response::into_inner).map_err(|status| status_error(&status))
+    }
+}
+
+/// Error of a connection, with what is below it.
+fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        below = error.source();
+    }
+    text
+}
+
+/// Error that a server returned.
+pub fn status_error(status: &Status) -> CommandError {
+    let text = format!("the server says: {}", status.message());
+    match status.code() {
+        Code::InvalidArgument
+        | Code::FailedPrecondition
+        | Code::NotFound
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::Unimplemented => CommandError::usage(text),
+        Code::DataLoss => CommandError::Damaged(text),
+        _ => CommandError::System(text),
+    }
+}

@@ -1,0 +1,6 @@
+//! Clients of a server of event stores: connection strings, TLS, gRPC calls.
+
+pub mod connection_string;
+pub mod grpc_connection;
+pub mod grpc_source;
+pub mod tls;

@@ -1,0 +1,317 @@
+//! Arguments of the commands for event stores.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use umbel_events::ExpectedVersion;
+
+use crate::text::numbers::integer_parser;
+
+/// Arguments of `append`.
+#[derive(Debug, Args)]
+pub struct AppendArgs {
+    /// File of JSON lines [default: -, standard input]
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Stream of lines without "stream"
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Event type of lines without "type"
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Expected revision for lines without "expected": any, no-stream, exists, or the revision of
+    /// the last event
+    #[arg(long, value_name = "EXPECTED", default_value = "any", value_parser = parse_expected)]
+    pub expected: ExpectedVersion,
+    /// Leave damaged lines aside and count them, instead of stopping at the first
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Acknowledge an append after fsync
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Arguments of `read`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
+pub struct ReadArgs {
+    /// Stream or view to read; views are $ce-CATEGORY, $et-TYPE and $streams
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Print the events that links point at instead of the links
+    #[arg(long, conflicts_with = "all")]
+    pub resolve_links: bool,
+    /// Read the events of all streams
+    #[arg(long)]
+    pub all: bool,
+    /// First revision to read, or with --all first position [default: the first event, with
+    /// --backwards the last]
+    #[arg(long, value_name = "NUMBER", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub from: Option<u64>,
+    /// Read in descending order, newest event first
+    #[arg(long)]
+    pub backwards: bool,
+    /// Maximum number of events
+    #[arg(long, value_name = "EVENTS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub count: Option<u64>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+}
+
+/// Arguments of `subscribe`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
+pub struct SubscribeArgs {
+    /// Server: http://HOST:PORT or a connection string; with USER:PASSWORD@ before the host if the
+    /// server has users
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: String,
+    /// Stream to subscribe to; it need not exist yet
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Subscribe to the events of all streams
+    #[arg(long)]
+    pub all: bool,
+    /// Start after this revision, or with --all after this position [default: the first event]
+    #[arg(long, value_name = "NUMBER", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub from: Option<u64>,
+    /// Exit after the last existing event instead of waiting for new ones
+    #[arg(long)]
+    pub until_caught_up: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Server: http://HOST:PORT or a connection string
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:2113")]
+    pub connect: String,
+    /// Also append an event to the stream `umbel-doctor`, read it and delete the stream
+    #[arg(long)]
+    pub write: bool,
+}
+
+/// Filter of events.
+#[derive(Debug, Args)]
+#[group(id = "filter", multiple = false)]
+pub struct FilterArgs {
+    /// With --all: only streams with this name prefix; can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
+    pub stream_prefix: Vec<String>,
+    /// With --all: only event types with this prefix; can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
+    pub type_prefix: Vec<String>,
+    /// With --all: only streams whose names match this regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
+    pub stream_regex: Option<String>,
+    /// With --all: only event types that match this regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
+    pub type_regex: Option<String>,
+}
+
+/// Arguments of `scavenge`.
+#[derive(Debug, Args)]
+pub struct ScavengeArgs {
+    /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
+    #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
+    pub throttle: Option<u64>,
+    /// Share of time that the scavenge runs, in percent; it pauses for the rest
+    #[arg(long, value_name = "PERCENT", default_value = "100",
+        value_parser = integer_parser(1, 100))]
+    pub busy: u64,
+    /// Start with the oldest chunk instead of continuing an interrupted scavenge
+    #[arg(long)]
+    pub from_start: bool,
+}
+
+/// Arguments of `streams`.
+#[derive(Debug, Args)]
+pub struct StreamsArgs {
+    /// List only names with this prefix
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    /// Also list streams whose names begin with `$`
+    #[arg(long)]
+    pub system: bool,
+    /// List categories with their numbers of events; a category is the part of a stream name before
+    /// the first hyphen
+    #[arg(long, conflicts_with = "system")]
+    pub categories: bool,
+    /// List event types with their numbers of events
+    #[arg(long, conflicts_with_all = ["system", "categories"])]
+    pub types: bool,
+}
+
+/// Arguments of `serve`. Options that the config file and the environment also have are text
+/// until [`ServeConfig`](crate::events::serve::serve_config::ServeConfig) parses them.
+#[derive(Debug, Default, Args)]
+pub struct ServeArgs {
+    /// Serve without TLS and without users: every client that reaches the port may read and write
+    #[arg(long)]
+    pub insecure: bool,
+    /// PEM file with the server certificate and its intermediate certificates
+    #[arg(long, value_name = "FILE")]
+    pub certificate_file: Option<String>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE")]
+    pub certificate_private_key_file: Option<String>,
+    /// PEM file, or directory of PEM files, with CA certificates for user certificates; a client
+    /// with a user certificate is the user that it names
+    #[arg(long, value_name = "PATH")]
+    pub trusted_root_certificates_path: Option<String>,
+    /// Authenticate users but serve without TLS, for use behind a TLS proxy
+    #[arg(long)]
+    pub disable_tls: bool,
+    /// Address and port to listen on; port 0 is any free port [default: 127.0.0.1:2113]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// Host and port that clients reconnect to [default: the address that the client used]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Directory for backups that the running server makes: empty, missing, or with an earlier
+    /// backup of this store
+    #[arg(long, value_name = "DIR")]
+    pub backup_dir: Option<String>,
+    /// Acknowledge an append after fsync
+    #[arg(long)]
+    pub sync: bool,
+    /// Also serve a key-value store, in the subdirectory `kv` of the store
+    #[arg(long)]
+    pub kv: bool,
+    /// Memory budget of the key-value store, like 64MiB [default: 256MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub kv_memory: Option<String>,
+    /// Size of the existence filter of streams: `growing`, bytes like 64MiB, or 0 for none
+    /// [default: growing]
+    #[arg(long, value_name = "BYTES")]
+    pub stream_existence_filter_size: Option<String>,
+    /// Maximum seconds from the first to the last message of a multi-part append [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub append_time: Option<String>,
+    /// Log format on standard error: text, or json with one object per line [default: text]
+    #[arg(long, value_name = "FORM")]
+    pub log_format: Option<String>,
+    /// Log level: error, warn, info (includes failed calls) or debug (every call) [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Log calls that take more than this many milliseconds until their response starts; 0 logs
+    /// every call [default: 1000]
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub log_slow_milliseconds: Option<String>,
+    /// TOML file of these options, as `name = value` lines; environment and flags override it
+    #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print every option with its value and source, and exit
+    #[arg(long)]
+    pub print_config: bool,
+    /// KurrentDB name for the address of --listen.
+    #[arg(long, hide = true)]
+    pub node_ip: Option<String>,
+    /// KurrentDB name for the port of --listen.
+    #[arg(long, hide = true)]
+    pub node_port: Option<String>,
+    /// KurrentDB name for the host of --advertise.
+    #[arg(long, hide = true)]
+    pub advertise_host_to_client_as: Option<String>,
+    /// KurrentDB name for the port of --advertise.
+    #[arg(long, hide = true)]
+    pub advertise_node_port_to_client_as: Option<String>,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// Backup directory: empty, missing, or with an earlier backup of this store
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
+        allow_negative_numbers = true)]
+    pub throttle: Option<u64>,
+}
+
+/// Arguments of `repair`.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// Report damage and losses without changing anything
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Also keep appends that look complete but may be part of the data of another event
+    #[arg(long)]
+    pub accept_unproven: bool,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Directory of the backup
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
+        allow_negative_numbers = true)]
+    pub throttle: Option<u64>,
+}
+
+/// Arguments of `import-events`.
+#[derive(Debug, Args)]
+pub struct ImportEventsArgs {
+    /// File of JSON lines, as `umbel read --all` prints them [default: -, standard input]
+    #[arg(value_name = "FILE", conflicts_with = "from")]
+    pub file: Option<PathBuf>,
+    /// Import from a KurrentDB, EventStoreDB or Umbel server: esdb://USER:PASSWORD@HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
+    /// With --from: also import system streams (`$...`), except views and statistics
+    #[arg(long, requires = "from")]
+    pub system: bool,
+    /// Skip and count events that cannot be imported instead of stopping at the first
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Sync every 1,000 events instead of once at the end
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Arguments of `metadata`.
+#[derive(Debug, Args)]
+pub struct MetadataArgs {
+    /// Stream of the metadata
+    #[arg(long, value_name = "NAME")]
+    pub stream: String,
+    /// Set the keys of this JSON object; other keys stay unchanged
+    #[arg(long, value_name = "JSON")]
+    pub set: Option<String>,
+    /// Keep only this many of the newest events ($maxCount)
+    #[arg(long, value_name = "EVENTS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub max_count: Option<u64>,
+    /// Hide events older than this many seconds ($maxAge)
+    #[arg(long, value_name = "SECONDS", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub max_age: Option<u64>,
+    /// Hide events before this revision ($tb)
+    #[arg(long, value_name = "REVISION", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true)]
+    pub truncate_before: Option<u64>,
+    /// Remove a key; can be given several times
+    #[arg(long, value_name = "KEY")]
+    pub clear: Vec<String>,
+}
+
+/// Parses the value of `--expected`.
+pub fn parse_expected(text: &str) -> Result<ExpectedVersion, String> {
+    match text {
+        "any" => Ok(ExpectedVersion::Any),
+        "no-stream" => Ok(ExpectedVersion::NoStream),
+        "exists" => Ok(ExpectedVersion::Exists),
+        number => number.parse().map(ExpectedVersion::Exact).map_err(|_| {
+            "write any, no-stream, exists, or the revision of the last event".to_string()
+        }),
+    }
+}

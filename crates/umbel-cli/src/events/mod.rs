@@ -1,0 +1,23 @@
+//! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
+//! `metadata`, `scavenge`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`,
+//! `doctor`.
+
+pub mod append;
+pub mod backup;
+pub mod client;
+pub mod delete_stream;
+pub mod doctor;
+pub mod event_args;
+pub mod event_filter;
+pub mod event_json;
+pub mod import_events;
+pub mod list_streams;
+pub mod open_event_store;
+pub mod read_events;
+pub mod repair;
+pub mod scavenge;
+pub mod serve;
+pub mod stream_metadata;
+pub mod subscribe;
+pub mod timestamps;
+pub mod verify_events;

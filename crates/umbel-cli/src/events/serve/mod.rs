@@ -1,0 +1,250 @@
+//! `umbel serve`: an event store over the network, until the operator stops it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use umbel::{Db, Options};
+use umbel_env::Env;
+use umbel_events::{StoreOptions, check_backup_target};
+use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError};
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::ServeArgs;
+use crate::events::open_event_store;
+use crate::events::serve::option_sources::{OptionLayers, OptionSource};
+use crate::events::serve::serve_config::ServeConfig;
+use crate::events::serve::server_log::{LogFormat, ServerLog};
+use crate::events::serve::server_security::ServerSecurity;
+use crate::global_options::StoreLimits;
+use crate::io::output::{Output, note};
+use crate::open_kv_store::refuse_file;
+use crate::store_kind::KV_DIRECTORY;
+
+pub mod option_sources;
+pub mod serve_config;
+pub mod server_log;
+pub mod server_security;
+
+/// Serves the event store in the directory that the operator names, which is created where it is
+/// missing or empty.
+pub fn run(
+    directory: Option<(&Path, OptionSource)>,
+    args: &ServeArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let levels = OptionLayers::collect(args, directory, limits.memory, std::env::vars_os())?;
+    let config = ServeConfig::read(&levels)?;
+    if args.print_config {
+        return config.print(&levels, json);
+    }
+    let security = ServerSecurity::from_config(&config)?;
+    let log = ServerLog::start(config.log_format, config.log_level)?;
+    let outcome = serve(&config, &security, &log, json, limits);
+    log.report_exit(outcome.map_err(|failure| limits.with_lock_wait(failure)))
+}
+
+fn serve(
+    config: &ServeConfig,
+    security: &ServerSecurity,
+    log: &ServerLog,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    // A refused start creates no store, and leaves an existing one unchanged.
+    refuse_file(&config.db)?;
+    if let Some(target) = &config.backup_dir {
+        check_backup_target(&Env::system(), &config.db, target)?;
+    }
+    let server = server_config(config, security);
+    let prepared = Server::prepare(&server).map_err(start_error)?;
+    let lock_wait = limits.lock_wait();
+    let options = StoreOptions { lock_wait, ..config.store_options() };
+    let store = open_event_store::open_or_create_with(Some(&config.db), options)?;
+    // The directory is that of an event store first: no other process makes one of it.
+    let kv = match config.kv.then(|| open_kv_store(config, lock_wait)).transpose() {
+        Ok(kv) => kv,
+        Err(failure) => {
+            store.close()?;
+            return Err(failure);
+        }
+    };
+    let server = Config { kv: kv.clone(), ..server };
+    let running = prepared.start(store.clone(), server).map_err(start_error);
+    let served =
+        running.and_then(|running| serve_until_stopped(running, config, security, log, json));
+    // Both are closed, whatever comes of either.
+    let closed = (store.close(), kv.map_or(Ok(()), |kv| kv.db.close()));
+    served?;
+    closed.0?;
+    closed.1?;
+    log.print("stopped; all acknowledged writes are on disk");
+    Ok(())
+}
+
+/// Serves until the operator stops it.
+fn serve_until_stopped(
+    running: Running,
+    config: &ServeConfig,
+    security: &ServerSecurity,
+    log: &ServerLog,
+    json: bool,
+) -> CommandResult<()> {
+    // A reader of the address may stop the server at once.
+    let interrupts = running
+        .interrupts()
+        .map_err(|error| CommandError::System(format!("could not wait for Ctrl-C: {error}")));
+    let served = interrupts.and_then(|interrupts| {
+        announce(&running, config, security, log, json)?;
+        interrupts.wait();
+        Ok(())
+    });
+    running.shutdown();
+    served
+}
+
+/// Opens the key-value store of the server.
+fn open_kv_store(config: &ServeConfig, lock_wait: Duration) -> CommandResult<KvConfig> {
+    let options = Options { lock_wait, ..config.kv_options() };
+    let db = Db::open(config.db.join(KV_DIRECTORY), options)?;
+    Ok(KvConfig { sync: config.sync, ..KvConfig::new(db) })
+}
+
+/// Options of the server, without the keys and values.
+fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
+    let (users, tls) = match security {
+        ServerSecurity::Insecure => (None, None),
+        ServerSecurity::Users { first, tls } => {
+            let tls = tls.as_ref().map(|files| Arc::clone(files) as Arc<dyn CertificateStore>);
+            (Some(first.clone()), tls)
+        }
+    };
+    let (listen, advertise) = (config.listen, config.advertise.clone());
+    let (parts_time, slow_time) = (config.append_time, config.log_slow);
+    let backup = config.backup_dir.clone();
+    Config {
+        listen,
+        advertise,
+        partial_append_time: parts_time,
+        users,
+        tls,
+        backup_directory: backup,
+        slow_call_time: slow_time,
+        ..Config::default()
+    }
+}
+
+/// The first line of output is what clients connect with.
+fn announce(
+    running: &Running,
+    config: &ServeConfig,
+    security: &ServerSecurity,
+    log: &ServerLog,
+    json: bool,
+) -> CommandResult<()> {
+    let address = running.address();
+    let is_encrypted = matches!(security, ServerSecurity::Users { tls: Some(_), .. });
+    // A certificate names the host under which clients are to come.
+    let connection = match &config.advertise {
+        Some((host, port)) if is_encrypted => format!("kurrentdb://{}", host_and_port(host, *port)),
+        _ if is_encrypted => format!("kurrentdb://{}", reachable_address(address)),
+        _ => format!("kurrentdb://{}?tls=false", reachable_address(address)),
+    };
+    let generated = running.generated_passwords();
+    let mut output = Output::new();
+    // A full disk below the output ends no server, unless a password would be lost with it.
+    let unless_fatal =
+        |written: CommandResult<()>| if generated.is_empty() { Ok(()) } else { written };
+    if json {
+        let passwords =
+            generated.iter().map(|(user, secret)| (user.to_string(), secret.reveal().into()));
+        let passwords: serde_json::Map<String, serde_json::Value> = passwords.collect();
+        let mut object = json!({ "connection_string": connection });
+        if !passwords.is_empty() {
+            object["passwords"] = passwords.into();
+        }
+        unless_fatal(output.json(&object))?;
+    } else {
+        unless_fatal(output.line(&connection))?;
+    }
+    unless_fatal(output.flush())?;
+    // A log has no secrets in it: where each line of it is one for programs, the output says them.
+    for (user, secret) in generated.iter().filter(|_| !json) {
+        let secret = secret.reveal();
+        let line = format!("the password of {user} is {secret} and is not shown again");
+        match config.log_format {
+            LogFormat::Text => note(&line),
+            LogFormat::Json => unless_fatal(output.line(&line))?,
+        }
+    }
+    unless_fatal(output.flush())?;
+    let scheme = if is_encrypted { "https" } else { "http" };
+    let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
+    log.print(&format!("the store is in {}", config.db.display()));
+    if config.kv {
+        log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
+    }
+    log.print(&format!("the console is at {scheme}://{host}/console/"));
+    let user = if matches!(security, ServerSecurity::Insecure) { "" } else { "-u admin " };
+    log.print(&format!(
+        "append an event: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
+         {scheme}://{host}/console/api/append \
+         -d '{{\"stream\":\"cart-42\",\"type\":\"Opened\",\"data\":\"{{}}\"}}'"
+    ));
+    log.print(&listening_message(address, security));
+    Ok(())
+}
+
+/// The log line with the address and the protection of the server.
+fn listening_message(address: SocketAddr, security: &ServerSecurity) -> String {
+    match security {
+        ServerSecurity::Insecure => format!(
+            "listening at {address} without TLS and users: every client that reaches it may read \
+             and write; Ctrl-C stops"
+        ),
+        ServerSecurity::Users { tls: None, .. } => format!(
+            "listening at {address} for users, without TLS: passwords can be read on the network \
+             unless a proxy encrypts; Ctrl-C stops"
+        ),
+        ServerSecurity::Users { tls: Some(_), .. } => {
+            format!("listening at {address} for users, with TLS; Ctrl-C stops")
+        }
+    }
+}
+
+fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// An address by which this machine reaches the server that listens at `address`.
+fn reachable_address(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn start_error(error: StartError) -> CommandError {
+    match error {
+        StartError::Certificates(_) => CommandError::usage(error.to_string()),
+        error => CommandError::System(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unspecified_address_is_shown_as_loopback() {
+        let shown = |address: &str| reachable_address(address.parse().unwrap()).to_string();
+        assert_eq!(shown("0.0.0.0:7"), "127.0.0.1:7");
+        assert_eq!(shown("[::]:7"), "[::1]:7");
+        assert_eq!(shown("10.0.0.1:7"), "10.0.0.1:7");
+    }
+}

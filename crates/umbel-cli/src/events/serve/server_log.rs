@@ -1,0 +1,264 @@
+//! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
+//!
+//! A thread writes the lines, so that no thread that serves a call waits for their reader. What
+//! the thread cannot get rid of is left out and counted.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use umbel_env::Env;
+
+use crate::errors::{CommandError, CommandResult};
+use crate::io::output::note;
+
+/// Lines that wait to be written at most.
+const QUEUE_LINES_MAX: usize = 1024;
+/// Time that the last lines may take.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Prefix of the targets of logged lines. Those of other crates are not logged.
+const TARGET_PREFIX: &str = "umbel";
+
+/// The form of the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line, for programs.
+    Json,
+}
+
+impl LogFormat {
+    /// Reads its name.
+    pub fn parse(text: &str) -> Result<LogFormat, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("must be text or json".to_string()),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
+/// Reads the log level.
+pub fn parse_level(text: &str) -> Result<Level, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "error" => Ok(Level::ERROR),
+        "warn" => Ok(Level::WARN),
+        "info" => Ok(Level::INFO),
+        "debug" => Ok(Level::DEBUG),
+        _ => Err("must be error, warn, info or debug".to_string()),
+    }
+}
+
+/// Log of a running server, until it is dropped.
+#[derive(Debug)]
+pub struct ServerLog {
+    format: LogFormat,
+    lines: LogWriter,
+}
+
+impl ServerLog {
+    /// Starts the log. REQUIRES: called once in a process.
+    ///
+    /// # Errors
+    /// There is no thread to write with.
+    pub fn start(format: LogFormat, level: Level) -> CommandResult<ServerLog> {
+        let lines = LogWriter::start(Box::new(io::stderr()), &Env::system())?;
+        let targets = Targets::new().with_target(TARGET_PREFIX, level);
+        let layer = fmt::layer().with_ansi(false).with_target(false).with_writer(lines.clone());
+        let registry = tracing_subscriber::registry().with(targets);
+        let started = match format {
+            LogFormat::Text => registry.with(layer).try_init(),
+            LogFormat::Json => {
+                let layer = layer.json().flatten_event(true);
+                registry.with(layer.with_current_span(false).with_span_list(false)).try_init()
+            }
+        };
+        started.map_err(|error| CommandError::System(format!("could not log: {error}")))?;
+        if format == LogFormat::Json {
+            std::panic::set_hook(Box::new(|panic| {
+                let place = panic.location().map(ToString::to_string);
+                let why = panic.payload_as_str().unwrap_or("no reason given");
+                tracing::error!(place, "panicked: {why}");
+            }));
+        }
+        Ok(ServerLog { format, lines })
+    }
+
+    /// Prints a line for the operator, as plain text or as JSON.
+    pub fn print(&self, text: &str) {
+        match self.format {
+            LogFormat::Text => note(text),
+            LogFormat::Json => tracing::info!("{text}"),
+        }
+    }
+
+    /// Logs the error of the command if the log is JSON, so that standard error has only JSON.
+    pub fn report_exit(self, outcome: CommandResult<()>) -> CommandResult<()> {
+        match outcome {
+            Err(failure) if self.format == LogFormat::Json => {
+                tracing::error!("{failure}");
+                Err(CommandError::AlreadyReported(failure.exit_code()))
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl Drop for ServerLog {
+    fn drop(&mut self) {
+        self.lines.finish();
+    }
+}
+
+enum LogMessage {
+    Line(Vec<u8>),
+    /// All lines before it are written.
+    End(Sender<()>),
+}
+
+/// Lines on their way to their reader. Cloning shares them.
+#[derive(Debug, Clone)]
+struct LogWriter {
+    sender: Sender<LogMessage>,
+    counts: Arc<LogCounts>,
+}
+
+#[derive(Debug, Default)]
+struct LogCounts {
+    queued: AtomicUsize,
+    dropped: AtomicU64,
+}
+
+impl LogWriter {
+    fn start(writer: Box<dyn Write + Send>, env: &Env) -> CommandResult<LogWriter> {
+        let (sender, messages) = channel();
+        let counts = Arc::new(LogCounts::default());
+        let shared = Arc::clone(&counts);
+        env.threads.spawn("umbel-log", Box::new(move || write(writer, &messages, &shared)))?;
+        Ok(LogWriter { sender, counts })
+    }
+
+    /// Waits until the logged lines are written, but not for ever.
+    fn finish(&self) {
+        let (ended, end) = channel();
+        // An error says that the writer thread has ended, or that it takes too long.
+        let _ = self.sender.send(LogMessage::End(ended));
+        let _ = end.recv_timeout(FLUSH_TIMEOUT);
+    }
+}
+
+fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<LogMessage>, counts: &LogCounts) {
+    while let Ok(message) = messages.recv() {
+        match message {
+            LogMessage::Line(line) => {
+                // A closed standard error is no reason to stop.
+                let _ = writer.write_all(&line);
+                counts.queued.fetch_sub(1, Ordering::Relaxed);
+            }
+            LogMessage::End(ended) => drop(ended.send(())),
+        }
+        match counts.dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            lines => tracing::warn!(
+                lines,
+                "log lines were dropped: standard error is not read fast enough"
+            ),
+        }
+    }
+}
+
+impl Write for LogWriter {
+    /// A line comes whole.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let LogCounts { queued: waiting, dropped: left_out } = &*self.counts;
+        if waiting.fetch_add(1, Ordering::Relaxed) < QUEUE_LINES_MAX {
+            let _ = self.sender.send(LogMessage::Line(line.to_vec()));
+        } else {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = LogWriter;
+
+    fn make_writer(&'a self) -> LogWriter {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Reader(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn log_format_and_level_names_are_parsed() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            assert_eq!(LogFormat::parse(format.name()), Ok(format));
+        }
+        assert!(LogFormat::parse("xml").is_err() && parse_level("loud").is_err());
+        assert_eq!(parse_level("WARN"), Ok(Level::WARN));
+    }
+
+    #[test]
+    fn log_lines_are_flushed_before_exit() {
+        let reader = Reader::default();
+        let mut lines = LogWriter::start(Box::new(reader.clone()), &Env::system()).unwrap();
+        for _ in 0..100 {
+            lines.write_all(b"line\n").unwrap();
+        }
+        lines.finish();
+        assert_eq!(*reader.0.lock().unwrap(), b"line\n".repeat(100));
+    }
+
+    /// Otherwise a call would wait for the reader of the log, perhaps for ever.
+    #[test]
+    fn stuck_log_reader_does_not_block_callers() {
+        let reader = Reader::default();
+        let stuck = reader.0.lock().unwrap();
+        let mut lines = LogWriter::start(Box::new(reader.clone()), &Env::system()).unwrap();
+        for _ in 0..QUEUE_LINES_MAX + 50 {
+            lines.write_all(b"line\n").unwrap();
+        }
+        assert_eq!(lines.counts.dropped.load(Ordering::Relaxed), 50);
+        lines.finish();
+        drop(stuck);
+    }
+}

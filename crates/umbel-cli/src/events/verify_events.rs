@@ -1,0 +1,99 @@
+//! `umbel verify` of an event store: every event read and checked, and the index with it.
+
+use std::path::Path;
+
+use serde_json::json;
+use umbel_env::Env;
+
+use crate::errors::{CommandError, CommandResult, INDEX_IS_REBUILT};
+use crate::events::open_event_store;
+use crate::global_options::StoreLimits;
+use crate::io::output::Output;
+use crate::store_kind::{KV_DIRECTORY, is_event_store};
+use crate::text::numbers;
+
+/// Named damages; the rest is counted.
+const REPORTED_DAMAGES_MAX: usize = 20;
+
+/// An error where opening the store would leave out what may have been appended.
+///
+/// What another process writes at this moment looks torn, but is not. It stores what stands before
+/// a record before the record. So what looked torn is whole at the second look, or it is torn.
+fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
+    let Some(directory) = directory.filter(|directory| is_event_store(directory)) else {
+        return Ok(());
+    };
+    let env = Env::system();
+    let left_out = umbel_events::find_unrecovered(&env, directory)?;
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let again = umbel_events::find_unrecovered(&env, directory)?;
+    let Some(first) = left_out.iter().find(|left| again.contains(left)) else { return Ok(()) };
+    Err(CommandError::Damaged(format!(
+        "the event store in {} was not closed. {first}; `umbel repair` moves bytes that may be \
+         events aside, and with --accept-unproven keeps them",
+        directory.display()
+    )))
+}
+
+/// Checks the store. Each damage is said with file and offset, then the command fails.
+pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
+    let clock = Env::system().clock;
+    let start = clock.now();
+    check_dropped_tail(directory)?;
+    let store = open_event_store::open_read_only(directory, limits)?;
+    let report = store.verify()?;
+    let seconds = clock.now().saturating_sub(start).as_secs_f64();
+    let mut damage: Vec<String> =
+        report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
+    damage.extend(report.index.damage.iter().cloned());
+    let mut output = Output::new();
+    let shown = directory.unwrap_or(store.path()).display().to_string();
+    if json {
+        output.json(&json!({
+            "events": report.events,
+            "bytes": report.bytes,
+            "index_tables": report.index.tables,
+            "index_entries": report.index.entries,
+            "damage": damage,
+            "seconds": seconds,
+        }))?;
+    } else if damage.is_empty() {
+        output.line(&format!(
+            "the event store in {shown} is undamaged: {} events, {} of log, {} index entries \
+             checked in {seconds:.1} s",
+            numbers::grouped(report.events),
+            numbers::bytes(report.bytes),
+            numbers::grouped(report.index.entries),
+        ))?;
+    } else {
+        for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
+            output.line(damage)?;
+        }
+    }
+    let keys = store.path().join(KV_DIRECTORY);
+    if !json && keys.is_dir() {
+        let keys = keys.display();
+        output.line(&format!(
+            "the key-value store in {keys} was not checked: run umbel verify --db {keys}"
+        ))?;
+    }
+    output.flush()?;
+    if damage.is_empty() {
+        return Ok(store.close()?);
+    }
+    // An entry of the index that disagrees with the log does not tell which of the two is right.
+    let advice = match report.damage.iter().all(umbel_events::Error::is_index_damage) {
+        true => {
+            format!("no event is damaged: move {shown}/index away, {INDEX_IS_REBUILT}")
+        }
+        false => {
+            "restore it from a backup, or save what can be read with `umbel repair`".to_string()
+        }
+    };
+    Err(CommandError::Damaged(format!(
+        "the event store in {shown} is damaged in {} places; {advice}",
+        numbers::grouped(damage.len() as u64)
+    )))
+}

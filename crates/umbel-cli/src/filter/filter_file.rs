@@ -1,0 +1,202 @@
+//! Filters in files: read whole, written whole or not at all.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use umbel::Env;
+use umbel_filter::{
+    Filter, FilterError, FilterFile, FilterFileError, FilterView, HashKind, KeyHasher,
+    ParquetError, from_parquet,
+};
+
+use crate::errors::{CommandError, CommandResult};
+use crate::text::escaping;
+
+/// Number of bytes that show whether a file is a filter.
+const MAGIC_READ_BYTES: u64 = 64;
+/// First byte of a Parquet filter: the first field of its header, a number of 32 bits.
+const PARQUET_MAGIC: [u8; 1] = [0x15];
+
+/// Filter of a file, with its hasher.
+pub struct LoadedFilter {
+    /// Hasher of keys.
+    pub hasher: KeyHasher,
+    /// The seed of that; zeros where it has none.
+    pub seed: [u8; 16],
+    /// Whether the file is as Apache Parquet writes it.
+    pub is_parquet: bool,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// `None` for the filter of no keys.
+    filter: Option<Filter>,
+}
+
+impl LoadedFilter {
+    /// The filter, to be probed with hashes that the hasher makes.
+    pub fn view(&self) -> FilterView<'_> {
+        self.filter.as_ref().map_or(FilterView::MAYBE, Filter::view)
+    }
+
+    /// The bytes after the filter's header.
+    pub fn payload(&self) -> &[u8] {
+        let bytes = self.filter.as_ref().map(Filter::bytes).unwrap_or_default();
+        bytes.get(umbel_filter::HEADER_BYTES..).unwrap_or_default()
+    }
+}
+
+/// Reads the filter in the file of that name.
+pub fn read(path: &Path) -> CommandResult<LoadedFilter> {
+    let bytes = read_filter_bytes(path)?;
+    let name = path.display();
+    let damaged = |reason: &dyn std::fmt::Display| {
+        CommandError::Damaged(format!("{name} is damaged: {reason}; build it again"))
+    };
+    let file_bytes = bytes.len() as u64;
+    match FilterFile::parse(&bytes) {
+        Ok(file) => {
+            let filter = match file.filter_bytes() {
+                [] => None,
+                bytes => Some(Filter::decode(bytes).map_err(|error| damaged(&error))?),
+            };
+            let (hasher, seed) = (*file.hasher(), file.seed());
+            Ok(LoadedFilter { hasher, seed, is_parquet: false, file_bytes, filter })
+        }
+        Err(FilterFileError::NotAFilterFile) => load_parquet(path, &bytes),
+        Err(
+            error @ (FilterFileError::Version { .. }
+            | FilterFileError::UnknownHash { .. }
+            | FilterFileError::Hash(_)
+            | FilterFileError::Filter(FilterError::Unknown { .. })),
+        ) => Err(CommandError::usage(format!(
+            "{name}: {error}; a newer version of umbel may read it"
+        ))),
+        Err(error) => Err(damaged(&error)),
+    }
+}
+
+/// All bytes of a filter's file. Of another file, which may be long or endless, no more than its
+/// beginning.
+fn read_filter_bytes(path: &Path) -> CommandResult<Vec<u8>> {
+    if path.is_dir() {
+        let sentence = format!("{} is a directory; name a filter file", path.display());
+        return Err(CommandError::usage(sentence));
+    }
+    let failed = |error: io::Error| CommandError::system("read", path, &error);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(MAGIC_READ_BYTES).read_to_end(&mut bytes).map_err(failed)?;
+    let is_filter = bytes.starts_with(&FilterFile::MAGIC) || bytes.starts_with(&PARQUET_MAGIC);
+    if !bytes.is_empty() && !is_filter {
+        return Err(not_a_filter(path));
+    }
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// The failure for a file that is no filter at all.
+fn not_a_filter(path: &Path) -> CommandError {
+    CommandError::usage(format!(
+        "{} is neither a filter of `umbel filter build` nor one of Apache Parquet",
+        path.display()
+    ))
+}
+
+/// A filter as Parquet writes it. It has no checksum: what has its header and its length is one.
+fn load_parquet(path: &Path, bytes: &[u8]) -> CommandResult<LoadedFilter> {
+    let name = path.display();
+    let foreign = || not_a_filter(path);
+    let (encoded, length) = from_parquet(bytes).map_err(|error| match error {
+        ParquetError::Unknown => {
+            CommandError::usage(format!("{name}: {error}; a newer version of umbel may read it"))
+        }
+        _ => foreign(),
+    })?;
+    if length != bytes.len() {
+        return Err(foreign());
+    }
+    let seed = [0; 16];
+    let hasher = KeyHasher::new(HashKind::Xxh64, seed)
+        .map_err(|error| CommandError::usage(error.to_string()))?;
+    let filter = Filter::decode(&encoded).map_err(|_| foreign())?;
+    let file_bytes = bytes.len() as u64;
+    Ok(LoadedFilter { hasher, seed, is_parquet: true, file_bytes, filter: Some(filter) })
+}
+
+/// Output file of a filter.
+pub struct OutputFile {
+    path: PathBuf,
+    /// Metadata of the regular file that is replaced.
+    replaced: Option<fs::Metadata>,
+    /// Whether it is no plain file but a pipe, a terminal or a device.
+    pub is_stream: bool,
+}
+
+impl OutputFile {
+    /// The file of that name, or where a link of that name leads.
+    ///
+    /// # Errors
+    /// Where it is a directory, or `input`, which it would replace.
+    pub fn resolve(path: &Path, input: Option<&Path>) -> CommandResult<OutputFile> {
+        let name = path.display();
+        if path.is_dir() {
+            return Err(CommandError::usage(format!(
+                "{name} is a directory; name a file with --output"
+            )));
+        }
+        if path == Path::new("-") {
+            return Err(CommandError::usage(
+                "`-` cannot be the output file; write to a pipe with `--output /dev/stdout`",
+            ));
+        }
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let read = input.and_then(|input| fs::canonicalize(input).ok());
+        let metadata = fs::metadata(&target).ok();
+        let is_stream = metadata.as_ref().is_some_and(|metadata| !metadata.is_file());
+        if !is_stream && read.is_some_and(|read| read == target) {
+            return Err(CommandError::usage(format!(
+                "{name} is the input and would be replaced; name another file with --output"
+            )));
+        }
+        Ok(OutputFile { path: target, replaced: metadata, is_stream })
+    }
+
+    /// Writes `bytes` beside the file, syncs them and puts them in its place; its permissions stay.
+    /// A pipe or a device is written as it is.
+    pub fn write(&self, bytes: &[u8]) -> CommandResult<()> {
+        let failed = |error: io::Error| CommandError::system("write", &self.path, &error);
+        if self.is_stream {
+            return fs::write(&self.path, bytes).map_err(failed);
+        }
+        let beside = self.temporary_path()?;
+        let mut created = false;
+        let written = fs::File::create_new(&beside).and_then(|mut file| {
+            created = true;
+            if let Some(replaced) = &self.replaced {
+                file.set_permissions(replaced.permissions())?;
+            }
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, &self.path)
+        });
+        written.map_err(|error| {
+            if created {
+                let _ = fs::remove_file(&beside);
+            }
+            failed(error)
+        })
+    }
+
+    /// A name in the same directory that no other process uses or can foresee.
+    fn temporary_path(&self) -> CommandResult<PathBuf> {
+        if self.path.file_name().is_none() {
+            return Err(CommandError::usage(format!(
+                "`{}` is not a file name; name a file with --output",
+                self.path.display()
+            )));
+        }
+        let mut random = [0; 8];
+        Env::system().entropy.fill(&mut random)?;
+        Ok(self.path.with_file_name(format!(".umbel-{}.tmp", escaping::hex(&random))))
+    }
+}

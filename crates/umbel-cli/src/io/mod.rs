@@ -1,0 +1,9 @@
+//! Standard input, standard output and progress on standard error.
+
+pub mod input;
+pub mod line_reader;
+pub mod output;
+pub mod progress;
+
+#[cfg(unix)]
+pub mod file_size_signal;

@@ -1,0 +1,35 @@
+//! `umbel checkpoint`: a consistent copy, by hard links where they can be had.
+
+use serde_json::json;
+use umbel::Durability;
+
+use crate::command_line::CheckpointArgs;
+use crate::errors::CommandResult;
+use crate::io::output::Output;
+use crate::open_kv_store::StoreLocation;
+
+/// Copies the store into a directory that does not exist yet.
+pub fn run(store: &StoreLocation, args: &CheckpointArgs, json: bool) -> CommandResult<()> {
+    let db = store.open_existing(Durability::Buffered)?;
+    let report = db.checkpoint(&args.target)?;
+    db.close()?;
+    let mut output = Output::new();
+    if json {
+        output.json(&json!({
+            "checkpoint": args.target.to_string_lossy(),
+            "files_linked": report.files_linked,
+            "files_copied": report.files_copied,
+            "bytes_copied": report.bytes_copied,
+        }))?;
+    } else {
+        output.line(&format!("created a checkpoint of the store in {}", args.target.display()))?;
+        if report.files_copied > 0 {
+            output.line(&format!(
+                "{} files ({} bytes) were copied: the target is on another file system or without \
+                 hard links",
+                report.files_copied, report.bytes_copied
+            ))?;
+        }
+    }
+    output.flush()
+}

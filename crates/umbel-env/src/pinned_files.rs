@@ -1,0 +1,108 @@
+//! [`PinnedFiles`]: obsolete files that stay while a reader of another process pins a version that
+//! names them.
+//!
+//! INVARIANT: a file is removed only after no pin of a version that names it was found, and only
+//! after the change that drops it is durable. A reader pins before it reads the list of files.
+//! So a reader whose pin was not found reads that change, and does not use the file.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use crate::file_system::{Access, FileSystem, Lock};
+
+/// The obsolete files of a store, and the lock by which its owner sees pins.
+#[derive(Debug)]
+pub struct PinnedFiles {
+    files: Arc<dyn FileSystem>,
+    /// `None` where the store is open for reading only, and after it was closed.
+    lock: Mutex<Option<Box<dyn Lock>>>,
+    /// The oldest version first.
+    kept: Mutex<Vec<PinnedFile>>,
+    /// The number of files kept, and their bytes.
+    totals: (AtomicU64, AtomicU64),
+}
+
+/// A file that is kept.
+#[derive(Debug)]
+struct PinnedFile {
+    path: PathBuf,
+    bytes: u64,
+    /// Readers of this version or an earlier one may know it.
+    version: u64,
+}
+
+impl PinnedFiles {
+    /// Of a store that holds `lock`, unless it is only read. Without a lock nothing is removed.
+    pub fn new(files: Arc<dyn FileSystem>, lock: Option<Box<dyn Lock>>) -> PinnedFiles {
+        let (lock, kept, sums) = (Mutex::new(lock), Mutex::default(), Default::default());
+        PinnedFiles { files, lock, kept, totals: sums }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<PinnedFile>> {
+        self.kept.lock().ignore_poison()
+    }
+
+    /// Whether a reader pins a version up to this one. A failure to find out counts as a pin.
+    pub fn is_pinned_through(&self, version: u64) -> bool {
+        let lock = self.lock.lock().ignore_poison();
+        lock.as_ref().is_none_or(|lock| lock.is_pinned(version).unwrap_or(true))
+    }
+
+    /// Removes a file that readers of `version` or an earlier one may know, or keeps it while one
+    /// of them is there. A file that stays for another reason is removed by the next open.
+    /// REQUIRES: the change that drops the file is durable.
+    pub fn remove(&self, path: &Path, version: u64) {
+        let mut kept = self.kept();
+        if !self.is_pinned_through(version) {
+            drop(kept);
+            let _ = self.files.remove_file(path);
+            return;
+        }
+        if kept.iter().any(|file| file.path == path) {
+            return;
+        }
+        let opened = self.files.open(path, Access::Read);
+        let bytes = opened.and_then(|file| file.len()).unwrap_or(0);
+        self.totals.0.fetch_add(1, Ordering::Relaxed);
+        self.totals.1.fetch_add(bytes, Ordering::Relaxed);
+        let at = kept.partition_point(|file| file.version <= version);
+        kept.insert(at, PinnedFile { path: path.to_path_buf(), bytes, version });
+    }
+
+    /// Whether a file is kept.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.is_nonempty() && self.kept().iter().any(|file| file.path == path)
+    }
+
+    /// Whether files are kept.
+    pub fn is_nonempty(&self) -> bool {
+        self.totals.0.load(Ordering::Relaxed) > 0
+    }
+
+    /// Number of files that are kept, and their bytes.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.totals.0.load(Ordering::Relaxed), self.totals.1.load(Ordering::Relaxed))
+    }
+
+    /// Removes the kept files that no reader knows any more.
+    pub fn remove_unpinned(&self) {
+        if !self.is_nonempty() {
+            return;
+        }
+        let mut kept = self.kept();
+        // A pin of one version is one of every later version.
+        let free = kept.iter().take_while(|file| !self.is_pinned_through(file.version)).count();
+        for file in kept.drain(..free) {
+            self.totals.0.fetch_sub(1, Ordering::Relaxed);
+            self.totals.1.fetch_sub(file.bytes, Ordering::Relaxed);
+            let _ = self.files.remove_file(&file.path);
+        }
+    }
+
+    /// Releases the lock. The next open removes files that are kept until then.
+    pub fn release_lock(&self) {
+        self.lock.lock().ignore_poison().take();
+    }
+}

@@ -1,0 +1,212 @@
+//! Decision about an append by the stream's state, the expected version and earlier writes of the
+//! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
+
+use crate::index::stream_head::StreamHead;
+use crate::limits::TOMBSTONE_REVISION;
+use crate::types::error::{Error, Result};
+use crate::types::event::{EventId, ExpectedVersion, NewEvent};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_state::StreamState;
+
+/// State of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamSnapshot {
+    /// Its head; `None` where it never had an event.
+    pub head: Option<StreamHead>,
+    /// Rules of its metadata; `None` where it never had metadata.
+    pub retention: Option<RetentionRules>,
+    /// Position of the last event that this state was read from; 0 where no caller needs it.
+    pub depends_on: u64,
+}
+
+impl StreamSnapshot {
+    /// Whether the stream is deleted, so that the next append creates it again.
+    pub fn is_deleted(&self) -> bool {
+        self.retention.is_some_and(|settings| settings.is_deleted())
+    }
+
+    /// Revision of the last event.
+    pub fn last_revision(&self) -> Option<u64> {
+        self.head.filter(|head| !has_no_events(head)).map(|head| head.last_revision)
+    }
+
+    /// Returns an error where the stream is tombstoned.
+    pub fn check_not_tombstoned(&self, stream: &str) -> Result<()> {
+        if self.head.is_some_and(|head| head.is_tombstoned) {
+            return Err(Error::StreamDeleted { stream: stream.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Whether the stream meets the expected version.
+    pub fn matches(&self, expected: ExpectedVersion) -> bool {
+        match expected {
+            ExpectedVersion::Any => true,
+            ExpectedVersion::NoStream => self.last_revision().is_none() || self.is_deleted(),
+            ExpectedVersion::Exists => {
+                !self.is_deleted() && (self.last_revision().is_some() || self.retention.is_some())
+            }
+            ExpectedVersion::Exact(revision) => self.last_revision() == Some(revision),
+            ExpectedVersion::Deleted => self.last_revision().is_some() && self.is_deleted(),
+            ExpectedVersion::Tombstoned => self.head.is_some_and(|head| head.is_tombstoned),
+        }
+    }
+
+    /// Whether the stream meets a check that writes nothing to it. A tombstoned stream meets a
+    /// check that expects no stream.
+    pub fn matches_check(&self, expected: ExpectedVersion) -> bool {
+        let is_tombstoned = self.head.is_some_and(|head| head.is_tombstoned);
+        match expected {
+            ExpectedVersion::Any | ExpectedVersion::NoStream if is_tombstoned => true,
+            expected => {
+                self.matches(expected)
+                    && (is_tombstoned == (expected == ExpectedVersion::Tombstoned))
+            }
+        }
+    }
+
+    /// Returns the error for an expected version that is not met.
+    pub fn conflict_error(&self, stream: &str, expected: ExpectedVersion) -> Error {
+        Error::WrongExpectedVersion {
+            stream: stream.to_string(),
+            expected,
+            current: self.last_revision(),
+        }
+    }
+}
+
+impl StreamState {
+    pub(crate) fn from_snapshot(known: &StreamSnapshot) -> StreamState {
+        let Some(head) = known.head else { return StreamState::Missing };
+        if head.is_tombstoned {
+            return StreamState::Tombstoned;
+        }
+        let last = head.last_revision;
+        debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has it");
+        match known.retention {
+            Some(settings) if settings.is_deleted() => StreamState::Deleted { last },
+            settings => {
+                let first = settings.unwrap_or_default().first_revision(last);
+                StreamState::Live { first, last }
+            }
+        }
+    }
+}
+
+/// Whether the head belongs to a stream that was tombstoned before it had any event.
+fn has_no_events(head: &StreamHead) -> bool {
+    head.is_tombstoned && head.id == head.last_position
+}
+
+/// Decision about an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Append, beginning with this revision.
+    Append {
+        /// Revision of the first new event.
+        first: u64,
+    },
+    /// Write nothing: the events exist already.
+    Retry {
+        /// Revision of the first existing event.
+        first: u64,
+        /// Revision of the last existing event.
+        last: u64,
+        /// Position of the last existing event.
+        position: u64,
+    },
+    /// Write nothing: there are no events to append, and the stream is as expected.
+    NoEvents,
+}
+
+/// Reads the written events of a stream.
+pub trait StreamHistory {
+    /// Id and position of the stream's event with this revision; `None` where it does not exist.
+    fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>>;
+    /// Revision of the stream's event with this id, if it is among the newest of the store.
+    fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>>;
+}
+
+/// Comparison of new events with those that are written from some revision on.
+enum RetryMatch {
+    /// All events exist; the position of the last.
+    All(u64),
+    /// The first event exists, a later one does not.
+    Partial,
+    /// The first event does not exist.
+    None,
+}
+
+fn compare(
+    events: &[NewEvent<'_>],
+    first: u64,
+    written: &mut dyn StreamHistory,
+) -> Result<RetryMatch> {
+    #[cfg(feature = "canary")]
+    if umbel_base::failpoint::Failpoint::EventsRetryForgotten.is_enabled() {
+        return Ok(RetryMatch::None);
+    }
+    let mut position = 0;
+    for (revision, event) in (first..).zip(events) {
+        match written.event(revision)? {
+            Some((there, at)) if there == event.id => position = at,
+            _ if revision == first => return Ok(RetryMatch::None),
+            _ => return Ok(RetryMatch::Partial),
+        }
+    }
+    Ok(RetryMatch::All(position))
+}
+
+/// Decides about an append of these events, of which only the ids are compared.
+///
+/// # Errors
+/// `StreamDeleted` and `WrongExpectedVersion`, and errors of reads of the written events.
+pub fn decide(
+    stream: &str,
+    known: &StreamSnapshot,
+    expected: ExpectedVersion,
+    events: &[NewEvent<'_>],
+    written: &mut dyn StreamHistory,
+) -> Result<Decision> {
+    known.check_not_tombstoned(stream)?;
+    let wrong = || known.conflict_error(stream, expected);
+    let Some(first_event) = events.first() else {
+        return if known.matches(expected) { Ok(Decision::NoEvents) } else { Err(wrong()) };
+    };
+    #[cfg(feature = "canary")]
+    if umbel_base::failpoint::Failpoint::EventsExpectedIgnored.is_enabled() {
+        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
+    }
+    let already = |first: u64, position: u64| {
+        let last = first + events.len() as u64 - 1;
+        Decision::Retry { first, last, position }
+    };
+    if matches!(expected, ExpectedVersion::Any | ExpectedVersion::Exists)
+        && (expected == ExpectedVersion::Any || known.matches(expected))
+        && let Some(first) = written.recent_revision(first_event.id)?
+    {
+        return match compare(events, first, written)? {
+            RetryMatch::All(position) => Ok(already(first, position)),
+            RetryMatch::Partial | RetryMatch::None => Err(wrong()),
+        };
+    }
+    if known.matches(expected) {
+        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
+    }
+    let Some(last) = known.last_revision() else { return Err(wrong()) };
+    // Revisions that the events would have if this were a retry.
+    let truncated = known.retention.map(|settings| settings.truncate_before);
+    let came_back = truncated.filter(|first| *first > 0);
+    let places = match expected {
+        ExpectedVersion::NoStream => [Some(0), came_back],
+        ExpectedVersion::Deleted => [came_back, None],
+        ExpectedVersion::Exact(revision) if revision < last => [Some(revision + 1), None],
+        _ => [None, None],
+    };
+    for first in places.into_iter().flatten() {
+        if let RetryMatch::All(position) = compare(events, first, written)? {
+            return Ok(already(first, position));
+        }
+    }
+    Err(wrong())
+}

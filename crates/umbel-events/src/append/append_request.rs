@@ -1,0 +1,157 @@
+//! [`AppendRequest`]: a request to the store, and [`WriteResult`]: its result.
+
+use std::collections::HashSet;
+
+use crate::event_log::event_format;
+use crate::limits::{
+    APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
+};
+use crate::types::error::{Error, Result};
+use crate::types::event::{ExpectedVersion, NewEvent};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
+
+/// Most appends of a request whose streams are prefetched.
+const PREFETCHED_APPENDS_MAX: usize = 16;
+
+/// Events for one stream.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamAppend<'a> {
+    /// The stream.
+    pub stream: &'a str,
+    /// Expected version of the stream.
+    pub expected: ExpectedVersion,
+    /// The events, in order.
+    pub events: &'a [NewEvent<'a>],
+}
+
+/// An additional condition on a stream, checked before anything is written.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamCheck<'a> {
+    /// The stream.
+    pub stream: &'a str,
+    /// Expected version of the stream.
+    pub expected: ExpectedVersion,
+}
+
+/// Appends that are applied together or not at all.
+#[derive(Debug, Clone, Copy)]
+pub struct AppendRequest<'a> {
+    /// The appends, each to another stream.
+    pub appends: &'a [StreamAppend<'a>],
+    /// Additional conditions. A stream may occur more than once, and in `appends` as well.
+    pub checks: &'a [StreamCheck<'a>],
+}
+
+/// Result of an append to one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteResult {
+    /// Revision of the first event; `None` where the append had no events.
+    pub first: Option<u64>,
+    /// Revision of the last event. Where the append had no events, the stream's last revision, if
+    /// it has one.
+    pub last: Option<u64>,
+    /// Position of the last event; `None` where the append had no events.
+    pub position: Option<u64>,
+    /// Whether the events existed before, so that this was a retry.
+    pub is_retry: bool,
+}
+
+impl<'a> AppendRequest<'a> {
+    /// Appends to prefetch before the request is checked. They are few, since the processor
+    /// supports few misses in flight. None has a name that is too long.
+    pub(crate) fn appends_to_prefetch(&self) -> impl Iterator<Item = &'a StreamAppend<'a>> {
+        let is_sound = |append: &&StreamAppend<'_>| append.stream.len() <= STREAM_NAME_BYTES_MAX;
+        self.appends.iter().take(PREFETCHED_APPENDS_MAX).filter(is_sound)
+    }
+
+    /// Returns an error that describes why the request is invalid.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let streams = self.appends.len() + self.checks.len();
+        if streams > APPEND_STREAMS_MAX {
+            return Err(Error::invalid(format!(
+                "an append names {streams} streams; at most {APPEND_STREAMS_MAX} are allowed"
+            )));
+        }
+        if self.appends.is_empty() {
+            return Err(Error::invalid("there is no stream to append to"));
+        }
+        let mut events = 0;
+        let mut bytes = 0;
+        for append in self.appends {
+            stream_names::check_stream(append.stream)?;
+            events += append.events.len();
+            for event in append.events {
+                validate_event(append.stream, event)?;
+                bytes += event_format::frame_bytes(append.stream, event);
+            }
+        }
+        if events > APPEND_EVENTS_MAX {
+            return Err(Error::invalid(format!(
+                "an append has {events} events, but may have {APPEND_EVENTS_MAX}; append them in \
+                 parts"
+            )));
+        }
+        if bytes > APPEND_BYTES_MAX {
+            let (bytes, max_bytes) = (bytes as u64, APPEND_BYTES_MAX as u64);
+            return Err(Error::TooLarge { event: None, bytes, max_bytes });
+        }
+        if self.appends.len() > 1 {
+            self.validate_distinct()?;
+        }
+        Ok(())
+    }
+
+    fn validate_distinct(&self) -> Result<()> {
+        let mut seen = HashSet::new();
+        for stream in self.appends.iter().map(|append| append.stream) {
+            if !seen.insert(stream) {
+                return Err(Error::invalid(format!(
+                    "the stream '{}' is there twice in one append; name it once",
+                    stream.escape_debug()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
+    stream_names::check_event_type(event.kind)?;
+    let bytes = (event.data.len() + event.metadata.len()) as u64;
+    if bytes > EVENT_BYTES_MAX as u64 {
+        let max_bytes = EVENT_BYTES_MAX as u64;
+        return Err(Error::TooLarge { event: Some(event.id), bytes, max_bytes });
+    }
+    if let Some(subject) = stream_names::metadata_subject(stream) {
+        RetentionRules::validate(subject, event.data)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::event::EventId;
+
+    #[test]
+    fn oversized_or_duplicate_streams_are_rejected() {
+        let data = vec![0; EVENT_BYTES_MAX];
+        let event = NewEvent::binary(EventId([1; 16]), "t", &data);
+        fn append<'a>(stream: &'a str, events: &'a [NewEvent<'a>]) -> StreamAppend<'a> {
+            StreamAppend { stream, expected: ExpectedVersion::Any, events }
+        }
+        let check =
+            |appends: &[StreamAppend<'_>]| AppendRequest { appends, checks: &[] }.validate();
+        check(&[append("a", &[event])]).expect("as large as may be");
+        let too_large = check(&[append("a", &[event.with_metadata(b"m")])]);
+        assert!(matches!(too_large, Err(Error::TooLarge { event: Some(_), .. })));
+        let together = check(&[append("a", &[event, event])]);
+        assert!(matches!(together, Err(Error::TooLarge { event: None, .. })));
+        let small = NewEvent::binary(EventId([1; 16]), "t", b"");
+        let twice = check(&[append("a", &[small]), append("a", &[small])]).expect_err("twice");
+        assert!(twice.to_string().contains("'a' is there twice"), "{twice}");
+        assert!(check(&[]).is_err());
+        assert!(check(&[append("$$a", &[small])]).is_err(), "metadata is JSON");
+    }
+}

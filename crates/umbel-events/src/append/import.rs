@@ -1,0 +1,134 @@
+//! [`Import`]: events of another store, appended with the ids, times and revisions they had there.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::append::appender::WriteTask;
+use crate::append::store_inner::StoreInner;
+use crate::limits::EVENT_BYTES_MAX;
+use crate::types::error::{Error, Result};
+use crate::types::event::Position;
+use crate::types::import_record::{ImportResult, ImportTask, ImportedEvent};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
+
+/// Number of events that become durable and visible at a time, if the store syncs.
+const EVENTS_PER_SYNC: usize = 1000;
+/// Units of 100 ns in a day.
+const DAY: u64 = 24 * 60 * 60 * 10_000_000;
+
+/// Result of an import.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImportReport {
+    /// Events that were appended.
+    pub events: u64,
+    /// Events that existed before.
+    pub duplicates: u64,
+    /// Events with an earlier time than the event before them in this store, whose time they were
+    /// given.
+    pub adjusted_times: u64,
+    /// Largest change of a time, in units of 100 ns.
+    pub largest_adjustment: u64,
+    /// Revisions between imported events that the source does not have.
+    pub missing_revisions: u64,
+    /// Events with invalid stream metadata: they are kept, but have no effect.
+    pub unreadable_metadata: u64,
+    /// Position of the last event that was appended or existed before; 0 without events.
+    pub position: Position,
+}
+
+/// An import in progress. Made by [`Store::import`](crate::Store::import).
+///
+/// It takes events in the order of the source store. An event that exists already, with its id at
+/// its revision, is skipped. So an interrupted import can be repeated.
+///
+/// Existing stream metadata is ignored: the import hides, undeletes or refuses nothing because of
+/// it. The source's metadata events are imported as well.
+#[derive(Debug)]
+pub struct Import {
+    shared: Arc<StoreInner>,
+    report: ImportReport,
+    unacknowledged: usize,
+}
+
+impl Import {
+    pub(crate) fn new(shared: &Arc<StoreInner>) -> Result<Import> {
+        shared.check_writable()?;
+        let report = ImportReport::default();
+        Ok(Import { shared: Arc::clone(shared), report, unacknowledged: 0 })
+    }
+
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// `Invalid` in these cases:
+    /// - The stream has another event at its revision, or cannot be written to.
+    /// - The event was created more than a day after now, since no later event may have an earlier
+    ///   time.
+    ///
+    /// Also the errors of [`Store::append`](crate::Store::append). The event was not added then;
+    /// others can be.
+    pub fn add(&mut self, event: &ImportedEvent<'_>) -> Result<ImportResult> {
+        self.validate(event)?;
+        let (moved, missing) = (Cell::new(0), Cell::new(0));
+        let task = ImportTask { event: *event, time_adjustment: moved, missing_revisions: missing };
+        let (results, position) = self.shared.submit(&WriteTask::Import(&task))?;
+        let report = &mut self.report;
+        report.position = report.position.max(Position(position));
+        let Some(result) = results.first() else {
+            return Err(Error::invalid("internal: an import without a result"));
+        };
+        if result.is_retry {
+            report.duplicates += 1;
+        } else {
+            report.events += 1;
+            report.adjusted_times += u64::from(task.time_adjustment.get() > 0);
+            report.largest_adjustment = report.largest_adjustment.max(task.time_adjustment.get());
+            report.missing_revisions += task.missing_revisions.get();
+            let subject = stream_names::metadata_subject(event.stream);
+            let is_read =
+                subject.is_none_or(|s| RetentionRules::parse(s, event.event.data).is_ok());
+            report.unreadable_metadata += u64::from(!is_read);
+        }
+        self.unacknowledged += 1;
+        if self.unacknowledged >= EVENTS_PER_SYNC {
+            self.wait_for_ack()?;
+        }
+        let revision = result.first.unwrap_or(0);
+        Ok(ImportResult { revision, position, is_duplicate: result.is_retry })
+    }
+
+    fn validate(&self, event: &ImportedEvent<'_>) -> Result<()> {
+        stream_names::check_stream(event.stream)?;
+        stream_names::check_event_type(event.event.kind)?;
+        let bytes = (event.event.data.len() + event.event.metadata.len()) as u64;
+        if bytes > EVENT_BYTES_MAX as u64 {
+            let max_bytes = EVENT_BYTES_MAX as u64;
+            return Err(Error::TooLarge { event: Some(event.event.id), bytes, max_bytes });
+        }
+        let now = self.shared.env.clock.wall_micros().saturating_mul(10);
+        if event.created.is_some_and(|created| created > now.saturating_add(DAY)) {
+            return Err(Error::invalid(
+                "it was created more than a day after now, and no later event could have an \
+                 earlier time; correct its time, or the clock",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits until the added events are acknowledged.
+    fn wait_for_ack(&mut self) -> Result<()> {
+        self.unacknowledged = 0;
+        self.shared.apply_through(self.report.position.0)
+    }
+
+    /// Makes everything durable and returns the report.
+    ///
+    /// # Errors
+    /// Where the events could not be made durable or indexed; the same import can then be repeated.
+    pub fn finish(mut self) -> Result<ImportReport> {
+        self.wait_for_ack()?;
+        self.shared.sync_log()?;
+        Ok(self.report)
+    }
+}

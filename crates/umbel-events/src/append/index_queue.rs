@@ -1,0 +1,101 @@
+//! [`IndexQueue`]: appends that are in the log but not in the index.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::index::index_changes::{IndexChanges, StreamChange};
+
+/// Most indexed groups whose memory is kept for reuse.
+const SPARE_GROUPS_MAX: usize = 4;
+
+/// Consecutive appends that are in the log but not in the index.
+#[derive(Debug, Default)]
+pub struct QueuedAppends {
+    /// The log must be durable below this position before the last append becomes visible.
+    pub end: u64,
+    /// Position of their last event.
+    pub position: u64,
+    /// Their changes of the index.
+    pub changes: IndexChanges,
+}
+
+/// Place of a change in the queue, which is never reused.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePosition {
+    group: u64,
+    change: usize,
+}
+
+/// All queued appends, in groups. A thread that indexes takes the present groups; appends that
+/// arrive meanwhile form a group of their own.
+#[derive(Debug, Default)]
+pub struct IndexQueue {
+    taken: VecDeque<Arc<QueuedAppends>>,
+    /// Number of groups that were removed before those.
+    removed_groups: u64,
+    /// Group that the next append joins. It is part of the queue once it has changes.
+    pub open_group: QueuedAppends,
+    spare: Vec<QueuedAppends>,
+}
+
+impl IndexQueue {
+    /// Whether the queue is empty.
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.open_group.changes.is_empty()
+    }
+
+    /// Returns the groups, in order.
+    pub fn groups(&self) -> impl DoubleEndedIterator<Item = &QueuedAppends> {
+        let open = Some(&self.open_group).filter(|open| !open.changes.is_empty());
+        self.taken.iter().map(|taken| &**taken).chain(open)
+    }
+
+    /// Place of the next change.
+    pub fn next_position(&self) -> QueuePosition {
+        let group = self.removed_groups + self.taken.len() as u64;
+        QueuePosition { group, change: self.open_group.changes.len() }
+    }
+
+    /// Stream of the change at this place, unless it was removed from the queue.
+    #[inline]
+    pub fn stream(&self, place: QueuePosition) -> Option<&str> {
+        let index = usize::try_from(place.group.checked_sub(self.removed_groups)?).ok()?;
+        let queued =
+            if index == self.taken.len() { &self.open_group } else { self.taken.get(index)? };
+        queued.changes.stream(place.change)
+    }
+
+    /// Changes from this place on, which is in the newest group.
+    pub fn open_changes_from(
+        &self,
+        first: QueuePosition,
+    ) -> impl Iterator<Item = (QueuePosition, StreamChange<'_>)> {
+        let places = (first.change..).map(move |change| QueuePosition { change, ..first });
+        places.zip(self.open_group.changes.changes_from(first.change))
+    }
+
+    /// Returns every group; they stay in the queue.
+    pub fn take_groups(&mut self) -> Vec<Arc<QueuedAppends>> {
+        if !self.open_group.changes.is_empty() {
+            let next = self.spare.pop().unwrap_or_default();
+            self.taken.push_back(Arc::new(std::mem::replace(&mut self.open_group, next)));
+        }
+        self.taken.iter().cloned().collect()
+    }
+
+    /// Removes the first groups from the queue, which were taken and indexed.
+    pub fn remove_groups(&mut self, count: usize) {
+        self.taken.drain(..count);
+        self.removed_groups += count as u64;
+    }
+
+    /// Reuses the memory of removed groups, unless another thread still uses them.
+    pub fn reuse_groups(&mut self, done: Vec<Arc<QueuedAppends>>) {
+        for mut queued in done.into_iter().filter_map(Arc::into_inner) {
+            if self.spare.len() < SPARE_GROUPS_MAX {
+                queued.changes.clear();
+                self.spare.push(queued);
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Append path: concurrency checks, the appender, the queue before the index, acknowledgements.
+
+pub mod ack_callbacks;
+pub mod append_decision;
+pub mod append_plan;
+pub mod append_request;
+pub mod appender;
+pub mod conflict_collector;
+pub mod event_id_table;
+pub mod import;
+pub mod index_queue;
+pub mod pending_append;
+pub mod pending_heads;
+pub mod recent_event_ids;
+pub mod store_components;
+pub mod store_inner;
+pub mod stream_history;

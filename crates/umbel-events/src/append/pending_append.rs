@@ -1,0 +1,81 @@
+//! [`PendingAppend`]: an append that is in the log and waits for its acknowledgement.
+
+use std::sync::Arc;
+
+use crate::append::append_request::WriteResult;
+use crate::append::store_inner::StoreInner;
+use crate::primitives::panic_guard::catch_panic;
+use crate::types::error::Result;
+
+/// An append that was accepted and is not acknowledged yet.
+#[derive(Debug)]
+#[must_use = "an append is acknowledged only to a caller that waits for it"]
+pub struct PendingAppend {
+    pub(crate) shared: Arc<StoreInner>,
+    pub(crate) results: Vec<WriteResult>,
+    pub(crate) position: u64,
+}
+
+impl PendingAppend {
+    /// The results before they may be returned, for a failpoint.
+    #[cfg(feature = "canary")]
+    pub fn early_results(&self) -> Vec<WriteResult> {
+        self.results.clone()
+    }
+
+    /// Whether [`PendingAppend::wait`] would return at once.
+    pub fn is_acknowledged(&self) -> bool {
+        self.shared.visible.position() >= self.position
+    }
+
+    /// Waits until the append is acknowledged: it has the store's durability, and all readers see
+    /// it. Returns one result for each stream, in the order of the request.
+    ///
+    /// # Errors
+    /// Where the append could not be made durable or indexed. The next open shows whether it
+    /// exists; a retry with the same event ids is recognised.
+    pub fn wait(mut self) -> Result<Vec<WriteResult>> {
+        self.shared.apply_through(self.position)?;
+        Ok(std::mem::take(&mut self.results))
+    }
+
+    /// Calls `callback` with the results once the append is acknowledged. The callback must not
+    /// block its thread. Without background threads, this is a thread that waits for another append
+    /// or flushes the store. Two threads may call the callbacks of two appends, in either order. A
+    /// panic of the callback is reported and not propagated; the other callbacks are still called.
+    pub fn on_acknowledged(
+        mut self,
+        callback: impl FnOnce(Result<Vec<WriteResult>>) + Send + 'static,
+    ) {
+        let (shared, position) = (Arc::clone(&self.shared), self.position);
+        let results = std::mem::take(&mut self.results);
+        if let Err(error) = shared.check_process() {
+            // In a forked child: acknowledged appends are so, and only the parent knows about the
+            // rest.
+            let outcome = if self.is_acknowledged() { Ok(results) } else { Err(error.into()) };
+            catch_panic(|| callback(outcome));
+            return;
+        }
+        // No callback that was added before waits; at most another thread is calling one now.
+        if self.is_acknowledged() && shared.callbacks.is_empty() {
+            catch_panic(|| callback(Ok(results)));
+            return;
+        }
+        let done = move |outcome: Result<()>| callback(outcome.map(|()| results));
+        shared.callbacks.add(position, Box::new(done));
+        // The position may have become visible before the callback was added.
+        if shared.visible.position() >= position || shared.check_writable().is_err() {
+            shared.callbacks.run_visible(&shared.components);
+        }
+    }
+}
+
+impl Drop for PendingAppend {
+    /// Requests the indexing of an append that no thread waits for from the background thread. An
+    /// earlier request would only delay waiting threads.
+    fn drop(&mut self) {
+        if !self.is_acknowledged() {
+            self.shared.background.request_indexing();
+        }
+    }
+}

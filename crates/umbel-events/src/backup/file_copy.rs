@@ -1,0 +1,204 @@
+//! Copies and checks the files of a backup block by block, at a limited rate.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_base::checksum::checksum;
+use umbel_env::{Access, Clock, Env, File, Threads};
+
+use crate::backup::backup_manifest::{BLOCK_BYTES, BackupFile};
+use crate::types::error::Result;
+
+/// Progress of a backup, a restore or the verification of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// Bytes copied or checked.
+    pub bytes: u64,
+    /// Bytes to copy or check in total.
+    pub total_bytes: u64,
+}
+
+/// Options of a backup, a restore or the verification of a backup.
+#[derive(Default)]
+pub struct CopyOptions<'a> {
+    /// Maximum bytes per second that are copied or checked; unlimited if `None`.
+    pub bytes_per_second: Option<u64>,
+    /// Time that a backup or a restore waits for another one in its folder, before it fails with
+    /// `Locked`. Zero, the default, does not wait.
+    pub lock_wait: Duration,
+    /// Called after each block of at most 1 MiB.
+    pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,
+}
+
+impl fmt::Debug for CopyOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyOptions")
+            .field("bytes_per_second", &self.bytes_per_second)
+            .field("lock_wait", &self.lock_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Limits the rate and reports progress.
+pub struct CopyThrottle<'a> {
+    options: CopyOptions<'a>,
+    clock: Arc<dyn Clock>,
+    threads: Arc<dyn Threads>,
+    started: Duration,
+    copied: CopyProgress,
+}
+
+impl<'a> CopyThrottle<'a> {
+    /// Begins work on `total_bytes` bytes.
+    pub fn begin(env: &Env, options: CopyOptions<'a>, total_bytes: u64) -> CopyThrottle<'a> {
+        let (clock, threads) = (Arc::clone(&env.clock), Arc::clone(&env.threads));
+        let started = clock.now();
+        let done = CopyProgress { bytes: 0, total_bytes };
+        CopyThrottle { options, clock, threads, started, copied: done }
+    }
+
+    /// Records that `bytes` bytes were processed, and waits where that was too fast.
+    pub fn record(&mut self, bytes: u64) {
+        self.copied.bytes += bytes;
+        if let Some(progress) = &mut self.options.progress {
+            progress(self.copied);
+        }
+        let Some(rate) = self.options.bytes_per_second else { return };
+        let due = Duration::from_secs_f64(self.copied.bytes as f64 / rate.max(1) as f64);
+        let elapsed = self.clock.now().saturating_sub(self.started);
+        if let Some(left) = due.checked_sub(elapsed).filter(|left| !left.is_zero()) {
+            self.threads.pause(left);
+        }
+    }
+}
+
+/// Creates a folder and its missing parents, with their names durable.
+pub fn create_directory(env: &Env, folder: &Path) -> Result<()> {
+    let mut unsynced = vec![folder];
+    let mut above = folder.parent();
+    while let Some(path) = above.filter(|path| !path.as_os_str().is_empty()) {
+        if env.files.exists(path)? {
+            break;
+        }
+        unsynced.push(path);
+        above = path.parent();
+    }
+    env.files.create_dir_all(folder)?;
+    for path in unsynced {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        env.files.sync_dir(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}
+
+/// Extends `file` to `end` bytes with the source's bytes after the first `file.len`, which the
+/// target has. Returns `false`, and writes nothing, where the source differs in the last block
+/// before them.
+pub fn copy_tail(
+    (source, target): (&dyn File, &dyn File),
+    id: u64,
+    file: &mut BackupFile,
+    end: u64,
+    pace: &mut CopyThrottle<'_>,
+) -> Result<bool> {
+    let from = file.len;
+    let mut at = from.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
+    let mut known = file.block_checksums.last().copied().filter(|_| from > 0);
+    let mut buffer = Vec::new();
+    while at < end {
+        buffer.resize(BLOCK_BYTES.min(end - at) as usize, 0);
+        source.read_exact_at(&mut buffer, at)?;
+        let mut skipped = 0;
+        if let Some(known) = known.take() {
+            skipped = (from - at) as usize;
+            if checksum(id, at, &buffer[..skipped]) != known {
+                return Ok(false);
+            }
+            file.block_checksums.pop();
+        }
+        let new = &buffer[skipped..];
+        if !new.is_empty() {
+            target.write_all_at(new, at + skipped as u64)?;
+            pace.record(new.len() as u64);
+        }
+        file.block_checksums.push(checksum(id, at, &buffer));
+        at += buffer.len() as u64;
+        file.len = at.max(from);
+    }
+    Ok(true)
+}
+
+/// Returns the checksums of the blocks of the first `len` bytes of a file.
+pub fn block_checksums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
+    let (mut sums, mut buffer) = (Vec::new(), Vec::new());
+    for at in (0..len).step_by(BLOCK_BYTES as usize) {
+        buffer.resize(BLOCK_BYTES.min(len - at) as usize, 0);
+        file.read_exact_at(&mut buffer, at)?;
+        sums.push(checksum(id, at, &buffer));
+    }
+    Ok(sums)
+}
+
+/// Reads a file of a backup, checks every byte, and passes each block on.
+///
+/// # Errors
+/// `Corruption` with the file's name where it is missing, short or has other bytes.
+pub fn check_file(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    wanted: &BackupFile,
+    mut hand_on: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let opened =
+        env.files.open(path, Access::Read).map_err(|error| match error.is_missing_file() {
+            true => umbel::Error::corruption(path, 0, "this file of the backup is missing"),
+            false => error,
+        });
+    let file = opened?;
+    let len = file.len()?;
+    if len < wanted.len {
+        let reason = format!("the file ends here, but the backup has {} bytes of it", wanted.len);
+        return Err(umbel::Error::corruption(path, len, reason).into());
+    }
+    let mut buffer = Vec::new();
+    for (number, sum) in wanted.block_checksums.iter().enumerate() {
+        let at = number as u64 * BLOCK_BYTES;
+        buffer.resize(BLOCK_BYTES.min(wanted.len - at) as usize, 0);
+        file.read_exact_at(&mut buffer, at)?;
+        if checksum(id, at, &buffer) != *sum {
+            let reason = format!(
+                "the {} bytes from here on are not those that were backed up",
+                buffer.len()
+            );
+            return Err(umbel::Error::corruption(path, at, reason).into());
+        }
+        hand_on(&buffer, at)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_keeps_its_rate_limit_and_reports_progress() {
+        let env = Env::system();
+        let mut reported = Vec::new();
+        let mut note = |progress: CopyProgress| reported.push(progress.bytes);
+        let options = CopyOptions {
+            bytes_per_second: Some(10_000),
+            progress: Some(&mut note),
+            ..CopyOptions::default()
+        };
+        let started = env.clock.now();
+        let mut pace = CopyThrottle::begin(&env, options, 3000);
+        (0..3).for_each(|_| pace.record(1000));
+        let elapsed = env.clock.now().saturating_sub(started);
+        assert!(elapsed >= Duration::from_millis(290), "{elapsed:?}");
+        assert_eq!(reported, [1000, 2000, 3000]);
+    }
+}

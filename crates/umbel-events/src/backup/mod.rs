@@ -1,0 +1,485 @@
+//! Backup of a store in use: copies the durable part of the log, file by file, and appends to an
+//! earlier backup in the same folder.
+//!
+//! INVARIANT: bytes that the manifest in the folder covers never change. A backup only adds bytes
+//! after them, and removes files only after a manifest without them is durable.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_env::{Access, DirectoryLocation, Env, Lock, check_path};
+use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
+
+use crate::append::store_inner::StoreInner;
+use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
+use crate::backup::file_copy::{
+    CopyOptions, CopyThrottle, block_checksums, copy_tail, create_directory,
+};
+use crate::event_log::chunk::FIRST_EVENT_OFFSET;
+use crate::event_log::chunk_manifest::{
+    ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, open_error,
+};
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
+use crate::event_log::scavenged_chunk;
+use crate::types::error::{Error, Result};
+use crate::types::event::Position;
+
+pub mod backup_manifest;
+pub mod backup_verify;
+pub mod file_copy;
+pub mod restore;
+
+/// Result of a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Position of the last event in the backup; 0 without events. All events up to it are
+    /// included.
+    pub through: Position,
+    /// Number of backups that finished in the folder, including this one.
+    pub number: u64,
+    /// Number of files of the event log in the backup.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were created or extended.
+    pub copied_files: u64,
+    /// Bytes that were copied.
+    pub copied_bytes: u64,
+}
+
+/// A chunk to copy.
+struct ChunkCopy {
+    /// Its entry of the manifest. Where the chunk is still being written, its end is set after the
+    /// copy.
+    entry: ChunkEntry,
+    /// Number of its first bytes to copy.
+    len: u64,
+    /// The part that the folder has already, which stays as it is.
+    copied: BackupFile,
+}
+
+/// A backup in progress.
+struct BackupJob<'a> {
+    shared: &'a StoreInner,
+    /// Environment whose file names are resolved in the open target.
+    env: &'a Env,
+    target: &'a Path,
+    previous: BackupManifest,
+}
+
+/// Backs up everything that was appended before the call.
+pub fn backup(
+    shared: &StoreInner,
+    target: &Path,
+    options: CopyOptions<'_>,
+) -> Result<BackupReport> {
+    shared.check_open()?;
+    check_path("the backup", target)?;
+    let target = &*shared.outer_env.files.absolute(target)?;
+    check_backup_target(&shared.outer_env, &store_directory(shared)?, target)?;
+    check_log_durable(shared)?;
+    // Files of chunks must not be removed while they are copied.
+    let _copying = shared.log.copy_lock.lock().ignore_poison();
+    let (env, _lock, old) = prepare_target(shared, target, options.lock_wait)?;
+    if !shared.read_only {
+        shared.sync_log()?;
+    }
+    let (mut chunk_manifest, wanted) = BackupJob::plan(shared);
+    let backup = BackupJob { shared, env: &env, target, previous: old };
+    let wanted = backup.match_existing(wanted)?;
+    let missing = wanted.iter().map(|wanted| wanted.len - wanted.copied.len).sum();
+    let mut pace = CopyThrottle::begin(&shared.env, options, missing);
+    let mut files = Vec::with_capacity(wanted.len());
+    let (mut copied_files, mut copied_bytes) = (0, 0);
+    chunk_manifest.chunks.clear();
+    for mut wanted in wanted {
+        let new = wanted.len - wanted.copied.len;
+        if new > 0 && !backup.adopt_complete_file(&mut wanted, &mut pace)? {
+            backup.copy_chunk(&mut wanted, &mut pace)?;
+            copied_files += 1;
+            copied_bytes += new;
+        }
+        if new == 0 {
+            backup.truncate_to_manifest(&wanted.copied)?;
+        }
+        chunk_manifest.chunks.push(wanted.entry);
+        files.push(wanted.copied);
+    }
+    let number = backup.previous.number + 1;
+    let manifest = BackupManifest { number, chunk_manifest, files };
+    env.files.sync_dir(&chunk_directory(target))?;
+    manifest.write(&env, target)?;
+    remove_obsolete(&env, target, &manifest);
+    Ok(BackupReport {
+        through: Position(manifest.last_position()),
+        number,
+        files: manifest.files.len() as u64,
+        bytes: manifest.bytes(),
+        copied_files,
+        copied_bytes,
+    })
+}
+
+/// Returns an error where the events read may not be durable, and this handle cannot sync them. A
+/// power loss could otherwise take events from the store that the backup has.
+fn check_log_durable(shared: &StoreInner) -> Result<()> {
+    let chunks = shared.log.chunks.all();
+    if !shared.read_only || chunks.iter().all(|chunk| chunk.ended.get().is_some()) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the event store in {} has a writer or was not closed, and a handle that is open for \
+         reading only cannot make durable what it would back up: have the writer make the backup, \
+         or open the store for writing",
+        shared.folder.display()
+    )))
+}
+
+impl BackupJob<'_> {
+    /// Returns the chunk manifest, and of each chunk the durable part with events.
+    fn plan(shared: &StoreInner) -> (ChunkManifest, Vec<ChunkCopy>) {
+        let durable = shared.log.durable();
+        // In this order: a chunk is in the manifest before it is in the list.
+        let chunks = shared.log.chunks.all();
+        let chunk_manifest = shared.log.manifest.lock().ignore_poison().clone();
+        let by_id: HashMap<u64, _> = chunks.iter().map(|chunk| (chunk.id, chunk)).collect();
+        let mut wanted = Vec::new();
+        for entry in &chunk_manifest.chunks {
+            let Some(chunk) = by_id.get(&entry.id) else { continue };
+            let durable = durable.saturating_sub(entry.start);
+            let ended = chunk.ended.get().copied();
+            let ended = ended.filter(|ended| ended.file_bytes() <= durable);
+            let len = ended.map_or(durable.min(entry.capacity), |ended| ended.file_bytes());
+            let has_events = ended.map_or(len > FIRST_EVENT_OFFSET, |ended| ended.last_event > 0);
+            // The file of a scavenged chunk records the scavenge, even if nothing else is left.
+            let has_events = has_events || entry.scavenged.is_some();
+            let len = entry.scavenged.map_or(len, |scavenged| scavenged.file_bytes);
+            if has_events {
+                let held =
+                    BackupFile { name: file_name(entry), len: 0, block_checksums: Vec::new() };
+                wanted.push(ChunkCopy { entry: ChunkEntry { ended, ..*entry }, len, copied: held });
+            }
+            if ended.is_none() {
+                // Later bytes are not durable before all of this chunk is.
+                break;
+            }
+        }
+        (chunk_manifest, wanted)
+    }
+
+    /// Finds the parts that the folder has already.
+    ///
+    /// # Errors
+    /// `Invalid` where it has events that this store lacks: it is the backup of another copy of the
+    /// store.
+    fn match_existing(&self, mut wanted: Vec<ChunkCopy>) -> Result<Vec<ChunkCopy>> {
+        let end = |wanted: &ChunkCopy| match (wanted.entry.scavenged, wanted.entry.ended) {
+            (Some(_), Some(ended)) => ended.file_bytes(),
+            _ => wanted.len,
+        };
+        let through = wanted.last().map_or(0, |last| last.entry.start + end(last));
+        if self.previous.last_position() > through {
+            return Err(self.diverged_error(&format!(
+                "it ends at position {}, after the last event of this store",
+                self.previous.last_position()
+            )));
+        }
+        let old: HashMap<_, _> =
+            self.previous.chunks().map(|(entry, file)| (&file.name, (entry, file))).collect();
+        for wanted in &mut wanted {
+            let Some((entry, file)) = old.get(&wanted.copied.name) else { continue };
+            let place = |entry: &ChunkEntry| (entry.id, entry.start, entry.capacity, entry.key);
+            let was_sealed = entry.ended.is_some_and(|ended| ended.seal.is_some());
+            let differs = place(entry) != place(&wanted.entry)
+                || file.len > wanted.len
+                || entry.scavenged != wanted.entry.scavenged
+                || (was_sealed && entry.ended != wanted.entry.ended);
+            if differs {
+                return Err(self.diverged_error(&format!("it has another {}", file.name)));
+            }
+            if !self.is_complete(file)? {
+                continue;
+            }
+            if file.len == wanted.len && wanted.entry.ended.is_none() {
+                wanted.entry.ended = entry.ended;
+            }
+            wanted.copied.clone_from(file);
+        }
+        Ok(wanted)
+    }
+
+    fn diverged_error(&self, what: &str) -> Error {
+        Error::invalid(format!(
+            "{} holds the backup of another copy of this store ({what}), as when the store was \
+             restored from an earlier backup and both diverged; back it up to another folder",
+            self.target.display()
+        ))
+    }
+
+    fn path(&self, file: &BackupFile) -> PathBuf {
+        chunk_directory(self.target).join(&file.name)
+    }
+
+    /// Whether the folder has all of a file that the manifest lists, as far as its length shows.
+    fn is_complete(&self, file: &BackupFile) -> Result<bool> {
+        let path = self.path(file);
+        let files = &self.env.files;
+        Ok(files.exists(&path)? && files.open(&path, Access::Read)?.len()? >= file.len)
+    }
+
+    /// Truncates a file to its length in the manifest. No finished backup wrote the rest, and a
+    /// scavenged chunk is valid only with its own length.
+    fn truncate_to_manifest(&self, held: &BackupFile) -> Result<()> {
+        let (path, files) = (self.path(held), &self.env.files);
+        if files.open(&path, Access::Read)?.len()? > held.len {
+            let file = files.open(&path, Access::ReadWrite)?;
+            file.set_len(held.len)?;
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Adopts a file that an interrupted backup left, where the chunk is sealed and the seal proves
+    /// that the file is complete.
+    fn adopt_complete_file(
+        &self,
+        wanted: &mut ChunkCopy,
+        pace: &mut CopyThrottle<'_>,
+    ) -> Result<bool> {
+        let (path, env) = (self.path(&wanted.copied), self.env);
+        let Some(ended) = wanted.entry.ended else { return Ok(false) };
+        let Some(sealed) = ended.seal else { return Ok(false) };
+        if wanted.copied.len > 0 || !env.files.exists(&path)? {
+            return Ok(false);
+        }
+        let file = env.files.open(&path, Access::ReadWrite)?;
+        let is_whole = match &wanted.entry.scavenged {
+            Some(scavenged) => {
+                scavenged_chunk::verify_file(&*file, wanted.entry.id, scavenged).is_ok()
+            }
+            None => {
+                let seal = ExpectedEnd::Sealed(sealed);
+                let read = scan_chunk(env, self.target, &wanted.entry, seal);
+                file.len()? == wanted.len && read.is_ok_and(|read| chunk_end(&read) == ended)
+            }
+        };
+        if is_whole {
+            wanted.copied.block_checksums = block_checksums(&*file, wanted.entry.id, wanted.len)?;
+            wanted.copied.len = wanted.len;
+            file.sync()?;
+            pace.record(wanted.len);
+        }
+        Ok(is_whole)
+    }
+
+    /// Copies the new part of a chunk, makes it durable and reads it.
+    fn copy_chunk(&self, wanted: &mut ChunkCopy, pace: &mut CopyThrottle<'_>) -> Result<()> {
+        let path = self.path(&wanted.copied);
+        let is_new = wanted.copied.len == 0;
+        let copied = self.copy_file(wanted, &path, pace);
+        let copied = copied.and_then(|()| self.verify_copy(wanted));
+        if copied.is_err() && is_new {
+            // It would only take disk space; the first failure is reported.
+            let _ = self.env.files.remove_file(&path);
+        }
+        copied
+    }
+
+    fn copy_file(
+        &self,
+        wanted: &mut ChunkCopy,
+        path: &Path,
+        pace: &mut CopyThrottle<'_>,
+    ) -> Result<()> {
+        let files = &self.env.files;
+        let source = self.source(&wanted.copied.name);
+        let opened = self.shared.env.files.open(&source, Access::Read);
+        let source = opened.map_err(|error| open_error(&source, error))?;
+        let target = match wanted.copied.len {
+            0 => {
+                if files.exists(path)? {
+                    // Left by an interrupted backup.
+                    files.remove_file(path)?;
+                }
+                files.create(path)?
+            }
+            _ => files.open(path, Access::ReadWrite)?,
+        };
+        let (id, end) = (wanted.entry.id, wanted.len);
+        if !copy_tail((&*source, &*target), id, &mut wanted.copied, end, pace)? {
+            return Err(self.diverged_error(&format!("it has another {}", wanted.copied.name)));
+        }
+        // An interrupted backup may have written more.
+        target.set_len(end)?;
+        Ok(target.sync()?)
+    }
+
+    fn source(&self, name: &str) -> PathBuf {
+        chunk_directory(&self.shared.folder).join(name)
+    }
+
+    /// Reads every record of a copy, so that damage of the log is not backed up unnoticed. Where
+    /// the chunk is still being written, sets its end in the backup.
+    fn verify_copy(&self, wanted: &mut ChunkCopy) -> Result<()> {
+        if let Some(scavenged) = &wanted.entry.scavenged {
+            let file = self.env.files.open(&self.path(&wanted.copied), Access::Read)?;
+            let checked = scavenged_chunk::verify_file(&*file, wanted.entry.id, scavenged);
+            return checked.map_err(|error| self.blame_source(wanted, error.into()));
+        }
+        let sealed = wanted.entry.ended.and_then(|ended| ended.seal);
+        let expectation = sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
+        let read = scan_chunk(self.env, self.target, &wanted.entry, expectation);
+        let read = read.map_err(|error| self.blame_source(wanted, error))?;
+        let found = chunk_end(&read);
+        let is_right = found.file_bytes() == wanted.len
+            && wanted.entry.ended.is_none_or(|ended| ended == found);
+        if !is_right {
+            let reason = format!(
+                "the records of this part of the event log end here, but it was durable up to \
+                 byte {}; the backup continues after a repair",
+                wanted.len
+            );
+            let path = self.source(&wanted.copied.name);
+            return Err(umbel::Error::corruption(&path, read.outcome.end, reason).into());
+        }
+        wanted.entry.ended = Some(found);
+        Ok(())
+    }
+
+    /// Attributes damage of a new copy to the source file.
+    fn blame_source(&self, wanted: &ChunkCopy, error: Error) -> Error {
+        match error {
+            Error::Store(umbel::Error::Corruption { offset, reason, .. }) => {
+                let path = self.source(&wanted.copied.name);
+                umbel::Error::corruption(&path, offset, reason).into()
+            }
+            error => error,
+        }
+    }
+}
+
+/// Returns the end of a chunk that was scanned.
+fn chunk_end(&ChunkScan { outcome, last_event, .. }: &ChunkScan) -> ChunkEnd {
+    let checksum = outcome.checksum;
+    match outcome.sealed {
+        true => {
+            let sealed = Some(Seal { len: outcome.end, checksum });
+            ChunkEnd { end: outcome.end - END_RECORD_BYTES, last_event, seal: sealed }
+        }
+        false => ChunkEnd { end: outcome.end, last_event, seal: None },
+    }
+}
+
+/// Returns an error where no backup of the store in `folder` can be made in `target`, as far as
+/// this shows without opening the store.
+///
+/// # Errors
+/// - A path is empty, the target is in the store's folder, or the target holds something that no
+///   backup wrote.
+/// - A call of the system fails.
+pub fn check_backup_target(env: &Env, folder: &Path, target: &Path) -> Result<()> {
+    check_path("the event store", folder)?;
+    check_path("the backup", target)?;
+    if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
+        return Err(Error::invalid(format!(
+            "{} lies in the folder of the store itself; back it up to another folder, best on \
+             another disk",
+            target.display()
+        )));
+    }
+    crate::types::store_path::check_not_nested(env, target)?;
+    if env.files.exists(target)? && !BackupManifest::exists(env, target)? {
+        check_empty(env, target)?;
+    }
+    Ok(())
+}
+
+/// Prepares the directory for a backup of the store, and locks it. Returns the environment of the
+/// open directory, and its manifest.
+fn prepare_target(
+    shared: &StoreInner,
+    target: &Path,
+    lock_wait: Duration,
+) -> Result<(Env, Box<dyn Lock>, BackupManifest)> {
+    let (seed, instance) = {
+        let chunk_manifest = shared.log.manifest.lock().ignore_poison();
+        (chunk_manifest.seed, chunk_manifest.instance)
+    };
+    let chunks = chunk_directory(target);
+    create_directory(&shared.outer_env, target)?;
+    create_directory(&shared.outer_env, &chunks)?;
+    let env = shared.outer_env.open_directory(target)?;
+    let lock = env.lock(&target.join("LOCK"), lock_wait)?;
+    if !BackupManifest::exists(&env, target)? {
+        // An operator may have replaced the directory since it was checked.
+        check_empty(&env, target)?;
+        let manifest = BackupManifest::new(seed, instance);
+        manifest.write(&env, target)?;
+        return Ok((env, lock, manifest));
+    }
+    let manifest = BackupManifest::read(&env, target).map_err(Error::into_backup_error)?;
+    let bound = manifest.chunk_manifest.instance;
+    if manifest.chunk_manifest.seed == seed
+        && bound != instance
+        && bound != [0; 16]
+        && instance != [0; 16]
+    {
+        return Err(Error::invalid(format!(
+            "{} holds a backup of another copy of this store (one of the two was restored from a \
+             backup); back this one up to another folder",
+            target.display()
+        )));
+    }
+    if manifest.chunk_manifest.seed != seed {
+        return Err(Error::invalid(format!(
+            "{} holds a backup of another store; back this one up to another folder",
+            target.display()
+        )));
+    }
+    Ok((env, lock, manifest))
+}
+
+/// Present path of the store's directory, as far as the system knows it.
+fn store_directory(shared: &StoreInner) -> Result<PathBuf> {
+    Ok(match shared.env.files.directory_location()? {
+        DirectoryLocation::Moved { path: Some(now) } => now,
+        _ => shared.folder.clone(),
+    })
+}
+
+/// Returns an error where a folder holds something that no backup wrote.
+fn check_empty(env: &Env, target: &Path) -> Result<()> {
+    for entry in env.files.read_dir(target)? {
+        let is_fine = match &entry.name[..] {
+            "log" if entry.is_directory => env.files.read_dir(&chunk_directory(target))?.is_empty(),
+            name => BackupManifest::is_partial_backup_name(name),
+        };
+        if !is_fine {
+            let what = match ChunkManifest::exists(env, target)? {
+                true => "holds an event store".to_string(),
+                false => format!("holds '{}', but no backup", entry.name),
+            };
+            return Err(Error::invalid(format!(
+                "{} {what}; name an empty folder, one that does not exist, or that of an earlier \
+                 backup of this store",
+                target.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Removes files of chunks that the manifest does not name. A file that stays only costs disk
+/// space.
+fn remove_obsolete(env: &Env, target: &Path, manifest: &BackupManifest) {
+    let folder = chunk_directory(target);
+    let Ok(entries) = env.files.read_dir(&folder) else { return };
+    let named: HashSet<_> = manifest.files.iter().map(|file| &file.name).collect();
+    for entry in entries.iter().filter(|entry| is_file_name(&entry.name)) {
+        if !named.contains(&entry.name) {
+            let _ = env.files.remove_file(&folder.join(&entry.name));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Restore of a store from a backup into a folder of its own.
+//!
+//! The chunk manifest is written last. Before that, the folder is no store; a marker identifies it
+//! and lets the same restore resume.
+
+use std::path::Path;
+use std::time::Duration;
+
+use umbel_env::{Access, Env, Lock, check_path};
+
+use crate::backup::backup_manifest::{
+    BackupFile, BackupManifest, is_file_name, restore_marker_path,
+};
+use crate::backup::backup_verify;
+use crate::backup::file_copy::{CopyOptions, CopyThrottle, check_file, create_directory};
+use crate::event_log::chunk_manifest::{ChunkManifest, chunk_directory};
+use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
+use crate::types::error::{Error, Result};
+use crate::types::event::Position;
+
+/// Result of a restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Position of the last event; 0 without events.
+    pub through: Position,
+    /// Number of files of the event log.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Creates a store from a backup, in a folder that is empty or does not exist. All of the backup is
+/// read and checked before anything is written. The first open of the store rebuilds the index.
+///
+/// # Errors
+/// `Invalid` where there is no backup, or where the folder holds anything but an interrupted
+/// restore of this backup; [`Error::Backup`] with the file where the backup is damaged.
+pub fn restore(
+    env: &Env,
+    backup: &Path,
+    target: &Path,
+    options: CopyOptions<'_>,
+) -> Result<RestoreReport> {
+    check_path("the backup", backup)?;
+    check_path("the restored store", target)?;
+    let given = target;
+    let (backup, target) = (&*env.files.absolute(backup)?, &*env.files.absolute(target)?);
+    let there = match env.files.exists(backup)? {
+        true => env.open_directory(backup)?,
+        false => env.clone(),
+    };
+    let manifest =
+        BackupManifest::read_complete(&there, backup).map_err(Error::into_backup_error)?;
+    let lock_wait = options.lock_wait;
+    let _backup_lock = lock_backup(&there, backup, lock_wait)?;
+    let chunk_manifest = restored_manifest(env, &manifest)?;
+    let marker = marker_bytes(&manifest);
+    let report = RestoreReport {
+        through: Position(manifest.last_position()),
+        files: manifest.files.len() as u64,
+        bytes: manifest.bytes(),
+    };
+    if check_target(env, (target, given), &chunk_manifest, &marker)? {
+        // Everything is complete, and only the marker was left.
+        finish(&env.open_directory(target)?, target)?;
+        return Ok(report);
+    }
+    crate::types::store_path::check_not_nested(env, target)?;
+    let mut pace = CopyThrottle::begin(env, options, 2 * manifest.bytes());
+    let damage = backup_verify::verify_files(&there, backup, &manifest, &mut pace)?;
+    if let Some(damage) = damage.into_iter().next() {
+        return Err(damage.into_backup_error());
+    }
+    let chunks = chunk_directory(target);
+    create_directory(env, target)?;
+    create_directory(env, &chunks)?;
+    let env = &env.open_directory(target)?;
+    let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
+    // An operator may have replaced the directory since it was checked.
+    if check_target(env, (target, given), &chunk_manifest, &marker)? {
+        finish(env, target)?;
+        return Ok(report);
+    }
+    write_marker(env, target, &marker)?;
+    for (entry, file) in manifest.chunks() {
+        let source = chunk_directory(backup).join(&file.name);
+        let names = (&*source, &*chunks.join(&file.name));
+        copy_file((&there, env), names, entry.id, file, &mut pace)
+            .map_err(Error::into_backup_error)?;
+    }
+    env.files.sync_dir(&chunks)?;
+    chunk_manifest.clone().write(env, target)?;
+    finish(env, target)?;
+    Ok(report)
+}
+
+/// Blocks backups into the folder meanwhile, where it is writable.
+fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn Lock>>> {
+    match env.lock(&backup.join("LOCK"), lock_wait) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(umbel::Error::Locked(_)) => Err(Error::invalid(format!(
+            "another process backs up to {} or restores from it; wait until it has finished",
+            backup.display()
+        ))),
+        // No backup can run on a medium that is not writable.
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns the manifest of the restored store, which is a copy with its own instance id. New events
+/// get positions far above those of the backup. So they do not reuse positions of the original's
+/// events after the backup.
+fn restored_manifest(env: &Env, manifest: &BackupManifest) -> Result<ChunkManifest> {
+    let mut chunk_manifest = manifest.chunk_manifest.clone();
+    chunk_manifest.instance = env.entropy.id()?;
+    let moved = chunk_manifest.next_start.saturating_add(RESTORE_GAP_BYTES);
+    if moved < POSITION_MAX / 2 {
+        chunk_manifest.next_start = moved;
+    }
+    Ok(chunk_manifest)
+}
+
+/// Contents of the marker of a restore of this backup.
+fn marker_bytes(manifest: &BackupManifest) -> Vec<u8> {
+    let seed: String =
+        manifest.chunk_manifest.seed.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (number, through) = (manifest.number, manifest.last_position());
+    format!(
+        "An event store is being restored here: store {seed}, backup {number}, through position \
+         {through}. Run the restore again, or remove the folder.\n"
+    )
+    .into_bytes()
+}
+
+/// Returns an error where nothing can be restored into the folder. Returns whether everything is
+/// complete but the last step.
+fn check_target(
+    env: &Env,
+    (target, given): (&Path, &Path),
+    chunk_manifest: &ChunkManifest,
+    marker: &[u8],
+) -> Result<bool> {
+    let shown = given.display();
+    let advice = "name an empty folder or one that does not exist";
+    if !env.files.exists(target)? {
+        return Ok(false);
+    }
+    let entries = env.files.read_dir(target)?;
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let is_marked = env.files.exists(&restore_marker_path(target))?;
+    if has("CHUNKS") {
+        if is_marked {
+            let found = ChunkManifest::read(env, target)?;
+            let mut finished = chunk_manifest.clone();
+            (finished.generation, finished.instance) =
+                (chunk_manifest.generation + 1, found.instance);
+            if found == finished {
+                return Ok(true);
+            }
+        }
+        return Err(Error::invalid(format!(
+            "{shown} holds an event store already, which is not overwritten; {advice}"
+        )));
+    }
+    let chunks = chunk_directory(target);
+    let mut has_chunks = false;
+    for entry in &entries {
+        let is_fine = match &entry.name[..] {
+            "LOCK" => true,
+            "RESTORING" | "CHUNKS.new" => is_marked,
+            "log" if entry.is_directory => {
+                let files = env.files.read_dir(&chunks)?;
+                has_chunks = !files.is_empty();
+                files.is_empty() || (is_marked && files.iter().all(|f| is_file_name(&f.name)))
+            }
+            _ => false,
+        };
+        if !is_fine {
+            let what = match &entry.name[..] {
+                "BACKUP" => "a backup".to_string(),
+                "CURRENT" => "a key-value store".to_string(),
+                name => format!("'{name}'"),
+            };
+            return Err(Error::invalid(format!(
+                "{shown} holds {what}, which is not overwritten; {advice}"
+            )));
+        }
+    }
+    // A marker is durable before the first file exists.
+    if has_chunks && read_marker(env, target)? != marker {
+        return Err(Error::invalid(format!(
+            "{shown} holds an interrupted restore of another backup; remove the folder, or {advice}"
+        )));
+    }
+    Ok(false)
+}
+
+fn read_marker(env: &Env, target: &Path) -> Result<Vec<u8>> {
+    let file = env.files.open(&restore_marker_path(target), Access::Read)?;
+    let mut bytes = vec![0; file.len()?.min(4096) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn write_marker(env: &Env, target: &Path, marker: &[u8]) -> Result<()> {
+    let path = restore_marker_path(target);
+    let file = match env.files.exists(&path)? {
+        true => env.files.open(&path, Access::ReadWrite)?,
+        false => env.files.create(&path)?,
+    };
+    file.set_len(marker.len() as u64)?;
+    file.write_all_at(marker, 0)?;
+    file.sync()?;
+    Ok(env.files.sync_dir(target)?)
+}
+
+fn finish(env: &Env, target: &Path) -> Result<()> {
+    env.files.remove_file(&restore_marker_path(target))?;
+    Ok(env.files.sync_dir(target)?)
+}
+
+/// Copies a file of the backup, or keeps the valid part that an interrupted restore left.
+fn copy_file(
+    (there, env): (&Env, &Env),
+    (source, target): (&Path, &Path),
+    id: u64,
+    wanted: &BackupFile,
+    pace: &mut CopyThrottle<'_>,
+) -> Result<()> {
+    if env.files.exists(target)? {
+        let file = env.files.open(target, Access::ReadWrite)?;
+        let is_right =
+            file.len()? == wanted.len && check_file(env, target, id, wanted, |_, _| Ok(())).is_ok();
+        if is_right {
+            pace.record(wanted.len);
+            return Ok(file.sync()?);
+        }
+        drop(file);
+        env.files.remove_file(target)?;
+    }
+    let file = env.files.create(target)?;
+    let copied = check_file(there, source, id, wanted, |block, at| {
+        file.write_all_at(block, at)?;
+        pace.record(block.len() as u64);
+        Ok(())
+    });
+    let written = copied.and_then(|()| Ok(file.sync()?));
+    if written.is_err() {
+        // It would only take disk space; the first failure is reported.
+        let _ = env.files.remove_file(target);
+    }
+    written
+}

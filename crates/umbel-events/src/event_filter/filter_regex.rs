@@ -1,0 +1,271 @@
+//! [`FilterRegex`]: a regular expression of a filter, with bounds on its memory and time.
+
+use fancy_regex::{CompileError, Error as EngineError, Regex, RegexBuilder};
+
+use crate::event_filter::dotnet_regex::translate;
+use crate::limits::{
+    EXPRESSION_BACKTRACKS_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_COMPILED_BYTES_MAX,
+};
+use crate::types::error::{Error, Result, shorten};
+
+/// Maximum instructions of an expression with look-arounds.
+const INSTRUCTIONS_MAX: usize = EXPRESSION_COMPILED_BYTES_MAX / 32;
+/// Bytes of the engine's cache of states that it computes while it runs.
+const REGEX_CACHE_BYTES: usize = 2 * EXPRESSION_COMPILED_BYTES_MAX;
+
+/// A regular expression of a filter.
+#[derive(Debug)]
+pub struct FilterRegex {
+    source: String,
+    matcher: Matcher,
+}
+
+#[derive(Debug)]
+enum Matcher {
+    /// The expression only requires a prefix.
+    Prefix(String),
+    Engine(Box<Regex>),
+}
+
+impl FilterRegex {
+    /// Compiles an expression in the .NET dialect.
+    ///
+    /// # Errors
+    /// `Invalid` where it is empty, too long, malformed, or too large once compiled.
+    pub fn new(source: &str) -> Result<FilterRegex> {
+        if source.is_empty() {
+            return Err(Error::invalid(
+                "the filter's expression is empty, which lets every event pass; leave the filter \
+                 out, or say what passes",
+            ));
+        }
+        if source.len() > EXPRESSION_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "the filter's expression has {} bytes, but may have {EXPRESSION_BYTES_MAX}; use \
+                 prefixes, or several filters",
+                source.len()
+            )));
+        }
+        let matcher = match plain_prefix(source) {
+            Some(prefix) => Matcher::Prefix(prefix),
+            None => Matcher::Engine(Box::new(compile(source)?)),
+        };
+        Ok(FilterRegex { source: source.to_string(), matcher })
+    }
+
+    /// Prefix that a name needs, where the expression requires nothing else.
+    pub fn prefix(&self) -> Option<&str> {
+        match &self.matcher {
+            Matcher::Prefix(prefix) => Some(prefix),
+            Matcher::Engine(_) => None,
+        }
+    }
+
+    /// Whether a name matches.
+    ///
+    /// # Errors
+    /// `RegexTooExpensive` where the match takes too long.
+    pub fn is_match(&self, name: &str) -> Result<bool> {
+        match &self.matcher {
+            Matcher::Prefix(prefix) => Ok(name.starts_with(prefix)),
+            Matcher::Engine(regex) => regex.is_match(name).map_err(|_| Error::RegexTooExpensive {
+                expression: self.source.clone(),
+                name: name.to_string(),
+            }),
+        }
+    }
+}
+
+fn compile(source: &str) -> Result<Regex> {
+    let broken = |at: usize, why: &str| {
+        let before = source.get(..at).unwrap_or(source);
+        Error::invalid(format!(
+            "the filter's expression '{}' is broken at character {}: {why}",
+            shorten(source),
+            before.chars().count() + 1
+        ))
+    };
+    let translated = translate(source).map_err(|wrong| broken(wrong.offset, &wrong.reason))?;
+    let compiled = RegexBuilder::new(&translated.text)
+        .backtrack_limit(EXPRESSION_BACKTRACKS_MAX)
+        .delegate_size_limit(EXPRESSION_COMPILED_BYTES_MAX)
+        .delegate_dfa_size_limit(REGEX_CACHE_BYTES)
+        .delegate_dfa_skip_cache_capacity_check(false)
+        .max_prog_size(INSTRUCTIONS_MAX)
+        .build();
+    compiled.map_err(|error| match error {
+        EngineError::ParseError(at, why) => broken(translated.source_offset(at), &why.to_string()),
+        EngineError::CompileError(why) => Error::invalid(format!(
+            "the filter's expression '{}' cannot be used: {}",
+            shorten(source),
+            compile_error_text(&why)
+        )),
+        other => Error::invalid(other.to_string()),
+    })
+}
+
+/// The engine's error, in one line.
+fn compile_error_text(error: &CompileError) -> String {
+    let too_large = || {
+        format!(
+            "compiled it takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make it smaller"
+        )
+    };
+    match error {
+        CompileError::InnerError(inner) if inner.size_limit().is_some() => too_large(),
+        CompileError::InnerError(inner) => match inner.syntax_error() {
+            // The last of several lines, which show the expression.
+            Some(syntax) => {
+                let text = syntax.to_string();
+                let last = text.lines().last().unwrap_or_default();
+                last.trim_start_matches("error: ").to_string()
+            }
+            None => inner.to_string(),
+        },
+        CompileError::PatternTooComplex | CompileError::DfaBuildError(..) => too_large(),
+        other => other.to_string(),
+    }
+}
+
+/// Prefix that the expression requires, where it requires nothing else.
+fn plain_prefix(source: &str) -> Option<String> {
+    let rest = source.strip_prefix('^')?;
+    // A suffix that may match anything, including nothing, adds no condition.
+    let rest = match rest.strip_suffix(".*") {
+        Some(before) if !before.ends_with('\\') => before,
+        _ => rest,
+    };
+    let mut prefix = String::new();
+    let mut letters = rest.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => prefix
+                .push(letters.next().filter(|next| next.is_ascii_punctuation() && *next != '_')?),
+            '.' | '[' | ']' | '(' | ')' | '{' | '}' | '*' | '+' | '?' | '|' | '$' | '^' => {
+                return None;
+            }
+            other => prefix.push(other),
+        }
+    }
+    Some(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_match(expression: &str, name: &str) -> bool {
+        FilterRegex::new(expression).expect(expression).is_match(name).expect("in time")
+    }
+
+    #[test]
+    fn expressions_match_as_in_dotnet() {
+        let default = r"^(?!(\$.+$|PersistentConfig\d+$|Result$))";
+        for (expression, passing, left_out) in [
+            (
+                default,
+                vec!["Opened", "Results", "$"],
+                vec!["$metadata", "Result", "PersistentConfig7"],
+            ),
+            (r"^[^\$].*", vec!["a"], vec!["$a", ""]),
+            (r"^Opened|Closed$", vec!["Opened!", "NotClosed"], vec!["IsOpened"]),
+            (r"(?<=cart-)\d+\Z", vec!["cart-7", "cart-7\n"], vec!["cart-", "cart-7\n\n"]),
+            (r"(?<letter>\w)\k<letter>", vec!["aa"], vec!["ab"]),
+            (r"^[a-z-[aeiou]]+$", vec!["xyz"], vec!["xaz", "x-z"]),
+            (r"^[\--a]+$", vec!["-", "a", "Z"], vec!["b", "+"]),
+            (r"^[+--]$", vec!["+", ",", "-"], vec!["."]),
+            (r"^[a&&b]+$", vec!["a&b"], vec!["c"]),
+            (r"^[[a]$", vec!["[", "a"], vec!["]"]),
+            (r"(?i)^CART", vec!["cart-1"], vec!["art"]),
+            (r"^\d+$", vec!["7", "\u{0667}"], vec!["x"]),
+            (r"^a{,2}$", vec!["a{,2}"], vec!["a", "aa"]),
+            (r"^{x}$", vec!["{x}"], vec!["x"]),
+            (r"(a)(b)\2\1", vec!["abba"], vec!["abab"]),
+            (r"^(?>a+)b", vec!["aab"], vec!["aa"]),
+        ] {
+            for name in passing {
+                assert!(is_match(expression, name), "{expression} lets {name:?} pass");
+            }
+            for name in left_out {
+                assert!(!is_match(expression, name), "{expression} leaves {name:?} out");
+            }
+        }
+    }
+
+    #[test]
+    fn prefix_expressions_bypass_the_engine() {
+        for (expression, prefix) in [
+            ("^cart-", Some("cart-")),
+            ("^cart-.*", Some("cart-")),
+            (r"^\$\.x", Some("$.x")),
+            ("^", Some("")),
+            ("^käse", Some("käse")),
+            ("cart-", None),
+            ("^a|b", None),
+            ("^ab*", None),
+            ("^ab?.*", None),
+            (r"^a\d", None),
+            (r"^a\.*", None),
+            (r"^a\", None),
+            ("^a$", None),
+        ] {
+            assert_eq!(plain_prefix(expression).as_deref(), prefix, "{expression}");
+        }
+        assert_eq!(FilterRegex::new("^cart-").expect("plain").prefix(), Some("cart-"));
+        assert!(is_match("^cart-", "cart-1") && !is_match("^cart-", "a cart-1"));
+        assert!(is_match(r"^a\.*", "a..") && is_match(r"^a\.*", "a"));
+    }
+
+    #[test]
+    fn invalid_expression_error_shows_the_offset() {
+        let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
+        let deep = "(".repeat(5000);
+        for (expression, reason) in [
+            ("", "is empty"),
+            (long.as_str(), "has 16385 bytes, but may have 16384"),
+            ("ä(b", "broken at character"),
+            (r"käse\h", "broken at character 5"),
+            ("a**)", "broken at character"),
+            ("*", "broken at character 1"),
+            ("(?<a-b>x)", "broken at character 1: groups that balance"),
+            (deep.as_str(), "broken at character"),
+            (r"\p{Nonsense}", "cannot be used"),
+            (r"(a)\2", "reference"),
+            ("[z-a]", "cannot be used"),
+            (r"(\w{60}){60}", "cannot be used"),
+            ("((?=a)a{1000}){1000}", "has 1000 look-arounds"),
+        ] {
+            match FilterRegex::new(expression) {
+                Err(Error::Invalid(message)) => {
+                    assert!(message.contains(reason), "{message}");
+                    assert!(!message.contains('\n'), "{message}");
+                    assert!(message.len() < 1000, "{message}");
+                }
+                other => panic!("{expression:.40}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn runaway_expression_is_stopped_and_named() {
+        let name = "a".repeat(1024);
+        for expression in
+            [r"^(a+)+(?!a)b$", r"(?=(a*)*b)x", r"(a*)*\1b", r"(.*)(.*)(.*)(.*)(?=x)\1y"]
+        {
+            let run = FilterRegex::new(expression).expect(expression);
+            match run.is_match(&name) {
+                Err(Error::RegexTooExpensive { expression: named, name: on }) => {
+                    assert_eq!((named.as_str(), on.as_str()), (expression, name.as_str()));
+                }
+                // The engine may also detect at once that nothing can match.
+                Ok(false) => {}
+                other => panic!("{expression}: {other:?}"),
+            }
+        }
+        let run = FilterRegex::new(r"(a*)*\1b").expect("compiles");
+        let error = run.is_match(&name).expect_err("runs away");
+        let reason = error.to_string();
+        assert!(reason.contains("10000 steps back") && reason.contains("(a*)*"), "{reason}");
+        assert!(reason.len() < 600, "{reason}");
+    }
+}

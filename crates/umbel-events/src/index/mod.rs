@@ -1,0 +1,321 @@
+//! [`Index`]: keyspaces that are derived from the event log and can be rebuilt from it.
+//!
+//! They have no WAL of their own. Each flush stores the position up to which they hold the log. The
+//! next open reads later events from the event log.
+
+use std::path::Path;
+
+use umbel::{
+    Batch, Db, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, limits,
+};
+use umbel_base::{Error, Result};
+
+use crate::event_log::EventLog;
+use crate::index::index_changes::StreamChange;
+use crate::index::index_progress::{IndexMarker, MarkerEncoder};
+use crate::index::stream_head::StreamHead;
+use crate::index::views::Views;
+
+pub mod index_changes;
+pub mod index_progress;
+pub mod stream_existence;
+pub mod stream_head;
+pub mod unflushed_views;
+pub mod view_block;
+pub mod views;
+
+/// Positions of a stream's events. The key is stream id and revision, big-endian.
+const EVENTS: &str = "events";
+/// Head of each stream, by its name.
+const HEADS: &str = "heads";
+/// Events of each view, by their numbers.
+const VIEWS: &str = "views";
+
+/// Filter of the tables. Lookups of absent names do not reach it. So fast construction matters more
+/// than a low false-positive rate.
+const FILTER: LevelFilter =
+    LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 10, probes: None };
+
+/// Number of level-0 tables that starts their compaction. A flush writes the events of one chunk, a
+/// tenth of a memtable. Rewriting these few bytes was the largest cost of filling a store. Lookups
+/// of absent names probe none of these tables.
+const LEVEL0_TABLES_MAX: usize = 8;
+
+/// The keyspaces of the index.
+#[derive(Debug)]
+pub struct Index {
+    db: Db,
+    read_only: bool,
+    heads: Keyspace,
+    events: Keyspace,
+    /// Numbers of events in views.
+    pub views: Views,
+}
+
+/// A batch of index changes.
+#[derive(Debug)]
+pub struct IndexBatch {
+    batch: Batch,
+    head: Vec<u8>,
+    markers: MarkerEncoder,
+}
+
+fn event_key(id: u64, revision: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    key[8..].copy_from_slice(&revision.to_be_bytes());
+    key
+}
+
+impl Index {
+    /// Opens the index in a folder, for the store with this seed.
+    pub fn open(folder: &Path, options: Options, read_only: bool, seed: [u8; 16]) -> Result<Index> {
+        let db = match read_only {
+            true => Db::open_read_only(folder, options)?,
+            false => Db::open(folder, options)?,
+        };
+        let wanted = KeyspaceOptions {
+            log: false,
+            level_filters: Some([FILTER; limits::LEVELS]),
+            level0_tables: LEVEL0_TABLES_MAX,
+            ..KeyspaceOptions::default()
+        };
+        let keyspace = |name: &str| match read_only {
+            false => db.keyspace(name, wanted.clone()),
+            true => db.existing_keyspace(name)?.ok_or_else(|| {
+                Error::invalid(format!("the index has no keyspace '{name}'; open it for writing"))
+            }),
+        };
+        let (mut heads, mut events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
+        if read_marker(&heads)?.position > read_marker(&events)?.position {
+            // An earlier version flushed each keyspace by itself. Heads beyond the events are
+            // useless then: only the former head had the position of the stream's last event.
+            if read_only {
+                return Err(Error::invalid(format!(
+                    "the index in {} was left by a process that was killed, and lacks events; open \
+                     the store for writing once, which rebuilds the index",
+                    folder.display()
+                )));
+            }
+            for name in [HEADS, EVENTS, VIEWS] {
+                if db.existing_keyspace(name)?.is_some() {
+                    db.drop_keyspace(name)?;
+                }
+            }
+            (heads, events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
+        }
+        // The entry of a stream's last event is written with the stream's next head.
+        heads.flush_with(&events);
+        let views = keyspace(VIEWS)?;
+        let through = read_marker(&views)?.position;
+        let views = Views::new(&db, views, seed, through);
+        Ok(Index { db, read_only, heads, events, views })
+    }
+
+    /// Position up to which all keyspaces durably hold the log; 0 where they hold nothing.
+    pub fn durable_through(&self) -> Result<u64> {
+        Ok(self.streams_through()?.min(self.views_through()?))
+    }
+
+    /// The same for the stream keyspaces.
+    pub fn streams_through(&self) -> Result<u64> {
+        Ok(read_marker(&self.heads)?.position.min(read_marker(&self.events)?.position))
+    }
+
+    /// The same for the views.
+    pub fn views_through(&self) -> Result<u64> {
+        Ok(read_marker(self.views.keyspace())?.position)
+    }
+
+    /// Markers of the keyspaces' last flushes.
+    pub fn markers(&self) -> Result<[IndexMarker; 3]> {
+        Ok([
+            read_marker(&self.heads)?,
+            read_marker(&self.events)?,
+            read_marker(self.views.keyspace())?,
+        ])
+    }
+
+    /// Returns the head of a stream; `None` where it never had an event.
+    pub fn head(&self, stream: &str) -> Result<Option<StreamHead>> {
+        let found = self.heads.get_with(stream, StreamHead::decode)?;
+        match found {
+            None => Ok(None),
+            Some(Some(head)) => Ok(Some(head)),
+            Some(None) => Err(corruption(self.db.path(), "head", stream)),
+        }
+    }
+
+    /// Returns positions of events of the stream with this id, from `first` to `last`, both
+    /// included, in order. At most `limit`, from the end where `backwards`.
+    pub fn positions(
+        &self,
+        id: u64,
+        (first, last): (u64, u64),
+        limit: usize,
+        backwards: bool,
+    ) -> Result<Vec<(u64, u64)>> {
+        let range = event_key(id, first)..=event_key(id, last);
+        let entry = |entry: Result<(Vec<u8>, Vec<u8>)>| {
+            let (key, value) = entry?;
+            let read = || {
+                let revision = u64::from_be_bytes(*key.last_chunk()?);
+                Some((revision, u64::from_le_bytes(value.try_into().ok()?)))
+            };
+            read().ok_or_else(|| corruption(self.db.path(), "entry", &id.to_string()))
+        };
+        let found = self.events.range(range);
+        match backwards {
+            true => found.rev().take(limit).map(entry).collect(),
+            false => found.take(limit).map(entry).collect(),
+        }
+    }
+
+    /// Returns the position of one event.
+    pub fn position(&self, id: u64, revision: u64) -> Result<Option<u64>> {
+        Ok(self.positions(id, (revision, revision), 1, false)?.first().map(|(_, at)| *at))
+    }
+
+    /// Creates a batch of changes.
+    pub fn batch(&self) -> IndexBatch {
+        IndexBatch { batch: self.db.batch(), head: Vec::new(), markers: MarkerEncoder::default() }
+    }
+
+    /// Adds a stream's change to a batch.
+    pub fn add(&self, batch: &mut IndexBatch, change: &StreamChange<'_>) {
+        let IndexBatch { batch, head, .. } = batch;
+        for (revision, position) in change.entries {
+            let key = event_key(change.head.id, *revision);
+            batch.put(&self.events, key, position.to_le_bytes());
+        }
+        head.clear();
+        change.head.encode(head);
+        batch.put(&self.heads, change.stream.as_bytes(), head);
+    }
+
+    /// Commits a batch with which the index holds all of the log up to `position`. Where the store
+    /// is open for reading only, the batch stays in memory.
+    pub fn commit(&self, batch: &mut IndexBatch, (log, position): (&EventLog, u64)) -> Result<()> {
+        let IndexBatch { batch, markers, .. } = batch;
+        if self.read_only {
+            return batch.replay();
+        }
+        let marker = markers.encode(position, log);
+        batch.set_marker(&self.heads, marker);
+        batch.set_marker(&self.events, marker);
+        batch.try_commit(Durability::Buffered)
+    }
+
+    /// Whether data in memory alone takes more than half of the memory budget, as is possible where
+    /// the store is open for reading only.
+    pub fn exceeds_memory(&self) -> bool {
+        let (bytes, budget) = self.db.memtable_bytes();
+        bytes + self.views.bytes() as u64 > budget / 2
+    }
+
+    /// Whether a commit would meet a write stall now.
+    pub fn is_write_stalled(&self) -> bool {
+        self.heads.is_write_stalled() || self.events.is_write_stalled()
+    }
+
+    /// Deletes entries of removed events, given by the stream's id and their revision.
+    pub fn delete_entries(&self, entries: &[(u64, u64)]) -> Result<()> {
+        let mut batch = self.db.batch();
+        for (id, revision) in entries {
+            batch.delete(&self.events, event_key(*id, *revision));
+        }
+        batch.try_commit(Durability::Buffered)
+    }
+
+    /// Makes the index durable, which holds at least everything of the log up to `position`.
+    /// REQUIRES: no other thread does the same.
+    pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
+        let mut markers = MarkerEncoder::default();
+        // Entries that go into the views are already in the other keyspaces.
+        let through = self.views.flush(&self.db, &mut |through| markers.encode(through, log))?;
+        let through = through.max(position);
+        let (marker, views) = (markers.encode(through, log), self.views.keyspace());
+        match self.streams_through()? > through {
+            // The views of a store that had none are being built.
+            true => self.db.flush_all(&[views], &marker),
+            false => self.db.flush_all(&[&self.heads, &self.events, views], &marker),
+        }
+    }
+
+    /// Returns names of streams that begin with `prefix`, in order, after the name `after`.
+    pub fn stream_names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, StreamHead)>> {
+        let mut start = after.map_or_else(|| prefix.as_bytes().to_vec(), |a| a.as_bytes().to_vec());
+        if after.is_some() {
+            start.push(0);
+        }
+        let mut names = Vec::new();
+        for entry in self.heads.range(start..).take(limit) {
+            let (key, value) = entry?;
+            if !key.starts_with(prefix.as_bytes()) {
+                break;
+            }
+            let wrong = || corruption(self.db.path(), "head", &String::from_utf8_lossy(&value));
+            let head = StreamHead::decode(&value).ok_or_else(wrong)?;
+            names.push((String::from_utf8(key).map_err(|_| wrong())?, head));
+        }
+        Ok(names)
+    }
+
+    /// Passes the names of streams to `visit`, in order, after the name `after`. Returns the last
+    /// of them where there may be more.
+    pub fn visit_stream_names(
+        &self,
+        after: Option<&[u8]>,
+        limit: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Option<Vec<u8>>> {
+        let mut cursor = self.heads.cursor_uncached::<&[u8]>(..)?;
+        match after {
+            Some(after) => {
+                cursor.seek(after)?;
+                if cursor.valid() && cursor.key() == after {
+                    cursor.next()?;
+                }
+            }
+            None => cursor.seek_to_first()?,
+        }
+        let mut last = None;
+        for number in 1..=limit {
+            if !cursor.valid() {
+                return Ok(None);
+            }
+            visit(cursor.key());
+            if number == limit {
+                last = Some(cursor.key().to_vec());
+            }
+            cursor.next()?;
+        }
+        Ok(last)
+    }
+
+    /// Returns the underlying key-value store.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+fn read_marker(keyspace: &Keyspace) -> Result<IndexMarker> {
+    match keyspace.marker() {
+        Some(marker) => IndexMarker::decode(&marker, keyspace.name()),
+        None => Ok(IndexMarker::default()),
+    }
+}
+
+fn corruption(folder: &Path, what: &str, of: &str) -> Error {
+    let reason = format!(
+        "the {what} of stream '{}' is malformed; remove this folder, and the index is rebuilt \
+         from the event log",
+        of.escape_debug()
+    );
+    Error::corruption(folder, 0, reason)
+}

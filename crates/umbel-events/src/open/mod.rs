@@ -1,0 +1,571 @@
+//! Opening a store: recovers the end of each chunk, then indexes the events that the index lacks.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use umbel::{Durability, FlushGate, Options};
+use umbel_env::{Access, Env, OpenMark, OwnedFiles, PinnedFiles, RootFile, check_path};
+use umbel_filter::HashSecret;
+use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
+
+use crate::append::ack_callbacks::AckCallbacks;
+use crate::append::append_plan;
+use crate::append::appender::Appender;
+use crate::append::recent_event_ids::RecentEventIds;
+use crate::append::store_components::{StoreComponents, sync_log};
+use crate::append::store_inner::StoreInner;
+use crate::event_log::EventLog;
+use crate::event_log::chunk_manifest::{
+    ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
+};
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
+use crate::index::Index;
+use crate::index::index_changes::IndexChanges;
+use crate::index::index_progress::IndexMarker;
+use crate::index::stream_existence::StreamExistence;
+use crate::index::stream_head::StreamHead;
+use crate::open::folder_kind::check_folder_kind;
+use crate::primitives::background_signal::BackgroundSignal;
+use crate::primitives::exclusive_task::ExclusiveTask;
+use crate::scavenge::index_cleanup;
+use crate::scavenge::removed_view_entries::RemovedViewEntries;
+use crate::types::error::{Error, Result};
+use crate::types::store_options::StoreOptions;
+use crate::types::store_path::check_not_nested;
+use crate::visibility::visible_position::VisiblePosition;
+
+pub mod background_thread;
+pub mod folder_kind;
+pub mod open_read_only;
+pub mod repair_marker;
+
+/// Name of the lock file, in which readers pin versions.
+pub const LOCK_FILE: &str = "LOCK";
+/// Suffix of the names of chunks that do not count but contain events.
+const LEFT_OUT: &str = "chunk.left-out";
+/// Number of events that are indexed at a time during the catch-up.
+const CATCH_UP_EVENTS: usize = 4096;
+
+/// Opens the store in a folder.
+pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
+    check_path("the event store", folder)?;
+    options.validate()?;
+    let outside = &options.env;
+    let folder = &*outside.files.absolute(folder)?;
+    if !check_openable(outside, folder, &options, false)? {
+        create_folders(outside, folder)?;
+    }
+    let (env, root) = own_directory_env(outside, folder)?;
+    let lock = env.lock(&folder.join(LOCK_FILE), options.lock_wait)?;
+    let kept = Arc::new(PinnedFiles::new(Arc::clone(&env.files), Some(lock)));
+    // Another process may have created it meanwhile.
+    let exists = check_openable_locked(&env, folder, &options)?;
+    repair_marker::check_no_repair(&env, folder)?;
+    list_own_files(&env, folder)?;
+    let mut manifest = match exists {
+        true => ChunkManifest::read_for_writer(&env, folder, root)?,
+        false => create(&env, folder, root)?,
+    };
+    recover_chunks(&env, folder, &mut manifest, &kept)?;
+    if manifest.instance == [0; 16] {
+        manifest.instance = env.entropy.id()?;
+        manifest.write(&env, folder)?;
+    }
+    check_files(&env, folder, &manifest)?;
+    let seed = manifest.seed;
+    let syncs = options.durability == Durability::Synced;
+    let shape = (options.chunk_bytes, syncs);
+    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, manifest, kept));
+    let failed = Arc::clone(&log.fatal_error);
+    let index_options = index_options(&options, &env, &log, &failed);
+    let size = options.existence;
+    let existence = StreamExistence::open(&env, &folder.join("existence"), (size, seed), &log)?;
+    let index = Index::open(&folder.join("index"), index_options, false, seed);
+    // The remains of an index that failed to open may hold the log for a moment.
+    let index = index.inspect_err(|_| log.pinned_files.release_lock())?;
+    let parts = StoreComponents {
+        folder: folder.to_path_buf(),
+        read_only: false,
+        sync_before_ack: syncs,
+        log,
+        index,
+        existence,
+        visible: VisiblePosition::default(),
+        background: BackgroundSignal::default(),
+        fatal_error: failed,
+        open_mark: OpenMark::new(),
+        pin: Mutex::default(),
+        env,
+        outer_env: options.env.clone(),
+    };
+    let last_created = catch_up(&parts)?;
+    index_cleanup::remove_orphan_files(&parts)?;
+    index_cleanup::finish_interrupted(&parts)?;
+    let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
+    let shared = build_inner(parts, window, last_created);
+    if options.background_threads > 0 {
+        background_thread::start(&shared)?;
+    }
+    Ok(shared)
+}
+
+/// Returns the environment of the store's open directory, in which this process changes only its
+/// own files, and the chunk manifest there.
+fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<RootFile>)> {
+    let held = outside.fork_guarded().open_directory(folder)?;
+    let root = ChunkManifest::root_file(&held, folder);
+    let files = OwnedFiles::new(Arc::clone(&held.files), Arc::<RootFile>::clone(&root));
+    Ok((Env { files: Arc::new(files), ..held }, root))
+}
+
+/// Lists the files that this process finds, which are its own from now on.
+fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
+    env.files.create_dir_all(&chunk_directory(folder))?;
+    for directory in [folder, &chunk_directory(folder)] {
+        env.files.read_dir(directory)?;
+    }
+    Ok(())
+}
+
+/// Builds the state that a store's handles share. `window` has the ids of the newest events, the
+/// last of which was appended at `last_created`.
+pub fn build_inner(
+    parts: StoreComponents,
+    window: RecentEventIds,
+    last_created: u64,
+) -> Arc<StoreInner> {
+    let appender = Appender::new(&parts, window, last_created);
+    Arc::new(StoreInner {
+        components: parts,
+        callbacks: AckCallbacks::default(),
+        appender: Mutex::new(Some(appender)),
+        index_lock: Mutex::default(),
+        scavenge_task: ExclusiveTask::default(),
+        flush_lock: Mutex::default(),
+        background_thread: Mutex::default(),
+    })
+}
+
+/// Whether there is a store in the folder; an error where it must not be opened or created.
+pub fn check_openable(
+    env: &Env,
+    folder: &Path,
+    options: &StoreOptions,
+    read_only: bool,
+) -> Result<bool> {
+    let exists = ChunkManifest::exists(env, folder)?;
+    let shown = folder.display();
+    if read_only && !exists {
+        check_folder_kind(env, folder)?;
+        return Err(Error::invalid(format!("there is no event store in {shown}")));
+    }
+    if !exists {
+        check_folder_kind(env, folder)?;
+        check_not_nested(env, folder)?;
+        check_new(env, folder, options)?;
+    } else if !read_only {
+        check_may_exist(folder, options)?;
+    }
+    Ok(exists)
+}
+
+/// The same for the directory that is open and locked.
+fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
+    let exists = ChunkManifest::exists(env, folder)?;
+    match exists {
+        true => check_may_exist(folder, options)?,
+        false => {
+            check_folder_kind(env, folder)?;
+            check_new(env, folder, options)?;
+        }
+    }
+    Ok(exists)
+}
+
+fn check_may_exist(folder: &Path, options: &StoreOptions) -> Result<()> {
+    match options.error_if_exists {
+        true => Err(Error::invalid(format!(
+            "{} holds an event store already; name another folder",
+            folder.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Creates the folder and its parents, and makes their names durable, before a manifest exists.
+/// Otherwise power loss could take the name of a store that was reported as created.
+fn create_folders(env: &Env, folder: &Path) -> Result<()> {
+    let mut missing = 0;
+    for level in folder.ancestors() {
+        if level.as_os_str().is_empty() || env.files.exists(level)? {
+            break;
+        }
+        missing += 1;
+    }
+    env.files.create_dir_all(&chunk_directory(folder))?;
+    for (number, parent) in folder.ancestors().filter_map(Path::parent).enumerate() {
+        let synced = env.files.sync_dir(parent);
+        // Existing parents may be unsynced remains of another process, or not accessible.
+        if number <= missing {
+            synced?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error where no store can be created in the folder.
+fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
+    let shown = folder.display();
+    if !options.create_if_missing {
+        return Err(Error::invalid(format!(
+            "there is no event store in {shown}; name the folder of one, or let it be created"
+        )));
+    }
+    if !env.files.exists(folder)? {
+        return Ok(());
+    }
+    // Remains of an earlier attempt to create a store may stay.
+    // Another process may be creating the store: the check is repeated under the lock.
+    let own_names = [LOCK_FILE, "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
+    let entries = env.files.read_dir(folder)?;
+    if let Some(other) = entries.iter().find(|entry| !own_names.contains(&&entry.name[..])) {
+        return Err(Error::invalid(format!(
+            "{shown} is no event store: it holds '{}', which is no file of one; name an empty \
+             folder or one that does not exist",
+            other.name
+        )));
+    }
+    Ok(())
+}
+
+fn create(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkManifest> {
+    let mut manifest = ChunkManifest { root: Some(root), ..ChunkManifest::create(env)? };
+    manifest.write(env, folder)?;
+    Ok(manifest)
+}
+
+fn index_options(
+    options: &StoreOptions,
+    env: &Env,
+    log: &Arc<EventLog>,
+    failed: &Arc<OnceLock<String>>,
+) -> Options {
+    let (log, failed) = (Arc::clone(log), Arc::clone(failed));
+    // A table of the index may only contain events that are durable in the log.
+    let before_flush = Some(FlushGate::new(move || sync_log(&log, &failed)));
+    Options { before_flush, env: env.clone(), ..options.index_options() }
+}
+
+/// Finds and records the ends of the chunks that were in use when the process or the machine died.
+/// Removes chunks that hold nothing.
+fn recover_chunks(
+    env: &Env,
+    folder: &Path,
+    manifest: &mut ChunkManifest,
+    kept: &PinnedFiles,
+) -> Result<()> {
+    check_no_newer_chunk(env, folder, manifest)?;
+    let ends = recover_ends(env, folder, manifest.open_chunks(folder)?)?;
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let mut left = Vec::new();
+    for (entry, RecoveredEnd { ended, has_records_after_end: has_more }) in
+        manifest.chunks.iter_mut().rev().zip(ends.iter().rev())
+    {
+        if *has_more {
+            // Damage looks like the effect of power loss: bytes that may be events are not
+            // truncated.
+            left.extend((ended.last_event == 0).then_some(entry.id));
+        } else {
+            let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
+            if !file.has_other_names()? {
+                file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
+                file.sync()?;
+            }
+        }
+        entry.ended = Some(*ended);
+    }
+    let mut empty = manifest.remove_empty();
+    empty.retain(|id| !left.contains(id));
+    manifest.write(env, folder)?;
+    for id in empty {
+        kept.remove(&chunk_path(folder, id), manifest.previous_generation());
+    }
+    for id in left {
+        let path = chunk_path(folder, id);
+        env.files.rename(&path, &path.with_extension(LEFT_OUT))?;
+    }
+    Ok(())
+}
+
+/// Recovered end of a chunk that was in use.
+#[derive(Debug, Clone, Copy)]
+pub struct RecoveredEnd {
+    /// End of the part that counts.
+    pub ended: ChunkEnd,
+    /// Whether later bytes may be events.
+    pub has_records_after_end: bool,
+}
+
+/// Finds the ends of chunks that the manifest lists without an end.
+pub fn recover_ends(env: &Env, folder: &Path, chunks: &[ChunkEntry]) -> Result<Vec<RecoveredEnd>> {
+    let mut whole = true;
+    let mut ends = Vec::with_capacity(chunks.len());
+    for entry in chunks {
+        let read = scan_chunk(env, folder, entry, ExpectedEnd::Open)?;
+        let ended = chunk_end(folder, entry, &read, whole)?;
+        whole &= read.outcome.sealed;
+        let has_more = read.has_records_after_end || ended.last_event < read.last_event;
+        ends.push(RecoveredEnd { ended, has_records_after_end: has_more });
+    }
+    Ok(ends)
+}
+
+/// Returns an error where a chunk has events that the manifest does not know, so that the manifest
+/// is an older copy.
+pub fn check_no_newer_chunk(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result<()> {
+    let (id, start) = (manifest.next_id, manifest.next_start);
+    let path = chunk_path(folder, id);
+    if !env.files.exists(&path)? {
+        return Ok(());
+    }
+    let entry = ChunkEntry { id, start, capacity: 0, key: 0, ended: None, scavenged: None };
+    if scan_chunk(env, folder, &entry, ExpectedEnd::Open)?.outcome.records == 0 {
+        // The process or the machine died before the manifest listed the new chunk.
+        return Ok(());
+    }
+    let reason = format!(
+        "{} holds events that the chunk manifest does not know: the manifest is an older copy",
+        path.display()
+    );
+    Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, reason).into())
+}
+
+/// Returns the end of a chunk, given its contents and whether all chunks before it were complete.
+fn chunk_end(
+    folder: &Path,
+    entry: &ChunkEntry,
+    &ChunkScan { outcome, last_event, .. }: &ChunkScan,
+    whole: bool,
+) -> Result<ChunkEnd> {
+    #[cfg(feature = "canary")]
+    let whole = whole || umbel_base::failpoint::Failpoint::EventsBehindGap.is_enabled();
+    if whole {
+        let checksum = outcome.checksum;
+        let sealed = outcome.sealed.then_some(Seal { len: outcome.end, checksum });
+        let end = match sealed {
+            Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
+            None => outcome.end,
+        };
+        return Ok(ChunkEnd { end, last_event, seal: sealed });
+    }
+    if outcome.durable_max > HEADER_BYTES {
+        let path = chunk_path(folder, entry.id);
+        let reason = format!(
+            "events here had been made durable, but the chunk before them is torn: {} bytes of \
+             the event log are lost there",
+            entry.start
+        );
+        return Err(umbel::Error::corruption(&path, outcome.durable_max, reason).into());
+    }
+    // After a gap nothing counts: these pages reached the disk before those of the previous chunk.
+    Ok(ChunkEnd::EMPTY)
+}
+
+/// Returns an error where a file is missing or shorter than the manifest says.
+pub fn check_files(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result<()> {
+    for entry in &manifest.chunks {
+        let Some(ended) = entry.ended else { continue };
+        let path = entry.path(folder);
+        let opened = env.files.open(&path, Access::Read);
+        let file = opened.map_err(|error| open_error(&path, error))?;
+        let len = file.len()?;
+        let wanted = entry.scavenged.map_or(ended.file_bytes(), |scavenged| scavenged.file_bytes);
+        if len < wanted {
+            let reason = format!("the file ends here, but this chunk has {wanted} bytes");
+            return Err(umbel::Error::corruption(&path, len, reason).into());
+        }
+    }
+    Ok(())
+}
+
+/// Indexes the events that the index lacks. Returns the creation time of the last event.
+pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
+    let through = parts.index.durable_through()?;
+    let streams_through = parts.index.streams_through()?;
+    let indexed_through = streams_through.max(parts.index.views_through()?);
+    if parts.existence.covered_position() != u64::MAX {
+        parts.existence.truncate(&parts.log, parts.log.last_position().unwrap_or(0))?;
+    }
+    let last = parts.log.last_position();
+    check_index_lineage(parts, last.unwrap_or(0))?;
+    check_index_not_ahead(parts, (streams_through, indexed_through), last.unwrap_or(0))?;
+    let Some(last) = last else {
+        RemovedViewEntries::new(parts).apply_before(parts, u64::MAX)?;
+        return Ok(0);
+    };
+    let mut cursor = parts.log.cursor();
+    let created = cursor.event_at(last)?.meta.created;
+    // The filter may lack indexed events; a rebuilt filter reads those from the index.
+    let through = match parts.existence.needs_rebuild() {
+        true => through,
+        false => through.min(parts.existence.covered_position()),
+    };
+    if through >= last {
+        parts.visible.advance(last, std::iter::empty());
+        return Ok(created);
+    }
+    let mut next = match through {
+        0 => cursor.seek(0)?,
+        _ => match cursor.find_event(through)?.map(|frame| frame.next_distance()) {
+            Some(step) => cursor.next_position(through, step)?,
+            None => cursor.seek(through + 1)?,
+        },
+    };
+    let mut heads: HashMap<String, StreamHead> = HashMap::new();
+    let mut changes = IndexChanges::default();
+    let (mut gaps, mut before) = (RemovedViewEntries::new(parts), through);
+    while let Some(position) = next {
+        if gaps.has_run_before(parts, position)? {
+            apply_changes(parts, &mut changes, (streams_through, before))?;
+            heads.clear();
+            gaps.apply_before(parts, position)?;
+        }
+        before = position;
+        let frame = cursor.event_at(position)?;
+        let head = match heads.get(frame.stream) {
+            Some(head) => Some(*head),
+            None => parts.index.head(frame.stream)?,
+        };
+        let hash = parts.existence.hash(frame.stream);
+        let head = append_plan::replay_event(&mut changes, head, &frame, hash);
+        heads.insert(frame.stream.to_string(), head);
+        let step = frame.next_distance();
+        next = cursor.next_position(position, step)?;
+        if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
+            apply_changes(parts, &mut changes, (streams_through, position))?;
+            heads.clear();
+        }
+    }
+    gaps.apply_before(parts, u64::MAX)?;
+    parts.visible.advance(last, std::iter::empty());
+    Ok(created)
+}
+
+/// Applies changes to the index, which already has streams up to the first position. It then has
+/// everything up to the second one.
+fn apply_changes(
+    parts: &StoreComponents,
+    changes: &mut IndexChanges,
+    (held, position): (u64, u64),
+) -> Result<()> {
+    if position > held && !changes.is_empty() {
+        let mut batch = parts.index.batch();
+        for change in changes.iter() {
+            parts.index.add(&mut batch, &change);
+        }
+        parts.index.commit(&mut batch, (&parts.log, position))?;
+    }
+    parts.update_views_and_filter(changes.iter());
+    changes.clear();
+    if parts.read_only {
+        return check_memory(parts, position);
+    }
+    if parts.index.views.needs_flush() {
+        parts.index.flush(&parts.log, position)?;
+    }
+    Ok(())
+}
+
+/// Returns an error where a reader, which cannot flush its index, has no memory for more of it.
+fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
+    if !parts.index.exceeds_memory() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the index of {} lacks the events after position {}, and those up to position {position} \
+         take half of memory_bytes; a handle that is open for reading only cannot write them to \
+         the index: give it more memory, or open the store for writing once",
+        parts.folder.display(),
+        parts.index.durable_through()?
+    )))
+}
+
+/// Returns an error where the index was derived from another log than this one, whose last event is
+/// at `last`. The other log is that of another store or of a diverged copy. Such an index would
+/// hide existing events. [`check_index_not_ahead`] detects an index that holds more than the log.
+fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
+    for IndexMarker { position, key } in parts.index.markers()? {
+        if parts.log.is_lineage_of(position, key)?
+            || (position > last && parts.log.chunk_at(position).is_none())
+        {
+            continue;
+        }
+        let reason = format!(
+            "the index is not of this event log: it holds events up to position {position} of \
+             another store, or of a diverged copy of this one; put the index of this store \
+             back, or move this folder away: the index is then rebuilt from the event log"
+        );
+        return Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into());
+    }
+    Ok(())
+}
+
+/// Returns an error where the index holds more than the log, whose last event is at `last`. Views
+/// may also be as far as removed events at the end of the log.
+fn check_index_not_ahead(
+    parts: &StoreComponents,
+    (streams, indexed_through): (u64, u64),
+    last: u64,
+) -> Result<()> {
+    if indexed_through <= last
+        || (streams <= last && indexed_through <= parts.log.last_removed_run()?)
+    {
+        return Ok(());
+    }
+    let reason = format!(
+        "the index holds events up to position {indexed_through}, but the event log ends at \
+         {last}: the log is an older copy or was truncated; restore it, or remove this folder: the \
+         index is then rebuilt"
+    );
+    Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
+}
+
+/// Loads the ids of the newest events.
+fn load_recent_ids(parts: &StoreComponents, secret: HashSecret) -> Result<RecentEventIds> {
+    let mut window = RecentEventIds::new(secret);
+    let mut newest = Vec::new();
+    let mut cursor = parts.log.cursor();
+    let mut next = parts.log.last_position();
+    #[cfg(feature = "canary")]
+    if umbel_base::failpoint::Failpoint::EventsWindowLost.is_enabled() {
+        next = None;
+    }
+    let (mut events, mut bytes) = (0, 0);
+    while let Some(position) = next {
+        let frame = cursor.event_at(position)?;
+        // The events and bytes after each append decide. Positions do not: unused capacities of
+        // chunks lie between them.
+        if frame.meta.ends_append && RecentEventIds::is_expired(events, bytes) {
+            break;
+        }
+        events += 1;
+        bytes += frame.bytes as u64;
+        let place = (position, frame.bytes as u64);
+        let ends_append = frame.meta.ends_append;
+        newest.push((parts.existence.hash(frame.stream), frame.event.id, place, ends_append));
+        let back = frame.meta.back;
+        next = cursor.previous_position(position, back)?;
+    }
+    let mut begins = true;
+    for (stream, id, place, ends_append) in newest.into_iter().rev() {
+        if begins {
+            window.begin_append(place.0);
+        }
+        window.insert(stream, id, place);
+        begins = ends_append;
+    }
+    Ok(window)
+}

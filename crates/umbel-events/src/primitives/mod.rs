@@ -1,0 +1,7 @@
+//! Locks, signals and maps that do not depend on events.
+
+pub mod background_signal;
+pub mod exclusive_task;
+pub mod panic_guard;
+pub mod prehashed_map;
+pub mod presence_flag;

@@ -1,0 +1,9 @@
+//! Readers of streams, views and all events, by revision, position and filter.
+
+pub mod filtered_reader;
+pub mod link_resolution;
+pub mod link_visibility;
+pub mod scan_planner;
+pub mod stream_reader;
+pub mod view_merge;
+pub mod view_reader;

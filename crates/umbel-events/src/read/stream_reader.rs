@@ -1,0 +1,388 @@
+//! Readers of one stream by revision, and of all events by position.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::append::append_decision::StreamSnapshot;
+use crate::append::store_inner::StoreInner;
+use crate::event_log::LogCursor;
+use crate::event_log::event_format::Frame;
+use crate::index::stream_head::StreamHead;
+use crate::types::error::{Error, Result};
+use crate::types::event::{Direction, Position, RecordedEvent, Revision};
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
+use crate::types::stream_state::StreamState;
+
+/// Number of index entries that are fetched at a time; the first page has fewer.
+const PAGE_ENTRIES: usize = 256;
+const FIRST_PAGE_ENTRIES: usize = 16;
+/// Units of 100 ns in a second.
+const TICKS_PER_SECOND: u64 = 10_000_000;
+
+/// Returns the snapshot of a stream for readers.
+pub fn stream_snapshot(shared: &StoreInner, stream: &str) -> Result<StreamSnapshot> {
+    let head = shared.head(stream)?;
+    Ok(StreamSnapshot { head, retention: stream_retention(shared, stream, head)?, depends_on: 0 })
+}
+
+/// Returns the retention rules in the metadata of a stream with this head; `None` if it never had
+/// metadata.
+pub fn stream_retention(
+    shared: &StoreInner,
+    stream: &str,
+    head: Option<StreamHead>,
+) -> Result<Option<RetentionRules>> {
+    if stream_names::metadata_subject(stream).is_some() {
+        return Ok(Some(RetentionRules::METADATA_STREAM));
+    }
+    let metadata = shared.head(&stream_names::metadata_stream(stream))?;
+    Ok(metadata.and_then(|metadata| metadata.retention_of(head)))
+}
+
+/// Returns the time before which appended events are expired.
+pub fn retention_start(shared: &StoreInner, settings: Option<RetentionRules>) -> u64 {
+    let Some(age) = settings.and_then(|settings| settings.max_age_seconds) else { return 0 };
+    let now = shared.env.clock.wall_micros().saturating_mul(10);
+    now.saturating_sub(age.saturating_mul(TICKS_PER_SECOND))
+}
+
+/// Lists names and states of streams.
+pub fn list_streams(
+    shared: &StoreInner,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<(String, StreamState)>> {
+    let mut found = Vec::new();
+    for (name, head) in shared.index.stream_names(prefix, after, limit)? {
+        let settings = stream_retention(shared, &name, Some(head))?;
+        let known = StreamSnapshot { head: Some(head), retention: settings, depends_on: 0 };
+        found.push((name, StreamState::from_snapshot(&known)));
+    }
+    Ok(found)
+}
+
+/// Next item of a stream.
+#[derive(Debug)]
+pub enum StreamItem {
+    /// A readable event.
+    Event(RecordedEvent),
+    /// The requested number of events was skipped: they have expired or were scavenged.
+    Skipped,
+    /// No more events.
+    End,
+}
+
+/// The events of one stream, in order. Made by [`Store::read`](crate::Store::read).
+///
+/// It reads the stream as it was when the read began. After an error it ends.
+#[derive(Debug)]
+pub struct StreamReader {
+    stream: String,
+    state: Option<StreamState>,
+    stream_cursor: Option<StreamCursor>,
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+struct StreamCursor {
+    shared: Arc<StoreInner>,
+    cursor: LogCursor,
+    head: StreamHead,
+    direction: Direction,
+    /// Remaining revisions, both inclusive; empty if the first is higher.
+    remaining: (u64, u64),
+    page: VecDeque<(u64, u64)>,
+    page_size: usize,
+    /// Events that were appended before this time are expired.
+    retained_since: u64,
+}
+
+impl StreamReader {
+    pub(crate) fn new(
+        shared: &Arc<StoreInner>,
+        stream: &str,
+        from: Revision,
+        direction: Direction,
+    ) -> StreamReader {
+        let stream = stream.to_string();
+        let mut reader = StreamReader { stream, state: None, stream_cursor: None, failed: None };
+        if let Err(error) = reader.begin(shared, from, direction) {
+            reader.failed = Some(error);
+        }
+        reader
+    }
+
+    fn begin(
+        &mut self,
+        shared: &Arc<StoreInner>,
+        from: Revision,
+        direction: Direction,
+    ) -> Result<()> {
+        shared.check_open()?;
+        let known = stream_snapshot(shared, &self.stream)?;
+        let state = StreamState::from_snapshot(&known);
+        self.state = Some(state);
+        known.check_not_tombstoned(&self.stream)?;
+        let (StreamState::Live { first, last }, Some(head)) = (state, known.head) else {
+            return Ok(());
+        };
+        let left = match direction {
+            Direction::Forwards => (first.max(from.0), last),
+            Direction::Backwards => (first, last.min(from.0)),
+        };
+        let oldest = retention_start(shared, known.retention);
+        self.stream_cursor = Some(StreamCursor {
+            shared: Arc::clone(shared),
+            cursor: shared.log.cursor(),
+            head,
+            direction,
+            remaining: left,
+            page: VecDeque::new(),
+            page_size: FIRST_PAGE_ENTRIES,
+            retained_since: oldest,
+        });
+        Ok(())
+    }
+
+    /// Reader of the event with this revision alone, or of nothing if it cannot be read.
+    pub(crate) fn single(shared: &Arc<StoreInner>, stream: &str, revision: u64) -> StreamReader {
+        let from = Revision(revision);
+        let mut reader = StreamReader::new(shared, stream, from, Direction::Forwards);
+        if let Some(walk) = &mut reader.stream_cursor {
+            walk.remaining.1 = walk.remaining.1.min(revision);
+        }
+        reader
+    }
+
+    /// Returns the next event, but skips at most `limit` expired events. If a long stream has
+    /// expired, skipping takes long; a server can serve other clients in between.
+    pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let Some(walk) = self.stream_cursor.as_mut() else { return Ok(StreamItem::End) };
+        let next = walk.next(&self.stream, limit);
+        if !matches!(next, Ok(StreamItem::Event(_) | StreamItem::Skipped)) {
+            self.stream_cursor = None;
+        }
+        next
+    }
+
+    /// State of the stream when the read began; `None` if the lookup failed. The first item then is
+    /// the error.
+    pub fn state(&self) -> Option<StreamState> {
+        self.state
+    }
+}
+
+impl Iterator for StreamReader {
+    type Item = Result<RecordedEvent>;
+
+    fn next(&mut self) -> Option<Result<RecordedEvent>> {
+        loop {
+            match self.next_within(usize::MAX) {
+                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
+                Ok(StreamItem::Skipped) => {}
+                Ok(StreamItem::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl StreamCursor {
+    fn next(&mut self, stream: &str, limit: usize) -> Result<StreamItem> {
+        self.shared.check_process()?;
+        for _ in 0..limit.max(1) {
+            let Some((revision, position)) = self.next_entry()? else { return Ok(StreamItem::End) };
+            // A scavenged event was hidden before.
+            let frame = self.cursor.find_event(position)?.filter(|frame| !frame.is_stub);
+            let Some(frame) = frame else { continue };
+            if frame.stream != stream || frame.meta.revision != revision {
+                let reason = format!(
+                    "revision {revision} of stream '{}' should be at position {position}, but \
+                     another event is there",
+                    stream.escape_debug()
+                );
+                let folder = self.shared.folder.join("index");
+                return Err(umbel::Error::corruption(&folder, 0, reason).into());
+            }
+            if frame.meta.created >= self.retained_since {
+                return Ok(StreamItem::Event(frame.to_recorded()));
+            }
+        }
+        Ok(StreamItem::Skipped)
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {
+        let (first, last) = self.remaining;
+        if first > last {
+            return Ok(None);
+        }
+        let is_last = |revision: u64| revision == self.head.last_revision;
+        let wanted = match self.direction {
+            Direction::Forwards => first,
+            Direction::Backwards => last,
+        };
+        if is_last(wanted) {
+            self.consume(wanted);
+            return Ok(Some((wanted, self.head.last_position)));
+        }
+        if self.page.is_empty() {
+            let until = last.min(self.head.last_revision - 1);
+            let backwards = self.direction == Direction::Backwards;
+            let range = (first, until);
+            let page =
+                self.shared.index.positions(self.head.id, range, self.page_size, backwards)?;
+            self.page = page.into();
+            self.page_size = PAGE_ENTRIES;
+        }
+        let Some((revision, position)) = self.page.pop_front() else {
+            // No events remain: scavenged events have no entries.
+            return Ok(match self.direction {
+                Direction::Forwards if last == self.head.last_revision => {
+                    self.remaining = (last, last);
+                    self.consume(last);
+                    Some((last, self.head.last_position))
+                }
+                _ => None,
+            });
+        };
+        self.consume(revision);
+        Ok(Some((revision, position)))
+    }
+
+    /// Removes a revision, and those before it in reading order, from the remaining ones.
+    fn consume(&mut self, revision: u64) {
+        match (self.direction, revision.checked_sub(1)) {
+            (Direction::Forwards, _) => self.remaining.0 = revision + 1,
+            (Direction::Backwards, Some(before)) => self.remaining.1 = before,
+            (Direction::Backwards, None) => self.remaining = (1, 0),
+        }
+    }
+}
+
+/// All events of a store by position. Made by [`Store::read_all`](crate::Store::read_all).
+///
+/// Forwards it returns `None` if no more events are visible, and continues when there are. After an
+/// error it ends.
+#[derive(Debug)]
+pub struct AllReader {
+    shared: Arc<StoreInner>,
+    cursor: LogCursor,
+    direction: Direction,
+    position: ReadPosition,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ReadPosition {
+    /// Nothing was read yet.
+    Start(u64),
+    /// The event at this position was the last one, and the next one is at this distance.
+    After(u64, u64),
+    /// The next event is at this position.
+    Event(u64),
+    /// No more events follow.
+    End,
+}
+
+impl AllReader {
+    pub(crate) fn new(shared: &Arc<StoreInner>, from: Position, direction: Direction) -> AllReader {
+        let (shared, cursor) = (Arc::clone(shared), shared.log.cursor());
+        AllReader { shared, cursor, direction, position: ReadPosition::Start(from.0) }
+    }
+
+    /// Returns the result of `visit` for the next event, which is not copied.
+    pub(crate) fn next_with<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Option<Result<T>> {
+        let read = self.shared.check_open().and_then(|()| match self.direction {
+            Direction::Forwards => self.forwards(visit),
+            Direction::Backwards => self.backwards(visit),
+        });
+        if read.is_err() {
+            self.position = ReadPosition::End;
+        }
+        read.transpose()
+    }
+
+    fn forwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
+        loop {
+            let visible = self.shared.visible.position();
+            let next = match self.position {
+                ReadPosition::Start(position) => self.first_at_or_after(position)?,
+                ReadPosition::After(position, step) => self.cursor.next_position(position, step)?,
+                ReadPosition::Event(position) => Some(position),
+                ReadPosition::End => None,
+            };
+            let seen = next.filter(|position| *position <= visible);
+            let Some(position) = seen else { return Ok(None) };
+            let Some(frame) = self.cursor.find_event(position)? else {
+                // The event was scavenged just now.
+                self.position = ReadPosition::Start(position + 1);
+                continue;
+            };
+            self.position = ReadPosition::After(position, frame.next_distance());
+            if !frame.is_stub {
+                return Ok(Some(visit(frame)));
+            }
+        }
+    }
+
+    /// Returns the position of the first event at or after `position`. A reader that continues
+    /// after an event passes the position after its first byte, where no event begins. That event's
+    /// frame holds the distance to the next one, so no scan from the start of its chunk is needed.
+    fn first_at_or_after(&mut self, position: u64) -> Result<Option<u64>> {
+        if self.cursor.find_event(position).is_err()
+            && let Some(before) = position.checked_sub(1)
+            && let Ok(Some(frame)) = self.cursor.find_event(before)
+        {
+            let step = frame.next_distance();
+            return Ok(self.cursor.next_position(before, step)?);
+        }
+        Ok(self.cursor.seek(position)?)
+    }
+
+    fn backwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
+        loop {
+            let visible = self.shared.visible.position();
+            let next = match self.position {
+                ReadPosition::Start(position) => {
+                    self.cursor.seek_before(position.min(visible + 1))?
+                }
+                ReadPosition::Event(position) => Some(position),
+                ReadPosition::After(..) | ReadPosition::End => None,
+            };
+            self.position = ReadPosition::End;
+            let Some(position) = next else { return Ok(None) };
+            if position > visible {
+                // The search for the end of the log also finds events that were appended meanwhile.
+                self.position = ReadPosition::Start(position);
+                continue;
+            }
+            let Some(frame) = self.cursor.find_event(position)? else {
+                // The event was scavenged just now.
+                self.position = ReadPosition::Start(position);
+                continue;
+            };
+            let (back, is_stub) = (frame.meta.back, frame.is_stub);
+            if is_stub {
+                let before = self.cursor.previous_position(position, back)?;
+                self.position = before.map_or(ReadPosition::End, ReadPosition::Event);
+                continue;
+            }
+            let seen = visit(frame);
+            let before = self.cursor.previous_position(position, back)?;
+            self.position = before.map_or(ReadPosition::End, ReadPosition::Event);
+            return Ok(Some(seen));
+        }
+    }
+}
+
+impl Iterator for AllReader {
+    type Item = Result<RecordedEvent>;
+
+    fn next(&mut self) -> Option<Result<RecordedEvent>> {
+        self.next_with(|frame| frame.to_recorded())
+    }
+}

@@ -1,0 +1,488 @@
+//! Scavenge: frees the space of events that no reader of their streams can see, while appends and
+//! reads continue.
+//!
+//! Chunks are processed in order. The scavenge judges the events of a chunk and writes the
+//! remaining ones to another file. It syncs that file, which then replaces the chunk in the
+//! manifest. The events on which the verdicts depend are synced before. Then the index deletes the
+//! entries of removed events, and the old file is removed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_env::{Clock, JoinHandle, ProcessMark};
+
+use crate::append::store_inner::StoreInner;
+use crate::event_log::chunk::Chunk;
+use crate::event_log::chunk_manifest::ScavengedFile;
+use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
+use crate::limits::WINDOW_BYTES;
+use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
+use crate::types::error::{Error, Result};
+
+pub mod index_cleanup;
+pub mod removed_view_entries;
+pub mod retention_policy;
+
+/// Number of rewritten chunks whose old files are kept until one flush of the index serves them
+/// all.
+const CHUNKS_PER_FLUSH: usize = 4;
+/// Bytes that are read or written between two checks of the clock.
+const SLICE_BYTES: u64 = 64 << 10;
+/// Maximum length of a pause.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Interval at which a pause checks whether the store was closed.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Options of a scavenge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScavengeOptions {
+    /// Maximum bytes of the log that are read and written per second, together; `None` if only the
+    /// share of time limits them.
+    pub bytes_per_second: Option<u64>,
+    /// Percentage of time in which the scavenge works, 1 to 100; the rest is left to other work.
+    pub busy_percent: u64,
+    /// Begins with the oldest chunk even if an earlier scavenge did not end.
+    pub from_start: bool,
+    /// Within this many newest bytes of the store, hidden events leave their ids, so that retries
+    /// of their appends are recognized.
+    pub retry_bytes: u64,
+}
+
+impl Default for ScavengeOptions {
+    fn default() -> ScavengeOptions {
+        let (bytes_per_second, from_start) = (None, false);
+        let retry_bytes = WINDOW_BYTES;
+        ScavengeOptions { bytes_per_second, busy_percent: 25, from_start, retry_bytes }
+    }
+}
+
+impl ScavengeOptions {
+    fn check(&self) -> Result<()> {
+        if !(1..=100).contains(&self.busy_percent) {
+            let percent = self.busy_percent;
+            return Err(Error::invalid(format!("busy_percent is {percent}, but must be 1 to 100")));
+        }
+        if self.bytes_per_second == Some(0) {
+            return Err(Error::invalid(
+                "bytes_per_second is 0, with which a scavenge never ends; choose at least 1",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Progress or result of a scavenge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScavengeReport {
+    /// Number of chunks to examine.
+    pub chunks: u64,
+    /// Number of examined chunks.
+    pub chunks_examined: u64,
+    /// Number of rewritten chunks.
+    pub chunks_rewritten: u64,
+    /// Number of examined events.
+    pub events: u64,
+    /// Number of removed events.
+    pub events_removed: u64,
+    /// Number of events that lost their data and metadata, because only their ids and revisions are
+    /// still needed.
+    pub events_stubbed: u64,
+    /// Bytes of the log that were freed.
+    pub bytes_freed: u64,
+    /// Chunk at which it resumed an earlier scavenge that had not ended.
+    pub resumed_from: Option<u64>,
+    /// Whether all chunks were examined; `false` if it was stopped.
+    pub is_complete: bool,
+}
+
+/// Scavenge on its own thread. Dropping it stops the scavenge.
+#[derive(Debug)]
+pub struct Scavenge {
+    /// Process of its thread. In a forked child the scavenge counts as ended.
+    process: ProcessMark,
+    folder: PathBuf,
+    control: Arc<ScavengeControl>,
+    thread: Option<Box<dyn JoinHandle>>,
+}
+
+#[derive(Debug, Default)]
+struct ScavengeControl {
+    report: Mutex<ScavengeReport>,
+    outcome: Mutex<Option<Result<ScavengeReport>>>,
+    is_stopped: Mutex<bool>,
+    stopped: Condvar,
+    is_ended: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// Signals the end of the scavenge, however it ends.
+struct CompletionGuard(Arc<ScavengeControl>);
+
+impl Drop for CompletionGuard {
+    fn drop(&mut self) {
+        *self.0.is_ended.lock().ignore_poison() = true;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Scavenge {
+    /// Progress so far.
+    pub fn progress(&self) -> ScavengeReport {
+        if !self.process.is_current() {
+            return ScavengeReport::default();
+        }
+        *self.control.report.lock().ignore_poison()
+    }
+
+    /// Whether it has ended. In a forked child, which lacks the thread, it has.
+    pub fn is_done(&self) -> bool {
+        !self.process.is_current() || *self.control.is_ended.lock().ignore_poison()
+    }
+
+    /// Waits until it has ended, at most for `timeout`. Returns whether it has.
+    pub fn wait_for(&self, timeout: Duration) -> bool {
+        if !self.process.is_current() {
+            return true;
+        }
+        let is_over = self.control.is_ended.lock().ignore_poison();
+        let waited = self.control.ended.wait_timeout_while(is_over, timeout, |is_over| !*is_over);
+        *waited.ignore_poison().0
+    }
+
+    /// Requests an early end. Its work stays, and another scavenge continues from there.
+    pub fn stop(&self) {
+        if self.process.is_current() {
+            self.control.stop();
+        }
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// As [`Store::scavenge`](crate::Store::scavenge).
+    pub fn wait(mut self) -> Result<ScavengeReport> {
+        if !self.process.is_current() {
+            return Err(umbel::Error::Forked(self.folder.clone()).into());
+        }
+        self.thread.take().map(JoinHandle::join);
+        let outcome = self.control.outcome.lock().ignore_poison().take();
+        outcome.unwrap_or_else(|| Err(Error::invalid("internal: the scavenge ended in a panic")))
+    }
+}
+
+impl Drop for Scavenge {
+    fn drop(&mut self) {
+        self.stop();
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl ScavengeControl {
+    fn stop(&self) {
+        *self.is_stopped.lock().ignore_poison() = true;
+        self.stopped.notify_all();
+    }
+
+    /// Waits for `timeout`, or until it is stopped. Returns whether it is stopped.
+    fn pause(&self, timeout: Duration) -> bool {
+        let stopped = self.is_stopped.lock().ignore_poison();
+        let waited = self.stopped.wait_timeout_while(stopped, timeout, |stopped| !*stopped);
+        *waited.ignore_poison().0
+    }
+}
+
+/// Reason why a scavenge ends before all chunks were examined.
+enum ScavengeHalt {
+    Stopped,
+    Failed(Error),
+}
+
+impl ScavengeHalt {
+    /// Whether the disk is full.
+    fn is_full(&self) -> bool {
+        matches!(self, ScavengeHalt::Failed(Error::Store(umbel::Error::DiskFull { .. })))
+    }
+}
+
+impl<E: Into<Error>> From<E> for ScavengeHalt {
+    fn from(error: E) -> ScavengeHalt {
+        ScavengeHalt::Failed(error.into())
+    }
+}
+
+/// Scavenges on the calling thread.
+pub fn run(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeReport> {
+    let work = begin(shared, options)?;
+    work.run()
+}
+
+/// Scavenges on its own thread.
+pub fn start(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge> {
+    let work = begin(shared, options)?;
+    let control = Arc::clone(&work.control);
+    let ending = CompletionGuard(Arc::clone(&control));
+    let run = move || {
+        let outcome = work.run();
+        *ending.0.outcome.lock().ignore_poison() = Some(outcome);
+    };
+    let thread = Some(shared.env.threads.spawn("umbel-scavenge", Box::new(run))?);
+    let (process, folder) = (shared.open_mark.process(), shared.folder.clone());
+    Ok(Scavenge { process, folder, control, thread })
+}
+
+fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeJob> {
+    options.check()?;
+    shared.check_writable()?;
+    if !shared.scavenge_task.try_begin() {
+        return Err(Error::invalid(
+            "the store is being scavenged already; wait until that has ended, or stop it",
+        ));
+    }
+    let clock = Arc::clone(&shared.env.clock);
+    let last = clock.now();
+    Ok(ScavengeJob {
+        shared: Arc::clone(shared),
+        options: options.clone(),
+        control: Arc::default(),
+        swapped: Vec::new(),
+        next: 0,
+        throttle: ScavengeThrottle { clock, last, bytes: 0 },
+    })
+}
+
+/// Time of the last pause, and the bytes since then.
+struct ScavengeThrottle {
+    clock: Arc<dyn Clock>,
+    last: Duration,
+    bytes: u64,
+}
+
+/// Running scavenge. It holds the store's exclusive task until it is dropped.
+struct ScavengeJob {
+    shared: Arc<StoreInner>,
+    options: ScavengeOptions,
+    control: Arc<ScavengeControl>,
+    /// Rewritten chunks whose old files still exist, each with its replacement.
+    swapped: Vec<(Arc<Chunk>, Arc<Chunk>)>,
+    /// Chunk at which another scavenge would resume.
+    next: u64,
+    throttle: ScavengeThrottle,
+}
+
+impl Drop for ScavengeJob {
+    fn drop(&mut self) {
+        self.shared.scavenge_task.end();
+    }
+}
+
+impl ScavengeJob {
+    fn run(mut self) -> Result<ScavengeReport> {
+        let done = self.examine_all();
+        if done.is_err() {
+            // If it fails, the next scavenge or open does it.
+            let settled = self.finish_swapped();
+            if matches!(done, Err(ScavengeHalt::Stopped)) {
+                settled?;
+                self.shared.log.set_scavenge_from(self.next)?;
+            }
+        }
+        match done {
+            Ok(()) => self.update_report(|report| report.is_complete = true),
+            Err(ScavengeHalt::Stopped) => {}
+            Err(ScavengeHalt::Failed(error)) => return Err(error),
+        }
+        Ok(*self.control.report.lock().ignore_poison())
+    }
+
+    fn update_report(&self, change: impl FnOnce(&mut ScavengeReport)) {
+        change(&mut self.control.report.lock().ignore_poison());
+    }
+
+    fn examine_all(&mut self) -> core::result::Result<(), ScavengeHalt> {
+        let shared = Arc::clone(&self.shared);
+        shared.flush_index()?;
+        {
+            let _flusher = shared.flush_lock.lock().ignore_poison();
+            index_cleanup::finish_interrupted(&shared.components)?;
+        }
+        let through = shared.index.durable_through()?;
+        let resumed = shared.log.scavenge_from();
+        let from = if self.options.from_start { 0 } else { resumed };
+        let chunks = shared.log.chunks.all();
+        let is_due = |chunk: &Arc<Chunk>| {
+            let last = chunk.last_event().map(|last| chunk.start + last);
+            chunk.ended.get().is_some()
+                && chunk.start >= from
+                && last.is_some_and(|last| last <= through)
+        };
+        self.next = from;
+        let chunks: Vec<_> = chunks.iter().filter(|chunk| is_due(chunk)).cloned().collect();
+        self.update_report(|report| {
+            report.chunks = chunks.len() as u64;
+            report.resumed_from = Some(from).filter(|from| *from > 0);
+        });
+        for chunk in &chunks {
+            self.examine(chunk)?;
+            self.update_report(|report| report.chunks_examined += 1);
+            self.next = chunk.start + chunk.capacity;
+            if self.swapped.len() >= CHUNKS_PER_FLUSH {
+                self.finish_swapped()?;
+            }
+        }
+        self.finish_swapped()?;
+        Ok(shared.log.set_scavenge_from(0)?)
+    }
+
+    /// Deletes the index entries of removed events, and removes the old files.
+    fn finish_swapped(&mut self) -> Result<()> {
+        if self.swapped.is_empty() {
+            return Ok(());
+        }
+        self.shared.flush_index()?;
+        let _flusher = self.shared.flush_lock.lock().ignore_poison();
+        let swapped = std::mem::take(&mut self.swapped);
+        index_cleanup::remove_swapped_files(&self.shared.components, &swapped)
+    }
+
+    /// Judges the events of a chunk, and rewrites the chunk if some are removed.
+    fn examine(&mut self, chunk: &Arc<Chunk>) -> core::result::Result<(), ScavengeHalt> {
+        let Some((bytes, scavenged, report)) = self.rewrite(chunk)? else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let path = shared.log.path(chunk.id, scavenged.version);
+        let written = match self.write_or_remove(&path, &bytes) {
+            Err(halt) if halt.is_full() => {
+                // The prepared chunk and the replaced files may occupy disk space.
+                self.finish_swapped()?;
+                shared.log.release_next_chunk();
+                self.write_or_remove(&path, &bytes)
+            }
+            written => written,
+        };
+        written?;
+        // The events that hide others must not be lost while the hidden ones are.
+        shared.sync_log()?;
+        let new = shared.log.swap_chunk(chunk, scavenged, chunk.start + chunk.capacity)?;
+        let given_back = chunk.file_bytes().saturating_sub(new.file_bytes());
+        self.swapped.push((Arc::clone(chunk), new));
+        self.update_report(|all| {
+            all.chunks_rewritten += 1;
+            all.events_removed += report.events_removed;
+            all.events_stubbed += report.events_stubbed;
+            all.bytes_freed += given_back;
+        });
+        Ok(())
+    }
+
+    /// Returns the chunk's file without the removed events, and their number; `None` if all stay.
+    fn rewrite(
+        &mut self,
+        chunk: &Arc<Chunk>,
+    ) -> core::result::Result<Option<(Vec<u8>, ScavengedFile, ScavengeReport)>, ScavengeHalt> {
+        let shared = Arc::clone(&self.shared);
+        let mut version = chunk.version() + 1;
+        while shared.env.files.exists(&shared.log.path(chunk.id, version))? {
+            // A failed attempt left the file; the manifest on disk may name it.
+            version += 1;
+        }
+        let stubs_from = shared.log.position_before_end(self.options.retry_bytes);
+        let mut judge = RetentionPolicy::new(&shared.components, stubs_from);
+        let mut packer = ScavengedChunkWriter::new(chunk.id, chunk.start, version, chunk.version());
+        let gaps = shared.log.removed_events(chunk)?;
+        let mut runs = gaps.runs.iter().peekable();
+        let mut report = ScavengeReport::default();
+        let mut cursor = shared.log.cursor();
+        let mut offset = chunk.first_offset();
+        while let Some((frame, next)) = cursor.frame_and_next(chunk, offset)? {
+            while let Some(run) = runs.next_if(|run| run.position < frame.meta.position) {
+                packer.copy_removed_run(&gaps, run);
+            }
+            report.events += 1;
+            match judge.verdict(&frame)? {
+                Verdict::Keep => packer.keep_event(&frame, frame.is_stub),
+                Verdict::Stub => {
+                    report.events_stubbed += u64::from(!frame.is_stub);
+                    packer.keep_event(&frame, true);
+                }
+                Verdict::Drop => {
+                    report.events_removed += 1;
+                    packer.remove_event(&frame);
+                }
+            }
+            self.throttle(next - offset)?;
+            offset = next;
+        }
+        runs.for_each(|run| packer.copy_removed_run(&gaps, run));
+        self.update_report(|all| all.events += report.events);
+        let is_changed = report.events_removed + report.events_stubbed > 0;
+        Ok(is_changed.then(|| {
+            let (bytes, scavenged) = packer.finish();
+            (bytes, scavenged, report)
+        }))
+    }
+
+    /// Writes a file, or removes it after an error.
+    fn write_or_remove(
+        &mut self,
+        path: &std::path::Path,
+        bytes: &[u8],
+    ) -> core::result::Result<(), ScavengeHalt> {
+        let written = self.write(path, bytes);
+        if written.is_err() {
+            // The first failure is reported.
+            let _ = self.shared.env.files.remove_file(path);
+        }
+        written
+    }
+
+    fn write(
+        &mut self,
+        path: &std::path::Path,
+        bytes: &[u8],
+    ) -> core::result::Result<(), ScavengeHalt> {
+        let shared = Arc::clone(&self.shared);
+        let file = shared.env.files.create(path)?;
+        let mut offset = 0;
+        for slice in bytes.chunks(SLICE_BYTES as usize) {
+            let end = offset + slice.len() as u64;
+            file.write_all_at(slice, offset)?;
+            file.write_back(offset..end);
+            self.throttle(slice.len() as u64)?;
+            offset = end;
+        }
+        file.sync()?;
+        let folder = path.parent().unwrap_or(path);
+        Ok(shared.env.files.sync_dir(folder)?)
+    }
+
+    /// Counts the bytes that were read or written, and pauses for other work.
+    fn throttle(&mut self, bytes: u64) -> core::result::Result<(), ScavengeHalt> {
+        self.throttle.bytes += bytes;
+        if self.throttle.bytes < SLICE_BYTES {
+            return Ok(());
+        }
+        let worked = self.throttle.clock.now().saturating_sub(self.throttle.last);
+        let percent = u32::try_from(self.options.busy_percent).unwrap_or(100).max(1);
+        let mut pause = worked * (100 - percent.min(100)) / percent;
+        if let Some(rate) = self.options.bytes_per_second {
+            let wanted = Duration::from_secs_f64(self.throttle.bytes as f64 / rate as f64);
+            pause = pause.max(wanted.saturating_sub(worked));
+        }
+        let mut left = pause.min(PAUSE_MAX);
+        loop {
+            self.shared.check_writable()?;
+            let nap = left.min(STOP_CHECK_INTERVAL);
+            if self.control.pause(nap) {
+                return Err(ScavengeHalt::Stopped);
+            }
+            left -= nap;
+            if left.is_zero() {
+                break;
+            }
+        }
+        self.throttle.last = self.throttle.clock.now();
+        self.throttle.bytes = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,505 @@
+//! [`Store`]: an open event store.
+
+use std::path::Path;
+use std::sync::Arc;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use core::time::Duration;
+
+use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::appender::WriteTask;
+use crate::append::import::Import;
+use crate::append::pending_append::PendingAppend;
+use crate::append::store_inner::StoreInner;
+use crate::backup::file_copy::CopyOptions;
+use crate::backup::{self, BackupReport};
+use crate::event_filter::EventFilter;
+use crate::open;
+use crate::open::background_thread;
+use crate::open::open_read_only;
+use crate::read::filtered_reader::FilteredReader;
+use crate::read::link_resolution::{self, ResolvedEvent};
+use crate::read::stream_reader::{self, AllReader, StreamReader};
+use crate::read::view_reader::{self, ViewReader, ViewState};
+use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
+use crate::store::store_stats::Stats;
+use crate::subscription::{Subscription, SubscriptionSource, SubscriptionStart};
+use crate::types::error::{Error, Result};
+use crate::types::event::{
+    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
+};
+use crate::types::store_options::StoreOptions;
+use crate::types::stream_state::StreamState;
+use crate::types::view_kind::ViewKind;
+use crate::verify::{self, VerifyReport};
+use crate::visibility::visible_position::Watch;
+use crate::visibility::watch_registry::WatchTarget;
+
+/// Open event store. Clones share it; the last handle closes it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    handle: Arc<StoreHandle>,
+}
+
+/// Keeps a store open. The background thread does not hold one.
+#[derive(Debug)]
+struct StoreHandle {
+    shared: Arc<StoreInner>,
+}
+
+impl Drop for StoreHandle {
+    fn drop(&mut self) {
+        if self.shared.open_mark.is_forked() {
+            // Copy in a forked child: dropping the store would wait for locks, and for a thread
+            // that does not exist here.
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
+        // A caller that needs the result of closing calls `Store::close`.
+        let _ = close(&self.shared);
+    }
+}
+
+impl Store {
+    /// Opens the store in `path`, or creates it if the options allow it.
+    ///
+    /// After a fork the handle belongs to the parent alone: in the child every call fails with
+    /// [`umbel::Error::Forked`], and dropping the handle there does nothing. A child opens the
+    /// store after the fork.
+    ///
+    /// # Errors
+    /// `Locked` if another process or handle has it open. `Invalid` if the folder is no event
+    /// store, a newer Umbel wrote it, or an option is out of range. `Corruption` if files do not
+    /// match what was written.
+    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
+        let shared = open::open(path.as_ref(), options)?;
+        Ok(Store { handle: Arc::new(StoreHandle { shared }) })
+    }
+
+    /// Opens the store in `path` read-only and changes no byte of it. Appends through the handle
+    /// are refused.
+    ///
+    /// Any number of handles, of this process and of others, read a store while one writes to it.
+    /// Each sees every event acknowledged before this call, and stays at the state that it opened.
+    /// The writer keeps the files of that state until the handle is closed. If the writer cannot
+    /// detect the reader (no `LOCK` file, or an unreadable one), it may remove them.
+    ///
+    /// Events that the index lacks are read from the log and indexed in memory. After a writer was
+    /// killed these are about the events of two chunks.
+    ///
+    /// # Errors
+    /// As [`Store::open`], without `Locked`. `Invalid` if the index is missing, or lacks more
+    /// events than half of `memory_bytes` can hold: open the store for writing once.
+    /// [`umbel::Error::Stale`] if the writer changed the store during each attempt to read it, or
+    /// later removed a file: open it again.
+    pub fn open_read_only(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
+        let shared = open_read_only::open(path.as_ref(), options)?;
+        Ok(Store { handle: Arc::new(StoreHandle { shared }) })
+    }
+
+    fn shared(&self) -> &Arc<StoreInner> {
+        &self.handle.shared
+    }
+
+    /// Creates a random id for an event.
+    pub fn new_id(&self) -> Result<EventId> {
+        self.shared().new_id()
+    }
+
+    /// Appends events to a stream, all or none, and returns after the append is acknowledged.
+    ///
+    /// # Errors
+    /// `WrongExpectedVersion` if the stream does not match and this is no idempotent retry.
+    /// `StreamDeleted` if it was tombstoned. `TooLarge` and `Invalid` if a limit is exceeded.
+    pub fn append(
+        &self,
+        stream: &str,
+        expected: ExpectedVersion,
+        events: &[NewEvent<'_>],
+    ) -> Result<WriteResult> {
+        let appends = [StreamAppend { stream, expected, events }];
+        let results = self.submit(&AppendRequest { appends: &appends, checks: &[] })?.wait()?;
+        Ok(results[0])
+    }
+
+    /// Appends to several streams, all or nothing, if these and others match their expected
+    /// versions. Returns one result for each stream of the request.
+    ///
+    /// # Errors
+    /// As [`Store::append`], for the first stream that does not match.
+    pub fn append_streams(
+        &self,
+        appends: &[StreamAppend<'_>],
+        checks: &[StreamCheck<'_>],
+    ) -> Result<Vec<WriteResult>> {
+        self.submit(&AppendRequest { appends, checks })?.wait()
+    }
+
+    /// Submits an append: checks it and assigns its place in the log, but does not wait until it is
+    /// acknowledged. Appends take effect in the order in which they were submitted. An append has
+    /// no guarantee before it is acknowledged: a store with synced appends keeps it in memory until
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; nothing was written then.
+    pub fn submit(&self, request: &AppendRequest<'_>) -> Result<PendingAppend> {
+        self.submit_with_conflicts(request).map_err(Error::into_first_conflict)
+    }
+
+    /// Submits an append like [`Store::submit`], and reports every stream that does not match
+    /// instead of the first one only.
+    ///
+    /// # Errors
+    /// As [`Store::append`], but `VersionConflicts` instead of `WrongExpectedVersion`. It also
+    /// replaces `StreamDeleted`, except if the append is to the metadata of a tombstoned stream.
+    pub fn submit_with_conflicts(&self, request: &AppendRequest<'_>) -> Result<PendingAppend> {
+        self.shared().prefetch(request);
+        request.validate()?;
+        self.submit_task(&WriteTask::Append(*request))
+    }
+
+    /// Submits several appends in order, each like [`Store::submit`], at a lower cost than single
+    /// calls: those that need no sync are indexed together. Returns one result for each append; a
+    /// refused one does not affect the others.
+    pub fn submit_each(&self, requests: &[AppendRequest<'_>]) -> Vec<Result<PendingAppend>> {
+        let done = self.shared().submit_each(requests);
+        done.into_iter()
+            .map(|done| self.pending_append(done).map_err(Error::into_first_conflict))
+            .collect()
+    }
+
+    /// Submits an append like [`Store::submit`], for a thread that must not wait. `None` if it
+    /// would wait for another writer, a new chunk or a write stall. `None` also if the append is
+    /// refused: [`Store::submit`] then returns the reason. Like every read, it may read uncached
+    /// data from disk.
+    pub fn try_submit(&self, request: &AppendRequest<'_>) -> Option<PendingAppend> {
+        let done = self.shared().try_submit(request)?;
+        self.pending_append(Ok(done)).ok()
+    }
+
+    fn submit_task(&self, task: &WriteTask<'_>) -> Result<PendingAppend> {
+        self.pending_append(self.shared().submit(task))
+    }
+
+    fn pending_append(&self, done: Result<(Vec<WriteResult>, u64)>) -> Result<PendingAppend> {
+        let (results, position) = done?;
+        Ok(PendingAppend { shared: Arc::clone(self.shared()), results, position })
+    }
+
+    /// Deletes a stream: its events can no longer be read from it, and the next append continues
+    /// with the next revision. Deleting it again changes nothing.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; `WrongExpectedVersion` also if it never had an event.
+    pub fn delete(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
+        self.delete_stream(stream, &WriteTask::Delete(stream, expected))
+    }
+
+    /// Tombstones a stream: it can never be read or written again.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub fn tombstone(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
+        self.delete_stream(stream, &WriteTask::Tombstone(stream, expected))
+    }
+
+    fn delete_stream(&self, stream: &str, task: &WriteTask<'_>) -> Result<WriteResult> {
+        crate::types::stream_names::check_stream(stream)?;
+        if crate::types::stream_names::metadata_subject(stream).is_some() {
+            return Err(Error::invalid(format!(
+                "'{}' holds metadata and cannot be deleted without its stream; append other \
+                 metadata instead",
+                stream.escape_debug()
+            )));
+        }
+        Ok(self.submit_task(task)?.wait()?[0])
+    }
+
+    /// Reads the events of a stream from a revision on, inclusive. A missing or deleted stream has
+    /// none; for a tombstoned one the first item is an error.
+    pub fn read(&self, stream: &str, from: Revision, direction: Direction) -> StreamReader {
+        StreamReader::new(self.shared(), stream, from, direction)
+    }
+
+    /// Reads all events of the store from a position on: inclusive forwards, exclusive backwards. A
+    /// forward reader also reads events that are appended meanwhile.
+    pub fn read_all(&self, from: Position, direction: Direction) -> AllReader {
+        AllReader::new(self.shared(), from, direction)
+    }
+
+    /// Reads the events of a view from a number on, inclusive, without events after `through`. A
+    /// view without events is empty; for a name of no view the first item is an error.
+    ///
+    /// | view | events |
+    /// |---|---|
+    /// | `$ce-` and a category | those of all streams whose names begin with it and a hyphen |
+    /// | `$et-` and a type | those of that type |
+    /// | `$streams` | the first one of each stream |
+    pub fn read_view(
+        &self,
+        view: &str,
+        from: Revision,
+        direction: Direction,
+        through: Position,
+    ) -> ViewReader {
+        ViewReader::new(self.shared(), view, from, direction, through)
+    }
+
+    /// Returns the readable range of a view up to the position `through`; `None` if no event was in
+    /// it.
+    ///
+    /// # Errors
+    /// `Invalid` if this is the name of no view.
+    pub fn view(&self, view: &str, through: Position) -> Result<Option<ViewState>> {
+        self.shared().check_open()?;
+        view_reader::view_state(self.shared(), view, through)
+    }
+
+    /// Lists categories or types that begin with `prefix`, in byte order, after the name `after`,
+    /// with their numbers of events; at most `limit` of them. [`ViewKind::Streams`] has one view,
+    /// whose name is empty.
+    pub fn views(
+        &self,
+        kind: ViewKind,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, u64)>> {
+        self.shared().check_open()?;
+        Ok(self.shared().index.views.list(kind, prefix, after, limit)?)
+    }
+
+    /// Reads the events of the store that match a filter, from a position on as for
+    /// [`Store::read_all`].
+    pub fn read_filtered(
+        &self,
+        from: Position,
+        direction: Direction,
+        filter: Arc<EventFilter>,
+    ) -> FilteredReader {
+        FilteredReader::new(self.shared(), from, direction, filter)
+    }
+
+    /// Creates a subscription: the existing events after a start, then new ones.
+    ///
+    /// # Errors
+    /// `StreamDeleted` if the stream was tombstoned and the subscription starts at its end.
+    pub fn subscribe(
+        &self,
+        what: SubscriptionSource,
+        since: SubscriptionStart,
+    ) -> Result<Subscription> {
+        Subscription::new(self.shared(), what, since)
+    }
+
+    /// Returns the event, or the target of a link. A link to a link is not followed.
+    pub fn resolve(&self, event: RecordedEvent) -> Result<ResolvedEvent> {
+        link_resolution::resolve(self.shared(), event)
+    }
+
+    /// Returns the state of a stream.
+    pub fn stream_state(&self, stream: &str) -> Result<StreamState> {
+        self.shared().check_open()?;
+        Ok(StreamState::from_snapshot(&stream_reader::stream_snapshot(self.shared(), stream)?))
+    }
+
+    /// Lists names of streams that begin with `prefix`, in byte order, after the name `after`; at
+    /// most `limit` of them. The list includes deleted, tombstoned and metadata streams.
+    pub fn streams(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, StreamState)>> {
+        self.shared().check_open()?;
+        stream_reader::list_streams(self.shared(), prefix, after, limit)
+    }
+
+    /// Returns the position of the last visible event.
+    pub fn visible_position(&self) -> Position {
+        Position(self.shared().visible.position())
+    }
+
+    /// Waits until an event after `position` is visible, at most for `timeout`, and returns the
+    /// visible position. Closing the store ends the wait; in a forked child it returns at once.
+    pub fn wait_past(&self, position: Position, timeout: Duration) -> Position {
+        Position(self.shared().visible.wait_past(position.0, timeout))
+    }
+
+    /// Calls `callback` once, with the position of the last event, when a new event of the target
+    /// becomes visible or the store is closed. Dropping the watch before cancels the call.
+    ///
+    /// The callback runs on the thread that appended. It must not block or append, but may drop the
+    /// last handle of the store. If the store is closed already, it runs on the calling thread. A
+    /// watch that a callback registers during the close is not called. A panic of the callback is
+    /// reported and does not propagate; other callbacks are still called.
+    ///
+    /// A reader misses nothing if it creates the watch first, then reads, and only then waits.
+    pub fn watch(
+        &self,
+        watched: WatchTarget<'_>,
+        callback: impl FnOnce(Position) + Send + 'static,
+    ) -> Watch {
+        let stream = match watched {
+            // A thread that waits does not look up the views of each event.
+            WatchTarget::All | WatchTarget::View(_) => None,
+            WatchTarget::Stream(name) => Some(self.shared().existence.hash(name)),
+        };
+        let callback = Box::new(move |position| callback(Position(position)));
+        self.shared().visible.watch(stream, callback)
+    }
+
+    /// Syncs every append so far: it survives power loss from then on.
+    pub fn sync(&self) -> Result<()> {
+        self.shared().check_writable()?;
+        self.shared().sync_log()
+    }
+
+    /// Syncs the current index, so that an open after a crash does not read its events from the log
+    /// again.
+    pub fn flush(&self) -> Result<()> {
+        self.shared().flush_index()
+    }
+
+    /// Returns the statistics of the store.
+    pub fn stats(&self) -> Result<Stats> {
+        store_stats::collect_stats(self.shared())
+    }
+
+    /// Returns the state of the store's directory: checks the path by which it was opened.
+    pub fn directory(&self) -> umbel::DirectoryStats {
+        self.shared().directory()
+    }
+
+    /// Returns the reason why nothing can be written until the store is opened again; `None` if it
+    /// can.
+    pub fn fatal_error(&self) -> Option<String> {
+        self.shared().fatal_error.get().cloned()
+    }
+
+    /// Returns the filters of the index and the reasons for them, for each of its keyspaces.
+    ///
+    /// # Errors
+    /// The store was closed.
+    pub fn filter_advice(&self) -> Result<Vec<umbel::FilterAdvice>> {
+        self.shared().check_open()?;
+        Ok(self.shared().index.db().advice())
+    }
+
+    /// Verifies that every event and the index can be read and agree. The report, not the error,
+    /// contains the damage.
+    ///
+    /// # Errors
+    /// Reads that the operating system refuses: those files may be undamaged.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.shared().check_open()?;
+        verify::verify(self.shared())
+    }
+
+    /// Frees the space of events that no reader of their streams can see, while other calls
+    /// continue, and returns at the end. `docs/reference/event-store.md` lists what it removes.
+    ///
+    /// # Errors
+    /// `Invalid` if another scavenge runs or the store is read-only; `Full` if the disk is full.
+    /// Nothing is lost then, and another scavenge continues from there.
+    pub fn scavenge(&self, options: &ScavengeOptions) -> Result<ScavengeReport> {
+        scavenge::run(self.shared(), options)
+    }
+
+    /// Scavenges like [`Store::scavenge`], on its own thread.
+    ///
+    /// # Errors
+    /// `Invalid` if another scavenge runs or the store is read-only.
+    pub fn start_scavenge(&self, options: &ScavengeOptions) -> Result<Scavenge> {
+        scavenge::start(self.shared(), options)
+    }
+
+    /// Backs up everything that was appended before the call, and possibly later events, while the
+    /// store is in use. The backup is complete up to the position in the report. The target is an
+    /// empty or missing folder, or an earlier backup of this store, which receives only new data.
+    /// [`restore`](crate::restore) makes a store of it.
+    ///
+    /// # Errors
+    /// `Invalid` if the folder holds anything else, `Corruption` if the event log is damaged, and
+    /// errors of the disk. An earlier backup then remains.
+    pub fn backup(
+        &self,
+        target: impl AsRef<Path>,
+        options: CopyOptions<'_>,
+    ) -> Result<BackupReport> {
+        backup::backup(self.shared(), target.as_ref(), options)
+    }
+
+    /// Begins an import of events of another store, which keep their ids, times and revisions.
+    ///
+    /// # Errors
+    /// The store cannot be written to.
+    pub fn import(&self) -> Result<Import> {
+        Import::new(self.shared())
+    }
+
+    /// Closes the store for every handle: syncs everything and records where each file ends, so
+    /// that the next open notices any change to them. It wakes all waiting threads.
+    pub fn close(self) -> Result<()> {
+        close(self.shared())
+    }
+
+    /// Directory of the store.
+    pub fn path(&self) -> &Path {
+        &self.shared().folder
+    }
+}
+
+fn close(shared: &Arc<StoreInner>) -> Result<()> {
+    shared.check_process()?;
+    if !shared.open_mark.close() {
+        return Ok(());
+    }
+    close_once(shared)
+}
+
+fn close_once(shared: &Arc<StoreInner>) -> Result<()> {
+    background_thread::stop(shared);
+    shared.scavenge_task.wait_until_idle();
+    let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
+    shared.callbacks.run_visible(&shared.components);
+    shared.visible.close();
+    let index = shared.index.db().clone().close();
+    shared.log.pinned_files.release_lock();
+    *shared.pin.lock().ignore_poison() = None;
+    closed?;
+    Ok(index?)
+}
+
+/// Ends the log, and syncs it and the index.
+fn close_files(shared: &StoreInner) -> Result<()> {
+    // A running flush must end, and a later one sees that the store is closed. No thread uses the
+    // index after its close.
+    let _flusher = shared.flush_lock.lock().ignore_poison();
+    if let Some(reason) = shared.fatal_error.get() {
+        return Err(umbel::Error::ReadOnly(reason.clone()).into());
+    }
+    // The indexing thread must end: it would overwrite a newer head with an older one.
+    let driver = shared.index_lock.lock().ignore_poison();
+    let mut appender = shared.appender.lock().ignore_poison();
+    let Some(mut ending) = appender.take() else { return Ok(()) };
+    shared.sync_log()?;
+    ending.apply_queue(&shared.components)?;
+    ending.log_end.end_chunk(&shared.log)?;
+    drop((appender, driver));
+    shared.log.write_chunk_ends()?;
+    let position = shared.visible.position();
+    if shared.index.durable_through()? < position {
+        shared.index.flush(&shared.log, position)?;
+    }
+    Ok(shared.existence.flush(&shared.log, position)?)
+}
+
+pub mod store_stats;
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod fork_tests;
+
+#[cfg(test)]
+mod tests;

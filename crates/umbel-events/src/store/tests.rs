@@ -1,0 +1,221 @@
+//! Tests of states between two steps of a store, which no integration test can reach.
+
+use std::sync::mpsc;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel::Durability;
+use umbel_env::Env;
+use umbel_sim::Sim;
+
+use super::*;
+
+/// Upper bound of a wait; a successful one is far shorter.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// A call that does not return within this time counts as waiting.
+const BLOCKED_TIME: Duration = Duration::from_millis(200);
+
+/// A synced store on a simulated disk, without threads.
+fn options(sim: &Sim) -> StoreOptions {
+    StoreOptions {
+        durability: Durability::Synced,
+        background_threads: 0,
+        chunk_bytes: 64 << 10,
+        memory_bytes: Some(8 << 20),
+        env: sim.env(),
+        ..StoreOptions::default()
+    }
+}
+
+fn submit(store: &Store, number: u8) -> PendingAppend {
+    let events = [NewEvent::json(EventId([number; 16]), "Happened", b"{}")];
+    let appends = [StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events }];
+    store.submit(&AppendRequest { appends: &appends, checks: &[] }).expect("submitted")
+}
+
+/// Regression: a close overlapped with a thread that was indexing appends, and indexed newer ones.
+/// Then the older head replaced the newer: an acknowledged event left its stream.
+#[test]
+fn close_waits_for_indexing_thread() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let shared = Arc::clone(store.shared());
+    let first = submit(&store, 1);
+    // A thread is indexing, and has synced the appends that it found in the queue.
+    let driver = shared.index_lock.lock().ignore_poison();
+    let queue = match &mut *shared.appender.lock().ignore_poison() {
+        Some(appender) => appender.queue.take_groups(),
+        None => panic!("the store is open"),
+    };
+    shared.sync_log().expect("durable");
+    let second = submit(&store, 2);
+    let (sender, closed) = mpsc::channel();
+    let closing = store.clone();
+    let close = Box::new(move || sender.send(closing.close()).expect("the receiver exists"));
+    let thread = Env::system().threads.spawn("close", close).expect("a thread");
+    let early = closed.recv_timeout(BLOCKED_TIME);
+    // The indexing thread continues.
+    let mut batch = shared.index.batch();
+    for change in queue.iter().flat_map(|queued| queued.changes.iter()) {
+        shared.index.add(&mut batch, &change);
+    }
+    let put = shared.index.commit(&mut batch, (&shared.log, queue[0].position));
+    drop(driver);
+    assert!(early.is_err(), "the close did not wait for the indexing thread: {early:?}, {put:?}");
+    put.expect("in the index");
+    closed.recv_timeout(WAIT_TIMEOUT).expect("the close returns").expect("closed");
+    assert!(thread.join());
+    drop((first, second, store, shared));
+    let store = Store::open("/events", options(&sim)).expect("opened again");
+    let read = store.read("a", Revision::START, Direction::Forwards);
+    let ids: Vec<_> = read.map(|event| event.expect("readable").id).collect();
+    assert_eq!(ids, [EventId([1; 16]), EventId([2; 16])]);
+    assert!(store.verify().expect("verified").damage.is_empty());
+}
+
+/// Regression: when no appends were left to index, the background thread called no callbacks,
+/// although another thread had made their events visible.
+#[test]
+fn callbacks_run_after_another_thread_drained_the_queue() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let shared = Arc::clone(store.shared());
+    let (sender, called) = mpsc::channel();
+    submit(&store, 1).on_acknowledged(move |results| {
+        sender.send(results.expect("acknowledged")[0].last).expect("the receiver exists");
+    });
+    shared.sync_log().expect("durable");
+    let applied = match &mut *shared.appender.lock().ignore_poison() {
+        Some(appender) => appender.apply_queue(&shared.components),
+        None => panic!("the store is open"),
+    };
+    applied.expect("in the index");
+    assert!(called.try_recv().is_err(), "it was not called yet");
+    background_thread::start(&shared).expect("a thread");
+    shared.background.request_indexing();
+    assert_eq!(called.recv_timeout(WAIT_TIMEOUT).expect("it is called"), Some(0));
+    store.close().expect("closed");
+}
+
+/// Regression: a writer held its locks while it called the waiting callbacks. If a callback dropped
+/// the last handle, closing waited for these locks forever.
+#[test]
+fn append_callback_may_drop_the_last_handle() {
+    for durability in [Durability::Synced, Durability::Buffered] {
+        let sim = Sim::new(1);
+        let options = StoreOptions { durability, ..options(&sim) };
+        let store = Store::open("/events", options.clone()).expect("a new store");
+        let (sender, closed) = mpsc::channel();
+        let last = store.clone();
+        let watch = store.watch(WatchTarget::All, move |position| {
+            drop(last);
+            sender.send(position).expect("the receiver exists");
+        });
+        let shared = Arc::clone(store.shared());
+        drop(store);
+        let work = move || {
+            let events = [NewEvent::json(EventId([1; 16]), "Happened", b"{}")];
+            let stream =
+                StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events };
+            let request = AppendRequest { appends: &[stream], checks: &[] };
+            let (_, position) = shared.submit(&WriteTask::Append(request)).expect("submitted");
+            let _ = shared.apply_through(position);
+        };
+        let thread = Env::system().threads.spawn("append", Box::new(work)).expect("a thread");
+        closed.recv_timeout(WAIT_TIMEOUT).expect("the close returns");
+        assert!(thread.join());
+        drop(watch);
+        let store = Store::open("/events", options).expect("opened again");
+        assert_eq!(store.read("a", Revision::START, Direction::Forwards).count(), 1);
+    }
+}
+
+/// Regression: a callback that panicked ended the background thread, and the callbacks that were
+/// due with it were never called.
+#[test]
+fn panicking_callback_does_not_block_other_callbacks() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    submit(&store, 1).on_acknowledged(|_| panic!("a callback of the test"));
+    let (sender, called) = mpsc::channel();
+    let again = sender.clone();
+    submit(&store, 2).on_acknowledged(move |_| sender.send(2).expect("the receiver exists"));
+    background_thread::start(store.shared()).expect("a thread");
+    store.shared().background.request_indexing();
+    assert_eq!(called.recv_timeout(WAIT_TIMEOUT).expect("it is called"), 2);
+    submit(&store, 3).on_acknowledged(move |_| again.send(3).expect("the receiver exists"));
+    store.shared().background.request_indexing();
+    assert_eq!(called.recv_timeout(WAIT_TIMEOUT).expect("the thread is there yet"), 3);
+    store.close().expect("closed");
+}
+
+/// Regression: a callback on the background thread of one store that dropped another store did not
+/// wait for that store's thread.
+#[test]
+fn background_thread_joins_that_of_a_dropped_store() {
+    let (sim, other_sim) = (Sim::new(1), Sim::new(2));
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let other = Store::open("/events", options(&other_sim)).expect("a new store");
+    background_thread::start(store.shared()).expect("a thread");
+    let (hold, held) = mpsc::channel::<()>();
+    let (ended, has_ended) = mpsc::channel();
+    let work = move || {
+        let _ = held.recv();
+        let _ = ended.send(());
+    };
+    let slow = Env::system().threads.spawn("slow", Box::new(work)).expect("a thread");
+    *other.shared().background_thread.lock().ignore_poison() = Some(slow);
+    let (sender, closed) = mpsc::channel();
+    submit(&store, 1)
+        .on_acknowledged(move |_| sender.send(other.close().is_ok()).expect("the receiver exists"));
+    store.shared().background.request_indexing();
+    let early = closed.recv_timeout(BLOCKED_TIME);
+    drop(hold);
+    assert!(early.is_err(), "the other store's thread was not waited for");
+    assert!(closed.recv_timeout(WAIT_TIMEOUT).expect("the close returns"));
+    has_ended.try_recv().expect("its thread has ended");
+    store.close().expect("closed");
+}
+
+/// Regression: a flush ran during a close, and could use the closed index.
+#[test]
+fn close_waits_for_running_flush() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    submit(&store, 1).wait().expect("acknowledged");
+    let shared = Arc::clone(store.shared());
+    // A flush runs.
+    let flusher = shared.flush_lock.lock().ignore_poison();
+    let (sender, closed) = mpsc::channel();
+    let closing = store.clone();
+    let close = Box::new(move || sender.send(closing.close()).expect("the receiver exists"));
+    let thread = Env::system().threads.spawn("close", close).expect("a thread");
+    let early = closed.recv_timeout(BLOCKED_TIME);
+    let through = shared.index.durable_through();
+    drop(flusher);
+    assert!(early.is_err(), "the store was closed during a flush");
+    through.expect("the index is open during a flush");
+    closed.recv_timeout(WAIT_TIMEOUT).expect("it returns").expect("closed");
+    assert!(thread.join());
+}
+
+/// Regression: a flush that got its lock after the close would have used the closed index.
+#[test]
+fn flush_after_close_is_a_no_op() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let shared = Arc::clone(store.shared());
+    // A close runs.
+    let flusher = shared.flush_lock.lock().ignore_poison();
+    let (sender, flushed) = mpsc::channel();
+    let flushing = store.clone();
+    let flush = Box::new(move || sender.send(flushing.flush()).expect("the receiver exists"));
+    let thread = Env::system().threads.spawn("flush", flush).expect("a thread");
+    let early = flushed.recv_timeout(BLOCKED_TIME);
+    assert!(shared.open_mark.close());
+    drop(flusher);
+    assert!(early.is_err(), "it did not wait for the lock");
+    let refused = flushed.recv_timeout(WAIT_TIMEOUT).expect("it returns");
+    assert!(matches!(refused, Err(Error::Store(umbel::Error::Closed))), "{refused:?}");
+    assert!(thread.join());
+    close_once(&shared).expect("closed");
+}

@@ -1,0 +1,304 @@
+//! Error kinds of an event store, by what the caller can do about them.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::limits::EXPRESSION_BACKTRACKS_MAX;
+use crate::types::event::{EventId, ExpectedVersion};
+use crate::types::stream_state::StreamState;
+use crate::types::version_conflict::VersionConflict;
+
+/// Directory name of the index.
+const INDEX_DIRECTORY: &str = "index";
+/// Extensions of the engine's files in it.
+const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
+
+/// Return type of every fallible function of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Error of an event store. Reading a stream that does not exist is no error.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// A stream does not have the expected revision: read it again, then decide again.
+    WrongExpectedVersion {
+        /// The stream.
+        stream: String,
+        /// Its expected version.
+        expected: ExpectedVersion,
+        /// Revision of its last event; `None` if it has none.
+        current: Option<u64>,
+    },
+    /// The stream was tombstoned: it can never be read or written again.
+    StreamDeleted {
+        /// The stream.
+        stream: String,
+    },
+    /// An event or an append is larger than the limits allow: make it smaller.
+    TooLarge {
+        /// The event, if it is too large; `None` if the whole append is.
+        event: Option<EventId>,
+        /// Its bytes.
+        bytes: u64,
+        /// Maximum number of bytes.
+        max_bytes: u64,
+    },
+    /// Streams do not match the expected versions of a request: read them again, then decide again.
+    /// Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports more than
+    /// the first.
+    VersionConflicts(Vec<VersionConflict>),
+    /// The request itself is wrong: change it.
+    Invalid(String),
+    /// A filter's expression takes too long on a name: write another one.
+    RegexTooExpensive {
+        /// The expression.
+        expression: String,
+        /// Name of the stream or the type that was matched.
+        name: String,
+    },
+    /// Error of the key-value store below.
+    Store(umbel::Error),
+    /// Files of a backup do not match what was written: make another backup, or take them from a
+    /// copy of this one.
+    Backup(umbel::Error),
+}
+
+impl Error {
+    /// Creates an [`Error::Invalid`].
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::Invalid(message.into())
+    }
+
+    /// Whether it reports that bytes on disk are missing or do not match what was written. A
+    /// refusal of the operating system is no evidence of damage.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Error::Store(umbel::Error::Corruption { .. }) | Error::Backup(_) => true,
+            Error::Store(umbel::Error::Io { source, .. }) => matches!(
+                source.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::UnexpectedEof
+            ),
+            _ => false,
+        }
+    }
+
+    /// Whether it reports damage of a file of the index. The index can be removed: it is rebuilt
+    /// from the event log.
+    pub fn is_index_damage(&self) -> bool {
+        match self {
+            Error::Store(umbel::Error::Corruption { file, .. }) => index_directory(file).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Message without the advice about damage; see `umbel::Error::message_without_advice`.
+    pub fn message_without_advice(&self) -> String {
+        match self {
+            Error::Store(error) | Error::Backup(error) => error.message_without_advice(),
+            error => error.to_string(),
+        }
+    }
+
+    /// Converts damage of a store into damage of a backup.
+    pub(crate) fn into_backup_error(self) -> Error {
+        match self {
+            Error::Store(error @ umbel::Error::Corruption { .. }) => Error::Backup(error),
+            error => error,
+        }
+    }
+
+    /// Converts an error about several streams into the error of the first one.
+    pub(crate) fn into_first_conflict(self) -> Error {
+        match self {
+            Error::VersionConflicts(violations) => match violations.into_iter().next() {
+                Some(first) => first.into(),
+                None => Error::invalid("no stream was other than expected"),
+            },
+            error => error,
+        }
+    }
+
+    /// Returns the streams on whose state this error depends.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &str> {
+        let (one, several) = match self {
+            Error::WrongExpectedVersion { stream, .. } | Error::StreamDeleted { stream } => {
+                (Some(stream), &[][..])
+            }
+            Error::VersionConflicts(violations) => (None, &violations[..]),
+            _ => (None, &[][..]),
+        };
+        let several = several.iter().map(|violation| &violation.stream);
+        one.into_iter().chain(several).map(String::as_str)
+    }
+}
+
+impl From<VersionConflict> for Error {
+    /// Creates the error of this conflict alone.
+    fn from(violation: VersionConflict) -> Error {
+        let VersionConflict { stream, expected, state, .. } = violation;
+        match state {
+            StreamState::Tombstoned => Error::StreamDeleted { stream },
+            StreamState::Missing => Error::WrongExpectedVersion { stream, expected, current: None },
+            StreamState::Live { last, .. } | StreamState::Deleted { last } => {
+                Error::WrongExpectedVersion { stream, expected, current: Some(last) }
+            }
+        }
+    }
+}
+
+impl From<umbel::Error> for Error {
+    fn from(error: umbel::Error) -> Error {
+        match error {
+            umbel::Error::Invalid(message) => Error::Invalid(message),
+            error => Error::Store(error),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Only a delete requires that the stream exists.
+            Error::WrongExpectedVersion {
+                stream,
+                expected: ExpectedVersion::Any,
+                current: None,
+            } => {
+                write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
+            }
+            Error::WrongExpectedVersion { stream, expected, current } => {
+                write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
+                match current {
+                    Some(revision) => write!(f, "its last revision is {revision}")?,
+                    None => f.write_str("it has no events")?,
+                }
+                f.write_str("; read the stream and decide again")
+            }
+            Error::StreamDeleted { stream } => write!(
+                f,
+                "the stream '{}' was tombstoned and accepts no events any more; use another name",
+                stream.escape_debug()
+            ),
+            Error::TooLarge { event: Some(id), bytes, max_bytes } => write!(
+                f,
+                "event {id} has {bytes} bytes of data and metadata, but may have {max_bytes}; \
+                 store what is large elsewhere and let the event name it"
+            ),
+            Error::TooLarge { event: None, bytes, max_bytes } => {
+                write!(
+                    f,
+                    "the append takes {bytes} bytes, but may take {max_bytes}; append it in parts"
+                )
+            }
+            Error::VersionConflicts(violations) => {
+                let first = violations.first().map(|violation| Error::from(violation.clone()));
+                match (violations.len(), first) {
+                    (0 | 1, Some(first)) => first.fmt(f),
+                    (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
+                    (_, None) => f.write_str("every stream was as expected"),
+                }
+            }
+            Error::Invalid(message) => f.write_str(message),
+            Error::RegexTooExpensive { expression, name } => write!(
+                f,
+                "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} steps back on \
+                 '{}'; write it without repetitions of repetitions, or use prefixes",
+                shorten(expression),
+                shorten(name)
+            ),
+            Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
+                write!(f, "{}; {}", error.message_without_advice(), advice(file))
+            }
+            Error::Store(error) => error.fmt(f),
+            Error::Backup(error) => write!(
+                f,
+                "{}; back up the store to another folder, or take the file from another copy of \
+                 this backup",
+                error.message_without_advice()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Store(error) | Error::Backup(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the index directory, if the file of an event store is in it. The names in it decide,
+/// because a store's own folder may be called `index`, too.
+fn index_directory(file: &Path) -> Option<&Path> {
+    let is_index = |folder: &&Path| folder.file_name().is_some_and(|name| name == INDEX_DIRECTORY);
+    if is_index(&file) {
+        return Some(file);
+    }
+    let is_of_engine = file.file_name().is_some_and(|name| name == "CURRENT")
+        || file.extension().is_some_and(|end| INDEX_EXTENSIONS.iter().any(|of| end == *of));
+    file.parent().filter(is_index).filter(|_| is_of_engine)
+}
+
+/// Advice for damage of this file of an event store.
+fn advice(file: &Path) -> String {
+    match index_directory(file) {
+        Some(folder) => format!(
+            "move the folder {} away: it is rebuilt from the event log when the store is opened",
+            folder.display()
+        ),
+        None => "restore the event store from a backup, or have `umbel repair` save what can be \
+                 read"
+            .to_string(),
+    }
+}
+
+/// Maximum number of characters of a client's text in a message.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// Shortens a text for a message.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: damage of the index and of a backup came with the advice for lost events, and
+    /// damage of a key-value store with `umbel repair`.
+    #[test]
+    fn damage_error_names_the_remedy_for_its_file() {
+        let damage = |path: &str| Error::from(umbel::Error::corruption(Path::new(path), 3, "bad"));
+        let in_index = ["shop/index/CURRENT", "shop/index/000006.table", "shop/index"];
+        for path in in_index {
+            let error_text = damage(path).to_string();
+            assert!(
+                error_text.contains("move the folder shop/index away: it is rebuilt"),
+                "{error_text}"
+            );
+            assert!(
+                !error_text.contains("repair") && !error_text.contains("backup"),
+                "{error_text}"
+            );
+            assert!(damage(path).is_index_damage());
+        }
+        for path in ["shop/CHUNKS", "shop/log/00000001.chunk", "index/CHUNKS"] {
+            let error_text = damage(path).to_string();
+            assert!(error_text.contains("from a backup, or have `umbel repair`"), "{error_text}");
+            assert!(!damage(path).is_index_damage());
+        }
+        let error_text = damage("copy/log/00000001.chunk").into_backup_error().to_string();
+        assert!(
+            error_text.starts_with("corruption in copy/log/00000001.chunk at byte 3: bad; back up")
+        );
+        assert!(!error_text.contains("repair"), "{error_text}");
+    }
+}

@@ -1,0 +1,13 @@
+//! Types of the interface: events, ids, errors, options, stream metadata and stream states.
+
+pub mod error;
+pub mod event;
+pub mod import_record;
+pub mod store_options;
+pub mod store_path;
+pub mod stream_metadata;
+pub mod stream_names;
+pub mod stream_state;
+pub mod uuid;
+pub mod version_conflict;
+pub mod view_kind;

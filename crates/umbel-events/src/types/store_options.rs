@@ -1,0 +1,85 @@
+//! [`StoreOptions`]: the options of an open.
+
+use std::time::Duration;
+
+use umbel::{Durability, MemoryBudget, Options};
+use umbel_env::Env;
+use umbel_existence::{ExistenceOptions, ExistenceSize};
+
+use crate::limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::types::error::{Error, Result};
+
+/// Options of a store, given at each open.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Creates the store if the folder does not exist or is empty.
+    pub create_if_missing: bool,
+    /// Refuses an existing store.
+    pub error_if_exists: bool,
+    /// Maximum wait while another process or handle has the store open, before the open fails with
+    /// `Locked`. Zero, the default, does not wait.
+    pub lock_wait: Duration,
+    /// Durability of an acknowledged append.
+    pub durability: Durability,
+    /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
+    pub memory_bytes: Option<u64>,
+    /// Budget that the indexes share with other stores of the process, instead of `memory_bytes`;
+    /// as `umbel::Options::memory_budget`.
+    pub memory_budget: Option<MemoryBudget>,
+    /// Maximum bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
+    /// The first has at most 4 MiB, and each next one twice as many up to this.
+    pub chunk_bytes: u64,
+    /// Size of the existence filter, which recognizes streams that never had an event. By default
+    /// it grows with the store.
+    pub existence: ExistenceSize,
+    /// Number of threads that maintain the indexes. With 0 the appending thread does it, which
+    /// makes runs deterministic; submitted appends are then acknowledged when a thread waits for
+    /// them.
+    pub background_threads: usize,
+    /// Environment of the store.
+    pub env: Env,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            create_if_missing: true,
+            error_if_exists: false,
+            lock_wait: Duration::ZERO,
+            durability: Durability::Buffered,
+            memory_bytes: None,
+            memory_budget: None,
+            chunk_bytes: CHUNK_BYTES_MAX,
+            existence: ExistenceOptions::default().size,
+            background_threads: 2,
+            env: Env::system(),
+        }
+    }
+}
+
+impl StoreOptions {
+    /// Options of the indexes, as far as the caller sets them.
+    pub fn index_options(&self) -> Options {
+        Options {
+            lock_wait: self.lock_wait,
+            memory_bytes: self.memory_bytes,
+            memory_budget: self.memory_budget.clone(),
+            background_threads: self.background_threads,
+            log_segment_bytes: 64 << 10,
+            env: self.env.clone(),
+            ..Options::default()
+        }
+    }
+
+    /// Returns an error that names an option out of range and its valid range.
+    pub fn validate(&self) -> Result<()> {
+        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
+            return Err(Error::invalid(format!(
+                "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
+                self.chunk_bytes
+            )));
+        }
+        // Checked before any file is created: a store that cannot be opened is not created.
+        Ok(self.index_options().check()?)
+    }
+}

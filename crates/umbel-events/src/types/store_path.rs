@@ -1,0 +1,20 @@
+//! Checks which folders may hold an event store.
+
+use std::path::Path;
+
+use umbel_env::Env;
+
+use crate::types::error::{Error, Result};
+
+/// Returns an error if the folder is within the folder of another store.
+pub fn check_not_nested(env: &Env, folder: &Path) -> Result<()> {
+    match umbel::enclosing_store(env, folder) {
+        None => Ok(()),
+        Some(store) => Err(Error::invalid(format!(
+            "{} lies in the folder of the store {}, whose folders are its own; name one outside \
+             of it",
+            folder.display(),
+            store.display()
+        ))),
+    }
+}

@@ -1,0 +1,230 @@
+//! [`RetentionRules`]: the metadata of a stream that hides events.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+
+use crate::limits::ACL_BYTES_MAX;
+use crate::types::error::{Error, Result};
+
+/// Maximum number of characters of an invalid value in a message.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// `$tb` of a deleted stream: it hides every event.
+pub const DELETED_TRUNCATE_BEFORE: u64 = i64::MAX as u64;
+
+/// Values that may replace an ACL in a stream's metadata: the ACL of streams that have none.
+const DEFAULT_ACL_NAMES: [&str; 2] = ["$userStreamAcl", "$systemStreamAcl"];
+
+/// Metadata of a stream that decides which of its events can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RetentionRules {
+    /// Events with lower revisions are hidden (`$tb`).
+    pub truncate_before: u64,
+    /// Number of the newest events that stay (`$maxCount`).
+    pub max_count: Option<u64>,
+    /// Events older than this many seconds are hidden (`$maxAge`).
+    pub max_age_seconds: Option<u64>,
+}
+
+impl RetentionRules {
+    /// Rules of a stream that holds the metadata of another: only the last event counts.
+    pub const METADATA_STREAM: RetentionRules =
+        RetentionRules { truncate_before: 0, max_count: Some(1), max_age_seconds: None };
+
+    /// Whether the stream was deleted; the next append creates it again.
+    pub fn is_deleted(&self) -> bool {
+        self.truncate_before == DELETED_TRUNCATE_BEFORE
+    }
+
+    /// Lowest readable revision of a stream whose last is `last`; the age is checked for each
+    /// event.
+    pub fn first_revision(&self, last: u64) -> u64 {
+        let counted = self.max_count.map_or(0, |count| (last + 1).saturating_sub(count));
+        counted.max(self.truncate_before)
+    }
+
+    /// Parses metadata.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no JSON object, or one of these keys has an invalid value.
+    pub fn parse(subject: &str, data: &[u8]) -> Result<RetentionRules> {
+        RetentionRules::from_object(subject, &parse_object(subject, data)?)
+    }
+
+    /// Validates metadata that is to be appended.
+    ///
+    /// # Errors
+    /// `Invalid` if [`parse`](RetentionRules::parse) fails, or if the ACL is too long.
+    pub fn validate(subject: &str, data: &[u8]) -> Result<()> {
+        let object = parse_object(subject, data)?;
+        RetentionRules::from_object(subject, &object)?;
+        let acl = object.get("$acl").filter(|_| data.len() > ACL_BYTES_MAX);
+        let bytes = acl.map_or(0, |acl| acl.to_string().len());
+        if bytes <= ACL_BYTES_MAX {
+            return Ok(());
+        }
+        let name = subject.escape_debug();
+        Err(Error::invalid(format!(
+            "$acl in the metadata of stream '{name}' has {bytes} bytes, but may have \
+             {ACL_BYTES_MAX}; name groups in place of users"
+        )))
+    }
+
+    fn from_object(subject: &str, object: &Map<String, Value>) -> Result<RetentionRules> {
+        let number = |key: &str, min: u64| -> Result<Option<u64>> {
+            let Some(value) = object.get(key) else { return Ok(None) };
+            let number = value.as_u64().filter(|n| (min..=DELETED_TRUNCATE_BEFORE).contains(n));
+            number.map(Some).ok_or_else(|| {
+                let max = DELETED_TRUNCATE_BEFORE;
+                let (name, value) = (subject.escape_debug(), shorten_value(value));
+                Error::invalid(format!(
+                    "{key} in the metadata of stream '{name}' is {value}, but must be a whole \
+                     number from {min} to {max}"
+                ))
+            })
+        };
+        let is_acl = |value: &Value| {
+            value.is_object()
+                || value.as_str().is_some_and(|name| DEFAULT_ACL_NAMES.contains(&name))
+        };
+        if let Some(value) = object.get("$acl").filter(|value| !is_acl(value)) {
+            let (name, value) = (subject.escape_debug(), shorten_value(value));
+            return Err(Error::invalid(format!(
+                "$acl in the metadata of stream '{name}' is {value}, but must be an object or the \
+                 name of a general one, \"$userStreamAcl\" or \"$systemStreamAcl\""
+            )));
+        }
+        number("$cacheControl", 1)?;
+        Ok(RetentionRules {
+            truncate_before: number("$tb", 0)?.unwrap_or(0),
+            max_count: number("$maxCount", 1)?,
+            max_age_seconds: number("$maxAge", 1)?,
+        })
+    }
+}
+
+/// Shortens an invalid value, which may have megabytes.
+fn shorten_value(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
+    let name = || subject.escape_debug().to_string();
+    match serde_json::from_slice(data) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::invalid(format!(
+            "the metadata of stream '{}' is JSON, but no object: write {{\"$maxCount\":10}} or \
+             the like",
+            name()
+        ))),
+        Err(error) => {
+            Err(Error::invalid(format!("the metadata of stream '{}' is no JSON: {error}", name())))
+        }
+    }
+}
+
+/// Returns the metadata with another `$tb`; everything else stays byte for byte. Numbers may be of
+/// any length, and the metadata grows by this key at most. If there was no metadata, or no JSON
+/// object, the result contains only this key.
+///
+/// # Errors
+/// None in practice: parsed metadata can be written.
+pub fn with_truncate_before(old: Option<&[u8]>, truncate_before: u64) -> Result<Vec<u8>> {
+    let old: Option<BTreeMap<String, Box<RawValue>>> =
+        old.and_then(|data| serde_json::from_slice(data).ok());
+    let internal = |error| Error::invalid(format!("internal: metadata cannot be written: {error}"));
+    let mut object = old.unwrap_or_default();
+    object.insert("$tb".to_string(), to_raw_value(&truncate_before).map_err(internal)?);
+    serde_json::to_vec(&object).map_err(internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_limits_the_readable_events() {
+        let settings =
+            RetentionRules::parse("a", br#"{"$tb":5,"$maxCount":3,"$maxAge":60,"x":[1]}"#);
+        let settings = settings.expect("good metadata");
+        let wanted =
+            RetentionRules { truncate_before: 5, max_count: Some(3), max_age_seconds: Some(60) };
+        assert_eq!(settings, wanted);
+        assert_eq!((settings.first_revision(4), settings.first_revision(9)), (5, 7));
+        let general = br#"{"$acl":"$systemStreamAcl"}"#;
+        for nothing in [&b"{}"[..], general, br#"{"$acl":"$userStreamAcl"}"#] {
+            assert!(
+                RetentionRules::parse("a", nothing).expect("good") == RetentionRules::default()
+            );
+        }
+        let deleted = with_truncate_before(Some(br#"{"$acl":{}}"#), DELETED_TRUNCATE_BEFORE)
+            .expect("written");
+        assert!(RetentionRules::parse("a", &deleted).expect("made").is_deleted());
+        assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
+    }
+
+    /// Regression: any user could append metadata of 8 MiB with an ACL of millions of names. It
+    /// took a hundred megabytes of memory as long as it was cached. An error repeated the invalid
+    /// value, megabytes of it.
+    #[test]
+    fn oversized_acl_is_rejected_without_quoting_it() {
+        let names = |count: usize| vec!["a"; count];
+        let metadata = |count: usize| {
+            serde_json::to_vec(&serde_json::json!({ "$acl": { "$r": names(count) }, "x": " " }))
+        };
+        let fits = metadata((ACL_BYTES_MAX - 8) / 4).expect("JSON");
+        assert!(fits.len() > ACL_BYTES_MAX);
+        RetentionRules::validate("a", &fits).expect("it fits");
+        let long = metadata(ACL_BYTES_MAX / 4).expect("JSON");
+        let error = RetentionRules::validate("a", &long).expect_err("it is too long").to_string();
+        assert!(error.contains("has 65544 bytes, but may have 65536"), "{error}");
+        assert!(RetentionRules::parse("a", &long).is_ok(), "what stands there is read");
+        let other = serde_json::to_vec(&serde_json::json!({ "x": names(ACL_BYTES_MAX) }));
+        RetentionRules::validate("a", &other.expect("JSON")).expect("others may be long");
+        for key in ["$acl", "$maxCount"] {
+            let wrong = serde_json::json!({ key: "é".repeat(1 << 20) }).to_string();
+            let error =
+                RetentionRules::validate("a", wrong.as_bytes()).expect_err("a text").to_string();
+            assert!(error.len() < 600 && error.contains("é…"), "{error}");
+        }
+    }
+
+    /// Regression: deleting a stream, or appending to a deleted one, parsed its metadata as numbers
+    /// of 64 bits and wrote these. Amounts lost digits, and `1e300` became three hundred of them.
+    #[test]
+    fn new_truncation_keeps_other_metadata_unchanged() {
+        let rest = r#""amount":12345678901234567890123.10,"big":1e300,"deep":"#;
+        let deep = "[".repeat(500) + &"]".repeat(500);
+        let old = format!(r#" {{ "$tb" : 3 , {rest}{deep} , "z":"\u00e4 é" }} "#);
+        let new = with_truncate_before(Some(old.as_bytes()), 9).expect("written");
+        let new = String::from_utf8(new).expect("text");
+        assert_eq!(new, format!(r#"{{"$tb":9,{rest}{deep},"z":"\u00e4 é"}}"#));
+        for old in [None, Some(&b"no json"[..]), Some(b"[1]")] {
+            assert_eq!(with_truncate_before(old, 9).expect("written"), br#"{"$tb":9}"#);
+        }
+    }
+
+    #[test]
+    fn invalid_metadata_error_names_the_cause() {
+        let cases: [(&[u8], &str); 8] = [
+            (b"", "no JSON"),
+            (b"{", "no JSON"),
+            (b"[1]", "no object"),
+            (br#"{"$tb":-1}"#, "$tb"),
+            (br#"{"$maxCount":0}"#, "$maxCount"),
+            (br#"{"$maxAge":"1h"}"#, "$maxAge"),
+            (br#"{"$acl":7}"#, "$acl"),
+            (br#"{"$acl":"ada"}"#, "$acl"),
+        ];
+        for (data, why) in cases {
+            let message = RetentionRules::parse("cart-1", data).expect_err("refused").to_string();
+            assert!(message.contains(why) && message.contains("'cart-1'"), "{message}");
+        }
+    }
+}

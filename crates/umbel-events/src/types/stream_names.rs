@@ -1,0 +1,102 @@
+//! Names of streams and types: which are valid, and which streams hold the metadata of others.
+
+use crate::limits::{EVENT_TYPE_BYTES_MAX, STREAM_NAME_BYTES_MAX};
+use crate::types::error::{Error, Result};
+use crate::types::view_kind::is_view;
+
+/// Prefix of the name of a stream with the metadata of another.
+const METADATA_PREFIX: &str = "$$";
+/// Type of the events of such streams.
+pub const METADATA_TYPE: &str = "$metadata";
+/// Type of the event that ends a tombstoned stream.
+pub const TOMBSTONE_TYPE: &str = "$streamDeleted";
+/// Type of events that point at others.
+pub const LINK_TYPE: &str = "$>";
+
+/// Returns the stream that holds the metadata of `stream`.
+pub fn metadata_stream(stream: &str) -> String {
+    format!("{METADATA_PREFIX}{stream}")
+}
+
+/// Sets `name` to that of the stream that holds the metadata of `stream`.
+pub fn write_metadata_stream(stream: &str, name: &mut String) {
+    name.clear();
+    name.push_str(METADATA_PREFIX);
+    name.push_str(stream);
+}
+
+/// Returns the stream whose metadata `stream` holds; `None` if it is no metadata stream.
+pub fn metadata_subject(stream: &str) -> Option<&str> {
+    stream.strip_prefix(METADATA_PREFIX)
+}
+
+/// Returns an error if this is no valid stream name, or if no append to it is allowed.
+pub fn check_stream(stream: &str) -> Result<()> {
+    // The metadata stream of a stream with the longest name has a valid name, too.
+    let bytes = metadata_subject(stream).unwrap_or(stream).len();
+    if bytes == 0 || bytes > STREAM_NAME_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "a stream's name has {bytes} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}"
+        )));
+    }
+    let reserved = |why: &str| {
+        let name = stream.escape_debug();
+        Err(Error::invalid(format!("'{name}' accepts no appends: {why}; use another name")))
+    };
+    if stream == "$all" {
+        return reserved("it is the name for the events of all streams");
+    }
+    if metadata_subject(stream).is_some_and(|name| name.starts_with(METADATA_PREFIX)) {
+        return reserved("metadata has no metadata");
+    }
+    if is_view(stream) {
+        return reserved("it is a view of other streams");
+    }
+    Ok(())
+}
+
+/// Returns an error if an event cannot have this type.
+pub fn check_event_type(kind: &str) -> Result<()> {
+    if kind.is_empty() || kind.len() > EVENT_TYPE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "an event's type has {} bytes, but must have 1 to {EVENT_TYPE_BYTES_MAX}",
+            kind.len()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_stream_name_error_names_the_cause() {
+        let long = "x".repeat(STREAM_NAME_BYTES_MAX + 1);
+        let cases = [
+            ("", "0 bytes"),
+            ("$$", "0 bytes"),
+            (&long, "1025 bytes"),
+            ("$all", "all streams"),
+            ("$$$$a", "has no metadata"),
+            ("$streams", "a view"),
+            ("$ce-cart", "a view"),
+            ("$et-Opened", "a view"),
+        ];
+        for (name, why) in cases {
+            let message = check_stream(name).expect_err("refused").to_string();
+            assert!(message.contains(why), "{name}: {message}");
+        }
+        for name in ["a", "$settings", "$$a", "$$$settings", "käse", "a b\n", &long[1..]] {
+            check_stream(name).expect("a good name");
+        }
+        check_stream(&metadata_stream(&long[1..])).expect("that of the longest name");
+    }
+
+    #[test]
+    fn overlong_event_type_is_rejected() {
+        assert!(check_event_type("").is_err());
+        assert!(check_event_type(&"t".repeat(EVENT_TYPE_BYTES_MAX + 1)).is_err());
+        check_event_type("t").expect("a good type");
+    }
+}

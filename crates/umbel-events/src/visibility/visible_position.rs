@@ -1,0 +1,256 @@
+//! [`VisiblePosition`]: the position up to which readers see events. [`Watch`]: a callback for new
+//! visible events.
+//!
+//! INVARIANT: an event is visible only once it is acknowledged at the store's durability level, and
+//! every event before it is visible then, too.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use crate::primitives::panic_guard::catch_panic;
+use crate::types::event::Position;
+use crate::visibility::watch_registry::{WatchCallback, WatchRegistration, WatchRegistry};
+
+thread_local! {
+    /// Visible position whose end this thread is announcing. Only compared.
+    static NOTIFYING_END: Cell<*const VisiblePosition> = const { Cell::new(ptr::null()) };
+}
+
+/// Position up to which readers see events.
+#[derive(Debug, Default)]
+pub struct VisiblePosition {
+    position: AtomicU64,
+    /// Whether no more events will become visible.
+    has_ended: AtomicBool,
+    registry: Arc<WatchRegistry>,
+}
+
+/// Calls a callback once when more events are visible, unless it is dropped before.
+#[derive(Debug)]
+pub struct Watch {
+    _watching: WatchRegistration,
+    position: u64,
+}
+
+impl Watch {
+    /// Position of the last event that was visible when this was created: the callback is not
+    /// called for it.
+    pub fn position(&self) -> Position {
+        Position(self.position)
+    }
+}
+
+impl VisiblePosition {
+    /// Position of the last visible event; 0 if there is none.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::SeqCst)
+    }
+
+    /// Makes events up to `position` visible. The streams are the hashes of their names.
+    /// [`VisiblePosition::notify`] must follow; it calls the callbacks that wait for these streams.
+    ///
+    /// REQUIRES: the events are in the index.
+    #[inline]
+    pub fn advance(&self, position: u64, streams: impl Iterator<Item = u64>) {
+        self.position.fetch_max(position, Ordering::SeqCst);
+        self.registry.take_ready(position, streams);
+    }
+
+    /// Calls the callbacks whose events are visible by now.
+    ///
+    /// REQUIRES: no lock of the store is held; a callback may drop its last handle.
+    #[inline]
+    pub fn notify(&self) {
+        self.registry.call_ready();
+    }
+
+    /// Calls all waiting callbacks, although no new event is visible, and all later ones at once:
+    /// no more events will become visible.
+    pub fn close(&self) {
+        // Set before the registry's lock is taken: a registration that the calls miss took the lock
+        // later, and sees this.
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.notify_end();
+    }
+
+    /// Calls all waiting callbacks. A watch that a callback registers again is not called once
+    /// more; otherwise this would never end.
+    fn notify_end(&self) {
+        if ptr::eq(NOTIFYING_END.get(), self) {
+            return;
+        }
+        let before = NOTIFYING_END.replace(self);
+        self.registry.call_all(self.position());
+        NOTIFYING_END.set(before);
+    }
+
+    /// Registers a callback that is called once when a new event is visible: any event, or one of
+    /// the stream whose name has this hash. If no more events will become visible, it runs at once
+    /// on the calling thread.
+    ///
+    /// A forked child, where no more events become visible, behaves the same.
+    pub fn watch(&self, stream: Option<u64>, callback: WatchCallback) -> Watch {
+        if self.registry.is_forked() {
+            let position = self.position();
+            catch_panic(|| callback(position));
+            let watching = self.registry.add(stream, Box::new(|_| ()));
+            return Watch { _watching: watching, position };
+        }
+        let watching = self.registry.add(stream, callback);
+        // In this order: the callback is called for every event that is not visible here.
+        let position = self.position();
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.notify_end();
+        }
+        Watch { _watching: watching, position }
+    }
+
+    /// Waits until a position after `position` is visible, the time has passed, or no more events
+    /// will become visible. Returns the visible position.
+    pub fn wait_past(&self, position: u64, timeout: Duration) -> u64 {
+        if self.registry.is_forked() {
+            return self.position();
+        }
+        let called = Arc::new((Mutex::new(false), Condvar::new()));
+        let caller = Arc::clone(&called);
+        let watch = self.watch(
+            None,
+            Box::new(move |_| {
+                *caller.0.lock().ignore_poison() = true;
+                caller.1.notify_all();
+            }),
+        );
+        if watch.position <= position {
+            let (is_called, changed) = &*called;
+            let waited =
+                changed.wait_timeout_while(is_called.lock().ignore_poison(), timeout, |is| !*is);
+            drop(waited.ignore_poison());
+        }
+        self.position()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use umbel_env::Env;
+
+    use super::*;
+
+    /// Upper bound of a wait, which is exceeded only after a missed call.
+    const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// Waits for an event after `position` like a subscriber: registers, looks, waits.
+    fn wait(visible: &VisiblePosition, stream: Option<u64>, position: u64) {
+        loop {
+            let (sender, called) = mpsc::channel();
+            let watch = visible.watch(
+                stream,
+                Box::new(move |_| {
+                    let _ = sender.send(());
+                }),
+            );
+            if visible.position() > position {
+                return;
+            }
+            assert_eq!(watch.position(), Position(position));
+            called.recv_timeout(WAIT_TIMEOUT).expect("the waiting callback is called");
+        }
+    }
+
+    /// Two threads wait for each other's events, so that a missed call is noticed: no later event
+    /// would wake a thread.
+    #[test]
+    fn callback_registered_before_the_check_is_called() {
+        const ROUNDS: u64 = 20_000;
+        let pair = Arc::new((VisiblePosition::default(), VisiblePosition::default()));
+        let others = Arc::clone(&pair);
+        let answering = move || {
+            for round in 0..ROUNDS {
+                wait(&others.0, Some(7), round);
+                others.1.advance(round + 1, [9].into_iter());
+                others.1.notify();
+            }
+        };
+        let thread = Env::system().threads.spawn("answer", Box::new(answering)).expect("a thread");
+        for round in 0..ROUNDS {
+            pair.0.advance(round + 1, [3, 7].into_iter());
+            pair.0.notify();
+            wait(&pair.1, None, round);
+        }
+        assert!(thread.join(), "it saw every event");
+    }
+
+    #[test]
+    fn wait_ends_at_timeout_or_close() {
+        let visible = Arc::new(VisiblePosition::default());
+        visible.advance(5, std::iter::empty());
+        assert_eq!(visible.wait_past(4, WAIT_TIMEOUT), 5);
+        assert_eq!(visible.wait_past(5, Duration::ZERO), 5);
+        let (sender, called) = mpsc::channel();
+        let waiting = Arc::clone(&visible);
+        let work =
+            move || sender.send(waiting.wait_past(5, WAIT_TIMEOUT)).expect("the receiver exists");
+        let thread = Env::system().threads.spawn("wait", Box::new(work)).expect("a thread");
+        visible.close();
+        assert_eq!(called.recv_timeout(WAIT_TIMEOUT / 2).expect("it is woken"), 5);
+        assert!(thread.join());
+    }
+
+    /// Regression: a thread that registered after the others had been woken slept until its
+    /// timeout, and a watch was never called.
+    #[test]
+    fn callback_registered_after_close_is_called() {
+        // Either of the two may be first.
+        for _ in 0..1000 {
+            let visible = Arc::new(VisiblePosition::default());
+            let ending = Arc::clone(&visible);
+            let work = move || ending.close();
+            let thread = Env::system().threads.spawn("end", Box::new(work)).expect("a thread");
+            let (sender, called) = mpsc::channel();
+            let _watch = visible
+                .watch(Some(7), Box::new(move |_| sender.send(()).expect("the receiver exists")));
+            called.recv_timeout(WAIT_TIMEOUT).expect("the watch is called");
+            assert!(thread.join());
+        }
+        let visible = Arc::new(VisiblePosition::default());
+        visible.close();
+        let (sender, called) = mpsc::channel();
+        let waiting = Arc::clone(&visible);
+        let work =
+            move || sender.send(waiting.wait_past(0, WAIT_TIMEOUT)).expect("the receiver exists");
+        let thread = Env::system().threads.spawn("wait", Box::new(work)).expect("a thread");
+        assert_eq!(called.recv_timeout(WAIT_TIMEOUT / 2).expect("it does not wait"), 0);
+        assert!(thread.join());
+    }
+
+    /// Registers again whenever it is called.
+    fn watch_again(visible: &Arc<VisiblePosition>, calls: &mpsc::Sender<u64>) -> Watch {
+        let (again, sender) = (Arc::clone(visible), calls.clone());
+        visible.watch(
+            None,
+            Box::new(move |position| {
+                sender.send(position).expect("the receiver exists");
+                std::mem::forget(watch_again(&again, &sender));
+            }),
+        )
+    }
+
+    #[test]
+    fn reregistering_callback_is_called_once_after_close() {
+        let (visible, (calls, called)) = (Arc::new(VisiblePosition::default()), mpsc::channel());
+        let _watch = watch_again(&visible, &calls);
+        visible.advance(3, std::iter::empty());
+        visible.notify();
+        visible.close();
+        assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);
+        let _late = watch_again(&visible, &calls);
+        // The watch that registered again at the end is called now, with it, and then no more.
+        assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);
+    }
+}

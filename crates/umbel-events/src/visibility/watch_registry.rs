@@ -1,0 +1,344 @@
+//! [`WatchRegistry`]: the callbacks that wait for events to become visible, and their targets.
+//!
+//! A waiter registers, then looks at the store, and waits if it finds nothing new. A writer makes
+//! its events visible and then checks whether any callback is registered: a single load if none is.
+//! Otherwise it takes out the callbacks for everything and those for a stream that got an event. It
+//! calls them after it has released its locks: a callback may drop the store's last handle, and
+//! closing needs the locks. A stream is known by the hash of its name; a collision causes a
+//! spurious call.
+//!
+//! # Why no call is missed
+//!
+//! An append raises the position (P), then loads the count (A). A waiter raises the count (W),
+//! under the lock and with its callback inserted, then loads the position (L). All four are
+//! sequentially consistent: there is one order of them, with P before A and W before L.
+//!
+//! - W before A: the count matches the number of callbacks whenever the lock is free, so A sees
+//!   more than 0 as long as this callback exists. The append takes the lock after the registration
+//!   and finds it, or another append has taken it out and calls it.
+//! - A before W: then P is before L, so L sees the position that P stored. What the append did
+//!   before P, including the index update, happened before every read after L: the look finds it.
+//!
+//! A call may be about an earlier event than the next one. So a called waiter registers again
+//! before it looks again, and all of this holds once more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_env::ProcessMark;
+
+use crate::primitives::panic_guard::catch_panic;
+use crate::primitives::prehashed_map::PrehashedMap;
+
+/// Callback with the position of the last event.
+pub type WatchCallback = Box<dyn FnOnce(u64) + Send>;
+
+/// Events that a watch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchTarget<'a> {
+    /// All events of the store.
+    All,
+    /// The events of this stream. Its metadata is a stream of its own.
+    Stream(&'a str),
+    /// The events of this view, such as `$ce-cart`. Other events may cause calls, too.
+    View(&'a str),
+}
+
+/// Callbacks that wait for events to become visible.
+pub struct WatchRegistry {
+    /// Process that owns them. In a forked child nothing becomes visible, and the lock may be held
+    /// forever.
+    process: ProcessMark,
+    /// Number of callbacks; changed under the lock only.
+    count: AtomicUsize,
+    /// Number of callbacks that were taken out and not called yet; changed under the lock only.
+    ready_count: AtomicUsize,
+    registered: Mutex<RegisteredCallbacks>,
+}
+
+#[derive(Default)]
+struct RegisteredCallbacks {
+    last_number: u64,
+    all: BTreeMap<u64, WatchCallback>,
+    /// Callbacks by the hash of the stream's name.
+    streams: PrehashedMap<BTreeMap<u64, WatchCallback>>,
+    /// Callbacks that were taken out, each with its position.
+    ready: Vec<(u64, WatchCallback)>,
+}
+
+/// Registration of a callback, until it is dropped or called.
+pub struct WatchRegistration {
+    registry: Arc<WatchRegistry>,
+    stream: Option<u64>,
+    number: u64,
+}
+
+impl Default for WatchRegistry {
+    fn default() -> WatchRegistry {
+        WatchRegistry {
+            process: ProcessMark::current(),
+            count: AtomicUsize::new(0),
+            ready_count: AtomicUsize::new(0),
+            registered: Mutex::default(),
+        }
+    }
+}
+
+impl WatchRegistry {
+    /// Whether this is a forked child.
+    pub fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    /// Registers a callback: for everything, or for the stream with this hash.
+    ///
+    /// In a forked child it drops the callback instead.
+    pub fn add(
+        self: &Arc<Self>,
+        stream: Option<u64>,
+        callback: WatchCallback,
+    ) -> WatchRegistration {
+        if !self.process.is_current() {
+            return WatchRegistration { registry: Arc::clone(self), stream, number: 0 };
+        }
+        let mut waiting = self.registered.lock().ignore_poison();
+        waiting.last_number += 1;
+        let number = waiting.last_number;
+        match stream {
+            None => {
+                waiting.all.insert(number, callback);
+            }
+            Some(hash) => {
+                waiting.streams.entry(hash).or_default().insert(number, callback);
+            }
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+        drop(waiting);
+        WatchRegistration { registry: Arc::clone(self), stream, number }
+    }
+
+    /// Takes out the callbacks for everything and for one of these streams. The caller must then
+    /// call [`WatchRegistry::call_ready`], without a lock.
+    #[inline]
+    pub fn take_ready(&self, position: u64, streams: impl Iterator<Item = u64>) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            self.take_ready_locked(position, streams);
+        }
+    }
+
+    fn take_ready_locked(&self, position: u64, streams: impl Iterator<Item = u64>) {
+        let mut waiting = self.registered.lock().ignore_poison();
+        let waiting = &mut *waiting;
+        let before = waiting.ready.len();
+        let with_position = |callback| (position, callback);
+        waiting.ready.extend(std::mem::take(&mut waiting.all).into_values().map(with_position));
+        for hash in streams {
+            if waiting.streams.is_empty() {
+                break;
+            }
+            let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
+            waiting.ready.extend(of_stream.into_values().map(with_position));
+            #[cfg(feature = "canary")]
+            if umbel_base::failpoint::Failpoint::SubscriberNotWoken.is_enabled() {
+                break;
+            }
+        }
+        self.count.fetch_sub(waiting.ready.len() - before, Ordering::SeqCst);
+        self.ready_count.store(waiting.ready.len(), Ordering::Relaxed);
+    }
+
+    /// Calls the callbacks that were taken out.
+    #[inline]
+    pub fn call_ready(&self) {
+        // A thread that took some sees at least its own, unless another has called them.
+        if self.ready_count.load(Ordering::Relaxed) > 0 {
+            let mut waiting = self.registered.lock().ignore_poison();
+            let taken = self.drain_ready(&mut waiting);
+            drop(waiting);
+            call_each(taken);
+        }
+    }
+
+    /// Removes and returns the callbacks that were taken out. REQUIRES: the lock is held.
+    fn drain_ready(&self, waiting: &mut RegisteredCallbacks) -> Vec<(u64, WatchCallback)> {
+        self.ready_count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut waiting.ready)
+    }
+
+    /// Calls all callbacks.
+    pub fn call_all(&self, position: u64) {
+        let mut waiting = self.registered.lock().ignore_poison();
+        let mut called = self.drain_ready(&mut waiting);
+        let before = called.len();
+        let of_all = std::mem::take(&mut waiting.all).into_values();
+        let of_streams = std::mem::take(&mut waiting.streams).into_values();
+        let callbacks = of_all.chain(of_streams.flat_map(BTreeMap::into_values));
+        called.extend(callbacks.map(|callback| (position, callback)));
+        self.count.fetch_sub(called.len() - before, Ordering::SeqCst);
+        drop(waiting);
+        call_each(called);
+    }
+
+    fn remove(&self, stream: Option<u64>, number: u64) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut waiting = self.registered.lock().ignore_poison();
+        let removed = match stream {
+            None => waiting.all.remove(&number),
+            Some(hash) => waiting.remove_of_stream(hash, number),
+        };
+        self.count.fetch_sub(usize::from(removed.is_some()), Ordering::SeqCst);
+        // Dropping what a callback owns may take the lock.
+        drop(waiting);
+        drop(removed);
+    }
+}
+
+fn call_each(taken: Vec<(u64, WatchCallback)>) {
+    for (position, callback) in taken {
+        catch_panic(|| callback(position));
+    }
+}
+
+impl RegisteredCallbacks {
+    fn remove_of_stream(&mut self, hash: u64, number: u64) -> Option<WatchCallback> {
+        let of_stream = self.streams.get_mut(&hash)?;
+        let callback = of_stream.remove(&number)?;
+        if of_stream.is_empty() {
+            self.streams.remove(&hash);
+        }
+        Some(callback)
+    }
+}
+
+impl Drop for WatchRegistration {
+    fn drop(&mut self) {
+        self.registry.remove(self.stream, self.number);
+    }
+}
+
+impl fmt::Debug for WatchRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watchers").field(&self.count.load(Ordering::Relaxed)).finish()
+    }
+}
+
+impl fmt::Debug for WatchRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watching").field("stream", &self.stream).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of called callbacks, in order.
+    type Called = Arc<Mutex<Vec<(&'static str, u64)>>>;
+
+    fn add(
+        watchers: &Arc<WatchRegistry>,
+        called: &Called,
+        name: &'static str,
+        stream: Option<u64>,
+    ) -> WatchRegistration {
+        let called = Arc::clone(called);
+        watchers.add(stream, Box::new(move |at| called.lock().ignore_poison().push((name, at))))
+    }
+
+    fn take_and_call(watchers: &WatchRegistry, position: u64, streams: impl Iterator<Item = u64>) {
+        watchers.take_ready(position, streams);
+        watchers.call_ready();
+    }
+
+    fn taken(called: &Called) -> Vec<(&'static str, u64)> {
+        let mut taken = std::mem::take(&mut *called.lock().ignore_poison());
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn append_calls_each_matching_watch_once() {
+        let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
+        let _all = add(&watchers, &called, "all", None);
+        let _one = add(&watchers, &called, "one", Some(1));
+        let _another = add(&watchers, &called, "another", Some(1));
+        let _two = add(&watchers, &called, "two", Some(2));
+        take_and_call(&watchers, 10, [3, 4].into_iter());
+        assert_eq!(taken(&called), [("all", 10)]);
+        take_and_call(&watchers, 11, [3, 1, 1].into_iter());
+        assert_eq!(taken(&called), [("another", 11), ("one", 11)]);
+        take_and_call(&watchers, 12, [1].into_iter());
+        assert_eq!(taken(&called), []);
+        watchers.call_all(12);
+        assert_eq!(taken(&called), [("two", 12)]);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "no watch is left");
+    }
+
+    #[test]
+    fn removed_watch_is_not_called_and_takes_no_memory() {
+        let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
+        let dropped =
+            [None, Some(1), Some(1)].map(|stream| add(&watchers, &called, "gone", stream));
+        let here = add(&watchers, &called, "here", Some(1));
+        drop(dropped);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 1);
+        take_and_call(&watchers, 5, [1].into_iter());
+        assert_eq!(taken(&called), [("here", 5)]);
+        drop(here);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "it was counted off once");
+        let waiting = watchers.registered.lock().ignore_poison();
+        assert!(waiting.all.is_empty() && waiting.streams.is_empty());
+    }
+
+    /// Regression: removing a callback scanned all others of its stream, under the lock that
+    /// appends need.
+    #[test]
+    fn removing_a_watch_does_not_scan_its_stream() {
+        const COUNT: usize = 200_000;
+        let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
+        let add = |_| add(&watchers, &called, "gone", Some(1));
+        let mut watching: Vec<_> = (0..COUNT).map(add).collect();
+        let clock = umbel_env::Env::system().clock;
+        // It takes a fifth of a second; with such scans, minutes.
+        let until = clock.now() + std::time::Duration::from_secs(20);
+        while watching.pop().is_some() {
+            assert!(clock.now() < until, "{} are there yet", watching.len());
+        }
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn panicking_watch_does_not_block_other_watches() {
+        let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
+        let _wrong = watchers.add(None, Box::new(|_| panic!("a callback of the test")));
+        let _right = add(&watchers, &called, "right", None);
+        take_and_call(&watchers, 7, std::iter::empty());
+        assert_eq!(taken(&called), [("right", 7)]);
+    }
+
+    #[test]
+    fn callback_may_remove_a_watch_and_register_again() {
+        let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
+        let other = add(&watchers, &called, "other", Some(2));
+        let again = (Arc::clone(&watchers), Arc::clone(&called));
+        let kept = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&kept);
+        let _first = watchers.add(
+            None,
+            Box::new(move |_| {
+                drop(other);
+                *keep.lock().ignore_poison() = Some(add(&again.0, &again.1, "again", Some(1)));
+            }),
+        );
+        take_and_call(&watchers, 7, [2].into_iter());
+        take_and_call(&watchers, 8, [1, 2].into_iter());
+        let called = taken(&called);
+        assert!(called.contains(&("again", 8)), "{called:?}");
+        assert!(kept.lock().ignore_poison().is_some());
+    }
+}

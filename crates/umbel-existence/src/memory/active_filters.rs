@@ -1,0 +1,448 @@
+//! The active filters: those that are probed, and the hashes that no file has yet.
+//!
+//! Readers take no lock: they load the view, and probe one line of each filter in it.
+//!
+//! Inserters lock one of several shards, and do everything under it: find the filter for new
+//! hashes, set the bits, remember the hash. A thread that changes the view locks *all* shards for
+//! the moment of the change. A shard has the hashes with the same first bits, which are all that
+//! belong to its part of the lines, whatever the number of lines. So no other thread inserts into a
+//! line at the same time.
+//!
+//! INVARIANT:
+//! 1. A change of the view is never in the middle of an insert. A hash inserted before it is in the
+//!    old view's filter, one inserted after it in the new view's.
+//! 2. A hash whose insert has returned is in a shard's `pending`, or was taken from there by
+//!    [`ActiveFilters::drain`]. So a flush that drains misses no hash that was inserted before it
+//!    began.
+//! 3. Every hash is remembered, even where all of its bits were set. They may be set in memory
+//!    only, by the walk over the source or because the line is damaged, and be lost after a crash.
+//! 4. With a second filter the first one gets no more hashes. A hash that neither is in the second
+//!    filter nor was inserted since is handed out by the walk that fills the second.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use arc_swap::{ArcSwap, Cache};
+
+use crate::layout::cache_line::{LINE_WORDS, Line, mask};
+use crate::memory::blocked_filter::{BlockedFilter, GROUP};
+use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::prefetcher::Prefetcher;
+
+/// Number of shards; a power of two.
+const SHARDS: usize = 16;
+/// Number of damaged lines that are repaired while inserts wait.
+const REPAIRED_PER_LOCK: usize = 1024;
+
+/// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of
+/// 64, so that each has its hashes in one shard.
+fn shard_of(hash: u64) -> usize {
+    (hash >> (u64::BITS - SHARDS.ilog2())) as usize
+}
+
+/// The filters that are probed.
+#[derive(Debug, Clone)]
+pub(crate) struct FilterPair {
+    /// `None`: everything is "maybe" until the second one is filled.
+    pub(crate) first: Option<Arc<BlockedFilter>>,
+    /// The one that is being filled; new hashes go to it.
+    pub(crate) second: Option<Arc<BlockedFilter>>,
+}
+
+impl FilterPair {
+    /// Whether a hash may have been added.
+    #[inline(always)]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        let Some(first) = &self.first else { return true };
+        first.may_contain(hash) || self.second.is_some() && self.second_may_contain(hash)
+    }
+
+    /// A call of its own, for most of the time there is no second one.
+    #[inline(never)]
+    fn second_may_contain(&self, hash: u64) -> bool {
+        self.second.as_ref().is_some_and(|second| second.may_contain(hash))
+    }
+
+    /// The filter that new hashes go to.
+    pub(crate) fn target(&self) -> Option<&Arc<BlockedFilter>> {
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::ExistenceInsertsIntoOld.is_enabled()
+            && self.first.is_some()
+        {
+            return self.first.as_ref();
+        }
+        self.second.as_ref().or(self.first.as_ref())
+    }
+}
+
+/// Hashes that no file has yet.
+#[derive(Debug)]
+struct PendingShard {
+    /// The filter that the view has new hashes go to: an inserter need not load the view, which
+    /// takes locked instructions.
+    target: Option<Arc<BlockedFilter>>,
+    /// Whether only inserters add to it.
+    is_unshared: bool,
+    pending: Vec<u64>,
+    /// Hashes inserted since the repair of damaged lines began; `None` without a repair.
+    watched_inserts: Option<Vec<u64>>,
+}
+
+impl PendingShard {
+    /// Adds a hash to the filter that new ones go to, and remembers it.
+    #[inline]
+    fn insert(&mut self, hash: u64) -> bool {
+        let wants_step = self.target.as_ref().is_some_and(|target| match self.is_unshared {
+            true => target.insert_unshared(hash),
+            false => target.insert(hash),
+        });
+        if let Some(watched) = &mut self.watched_inserts {
+            watched.push(hash);
+        }
+        self.pending.push(hash);
+        wants_step
+    }
+
+    /// Takes the hashes inserted since the last call.
+    fn take_watched_inserts(&mut self) -> Vec<u64> {
+        let watched = self.watched_inserts.as_mut().map(std::mem::take).unwrap_or_default();
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::ExistenceHealForgetsInserts.is_enabled() {
+            return Vec::new();
+        }
+        watched
+    }
+}
+
+/// The filters that are probed, and the hashes that no file has yet.
+#[derive(Debug)]
+pub(crate) struct ActiveFilters {
+    view: Arc<ArcSwap<FilterPair>>,
+    prefetcher: Prefetcher,
+    shards: Vec<Mutex<PendingShard>>,
+}
+
+impl ActiveFilters {
+    pub(crate) fn new(view: FilterPair) -> ActiveFilters {
+        let shard = || PendingShard {
+            target: view.target().cloned(),
+            is_unshared: view.second.is_none(),
+            pending: Vec::new(),
+            watched_inserts: None,
+        };
+        let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
+        let prefetcher = Prefetcher::default();
+        prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
+        ActiveFilters { shards, prefetcher, view: Arc::new(ArcSwap::from_pointee(view)) }
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, PendingShard> {
+        // Nothing panics between the two changes of a shard.
+        self.shards[shard].lock().ignore_poison()
+    }
+
+    /// Every shard, in one order, so that two threads that want all do not wait for each other.
+    fn lock_all(&self) -> Vec<MutexGuard<'_, PendingShard>> {
+        (0..SHARDS).map(|shard| self.lock(shard)).collect()
+    }
+
+    /// The filters that are probed.
+    pub(crate) fn view(&self) -> Arc<FilterPair> {
+        self.view.load_full()
+    }
+
+    /// Adds a hash. Returns `true`, at intervals, where the count requires a growing filter to
+    /// start or continue its growth.
+    pub(crate) fn insert(&self, hash: u64) -> bool {
+        self.lock(shard_of(hash)).insert(hash)
+    }
+
+    /// Adds many hashes as [`ActiveFilters::insert`] does; their lines are fetched together.
+    pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
+        let mut wants_step = false;
+        for hashes in hashes.chunks(GROUP) {
+            if hashes.len() > 1 {
+                hashes.iter().for_each(|hash| self.prefetcher.prefetch_target(*hash));
+            }
+            for hash in hashes {
+                wants_step |= self.insert(*hash);
+            }
+        }
+        wants_step
+    }
+
+    /// Adds hashes that files have, sorted by the filter that new ones go to; more than `at_once`
+    /// not now, but when their lines are requested.
+    ///
+    /// REQUIRES: no other thread uses the memory yet.
+    pub(crate) fn insert_recovered(&self, hashes: PartitionedHashes, at_once: usize) {
+        let view = self.view.load();
+        let Some(target) = view.target() else { return };
+        if hashes.count() > at_once as u64 {
+            return target.defer(hashes);
+        }
+        for part in hashes.parts() {
+            target.insert_all(part);
+        }
+    }
+
+    /// Answers "maybe" to everything from now on. Takes no lock.
+    pub(crate) fn answer_maybe(&self) {
+        self.view.store(Arc::new(FilterPair { first: None, second: None }));
+    }
+
+    /// Has the lines of a hash fetched.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.prefetcher.prefetch(hash);
+    }
+
+    /// Whether a hash may have been added.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.view.load().may_contain(hash)
+    }
+
+    /// The view, for a thread that keeps the last one.
+    pub(crate) fn cached_view(&self) -> Cache<Arc<ArcSwap<FilterPair>>, Arc<FilterPair>> {
+        Cache::new(Arc::clone(&self.view))
+    }
+
+    /// As [`ActiveFilters::may_contain`] for each hash.
+    pub(crate) fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
+        let view = self.view.load();
+        let Some(first) = &view.first else {
+            answers.fill(true);
+            return;
+        };
+        for (hashes, answers) in hashes.chunks(GROUP).zip(answers.chunks_mut(GROUP)) {
+            first.may_contain_group(hashes, answers);
+            if let Some(second) = &view.second {
+                let mut too = [false; GROUP];
+                second.may_contain_group(hashes, &mut too);
+                answers.iter_mut().zip(too).for_each(|(answer, too)| *answer |= too);
+            }
+        }
+    }
+
+    /// Moves hashes that no file has to `output`.
+    pub(crate) fn drain(&self, output: &mut Vec<u64>) {
+        for shard in 0..SHARDS {
+            #[cfg(feature = "canary")]
+            if umbel_base::failpoint::Failpoint::ExistenceCoversTooMuch.is_enabled() && shard == 3 {
+                continue;
+            }
+            output.append(&mut self.lock(shard).pending);
+        }
+    }
+
+    /// Number of hashes no file has, but for those that were drained.
+    pub(crate) fn pending(&self) -> u64 {
+        (0..SHARDS).map(|shard| self.lock(shard).pending.len() as u64).sum()
+    }
+
+    /// Number of buffered hashes, including those inserted during a repair of damaged lines.
+    pub(crate) fn buffered(&self) -> u64 {
+        let held = |shard: &PendingShard| {
+            shard.pending.len() + shard.watched_inserts.as_ref().map_or(0, Vec::len)
+        };
+        (0..SHARDS).map(|shard| held(&self.lock(shard)) as u64).sum()
+    }
+
+    /// Begins a second filter, to which new hashes go from here on. One that is there is dropped.
+    ///
+    /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second
+    /// filter exists, there is no first one: the new one gets the same keys from the walk.
+    pub(crate) fn begin_next_filter(&self, second: BlockedFilter) {
+        let shards = self.lock_all();
+        let first = self.view.load().first.clone();
+        self.change(shards, FilterPair { first, second: Some(Arc::new(second)) });
+    }
+
+    /// Changes the view, for readers and for inserters.
+    fn change(&self, mut shards: Vec<MutexGuard<'_, PendingShard>>, view: FilterPair) {
+        for shard in &mut shards {
+            shard.target = view.target().cloned();
+            shard.is_unshared = view.second.is_none();
+        }
+        self.prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
+        self.view.store(Arc::new(view));
+    }
+
+    /// Makes the second filter the first. Returns whether there was one.
+    ///
+    /// REQUIRES: the source was walked through since the second one was begun.
+    pub(crate) fn promote(&self) -> bool {
+        let shards = self.lock_all();
+        let second = self.view.load().second.clone();
+        let found = second.is_some();
+        if found {
+            self.change(shards, FilterPair { first: second, second: None });
+        }
+        found
+    }
+
+    /// From now on remembers inserted hashes for [`ActiveFilters::repair`].
+    pub(crate) fn watch_inserts(&self) {
+        self.lock_all().iter_mut().for_each(|shard| shard.watched_inserts = Some(Vec::new()));
+    }
+
+    /// Adds to `remade`, the lines of `lines` under repair, the hashes inserted since
+    /// [`ActiveFilters::watch_inserts`] or the last call. Frequent calls keep the memory and the
+    /// wait of inserts small.
+    pub(crate) fn add_watched(&self, remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter) {
+        for shard in 0..SHARDS {
+            let watched = self.lock(shard).take_watched_inserts();
+            watched.into_iter().for_each(|hash| add_to(remade, lines, hash));
+        }
+    }
+
+    /// Gives damaged lines of the first filter their bits: those in `remade`,
+    /// and those of every hash inserted since [`ActiveFilters::watch_inserts`]. Inserts wait for a
+    /// part of it at most.
+    ///
+    /// REQUIRES: the walk through the source ended since, and `remade` has the bits of all its
+    /// hashes; there is no second filter.
+    pub(crate) fn repair(&self, mut remade: BTreeMap<u64, Line>) {
+        let view = self.view();
+        let Some(first) = &view.first else { return };
+        while !self.repair_some(&mut remade, first, REPAIRED_PER_LOCK) {}
+    }
+
+    /// As [`ActiveFilters::repair`] for up to `lines_max` lines, which leave `remade`. Returns
+    /// whether those were the last ones; inserts are remembered until then.
+    ///
+    /// A repaired line takes the bits of later inserts directly. For a line that is still to be
+    /// repaired, every insert is in `remade` or remembered.
+    fn repair_some(
+        &self,
+        remade: &mut BTreeMap<u64, Line>,
+        first: &BlockedFilter,
+        lines_max: usize,
+    ) -> bool {
+        self.add_watched(remade, first);
+        let mut shards = self.lock_all();
+        for shard in &mut shards {
+            shard.take_watched_inserts().into_iter().for_each(|hash| add_to(remade, first, hash));
+        }
+        for (number, bits) in (0..lines_max).map_while(|_| remade.pop_first()) {
+            first.replace(number, &bits);
+        }
+        let is_over = remade.is_empty();
+        if is_over {
+            shards.iter_mut().for_each(|shard| shard.watched_inserts = None);
+        }
+        is_over
+    }
+}
+
+/// Adds a hash to its line, if that line is under repair.
+pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter, hash: u64) {
+    let place = lines.locate(hash);
+    if let Some(line) = remade.get_mut(&place.line) {
+        let mask = mask(place, lines.shape().probes);
+        (0..LINE_WORDS).for_each(|word| line[word] |= mask[word]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::layout::sizing::FilterDimensions;
+
+    fn hash_of(number: u64) -> u64 {
+        umbel_base::checksum::checksum(7, number, b"key")
+    }
+
+    #[test]
+    fn hashes_of_a_line_are_in_one_shard() {
+        for keys in [1, 5_000, 100_000, 3_000_000, 70_000_001] {
+            let shape = FilterDimensions::growing(keys);
+            let shard_of_line = |line: u64| (line * SHARDS as u64 / shape.lines) as usize;
+            for number in 0..20_000 {
+                // Also those at the borders of shards.
+                let border = (number % SHARDS as u64) << 60;
+                for hash in [hash_of(number), border + number, border.wrapping_sub(1 + number)] {
+                    let line = crate::layout::cache_line::locate(hash, shape.lines).line;
+                    assert_eq!(shard_of(hash), shard_of_line(line), "{hash:x}, {line}");
+                }
+            }
+        }
+    }
+
+    /// Inserters set bits without locked instructions: two in one line would lose some. Of as few
+    /// lines as there can be two threads often want the same.
+    #[test]
+    fn concurrent_inserts_lose_no_bit() {
+        const EACH: usize = 600;
+        for round in 0..300 {
+            let first = Arc::new(BlockedFilter::new(FilterDimensions::growing(1)));
+            let memory = ActiveFilters::new(FilterPair { first: Some(first), second: None });
+            let hashes: Vec<u64> =
+                (0..2 * EACH as u64).map(|number| hash_of(number + round * 1_000_000)).collect();
+            let waiting = AtomicUsize::new(2);
+            std::thread::scope(|scope| {
+                for (thread, hashes) in hashes.chunks(EACH).enumerate() {
+                    let (memory, waiting) = (&memory, &waiting);
+                    scope.spawn(move || {
+                        waiting.fetch_sub(1, Ordering::AcqRel);
+                        while waiting.load(Ordering::Acquire) > 0 {
+                            std::hint::spin_loop();
+                        }
+                        match thread {
+                            0 => _ = memory.insert_batch(hashes),
+                            _ => hashes.iter().for_each(|hash| _ = memory.insert(*hash)),
+                        }
+                    });
+                }
+            });
+            assert!(hashes.iter().all(|hash| memory.may_contain(*hash)), "round {round}");
+            assert_eq!(memory.pending(), hashes.len() as u64);
+        }
+    }
+
+    /// Story: all lines were repaired at once, with everything that had been inserted during the
+    /// walk, while every insert waited.
+    #[test]
+    fn stepwise_rebuild_keeps_concurrent_inserts() {
+        let first = Arc::new(BlockedFilter::new(FilterDimensions::growing(10_000)));
+        let memory =
+            ActiveFilters::new(FilterPair { first: Some(Arc::clone(&first)), second: None });
+        let numbers = 0..first.shape().lines;
+        memory.watch_inserts();
+        let mut remade: BTreeMap<u64, Line> =
+            numbers.map(|number| (number, [0; LINE_WORDS])).collect();
+        let (mut inserted, mut parts) = (0..10_000, 1);
+        let mut insert = |count| {
+            for number in inserted.by_ref().take(count) {
+                memory.insert(hash_of(number));
+            }
+            inserted.start
+        };
+        insert(500);
+        assert_eq!((memory.buffered(), memory.pending()), (1000, 500));
+        memory.add_watched(&mut remade, &first);
+        assert_eq!((memory.buffered(), memory.pending()), (500, 500));
+        insert(10);
+        let mut left = remade.len();
+        while !memory.repair_some(&mut remade, &first, 50) {
+            assert_eq!(left - remade.len(), 50);
+            left = remade.len();
+            let count = insert(7);
+            assert!((0..count).all(|number| memory.may_contain(hash_of(number))), "{parts}");
+            parts += 1;
+        }
+        assert!(parts > 3, "{parts}");
+        let count = insert(1);
+        assert_eq!(memory.buffered(), count, "nothing is watched any more");
+        // As if they all had been inserted into an empty filter.
+        let fresh = BlockedFilter::new(first.shape());
+        fresh.insert_all(&(0..count).map(hash_of).collect::<Vec<_>>());
+        for page in 0..first.shape().pages() {
+            assert_eq!(first.page(page), fresh.page(page));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! [`FilterDirectory`]: the folder of a filter, the names in it, and numbers for new files.
+//!
+//! The folder is listed for two things only: ids that are taken, and leftovers to remove. What is
+//! live `CHECKPOINT` says alone.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, Env, File};
+
+/// The name of the file that says which others count.
+pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
+/// The next one, for a moment.
+pub(crate) const CHECKPOINT_NEW: &str = "CHECKPOINT.new";
+/// A number from here on would leave too few.
+pub(crate) const ID_MAX: u64 = 1 << 62;
+
+/// So much of a file is requested ahead of its use.
+pub(crate) const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// Suffix of journal names.
+const JOURNAL: &str = "journal";
+
+/// The kinds of numbered files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FilterFileKind {
+    /// The lines of a filter.
+    Filter,
+    /// Hashes inserted since.
+    Journal,
+}
+
+impl FilterFileKind {
+    fn extension(self) -> &'static str {
+        match self {
+            FilterFileKind::Filter => "filter",
+            FilterFileKind::Journal => JOURNAL,
+        }
+    }
+}
+
+/// The name of a numbered file.
+pub(crate) fn name_of(kind: FilterFileKind, id: u64) -> String {
+    format!("{id:06}.{}", kind.extension())
+}
+
+/// The number in a name of ours. Each number has one name.
+fn id_of(name: &str) -> Option<u64> {
+    let (digits, extension) = name.split_once('.')?;
+    let kind = [FilterFileKind::Filter, FilterFileKind::Journal]
+        .into_iter()
+        .find(|k| k.extension() == extension)?;
+    let id: u64 = digits.parse().ok()?;
+    (name_of(kind, id) == name).then_some(id)
+}
+
+/// The folder of a filter.
+#[derive(Debug)]
+pub(crate) struct FilterDirectory {
+    env: Env,
+    path: PathBuf,
+    /// The number of the next file; ids are never used again.
+    pub(crate) next_id: u64,
+    /// Numbered files of ours that are or may be there.
+    numbered_files: BTreeSet<String>,
+}
+
+impl FilterDirectory {
+    /// The folder at `path`, which is created where it is missing.
+    pub(crate) fn open(env: &Env, path: &Path) -> Result<FilterDirectory> {
+        let path = &*env.files.absolute(path)?;
+        if !env.files.exists(path)? {
+            env.files.create_dir_all(path)?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            env.files.sync_dir(parent.unwrap_or(Path::new(".")))?;
+        }
+        FilterDirectory::open_existing(env, path)
+    }
+
+    /// The folder at `path`, which is there.
+    pub(crate) fn open_existing(env: &Env, path: &Path) -> Result<FilterDirectory> {
+        let path = &*env.files.absolute(path)?;
+        let env = env.open_directory(path)?;
+        let names = env.files.read_dir(path)?;
+        let ids = names.iter().filter_map(|entry| Some((entry.name.clone(), id_of(&entry.name)?)));
+        let known: BTreeSet<(String, u64)> = ids.collect();
+        let last = known.iter().map(|(_, id)| *id).max().unwrap_or(0);
+        if last >= ID_MAX {
+            let message = format!(
+                "{} has a file with the number {last}, which leaves none for new ones: remove it",
+                path.display()
+            );
+            return Err(Error::invalid(message));
+        }
+        let known = known.into_iter().map(|(name, _)| name).collect();
+        Ok(FilterDirectory {
+            env,
+            path: path.to_path_buf(),
+            next_id: last + 1,
+            numbered_files: known,
+        })
+    }
+
+    /// The path of a name in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a file for reading, and for writing where requested.
+    pub(crate) fn open_file(&self, name: &str, access: Access) -> Result<Arc<dyn File>> {
+        self.env.files.open(&self.join(name), access)
+    }
+
+    /// Starts reads of the first part of all files of an open, so that the device works while
+    /// another file is parsed.
+    pub(crate) fn read_ahead(&self) {
+        let journals = self.numbered_files.iter().filter(|name| name.ends_with(JOURNAL));
+        for name in [CHECKPOINT].into_iter().chain(journals.map(String::as_str)) {
+            // A file that cannot be opened here is reported at its read.
+            if let Ok(file) = self.open_file(name, Access::Read) {
+                file.read_ahead(0..READ_AHEAD_BYTES);
+            }
+        }
+    }
+
+    /// Whether a file has this name.
+    pub(crate) fn has(&self, name: &str) -> Result<bool> {
+        self.env.files.exists(&self.join(name))
+    }
+
+    /// A new, empty numbered file: its number, its random key, and itself.
+    pub(crate) fn create(&mut self, kind: FilterFileKind) -> Result<(u64, u64, Arc<dyn File>)> {
+        let mut key = [0; 8];
+        self.env.entropy.fill(&mut key)?;
+        let id = self.next_id;
+        self.next_id += 1;
+        let name = name_of(kind, id);
+        self.numbered_files.insert(name.clone());
+        let file = self.env.files.create(&self.join(&name))?;
+        Ok((id, u64::from_le_bytes(key), file))
+    }
+
+    /// Makes the names in it durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.env.files.sync_dir(&self.path)
+    }
+
+    /// Replaces `CHECKPOINT` whole: the bytes are durable before they get the name, and the name
+    /// before this returns.
+    pub(crate) fn replace_checkpoint(&self, bytes: &[u8]) -> Result<()> {
+        let new = self.join(CHECKPOINT_NEW);
+        if self.has(CHECKPOINT_NEW)? {
+            self.env.files.remove_file(&new)?;
+        }
+        let file = self.env.files.create(&new)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync()?;
+        self.env.files.rename(&new, &self.join(CHECKPOINT))?;
+        self.sync()
+    }
+
+    /// Removes every numbered file that is not in `live`. What cannot be removed now is tried again
+    /// next time.
+    ///
+    /// REQUIRES: the `CHECKPOINT` that needs no others than `live` is durable.
+    pub(crate) fn remove_obsolete(&mut self, live: &BTreeSet<String>) {
+        let (env, path) = (&self.env, &self.path);
+        self.numbered_files.retain(|name| {
+            if live.contains(name) {
+                return true;
+            }
+            let removed = env.files.remove_file(&path.join(name));
+            removed.is_err_and(|error| !error.is_missing_file())
+        });
+    }
+
+    /// Whether there is a file to be removed.
+    pub(crate) fn has_obsolete(&self, live: &BTreeSet<String>) -> bool {
+        self.numbered_files.iter().any(|name| !live.contains(name))
+    }
+
+    /// Removes everything that a filter has left here, if it is one's that begins as ours do.
+    pub(crate) fn remove_all(&mut self, is_ours: impl Fn(&[u8; 8]) -> bool) -> Result<()> {
+        let numbered = self.numbered_files.iter().cloned();
+        // The important file goes first: without it the others are useless.
+        let names = [CHECKPOINT, CHECKPOINT_NEW].map(str::to_owned).into_iter().chain(numbered);
+        for name in names.collect::<Vec<_>>() {
+            let mut magic = [0; 8];
+            let read = match self.open_file(&name, Access::Read) {
+                Ok(file) => file.read_at(&mut magic, 0)?,
+                Err(error) if error.is_missing_file() => continue,
+                Err(error) => return Err(error),
+            };
+            if read == magic.len() && is_ours(&magic) {
+                self.env.files.remove_file(&self.join(&name))?;
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_canonical_and_others_are_ignored() {
+        assert_eq!(name_of(FilterFileKind::Filter, 7), "000007.filter");
+        assert_eq!(id_of("000007.journal"), Some(7));
+        assert_eq!(id_of("1234567.filter"), Some(1_234_567));
+        for other in ["7.filter", "0000007.filter", "000007.log", "CHECKPOINT", "x.filter", ""] {
+            assert_eq!(id_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! [`FilterWriter`]: makes the filter in memory durable. One thread at a time uses it.
+//!
+//! A flush appends hashes to the journal. When the journal has become long, a new generation of the
+//! filter files is written, while flushes continue.
+//!
+//! INVARIANT, with "leads to" for: is named by the durable `CHECKPOINT`, or by a durable record in
+//! a journal that it leads to:
+//! 1. Every hash that a successful flush covered is in a filter file or a journal that the durable
+//!    `CHECKPOINT` leads to. So a position is only ever promised *after* what it covers: in the
+//!    same record or a later one, or in a `CHECKPOINT` that names files which were durable before.
+//! 2. A generation begins with a journal of its own, and only then reads the filters: a hash
+//!    flushed earlier is in the filter files, one flushed later in that journal or after it.
+//! 3. Hashes of a failed flush stay in `unwritten`, and no later flush succeeds without
+//!    them.
+//! 4. A file whose sync failed is not written again, and nothing relies on it.
+//! 5. A journal is continued only by another one that lacks no hash flushed in between. So a hash
+//!    in a generation alone, and in no journal, ends the chain. If an old `CHECKPOINT` and its
+//!    files ever come back, they do not lead over that gap to the promises after it.
+//! 6. Nothing is removed that the last durable `CHECKPOINT` leads to. Where it is not known which
+//!    of two is durable, nothing is removed at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+
+use crate::gauges::Gauges;
+use crate::log_coverage::Coverage;
+use crate::memory::active_filters::ActiveFilters;
+use crate::options::ExistenceOptions;
+use crate::persistence::checkpoint::Checkpoint;
+use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
+use crate::persistence::generation::Generation;
+use crate::persistence::journal::Journal;
+
+/// A journal is never too long below this.
+const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
+/// A journal is too long from this part of the filter's bytes on.
+pub(crate) const JOURNAL_SHARE: u64 = 32;
+
+/// State that an open finds, from which a writer continues.
+#[derive(Debug)]
+pub(crate) struct PersistedState {
+    pub(crate) generation: u64,
+    pub(crate) covered: Coverage,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) cursor: Option<Vec<u8>>,
+    /// The files that the `CHECKPOINT` leads to.
+    pub(crate) live: BTreeSet<String>,
+}
+
+/// Makes the filter in memory durable.
+#[derive(Debug)]
+pub(crate) struct FilterWriter {
+    directory: FilterDirectory,
+    options: ExistenceOptions,
+    gauges: Arc<Gauges>,
+    generation: u64,
+    covered: Coverage,
+    journal: Option<Journal>,
+    /// Whether the durable `CHECKPOINT` leads to the journal.
+    is_attached: bool,
+    /// Whether the journal was begun for a generation that is not there yet.
+    is_fresh: bool,
+    /// Whether an attempt to replace `CHECKPOINT` failed: the old or the new one may be durable.
+    is_checkpoint_unsure: bool,
+    /// Taken from memory, in no file.
+    unwritten: Vec<u64>,
+    current_generation: Option<Generation>,
+    /// Source position up to which the second filter has every key.
+    cursor: Option<Vec<u8>>,
+    /// Whether a new generation is to be written.
+    generation_requested: bool,
+    /// The files that the `CHECKPOINT` found at the open leads to, until others were looked for.
+    orphans_beside: Option<BTreeSet<String>>,
+}
+
+impl FilterWriter {
+    pub(crate) fn new(
+        folder: FilterDirectory,
+        options: ExistenceOptions,
+        tally: Arc<Gauges>,
+        found: PersistedState,
+    ) -> FilterWriter {
+        tally.covered.set(found.covered.position);
+        FilterWriter {
+            directory: folder,
+            options,
+            gauges: tally,
+            generation: found.generation,
+            covered: found.covered,
+            is_attached: found.journal.is_some(),
+            journal: found.journal,
+            is_fresh: false,
+            is_checkpoint_unsure: false,
+            unwritten: Vec::new(),
+            current_generation: None,
+            cursor: found.cursor,
+            generation_requested: false,
+            orphans_beside: Some(found.live),
+        }
+    }
+
+    /// Source position up to which the second filter has every key.
+    pub(crate) fn cursor(&self) -> Option<&[u8]> {
+        self.cursor.as_deref()
+    }
+
+    /// Notes up to where the source is in the second filter.
+    ///
+    /// REQUIRES: it is in memory.
+    pub(crate) fn set_cursor(&mut self, cursor: Option<Vec<u8>>) {
+        self.cursor = cursor;
+    }
+
+    /// Requests a new generation.
+    pub(crate) fn request_generation(&mut self) {
+        self.generation_requested = true;
+    }
+
+    /// Makes everything inserted so far durable, and that it covers the log up to there.
+    pub(crate) fn flush(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        memory.drain(&mut self.unwritten);
+        let result = self.flush_drained(memory, covered);
+        self.gauges.unwritten.set(self.unwritten.len() as u64);
+        self.gauges.covered.set(self.covered.position);
+        result
+    }
+
+    /// As [`FilterWriter::flush`] where there is a journal to append to. Otherwise requests a
+    /// generation for the next step, unless one is in progress, and returns `false`.
+    pub(crate) fn flush_journal_only(
+        &mut self,
+        memory: &ActiveFilters,
+        covered: Coverage,
+    ) -> Result<bool> {
+        let is_brief = self.is_attached && self.journal.as_ref().is_some_and(Journal::is_sound);
+        if !is_brief {
+            self.generation_requested |= self.current_generation.is_none();
+            return Ok(false);
+        }
+        self.flush(memory, covered).map(|()| true)
+    }
+
+    fn flush_drained(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        let covered = self.covered.intersect(covered);
+        let (attached, before) = (self.is_attached, self.covered);
+        let Some(journal) = self.journal.as_mut().filter(|file| attached && file.is_sound()) else {
+            return self.write_all(memory, covered);
+        };
+        if self.unwritten.is_empty() && covered == self.covered {
+            return Ok(());
+        }
+        let appended = journal.append(&self.unwritten, before, covered);
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::ExistenceForgetsFailedFlush.is_enabled() {
+            self.unwritten.clear();
+        }
+        let bytes = appended?;
+        let journal_bytes = journal.bytes();
+        self.unwritten.clear();
+        self.covered = covered;
+        self.gauges.flushes.add(1);
+        self.gauges.bytes_written.add(bytes);
+        self.generation_requested |= journal_bytes > self.journal_bytes_max(memory);
+        Ok(())
+    }
+
+    fn journal_bytes_max(&self, memory: &ActiveFilters) -> u64 {
+        let view = memory.view();
+        let target = view.second.as_ref().or(view.first.as_ref());
+        let bytes = target.map_or(0, |lines| lines.shape().bytes());
+        (bytes / JOURNAL_SHARE).max(JOURNAL_BYTES_MIN)
+    }
+
+    /// Makes everything durable in a generation of its own, now.
+    pub(crate) fn write_generation(
+        &mut self,
+        memory: &ActiveFilters,
+        covered: Coverage,
+    ) -> Result<()> {
+        memory.drain(&mut self.unwritten);
+        let result = self.write_all(memory, self.covered.intersect(covered));
+        self.gauges.unwritten.set(self.unwritten.len() as u64);
+        self.gauges.covered.set(self.covered.position);
+        result
+    }
+
+    /// Lowers the promised coverage, durably.
+    pub(crate) fn truncate(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        if covered.position >= self.covered.position {
+            return Ok(());
+        }
+        self.covered = covered;
+        // Until this is durable no flush may go to a journal that promises more.
+        self.is_attached = false;
+        self.journal = None;
+        self.write_generation(memory, covered)
+    }
+
+    /// Writes a generation from beginning to end.
+    fn write_all(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        // The drained hashes go to no journal, so no journal may continue from the existing ones.
+        let before = (self.journal.take(), self.is_attached, self.is_fresh);
+        self.is_attached = false;
+        if let Err(error) = self.write_to_end(memory, covered) {
+            // They continue themselves, unless a `CHECKPOINT` without them may exist.
+            if !self.is_checkpoint_unsure {
+                (self.journal, self.is_attached, self.is_fresh) = before;
+            }
+            return Err(error);
+        }
+        self.unwritten.clear();
+        self.covered = covered;
+        self.gauges.flushes.add(1);
+        Ok(())
+    }
+
+    fn write_to_end(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        self.begin(memory, covered)?;
+        while !self.write_some(u64::MAX)? {}
+        Ok(())
+    }
+
+    /// One step of the pending writes. Returns whether there was one.
+    pub(crate) fn step(&mut self, memory: &ActiveFilters) -> Result<bool> {
+        if self.current_generation.is_some() {
+            self.write_some(self.options.step_pages())?;
+            return Ok(true);
+        }
+        if self.generation_requested {
+            self.begin(memory, self.covered)?;
+            return Ok(true);
+        }
+        if let Some(live) = self.orphans_beside.take()
+            && self.directory.has_obsolete(&live)
+        {
+            // The found files may be readable and not yet durable.
+            if let Err(error) = self.directory.sync() {
+                self.orphans_beside = Some(live);
+                return Err(error);
+            }
+            self.directory.remove_obsolete(&live);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Begins a generation, and drops the one in progress.
+    fn begin(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
+        self.current_generation = None;
+        self.generation_requested = true;
+        // From here on it is unknown which other files are needed; the generation cleans up itself.
+        self.orphans_beside = None;
+        let view = memory.view();
+        for lines in view.first.iter().chain(&view.second) {
+            while lines.read_some(u64::MAX) {}
+        }
+        self.begin_journal()?;
+        let cursor = self.cursor.clone().filter(|_| view.second.is_some());
+        let (first, second) = (view.first.as_ref(), view.second.as_ref());
+        let begun = Generation::begin(&mut self.directory, first, second, covered, cursor)?;
+        self.current_generation = Some(begun);
+        self.generation_requested = false;
+        Ok(())
+    }
+
+    /// Sees to it that flushes go to a journal that begins with the next generation.
+    fn begin_journal(&mut self) -> Result<()> {
+        if self.is_fresh && self.journal.as_ref().is_some_and(Journal::is_sound) {
+            // Files of a failed generation. Memory has the hashes of the journals before it.
+            return Ok(());
+        }
+        let (id, key, file) = self.directory.create(FilterFileKind::Journal)?;
+        let next = Journal::begin(file, id, key)?;
+        self.directory.sync()?;
+        let attached = self.is_attached;
+        let old = self.journal.as_mut().filter(|file| attached && file.is_sound());
+        self.is_attached = old.is_some_and(|old| {
+            let continued = old.continue_in(&next, self.covered);
+            continued.is_ok_and(|bytes| {
+                self.gauges.bytes_written.add(bytes);
+                true
+            })
+        });
+        self.journal = Some(next);
+        self.is_fresh = true;
+        Ok(())
+    }
+
+    /// Writes up to about `pages_max` pages of the generation in progress, or completes it. Returns
+    /// whether it is complete. After an error it is dropped, and another one is due.
+    fn write_some(&mut self, pages_max: u64) -> Result<bool> {
+        let Some(mut generation) = self.current_generation.take() else { return Ok(true) };
+        let result = if generation.is_written() {
+            self.commit(&generation).map(|()| true)
+        } else {
+            generation.write_some(pages_max).map(|bytes| {
+                self.gauges.bytes_written.add(bytes);
+                false
+            })
+        };
+        match &result {
+            Ok(false) => self.current_generation = Some(generation),
+            Ok(true) => {}
+            Err(_) => self.generation_requested = true,
+        }
+        result
+    }
+
+    fn commit(&mut self, generation: &Generation) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::ExistenceJournalBehindFilter.is_enabled() {
+            self.is_fresh = false;
+            self.begin_journal()?;
+        }
+        let Some(journal) = &self.journal else {
+            return Err(Error::invalid("internal: a generation has no journal to continue"));
+        };
+        let (first, second) = generation.file_metas();
+        let checkpoint = Checkpoint {
+            generation: self.generation.saturating_add(1),
+            next_id: self.directory.next_id,
+            store: self.options.store,
+            hash: self.options.hash,
+            covered: generation.covered,
+            journal: (journal.id, journal.key),
+            first,
+            second,
+            cursor: generation.cursor.clone(),
+        };
+        let bytes = checkpoint.encode();
+        // The names of the filter files and of the journal, before one points at them.
+        self.directory.sync()?;
+        self.is_checkpoint_unsure = true;
+        self.directory.replace_checkpoint(&bytes)?;
+        self.is_checkpoint_unsure = false;
+        self.generation = checkpoint.generation;
+        self.is_attached = true;
+        self.is_fresh = false;
+        self.gauges.generations.add(1);
+        self.gauges.bytes_written.add(bytes.len() as u64);
+        let mut live: BTreeSet<String> = generation.attach_files().into_iter().collect();
+        live.insert(name_of(FilterFileKind::Journal, journal.id));
+        self.directory.remove_obsolete(&live);
+        Ok(())
+    }
+}

@@ -1,0 +1,312 @@
+//! State that an open finds in the folder.
+//!
+//! INVARIANT:
+//! 1. Every covered hash is in memory, in pages still to be read, or in the part of the
+//!    source that is still to be walked through. So a missing or damaged part lowers the coverage
+//!    or makes the answer "maybe".
+//! 2. A first filter without the second one that took its hashes is not probed: it lacks them.
+//!
+//! This writes nothing, and reads nothing of the filters. A few hashes of the journals are added
+//! here. Many are added by the thread that first needs such a line, and by
+//! the first steps, because each hash costs a cache miss.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, Env, File};
+
+use crate::layout::file_meta::FilterFileMeta;
+use crate::layout::sizing::FilterDimensions;
+use crate::log_coverage::Coverage;
+use crate::memory::active_filters::{ActiveFilters, FilterPair};
+use crate::memory::blocked_filter::{BlockedFilter, FilterFileState};
+use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::lazy_pages::LazyPages;
+use crate::options::ExistenceOptions;
+use crate::persistence::checkpoint::Checkpoint;
+use crate::persistence::directory::{CHECKPOINT, FilterDirectory, FilterFileKind, name_of};
+use crate::persistence::filter_writer::{JOURNAL_SHARE, PersistedState};
+use crate::persistence::journal::{Journal, JournalReplay};
+use crate::stats::ExistenceStats;
+
+/// An open adds this part of the hashes that a step may take.
+const OPEN_INSERT_SHARE: usize = 16;
+
+/// State that an open finds.
+#[derive(Debug)]
+pub(crate) struct RecoveredFilter {
+    pub(crate) directory: FilterDirectory,
+    pub(crate) filters: ActiveFilters,
+    pub(crate) state: PersistedState,
+    /// Reason why the filter has to be made from nothing.
+    pub(crate) lost: Option<String>,
+}
+
+/// Opens the filter in the folder at `path`, which is created where it is missing.
+///
+/// # Errors
+/// What the folder says where it cannot be listed or created; [`Error::Invalid`] where a newer
+/// version wrote it; being short of descriptors. Damage is no error.
+pub(crate) fn recover(
+    env: &Env,
+    path: &Path,
+    options: &ExistenceOptions,
+    shape: FilterDimensions,
+    is_ours: &dyn Fn(Coverage) -> bool,
+) -> Result<RecoveredFilter> {
+    let mut folder = FilterDirectory::open(env, path)?;
+    folder.read_ahead();
+    let lost = match read_checkpoint(&folder, options)? {
+        Ok(checkpoint) => match filters(&folder, &checkpoint)? {
+            Ok(view) => {
+                folder.next_id = folder.next_id.max(checkpoint.next_id);
+                let (sorted, found) = sort_journals(&folder, &checkpoint, &view)?;
+                let memory = ActiveFilters::new(view);
+                memory.insert_recovered(sorted, options.step_hashes() / OPEN_INSERT_SHARE);
+                match refusal(options, found.covered, is_ours) {
+                    None => {
+                        return Ok(RecoveredFilter {
+                            directory: folder,
+                            filters: memory,
+                            state: found,
+                            lost: None,
+                        });
+                    }
+                    Some(reason) => reason,
+                }
+            }
+            Err(reason) => {
+                folder.next_id = folder.next_id.max(checkpoint.next_id);
+                reason
+            }
+        },
+        Err(reason) => reason,
+    };
+    let view = FilterPair { first: None, second: Some(Arc::new(BlockedFilter::new(shape))) };
+    let found = PersistedState {
+        generation: 0,
+        covered: Coverage::default(),
+        journal: None,
+        cursor: None,
+        live: BTreeSet::new(),
+    };
+    Ok(RecoveredFilter {
+        directory: folder,
+        filters: ActiveFilters::new(view),
+        state: found,
+        lost: Some(lost),
+    })
+}
+
+/// Reason to refuse a filter with this coverage.
+fn refusal(
+    options: &ExistenceOptions,
+    covered: Coverage,
+    is_ours: &dyn Fn(Coverage) -> bool,
+) -> Option<String> {
+    options.rejection_reason(covered.position).or_else(|| {
+        (!is_ours(covered)).then(|| {
+            format!(
+                "it covers the log up to {}, but of another history: it belongs to another \
+                 store, or to a diverged copy of this one",
+                covered.position
+            )
+        })
+    })
+}
+
+/// Describes the filter in the folder at `path` by its files. Reads nothing of the filter
+/// itself, and creates nothing.
+///
+/// # Errors
+/// As those of [`recover`].
+pub(crate) fn describe(
+    env: &Env,
+    path: &Path,
+    options: &ExistenceOptions,
+    is_ours: &dyn Fn(Coverage) -> bool,
+) -> Result<ExistenceStats> {
+    if !env.files.exists(path)? {
+        return Ok(ExistenceStats::of_lost("it has no files yet".to_owned()));
+    }
+    let folder = FilterDirectory::open_existing(env, path)?;
+    let checkpoint = match read_checkpoint(&folder, options)? {
+        Ok(checkpoint) => checkpoint,
+        Err(reason) => return Ok(ExistenceStats::of_lost(reason)),
+    };
+    let (first, second) = (checkpoint.first.as_ref(), checkpoint.second.as_ref());
+    let has = |stored: &FilterFileMeta| folder.has(&name_of(FilterFileKind::Filter, stored.id));
+    if !second.or(first).map_or(Ok(false), has)? {
+        let reason = "the filter that its CHECKPOINT names is missing".to_owned();
+        return Ok(ExistenceStats::of_lost(reason));
+    }
+    let has_first = first.map_or(Ok(false), has)?;
+    let mut count = 0;
+    let mut take = |hashes: &[[u8; 8]]| count += hashes.len() as u64;
+    let found = read_journals(&folder, &checkpoint, Access::Read, &mut take)?;
+    if let Some(reason) = refusal(options, found.covered, is_ours) {
+        return Ok(ExistenceStats::of_lost(reason));
+    }
+    let stats = ExistenceStats { covered: found.covered.position, ..ExistenceStats::default() };
+    Ok(stats.of_files(first.filter(|_| has_first), second, count))
+}
+
+/// Position in the user's log up to which the filter in the folder at `path` has every key.
+/// `None` where no file names one, or where it does not belong to this store and hash.
+pub(crate) fn covered(
+    env: &Env,
+    path: &Path,
+    whose: Option<(u64, u64)>,
+) -> Result<Option<Coverage>> {
+    if !env.files.exists(path)? {
+        return Ok(None);
+    }
+    let folder = FilterDirectory::open_existing(env, path)?;
+    let Ok(checkpoint) = read_any(&folder)? else { return Ok(None) };
+    if whose.is_some_and(|whose| whose != (checkpoint.store, checkpoint.hash)) {
+        return Ok(None);
+    }
+    Ok(Some(read_journals(&folder, &checkpoint, Access::Read, &mut |_| ())?.covered))
+}
+
+/// Returns errors that the caller can act on; else the reason why the filter is lost.
+fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
+    match result {
+        Ok(found) => Ok(Ok(found)),
+        Err(error @ Error::Invalid(_)) => Err(error),
+        Err(error) if error.is_out_of_descriptors() => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// Reads the `CHECKPOINT` of a filter that may be opened with these options, or the reason why not.
+fn read_checkpoint(
+    folder: &FilterDirectory,
+    options: &ExistenceOptions,
+) -> Result<std::result::Result<Checkpoint, String>> {
+    let whose = (options.store, options.hash);
+    Ok(read_any(folder)?.and_then(|found| match whose == (found.store, found.hash) {
+        true => Ok(found),
+        false => Err("it was made for another store or with another hash".to_owned()),
+    }))
+}
+
+/// Reads the `CHECKPOINT` of a filter of any store, or the reason why it is missing.
+fn read_any(folder: &FilterDirectory) -> Result<std::result::Result<Checkpoint, String>> {
+    let read =
+        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
+    or_lost(read)
+}
+
+fn read_whole(folder: &FilterDirectory) -> Result<Vec<u8>> {
+    let file = folder.open_file(CHECKPOINT, Access::Read)?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The filters of a `CHECKPOINT`, or why it is as if there were none.
+fn filters(
+    folder: &FilterDirectory,
+    checkpoint: &Checkpoint,
+) -> Result<std::result::Result<FilterPair, String>> {
+    let mut missing = None;
+    let mut open =
+        |stored: &Option<FilterFileMeta>, is_final: bool| -> Result<Option<Arc<BlockedFilter>>> {
+            let Some(stored) = stored else { return Ok(None) };
+            let name = name_of(FilterFileKind::Filter, stored.id);
+            match or_lost(folder.open_file(&name, Access::Read))? {
+                Ok(file) => Ok(Some(of_file(stored, file, is_final))),
+                Err(reason) => {
+                    missing = Some(reason);
+                    Ok(None)
+                }
+            }
+        };
+    // With a second filter the first one had got its last hash when its file was written.
+    let first = open(&checkpoint.first, checkpoint.second.is_some())?;
+    let second = open(&checkpoint.second, false)?;
+    let is_whole = match &checkpoint.second {
+        Some(_) => second.is_some(),
+        None => first.is_some(),
+    };
+    #[cfg(feature = "canary")]
+    let is_whole = is_whole
+        || (umbel_base::failpoint::Failpoint::ExistenceTrustsFirstAlone.is_enabled()
+            && first.is_some());
+    if is_whole {
+        return Ok(Ok(FilterPair { first, second }));
+    }
+    Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
+}
+
+fn of_file(stored: &FilterFileMeta, file: Arc<dyn File>, is_final: bool) -> Arc<BlockedFilter> {
+    let has_marks = stored.damaged > 0;
+    let unread = LazyPages::new(Some(file), stored.key, stored.digests.clone(), has_marks);
+    Arc::new(BlockedFilter::from_file(FilterFileState { meta: stored.clone(), is_final }, unread))
+}
+
+/// The hashes in the journals by their lines, and the other content of the journals.
+fn sort_journals(
+    folder: &FilterDirectory,
+    checkpoint: &Checkpoint,
+    view: &FilterPair,
+) -> Result<(PartitionedHashes, PersistedState)> {
+    let target = view.target();
+    let bytes = target.map_or(0, |lines| lines.shape().bytes());
+    let mut sorted = PartitionedHashes::new(bytes / JOURNAL_SHARE / 8);
+    let mut take = |hashes: &[[u8; 8]]| {
+        if let Some(lines) = target {
+            hashes.iter().for_each(|hash| lines.partition(u64::from_le_bytes(*hash), &mut sorted));
+        }
+    };
+    let found = read_journals(folder, checkpoint, Access::ReadWrite, &mut take)?;
+    Ok((sorted, found))
+}
+
+/// Hands out the hashes in the journals, and reports their other content.
+fn read_journals(
+    folder: &FilterDirectory,
+    checkpoint: &Checkpoint,
+    access: Access,
+    hashes: &mut dyn FnMut(&[[u8; 8]]),
+) -> Result<PersistedState> {
+    let filters = checkpoint.first.iter().chain(&checkpoint.second);
+    let mut found = PersistedState {
+        generation: checkpoint.generation,
+        covered: checkpoint.covered,
+        journal: None,
+        cursor: checkpoint.cursor.clone(),
+        live: filters.map(|stored| name_of(FilterFileKind::Filter, stored.id)).collect(),
+    };
+    let mut next = Some(checkpoint.journal);
+    while let Some((id, key)) = next.take() {
+        found.journal = None;
+        let is_new = found.live.insert(name_of(FilterFileKind::Journal, id));
+        if !is_new {
+            break;
+        }
+        let Some(replay) = read_journal(folder, id, key, access, hashes)? else { break };
+        found.covered = found.covered.intersect(replay.covered);
+        next = replay.next;
+        found.journal = Some(replay.journal);
+    }
+    Ok(found)
+}
+
+fn read_journal(
+    folder: &FilterDirectory,
+    id: u64,
+    key: u64,
+    access: Access,
+    hashes: &mut dyn FnMut(&[[u8; 8]]),
+) -> Result<Option<JournalReplay>> {
+    let name = name_of(FilterFileKind::Journal, id);
+    let file = or_lost(folder.open_file(&name, access))?;
+    Ok(match file {
+        Ok(file) => or_lost(Journal::read(file, id, key, hashes))?.ok().flatten(),
+        Err(_) => None,
+    })
+}

@@ -1,0 +1,110 @@
+//! Random numbers, and keys of a source.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use umbel_base::{Error, Result};
+use umbel_existence::{ExistenceFilter, HashSource, StepProgress};
+
+/// Numbers that a seed decides.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c908)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// `true` once in `times`.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// The hash of a key by its number.
+pub fn hash_of(number: u64) -> u64 {
+    Random::new(number ^ 0x1234_5678).next()
+}
+
+/// Source of keys in the order of their hashes; the cursor is the last hash.
+#[derive(Debug, Default)]
+pub struct Keys {
+    hashes: Mutex<BTreeSet<u64>>,
+    is_busy: AtomicBool,
+}
+
+impl Keys {
+    pub fn of(hashes: impl IntoIterator<Item = u64>) -> Keys {
+        Keys { hashes: Mutex::new(hashes.into_iter().collect()), ..Keys::default() }
+    }
+
+    /// Says from now on whether other work has the processors.
+    pub fn be_busy(&self, is_busy: bool) {
+        self.is_busy.store(is_busy, Ordering::Relaxed);
+    }
+
+    pub fn put(&self, hash: u64) {
+        self.hashes.lock().expect("no thread panics under this lock").insert(hash);
+    }
+}
+
+impl HashSource for Keys {
+    fn hashes(
+        &self,
+        after: Option<&[u8]>,
+        most: usize,
+        output: &mut Vec<u64>,
+    ) -> Result<Option<Vec<u8>>> {
+        let keys = self.hashes.lock().expect("no thread panics under this lock");
+        let start = match after {
+            None => 0,
+            Some(bytes) => {
+                let last = bytes.try_into().map(u64::from_be_bytes);
+                let last = last.map_err(|_| Error::invalid("no cursor of this source"))?;
+                match last.checked_add(1) {
+                    Some(start) => start,
+                    None => return Ok(None),
+                }
+            }
+        };
+        output.extend(keys.range(start..).take(most));
+        let is_over = keys.range(start..).nth(most).is_none();
+        Ok(output.last().filter(|_| !is_over).map(|last| last.to_be_bytes().to_vec()))
+    }
+
+    fn estimated(&self) -> u64 {
+        self.hashes.lock().expect("no thread panics under this lock").len() as u64
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
+    }
+}
+
+/// Steps until there is nothing more to do.
+pub fn settle(filter: &ExistenceFilter, source: &dyn HashSource) -> Result<()> {
+    for _ in 0..1_000_000 {
+        if filter.step(source)? == StepProgress::Idle {
+            return Ok(());
+        }
+    }
+    Err(Error::invalid("a million steps did not end it"))
+}

@@ -1,0 +1,110 @@
+//! Errors of building a filter.
+
+use crate::format::filter_kind::FilterKind;
+use std::fmt;
+
+/// Invalid option of a filter, with the permitted values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Bits per key that are no number, not above 0 or above 1000.
+    BitsPerKey {
+        /// Requested value.
+        given: f64,
+    },
+    /// A false positive rate that is not between 0 and 1, both excluded.
+    Rate {
+        /// Requested value.
+        given: f64,
+    },
+    /// A rate that 1000 bits for each key, or the width of the hash, do not reach.
+    RateOutOfReach {
+        /// Requested value.
+        given: f64,
+        /// Lowest rate that these keys can reach.
+        lowest: f64,
+    },
+    /// A number of probes that the kind does not have.
+    Probes {
+        /// Requested value.
+        given: u32,
+        /// The kind of filter.
+        kind: FilterKind,
+        /// The fewest that it has.
+        least: u32,
+        /// The most that it has.
+        most: u32,
+    },
+    /// The number of a hash that no hash has.
+    HashKind {
+        /// Requested value.
+        given: u8,
+    },
+    /// A way to probe for a kind that has but one.
+    Probing {
+        /// The kind of filter.
+        kind: FilterKind,
+    },
+    /// A kind that another builder builds.
+    Kind {
+        /// The kind of filter.
+        kind: FilterKind,
+    },
+    /// A number of probes for a kind that is not made of probes.
+    NoProbes {
+        /// The kind of filter.
+        kind: FilterKind,
+    },
+    /// More bits than a filter has.
+    TooLarge {
+        /// Number of bits that the keys would need, saturated at the maximum.
+        bits: u64,
+    },
+    /// There is no memory for the filter.
+    NoMemory {
+        /// Number of bytes it would need.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::BitsPerKey { given } => {
+                write!(formatter, "{given} bits per key, but must be above 0 and at most 1000")
+            }
+            BuildError::Rate { given } => write!(
+                formatter,
+                "a false positive rate of {given}, but must be above 0 and below 1"
+            ),
+            BuildError::RateOutOfReach { given, lowest } => write!(
+                formatter,
+                "a false positive rate of {given}, but the lowest that these keys reach is {lowest}"
+            ),
+            BuildError::Probes { given, kind, least, most } => {
+                write!(formatter, "{given} probes, but a {kind} filter has {least} to {most}")
+            }
+            BuildError::HashKind { given } => {
+                write!(formatter, "the hash number {given}, but must be 1 to 13")
+            }
+            BuildError::Probing { kind } => write!(
+                formatter,
+                "a probing for a {kind} filter, but only a standard filter has a choice"
+            ),
+            BuildError::Kind { kind } => {
+                write!(formatter, "a {kind} filter, but those have a builder of their own")
+            }
+            BuildError::NoProbes { kind } => {
+                write!(formatter, "a number of probes, but a {kind} filter has none to be chosen")
+            }
+            BuildError::TooLarge { bits } => {
+                write!(formatter, "the keys need {bits} bits, but a filter has at most 2^40")
+            }
+            BuildError::NoMemory { bytes } => {
+                write!(formatter, "there is no memory for a filter of {bytes} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}

@@ -1,0 +1,57 @@
+//! Crowding of the rows of a part at its densest place, before they are added to a band.
+//!
+//! A queue runs over the slots: every row that begins joins it, and every slot serves one. Suppose
+//! the queue has as many rows as a row has bits. Then, from where it was last empty up to the end
+//! of these rows, there are at least as many rows as slots. Together they determine every slot
+//! there. Any row in that range is a sum of them and passes, however many columns there are. A
+//! queue shorter by `d` leaves a chance of about 2^-d for that.
+
+use crate::ribbon::column_layout::BLOCK;
+use crate::ribbon::row_hash::Row;
+
+/// Number of rows that begin in each slot.
+#[derive(Debug, Default)]
+pub(super) struct CrowdingEstimate {
+    starting: Vec<u16>,
+}
+
+impl CrowdingEstimate {
+    /// Longest queue of the rows in `left`, the rest of the mixed hashes of a part.
+    pub(super) fn longest(
+        &mut self,
+        left: impl Iterator<Item = u64>,
+        blocks: u64,
+        seed: u8,
+    ) -> usize {
+        self.starting.clear();
+        self.starting.resize(((blocks - 1) * BLOCK) as usize, 0);
+        for left in left {
+            let starting = &mut self.starting[Row::of(left, blocks, seed).start];
+            *starting = starting.saturating_add(1);
+        }
+        let (mut queue, mut longest) = (0usize, 0);
+        for starting in &self.starting {
+            queue += usize::from(*starting);
+            longest = longest.max(queue);
+            queue = queue.saturating_sub(1);
+        }
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_length_follows_the_rows() {
+        let mut crowd = CrowdingEstimate::default();
+        assert_eq!(crowd.longest(std::iter::empty(), 2, 0), 0);
+        assert_eq!(crowd.longest(std::iter::repeat_n(9, 100), 5, 0), 100);
+        let left = (0..1_000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let loose = crowd.longest(left.clone(), 33, 1);
+        let tight = crowd.longest(left.clone(), 17, 1);
+        let over = crowd.longest(left, 9, 1);
+        assert!(loose < tight && tight < 100 && over > 400, "{loose}, {tight}, {over}");
+    }
+}

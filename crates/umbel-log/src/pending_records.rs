@@ -1,0 +1,284 @@
+//! [`PendingRecords`]: records of a log that no caller relies on before they are synced, and how
+//! they get into its file.
+//!
+//! They wait in memory until a caller requests a write of all of them. The file is filled with
+//! zeros ahead of them, so that most syncs write records and no metadata of the file. Where the
+//! file system permits it, they are written past its page cache, which costs less time than
+//! the write-back of the cache's pages. The newest records are kept for readers instead.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
+
+use crate::fatal_error::FatalError;
+
+/// Buffer size above which memory is freed.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// A segment is filled with zeros in pieces of this number of bytes.
+const FILL_CHUNK_BYTES: u64 = 512 << 10;
+/// This number of zeros at once: a file system may let one write at a time into a file.
+const ZERO_WRITE_BYTES: usize = 64 << 10;
+/// Alignment of writes of held records: the page size of the page cache on all
+/// platforms, and the alignment of direct writes. The write of a whole page
+/// needs no read.
+const PAGE_BYTES: u64 = DIRECT_ALIGNMENT as u64;
+/// This number of bytes are written directly at once.
+const DIRECT_BYTES: usize = 64 << 10;
+/// This number of of the newest bytes are kept for readers, and up to twice as many before the
+/// oldest go.
+const RECENT_BYTES: usize = 512 << 10;
+
+/// Records that are not in the file yet, and the newest of those that are.
+///
+/// Locks are taken in this order: `out`, `filling`, `records`, `recent`.
+#[derive(Debug)]
+pub(crate) struct PendingRecords {
+    /// Records that no thread writes yet; they follow those of `out`.
+    records: Mutex<Vec<u8>>,
+    output: Mutex<OutputState>,
+    recent: Mutex<RecentBytes>,
+    /// Everything below this offset is in the file.
+    written: AtomicU64,
+    /// Held by a caller that writes zeros at `filled`, with the handle for that, where they are
+    /// written past the page cache.
+    fill_handle: Mutex<Option<Arc<dyn File>>>,
+    /// The file has blocks of its own below this offset, and zeros after them the records.
+    filled_end: AtomicU64,
+    /// End of the range that may be filled.
+    fill_limit: u64,
+}
+
+/// Write path of records.
+#[derive(Debug, Default)]
+struct OutputState {
+    records: Vec<u8>,
+    /// Writer past the page cache; `None` where the file uses it.
+    direct: Option<DirectWriter>,
+}
+
+/// A handle through which pages are written past the page cache.
+#[derive(Debug)]
+struct DirectWriter {
+    file: Arc<dyn File>,
+    /// Whole pages to write; between calls, the records of the last page.
+    pages: AlignedBuffer,
+}
+
+/// The newest bytes of records.
+#[derive(Debug, Default)]
+struct RecentBytes {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// Number of bytes of a file that are filled when it is made.
+pub(crate) fn initial_fill_bytes(fills_to: u64) -> u64 {
+    FILL_CHUNK_BYTES.min(fills_to)
+}
+
+impl PendingRecords {
+    /// State of a file whose `header` was written with zeros after it up to [`filled_first`]. The
+    /// file may be filled up to `fills_to`: 0 where that would be useless.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened twice more.
+    pub(crate) fn new(
+        env: &Env,
+        path: &Path,
+        header: &[u8],
+        fills_to: u64,
+    ) -> Result<PendingRecords> {
+        let (mut direct, mut filler) = (None, None);
+        if fills_to > 0 {
+            // A handle that is written directly is no other thread's.
+            direct = Some(DirectWriter::new(env, path, header)?);
+            filler = Some(env.files.open(path, Access::ReadWrite)?);
+        }
+        Ok(PendingRecords {
+            records: Mutex::default(),
+            output: Mutex::new(OutputState { records: Vec::new(), direct }),
+            recent: Mutex::default(),
+            written: AtomicU64::new(header.len() as u64),
+            fill_handle: Mutex::new(filler),
+            filled_end: AtomicU64::new(initial_fill_bytes(fills_to)),
+            fill_limit: fills_to,
+        })
+    }
+
+    /// Everything below this offset can be read from the file.
+    #[inline]
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Holds a record.
+    pub(crate) fn push(&self, record: &[u8]) {
+        self.records.lock().ignore_poison().extend_from_slice(record);
+    }
+
+    /// Writes all that was held before the call, unless something `failed` before.
+    ///
+    /// # Errors
+    /// The failure, which is noted; it is unknown how much is in the file then. A full disk
+    /// is not noted: the same bytes are written to the same place by the next call.
+    pub(crate) fn write_out(&self, file: &dyn File, failed: &FatalError) -> Result<()> {
+        let out = &mut *self.output.lock().ignore_poison();
+        failed.check()?;
+        // Set before another thread may write: the held state is inconsistent now.
+        match self.write_all(out, file) {
+            Err(error @ Error::DiskFull { .. }) => {
+                // It is unknown how much of the last page was written directly.
+                out.direct = None;
+                Err(error)
+            }
+            written => failed.record(written),
+        }
+    }
+
+    fn write_all(&self, out: &mut OutputState, file: &dyn File) -> Result<()> {
+        // Records that found no space before go first.
+        match out.records.is_empty() {
+            true => std::mem::swap(&mut out.records, &mut self.records.lock().ignore_poison()),
+            false => out.records.append(&mut self.records.lock().ignore_poison()),
+        }
+        if out.records.is_empty() {
+            return Ok(());
+        }
+        let offset = self.written.load(Ordering::Relaxed);
+        let records_bytes = out.records.len();
+        let end = offset + records_bytes as u64;
+        while self.filled() < end.min(self.fill_limit) {
+            self.fill(file)?;
+        }
+        let padded = end.next_multiple_of(PAGE_BYTES);
+        let is_direct = match &mut out.direct {
+            Some(direct) if padded <= self.filled() => direct.write(&out.records, offset)?,
+            _ => false,
+        };
+        if is_direct {
+            self.recent.lock().ignore_poison().add(&out.records, offset);
+        } else {
+            out.direct = None;
+            let len = padded.min(self.filled()).max(end) - offset;
+            out.records.resize(len as usize, 0);
+            let written = file.write_all_at(&out.records, offset);
+            out.records.truncate(records_bytes);
+            written?;
+        }
+        self.written.store(end, Ordering::Release);
+        out.records.clear();
+        if out.records.capacity() > BUFFER_BYTES_KEPT {
+            out.records = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn filled(&self) -> u64 {
+        self.filled_end.load(Ordering::Acquire)
+    }
+
+    /// Whether it is time to fill the file further.
+    pub(crate) fn wants_fill(&self) -> bool {
+        let filled = self.filled();
+        filled < self.fill_limit && filled < self.written() + FILL_CHUNK_BYTES
+    }
+
+    /// Writes the next piece of zeros, where it is time for that.
+    pub(crate) fn fill_ahead(&self, file: &dyn File) -> Result<()> {
+        match self.wants_fill() {
+            true => self.fill(file),
+            false => Ok(()),
+        }
+    }
+
+    fn fill(&self, file: &dyn File) -> Result<()> {
+        let before = self.filled();
+        let mut filler = self.fill_handle.lock().ignore_poison();
+        let start = self.filled();
+        let end = (start + 1).next_multiple_of(FILL_CHUNK_BYTES).min(self.fill_limit);
+        if start > before || start >= end {
+            // Another thread has filled it meanwhile.
+            return Ok(());
+        }
+        let mut zeros = AlignedBuffer::new(ZERO_WRITE_BYTES);
+        zeros.fill(&[0; ZERO_WRITE_BYTES]);
+        for at in (start..end).step_by(ZERO_WRITE_BYTES) {
+            let some = &zeros.bytes()[..zeros.len().min((end - at) as usize)];
+            if let Some(direct) = &*filler
+                && direct.write_direct(some, at)?
+            {
+                continue;
+            }
+            *filler = None;
+            file.write_all_at(some, at)?;
+        }
+        if filler.is_none() {
+            file.write_back(start..end);
+        }
+        self.filled_end.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fills `buffer` with the bytes of records from `offset` on, where they are among the newest.
+    pub(crate) fn read_recent(&self, buffer: &mut [u8], offset: u64) -> bool {
+        let recent = self.recent.lock().ignore_poison();
+        let found = offset.checked_sub(recent.start).and_then(|start| {
+            let start = start as usize;
+            recent.bytes.get(start..start.checked_add(buffer.len())?)
+        });
+        match found {
+            Some(found) => buffer.copy_from_slice(found),
+            None => return false,
+        }
+        true
+    }
+}
+
+impl DirectWriter {
+    fn new(env: &Env, path: &Path, header: &[u8]) -> Result<DirectWriter> {
+        let file = env.files.open(path, Access::ReadWrite)?;
+        let mut pages = AlignedBuffer::new(DIRECT_BYTES);
+        pages.fill(header);
+        Ok(DirectWriter { file, pages })
+    }
+
+    /// Writes records that stand at `offset`, after those before. `false` where the file system
+    /// does not allow it: then some of them may be in the file or not.
+    fn write(&mut self, mut records: &[u8], offset: u64) -> Result<bool> {
+        let mut at = offset - self.pages.len() as u64;
+        debug_assert!(at.is_multiple_of(PAGE_BYTES), "pages begin where records of them do");
+        while !records.is_empty() {
+            let taken = self.pages.fill(records);
+            records = &records[taken..];
+            let len = self.pages.len();
+            self.pages.pad();
+            if !self.file.write_direct(self.pages.bytes(), at)? {
+                return Ok(false);
+            }
+            // Bytes of the last page, unless it is full.
+            let aligned = len / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT;
+            let mut last = [0; DIRECT_ALIGNMENT];
+            let last = &mut last[..len - aligned];
+            last.copy_from_slice(&self.pages.bytes()[aligned..len]);
+            self.pages.clear();
+            self.pages.fill(last);
+            at += aligned as u64;
+        }
+        Ok(true)
+    }
+}
+
+impl RecentBytes {
+    fn add(&mut self, records: &[u8], offset: u64) {
+        if self.bytes.len() + records.len() > 2 * RECENT_BYTES {
+            let dropped = (self.bytes.len() + records.len() - RECENT_BYTES).min(self.bytes.len());
+            self.bytes.drain(..dropped);
+        }
+        self.bytes.extend_from_slice(&records[records.len().saturating_sub(2 * RECENT_BYTES)..]);
+        self.start = offset + records.len() as u64 - self.bytes.len() as u64;
+    }
+}

@@ -1,0 +1,15 @@
+//! Tests of the memtable from outside: model, concurrent writer, filter and tombstones.
+#![cfg(not(loom))]
+
+#[cfg(test)]
+mod components;
+#[cfg(test)]
+mod concurrent_readers;
+#[cfg(test)]
+mod memory_usage;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod range_tombstones;
+#[cfg(test)]
+mod test_keys;

@@ -1,0 +1,32 @@
+//! Reads the fields of an encoded message without its type.
+
+use std::fmt::Debug;
+
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+
+/// Field numbers of an encoded message, each once, in the order of their bytes.
+pub fn numbers(mut bytes: &[u8]) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    while !bytes.is_empty() {
+        let (number, wire_type) = decode_key(&mut bytes).expect("a key");
+        skip_field(wire_type, number, &mut bytes, DecodeContext::default()).expect("a value");
+        if numbers.last() != Some(&number) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+/// Wire type of the first field of an encoded message.
+pub fn first_wire_type(mut bytes: &[u8]) -> WireType {
+    decode_key(&mut bytes).expect("a key").1
+}
+
+/// Checks that a message survives encoding, and has these field numbers.
+pub fn check<M: Message + Default + PartialEq + Debug>(message: M, expected: &[u32]) {
+    let bytes = message.encode_to_vec();
+    assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(&message));
+    assert_eq!(numbers(&bytes), expected, "{message:?}");
+    assert_eq!(bytes.len(), message.encoded_len());
+}

@@ -1,0 +1,30 @@
+//! Compares `umbel serve` with a bare tonic server, in one run.
+//!
+//! The bare server takes messages of the same sizes over the same calls, returns answers of the
+//! same sizes, and stores nothing. For synced work it writes the appends to a file, with one sync
+//! for all waiting calls. Its rate is the upper bound for a store under gRPC on this machine, with
+//! the client next to it. Both servers are processes of their own; one client program sends the
+//! same requests to both, in turns.
+//!
+//! The soak is no comparison: it runs one server for long.
+
+mod append_sink;
+mod bare_subscribers;
+
+pub mod bare_server;
+pub mod server_process;
+pub mod serving_arguments;
+pub mod serving_report;
+pub mod serving_run;
+pub mod serving_work;
+
+#[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
+mod load_client;
+#[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
+mod messages;
+#[expect(clippy::disallowed_methods, reason = "a real server is watched by the real clock")]
+pub mod soak;
+
+#[path = "../../../umbel-server/tests/suite/connection.rs"]
+#[expect(unreachable_pub, reason = "written for another crate")]
+mod connection;

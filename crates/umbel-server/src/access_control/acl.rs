@@ -1,0 +1,389 @@
+//! [`Acl`]: the permissions on a stream, from its metadata and `$settings`, and the defaults where
+//! both are silent.
+//!
+//! A malformed ACL permits access only to administrators.
+
+use std::sync::Mutex;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use serde_json::{Map, Value};
+use umbel_events::is_view;
+use umbel_events::limits::ACL_BYTES_MAX;
+
+use crate::access_control::users::{ADMINS_GROUP, User};
+use crate::limits::CACHED_ACL_BYTES_MAX;
+
+/// Longer metadata is parsed by one thread at a time.
+const LARGE_METADATA_BYTES: usize = 4 * ACL_BYTES_MAX;
+
+/// The stream whose last event holds the default ACLs of all streams.
+pub const SETTINGS: &str = "$settings";
+/// Keys of the default ACLs of user streams and of streams that begin with `$`. Metadata refers to
+/// them, too.
+const USERS_ACL: &str = "$userStreamAcl";
+const SYSTEM_ACL: &str = "$systemStreamAcl";
+/// Name prefix of a metadata stream.
+const METADATA_PREFIX: &str = "$$";
+
+/// An access to a stream that a caller requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamAction {
+    /// Read it, or subscribe to it.
+    Read,
+    /// Append to it.
+    Write,
+    /// Delete it or write its tombstone.
+    Delete,
+}
+
+/// The rights that an ACL grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AclRight {
+    Read,
+    Write,
+    Delete,
+    ReadMetadata,
+    WriteMetadata,
+}
+
+const RIGHTS: [(AclRight, &str); 5] = [
+    (AclRight::Read, "$r"),
+    (AclRight::Write, "$w"),
+    (AclRight::Delete, "$d"),
+    (AclRight::ReadMetadata, "$mr"),
+    (AclRight::WriteMetadata, "$mw"),
+];
+
+/// The users and groups that have each right.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Acl {
+    /// Users and groups with each right; `None` where the ACL does not mention the right.
+    grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
+    /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
+    uses_system_default: Option<bool>,
+}
+
+/// The ACLs that apply where a stream's own ACL is silent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DefaultAcls {
+    users: Acl,
+    system: Acl,
+}
+
+/// The stream and the right that a caller needs.
+#[derive(Debug, Clone, Copy)]
+pub struct AccessRequest<'a> {
+    /// The stream whose metadata grants the right.
+    pub governing_stream: &'a str,
+    right: AclRight,
+    /// Whether only administrators have access, whatever the ACLs grant.
+    is_admin_only: bool,
+}
+
+impl<'a> AccessRequest<'a> {
+    /// The stream and right that this action needs.
+    pub fn new(action: StreamAction, stream: &'a str) -> AccessRequest<'a> {
+        let of_metadata = stream.strip_prefix(METADATA_PREFIX);
+        let subject = of_metadata.unwrap_or(stream);
+        let right = match (action, of_metadata) {
+            (StreamAction::Read, None) => AclRight::Read,
+            (StreamAction::Write, None) => AclRight::Write,
+            (StreamAction::Delete, None) => AclRight::Delete,
+            (StreamAction::Read, Some(_)) => AclRight::ReadMetadata,
+            (StreamAction::Write | StreamAction::Delete, Some(_)) => AclRight::WriteMetadata,
+        };
+        let reads = matches!(right, AclRight::Read | AclRight::ReadMetadata);
+        // A user with write access to these streams could become any other user.
+        let is_guarded = holds_credentials(subject) || (holds_permissions(subject) && !reads);
+        AccessRequest { governing_stream: subject, right, is_admin_only: is_guarded }
+    }
+
+    /// Whether this user has the right.
+    pub fn is_permitted(&self, user: &User, acl: &Acl, defaults: &DefaultAcls) -> bool {
+        if user.is_in(ADMINS_GROUP) {
+            return true;
+        }
+        if self.is_admin_only {
+            return false;
+        }
+        let is_system =
+            acl.uses_system_default.unwrap_or_else(|| self.governing_stream.starts_with('$'));
+        let general = if is_system { &defaults.system } else { &defaults.users };
+        let reads = matches!(self.right, AclRight::Read | AclRight::ReadMetadata);
+        match acl.grants_for(self.right) {
+            Some(names) => names.iter().any(|name| user.matches_name(name)),
+            // A view shows events of streams whose own ACLs control reads.
+            None if is_view(self.governing_stream) && reads => true,
+            None => match general.grants_for(self.right) {
+                Some(names) => names.iter().any(|name| user.matches_name(name)),
+                None => !is_system,
+            },
+        }
+    }
+}
+
+/// Whether the stream holds users or their passwords.
+fn holds_credentials(stream: &str) -> bool {
+    stream == "$users" || stream.starts_with("$user-") || stream.starts_with("$users-")
+}
+
+/// Whether the stream controls access to others.
+fn holds_permissions(stream: &str) -> bool {
+    stream == SETTINGS || stream == "$all" || stream.starts_with("$umbel-")
+}
+
+impl Acl {
+    /// Parses the ACL in a stream's metadata.
+    pub fn from_metadata(data: &[u8]) -> Acl {
+        // Parsing long metadata takes many times its size in memory.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = (data.len() > LARGE_METADATA_BYTES).then(|| TURN.lock().ignore_poison());
+        match serde_json::from_slice::<Map<String, Value>>(data) {
+            Ok(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
+            Err(_) => Acl::admin_only(),
+        }
+    }
+
+    fn parse(value: &Value) -> Acl {
+        match value {
+            Value::Null => Acl::default(),
+            Value::Object(object) => {
+                let named = RIGHTS.map(|(_, key)| object.get(key).and_then(parse_names));
+                Acl { grants: named, uses_system_default: None }
+            }
+            Value::String(general) => match &**general {
+                USERS_ACL => Acl { uses_system_default: Some(false), ..Acl::default() },
+                SYSTEM_ACL => Acl { uses_system_default: Some(true), ..Acl::default() },
+                _ => Acl::admin_only(),
+            },
+            _ => Acl::admin_only(),
+        }
+    }
+
+    /// Whether the ACL is short enough to be cached; nearly all are.
+    pub fn is_short(&self) -> bool {
+        let names = self.grants.iter().flatten().flatten();
+        names.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() <= CACHED_ACL_BYTES_MAX
+    }
+
+    /// An ACL that permits access only to administrators.
+    fn admin_only() -> Acl {
+        Acl { grants: RIGHTS.map(|_| Some(Box::default())), uses_system_default: None }
+    }
+
+    fn grants_for(&self, right: AclRight) -> Option<&[Box<str>]> {
+        self.grants[right as usize].as_deref()
+    }
+}
+
+/// Users and groups from a string or a list of strings; no names for any other value.
+fn parse_names(value: &Value) -> Option<Box<[Box<str>]>> {
+    let text = |value: &Value| value.as_str().map(Box::from);
+    match value {
+        Value::Null => None,
+        Value::Array(values) => {
+            let names: Option<Vec<Box<str>>> = values.iter().map(text).collect();
+            Some(names.unwrap_or_default().into())
+        }
+        value => Some(text(value).into_iter().collect()),
+    }
+}
+
+impl DefaultAcls {
+    /// Parses the last event of `$settings`.
+    pub fn from_settings(data: &[u8]) -> DefaultAcls {
+        let acl_of = |object: &Map<String, Value>, key| {
+            object.get(key).map_or_else(Acl::default, Acl::parse)
+        };
+        match serde_json::from_slice::<Map<String, Value>>(data) {
+            Ok(object) => DefaultAcls {
+                users: acl_of(&object, USERS_ACL),
+                system: acl_of(&object, SYSTEM_ACL),
+            },
+            Err(_) => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
+        }
+    }
+}
+
+/// Checks that an ACL and the defaults permit exactly what they declare. For fuzzing only.
+pub fn check(acl: &Acl, data: &[u8]) {
+    let acl_of = serde_json::from_slice::<Map<String, Value>>(data).ok();
+    let own = acl_of.as_ref().map(|acl_of| acl_of.get("$acl").unwrap_or(&Value::Null));
+    for (right, key) in RIGHTS {
+        // Computed again without the code above.
+        let named = match own {
+            None => Some(Vec::new()),
+            Some(Value::Null) => None,
+            Some(Value::String(text)) if [USERS_ACL, SYSTEM_ACL].contains(&&**text) => None,
+            Some(Value::Object(rights)) => match rights.get(key) {
+                None | Some(Value::Null) => None,
+                Some(Value::String(name)) => Some(vec![name.clone()]),
+                Some(list) => Some(serde_json::from_value(list.clone()).unwrap_or_default()),
+            },
+            Some(_) => Some(Vec::new()),
+        };
+        let read: Option<Vec<String>> =
+            acl.grants_for(right).map(|names| names.iter().map(ToString::to_string).collect());
+        assert_eq!(read, named, "{right:?}");
+    }
+    assert_guarded(acl, &DefaultAcls::default());
+}
+
+/// Checks that `$settings` grants no user a right reserved for administrators. For fuzzing only.
+pub fn check_defaults(settings: &[u8], metadata: &[u8]) {
+    let (defaults, acl) = (DefaultAcls::from_settings(settings), Acl::from_metadata(metadata));
+    if serde_json::from_slice::<Map<String, Value>>(settings).is_err() {
+        let user = User::with_login("ada");
+        let wanted = AccessRequest::new(StreamAction::Read, "cart");
+        assert!(!wanted.is_permitted(&user, &Acl::default(), &defaults), "it is no JSON");
+    }
+    assert_guarded(&acl, &defaults);
+}
+
+fn assert_guarded(acl: &Acl, defaults: &DefaultAcls) {
+    let user = User::with_login("ada");
+    for action in [StreamAction::Read, StreamAction::Write, StreamAction::Delete] {
+        for stream in ["$user-ada", "$$$user-ada", "$users", "$users-x"] {
+            assert!(
+                !AccessRequest::new(action, stream).is_permitted(&user, acl, defaults),
+                "{stream}"
+            );
+        }
+    }
+    for stream in [SETTINGS, "$$$settings", "$$$all", "$umbel-views"] {
+        let wanted = AccessRequest::new(StreamAction::Write, stream);
+        assert!(!wanted.is_permitted(&user, acl, defaults), "{stream}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACTIONS: [StreamAction; 3] =
+        [StreamAction::Read, StreamAction::Write, StreamAction::Delete];
+
+    fn user(groups: &[&str]) -> User {
+        User::with_groups("ada", groups)
+    }
+
+    fn may(
+        user: &User,
+        action: StreamAction,
+        stream: &str,
+        metadata: &str,
+        settings: &str,
+    ) -> bool {
+        let acl = Acl::from_metadata(metadata.as_bytes());
+        let defaults = DefaultAcls::from_settings(settings.as_bytes());
+        AccessRequest::new(action, stream).is_permitted(user, &acl, &defaults)
+    }
+
+    #[test]
+    fn default_acls_permit_user_streams_and_admins_everything() {
+        for action in ACTIONS {
+            for stream in ["cart", "$$cart"] {
+                assert!(may(&user(&[]), action, stream, "{}", "{}"));
+            }
+            for stream in ["$all", "$settings", "$$$settings", "$user-ada", "$x", "$$$x"] {
+                assert!(!may(&user(&["$ops"]), action, stream, "{}", "{}"), "{stream}");
+                assert!(may(&user(&["$admins"]), action, stream, "{}", "{}"), "{stream}");
+            }
+        }
+        for view in ["$ce-cart", "$et-Opened", "$streams", "$$$ce-cart"] {
+            assert!(may(&user(&[]), StreamAction::Read, view, "{}", "{}"));
+            assert!(!may(&user(&[]), StreamAction::Write, view, "{}", "{}"));
+        }
+    }
+
+    #[test]
+    fn acl_role_is_a_name_or_a_list_of_names() {
+        for (metadata, wanted) in [
+            (r#"{"$acl":{"$r":"ada"}}"#, true),
+            (r#"{"$acl":{"$r":["bob","ada"]}}"#, true),
+            (r#"{"$acl":{"$r":"readers"}}"#, true),
+            (r#"{"$acl":{"$r":"$all"}}"#, true),
+            (r#"{"$acl":{"$r":null}}"#, true),
+            (r#"{"$acl":{"$w":[]}}"#, true),
+            (r#"{"$acl":{"$r":"bob"}}"#, false),
+            (r#"{"$acl":{"$r":["Ada"]}}"#, false),
+            (r#"{"$acl":{"$r":[]}}"#, false),
+            (r#"{"$acl":{"$r":""}}"#, false),
+            (r#"{"$acl":{"$r":7}}"#, false),
+            (r#"{"$acl":{"$r":["ada",7]}}"#, false),
+            (r#"{"$acl":[]}"#, false),
+            ("no json", false),
+        ] {
+            let ada = user(&["readers"]);
+            assert_eq!(may(&ada, StreamAction::Read, "cart", metadata, "{}"), wanted, "{metadata}");
+            assert!(may(&user(&["$admins"]), StreamAction::Read, "cart", metadata, "{}"));
+        }
+        let each = r#"{"$acl":{"$r":[],"$w":"ada","$d":[],"$mr":"ada","$mw":[]}}"#;
+        for (action, stream, wanted) in [
+            (StreamAction::Read, "cart", false),
+            (StreamAction::Write, "cart", true),
+            (StreamAction::Delete, "cart", false),
+            (StreamAction::Read, "$$cart", true),
+            (StreamAction::Write, "$$cart", false),
+            (StreamAction::Delete, "$$cart", false),
+        ] {
+            assert_eq!(may(&user(&[]), action, stream, each, "{}"), wanted, "{action:?} {stream}");
+        }
+    }
+
+    #[test]
+    fn default_acl_settings_apply_without_a_stream_acl() {
+        let settings = r#"{"$userStreamAcl":{"$r":"readers","$w":[]},
+            "$systemStreamAcl":{"$r":"$all"}}"#;
+        let (ada, reader) = (user(&[]), user(&["readers"]));
+        assert!(!may(&ada, StreamAction::Read, "cart", "{}", settings));
+        assert!(may(&reader, StreamAction::Read, "cart", "{}", settings));
+        assert!(!may(&reader, StreamAction::Write, "cart", "{}", settings));
+        assert!(
+            may(&reader, StreamAction::Delete, "cart", "{}", settings),
+            "that ACL has no such role"
+        );
+        assert!(may(&ada, StreamAction::Read, "cart", r#"{"$acl":{"$r":"ada"}}"#, settings));
+        assert!(may(&ada, StreamAction::Read, "$x", "{}", settings));
+        assert!(!may(&ada, StreamAction::Write, "$x", "{}", settings));
+        for broken in ["", "[]", r#"{"$userStreamAcl":7}"#] {
+            assert!(!may(&ada, StreamAction::Read, "cart", "{}", broken), "{broken}");
+        }
+    }
+
+    /// Clients write the name of a default ACL in place of an ACL.
+    #[test]
+    fn acl_may_reference_a_default_acl() {
+        let settings = r#"{"$systemStreamAcl":{"$w":"readers"}}"#;
+        let (users, system) = (r#"{"$acl":"$userStreamAcl"}"#, r#"{"$acl":"$systemStreamAcl"}"#);
+        for stream in ["cart", "$x"] {
+            for (metadata, group, wanted) in [
+                (users, "readers", true),
+                (users, "others", true),
+                (system, "readers", true),
+                (system, "others", false),
+            ] {
+                let ada = user(&[group]);
+                assert_eq!(may(&ada, StreamAction::Write, stream, metadata, settings), wanted);
+            }
+        }
+        assert!(!may(&user(&[]), StreamAction::Read, "cart", r#"{"$acl":"ada"}"#, "{}"));
+    }
+
+    /// A user with write access to user streams could become an administrator.
+    #[test]
+    fn user_and_settings_streams_are_writable_by_admins_only() {
+        let open = r#"{"$acl":{"$r":"$all","$w":"$all","$d":"$all","$mr":"$all","$mw":"$all"}}"#;
+        let settings = r#"{"$systemStreamAcl":{"$r":"$all","$w":"$all","$mw":"$all"}}"#;
+        for stream in ["$user-admin", "$$$user-admin", "$users", "$$$users"] {
+            for action in ACTIONS {
+                assert!(!may(&user(&["$ops"]), action, stream, open, settings), "{stream}");
+            }
+        }
+        for stream in ["$settings", "$$$settings", "$$$all", "$umbel-views"] {
+            assert!(may(&user(&[]), StreamAction::Read, stream, open, settings), "{stream}");
+            assert!(!may(&user(&[]), StreamAction::Write, stream, open, settings), "{stream}");
+        }
+        assert!(may(&user(&[]), StreamAction::Read, "$all", open, settings));
+    }
+}

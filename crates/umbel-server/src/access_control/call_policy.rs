@@ -1,0 +1,224 @@
+//! [`required_role`]: the role that a call requires. A path that is not in the table requires an
+//! administrator.
+
+/// The role that a call requires of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequiredRole {
+    /// No role; credentials are not checked.
+    Public,
+    /// Any user.
+    User,
+    /// A user; the call checks every stream with
+    /// [`Authorizer::authorize`](crate::auth::authorization::Authorizer::authorize).
+    StreamAcl,
+    /// An operator: a user in `$ops` or `$admins`.
+    Operator,
+    /// A user in `$admins`.
+    Admin,
+}
+
+/// The required role of each call, by service.
+const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
+    (
+        "/event_store.client.streams.Streams/",
+        &[
+            ("Read", RequiredRole::StreamAcl),
+            ("Append", RequiredRole::StreamAcl),
+            ("BatchAppend", RequiredRole::StreamAcl),
+            ("Delete", RequiredRole::StreamAcl),
+            ("Tombstone", RequiredRole::StreamAcl),
+        ],
+    ),
+    (
+        "/kurrentdb.protocol.v2.streams.StreamsService/",
+        &[("AppendSession", RequiredRole::StreamAcl), ("AppendRecords", RequiredRole::StreamAcl)],
+    ),
+    (
+        "/event_store.client.persistent_subscriptions.PersistentSubscriptions/",
+        &[
+            ("Create", RequiredRole::Operator),
+            ("Update", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("ReplayParked", RequiredRole::Operator),
+            ("RestartSubsystem", RequiredRole::Operator),
+            ("GetInfo", RequiredRole::User),
+            ("List", RequiredRole::User),
+            ("Read", RequiredRole::StreamAcl),
+        ],
+    ),
+    (
+        "/event_store.client.projections.Projections/",
+        &[
+            ("Create", RequiredRole::Operator),
+            ("Update", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("Disable", RequiredRole::Operator),
+            ("Enable", RequiredRole::Operator),
+            ("Reset", RequiredRole::Operator),
+            ("RestartSubsystem", RequiredRole::Operator),
+            ("Statistics", RequiredRole::User),
+            ("State", RequiredRole::User),
+            ("Result", RequiredRole::User),
+        ],
+    ),
+    (
+        "/event_store.client.operations.Operations/",
+        &[
+            ("StartScavenge", RequiredRole::Operator),
+            ("StopScavenge", RequiredRole::Operator),
+            ("Shutdown", RequiredRole::Operator),
+            ("MergeIndexes", RequiredRole::Operator),
+            ("ResignNode", RequiredRole::Operator),
+            ("SetNodePriority", RequiredRole::Operator),
+            ("RestartPersistentSubscriptions", RequiredRole::Operator),
+        ],
+    ),
+    (
+        "/event_store.client.users.Users/",
+        &[
+            ("Create", RequiredRole::Admin),
+            ("Update", RequiredRole::Admin),
+            ("Delete", RequiredRole::Admin),
+            ("Disable", RequiredRole::Admin),
+            ("Enable", RequiredRole::Admin),
+            ("ResetPassword", RequiredRole::Admin),
+            // Users may view and change themselves, which the calls check; other users require
+            // `$admins`.
+            ("Details", RequiredRole::User),
+            ("ChangePassword", RequiredRole::User),
+        ],
+    ),
+    ("/event_store.client.monitoring.Monitoring/", &[("Stats", RequiredRole::User)]),
+    (
+        "/umbel.kv.v1.KeyValue/",
+        &[
+            ("Get", RequiredRole::Operator),
+            ("MultiGet", RequiredRole::Operator),
+            ("Put", RequiredRole::Operator),
+            ("Delete", RequiredRole::Operator),
+            ("Batch", RequiredRole::Operator),
+            ("Scan", RequiredRole::Operator),
+            ("Watch", RequiredRole::Operator),
+            ("ListKeyspaces", RequiredRole::Operator),
+            ("CreateKeyspace", RequiredRole::Operator),
+        ],
+    ),
+    // The descriptors are public, but each call costs the server a task.
+    ("/grpc.reflection.v1.ServerReflection/", &[("ServerReflectionInfo", RequiredRole::User)]),
+    ("/grpc.reflection.v1alpha.ServerReflection/", &[("ServerReflectionInfo", RequiredRole::User)]),
+    (
+        "/console/api/",
+        &[
+            ("overview", RequiredRole::User),
+            ("streams", RequiredRole::User),
+            ("views", RequiredRole::User),
+            ("stream", RequiredRole::StreamAcl),
+            ("all", RequiredRole::StreamAcl),
+            ("groups", RequiredRole::User),
+            ("levels", RequiredRole::User),
+            ("advice", RequiredRole::User),
+            ("users", RequiredRole::Admin),
+            ("append", RequiredRole::StreamAcl),
+            ("replay", RequiredRole::Operator),
+            ("scavenge", RequiredRole::Operator),
+            ("stop-scavenge", RequiredRole::Operator),
+            ("backup", RequiredRole::Operator),
+            ("user", RequiredRole::Admin),
+        ],
+    ),
+    // Calls that clients make before they send credentials.
+    (
+        "/event_store.client.server_features.ServerFeatures/",
+        &[("GetSupportedMethods", RequiredRole::Public)],
+    ),
+    ("/event_store.client.gossip.Gossip/", &[("Read", RequiredRole::Public)]),
+    (
+        "/",
+        &[
+            ("", RequiredRole::Public),
+            ("console", RequiredRole::Public),
+            ("console/", RequiredRole::User),
+            ("console/console.css", RequiredRole::User),
+            ("console/console.js", RequiredRole::User),
+            ("health/live", RequiredRole::Public),
+            ("health/ready", RequiredRole::Public),
+            ("ping", RequiredRole::Public),
+            ("info", RequiredRole::Public),
+            ("gossip", RequiredRole::Public),
+            ("stats", RequiredRole::User),
+            ("metrics", RequiredRole::User),
+        ],
+    ),
+];
+
+/// The role that a call with this path requires.
+pub fn required_role(path: &str) -> RequiredRole {
+    find_role(path).unwrap_or(RequiredRole::Admin)
+}
+
+/// Whether the path is in the table. Clients may send any number of other paths.
+pub fn is_listed(path: &str) -> bool {
+    find_role(path).is_some()
+}
+
+fn find_role(path: &str) -> Option<RequiredRole> {
+    TABLE.iter().find_map(|(service, calls)| {
+        let name = path.strip_prefix(service)?;
+        calls.iter().find(|(call, _)| *call == name).map(|(_, need)| *need)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::console::API_PREFIX;
+    use crate::http::console::{console_actions, page_data};
+    use crate::services::server_features::supported_methods;
+
+    #[test]
+    fn every_served_call_has_a_policy_row() {
+        let rows: Vec<String> = TABLE
+            .iter()
+            .flat_map(|(service, calls)| {
+                calls.iter().map(move |(call, _)| format!("{service}{call}"))
+            })
+            .map(|path| path.to_ascii_lowercase())
+            .collect();
+        for method in supported_methods().methods {
+            let path = format!("/{}/{}", method.service_name, method.method_name);
+            assert!(rows.contains(&path), "{path} has no row: add its policy");
+        }
+        let of_console = page_data::DATA_PATHS.iter().chain(&console_actions::ACTIONS);
+        for name in of_console {
+            let row = format!("{API_PREFIX}{name}");
+            assert!(rows.contains(&row), "{row} has no row");
+        }
+        for call in crate::services::kv::CALLS {
+            let path = format!("/{}/{call}", umbel_proto::kv::SERVICE);
+            assert_eq!(required_role(&path), RequiredRole::Operator, "{path}");
+            assert!(rows.contains(&path.to_ascii_lowercase()), "{path} has no row");
+        }
+        for path in crate::http::PATHS {
+            assert!(rows.iter().any(|row| row == path), "{path} has no row");
+        }
+    }
+
+    #[test]
+    fn calls_without_a_row_require_an_admin() {
+        for path in [
+            "",
+            "/new",
+            "/console/new",
+            "/console/api/new",
+            "/event_store.client.streams.Streams/New",
+            "/health/live/",
+        ] {
+            assert_eq!(required_role(path), RequiredRole::Admin, "{path}");
+        }
+        assert_eq!(required_role("/health/live"), RequiredRole::Public);
+        assert_eq!(
+            required_role("/event_store.client.streams.Streams/Read"),
+            RequiredRole::StreamAcl
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! Users, passwords, ACLs, the calls' required roles, and their caches.
+
+pub mod acl;
+pub mod acl_cache;
+pub mod call_policy;
+pub mod passwords;
+pub mod read_scope;
+pub mod stream_cache;
+pub mod users;

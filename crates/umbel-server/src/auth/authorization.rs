@@ -1,0 +1,201 @@
+//! [`Authorizer`]: identifies the caller and checks its permissions before a call accesses the
+//! store.
+
+use std::sync::Arc;
+
+use hyper::HeaderMap;
+use hyper::http::Extensions;
+use tonic::Status;
+use umbel_env::Env;
+
+use crate::access_control::acl::{AccessRequest, StreamAction};
+use crate::access_control::acl_cache::{AclCache, CachedUser};
+use crate::access_control::call_policy::{RequiredRole, required_role};
+use crate::access_control::users::{self, User};
+use crate::auth::authentication::{Authenticator, BasicCredentials};
+use crate::event_store::EventStore;
+use crate::protocol::grpc_status;
+
+/// The caller of a request.
+#[derive(Debug, Clone)]
+pub enum Caller {
+    /// Any client: this server runs without users.
+    Trusted,
+    /// A client without credentials.
+    Anonymous,
+    /// A user with valid credentials.
+    User(CachedUser),
+}
+
+/// The user name in the certificate of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateUser(pub Arc<str>);
+
+/// Identifies callers and checks their permissions.
+#[derive(Debug)]
+pub struct Authorizer {
+    acl_cache: Arc<AclCache>,
+    /// `None` where the server runs without users.
+    authenticator: Option<Authenticator>,
+}
+
+impl Authorizer {
+    /// An authorizer with users, or without.
+    pub fn new(rules: Arc<AclCache>, env: &Env, has_users: bool) -> umbel::Result<Authorizer> {
+        let verifier = has_users.then(|| Authenticator::new(env)).transpose()?;
+        Ok(Authorizer { acl_cache: rules, authenticator: verifier })
+    }
+
+    /// Whether callers must authenticate.
+    pub fn has_users(&self) -> bool {
+        self.authenticator.is_some()
+    }
+
+    /// Cached users and ACLs of the store.
+    pub fn acl_cache(&self) -> &Arc<AclCache> {
+        &self.acl_cache
+    }
+
+    /// The caller of a request; an error where its credentials are invalid.
+    pub async fn authenticate(
+        &self,
+        store: &EventStore,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateUser>,
+    ) -> Result<Caller, Status> {
+        let Some(verifier) = &self.authenticator else { return Ok(Caller::Trusted) };
+        let user = match (BasicCredentials::from_headers(headers)?, certificate) {
+            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic).await?,
+            (None, Some(CertificateUser(name))) => self.user(store, name).await?,
+            (None, None) => return Ok(Caller::Anonymous),
+        };
+        active_user(&user)?;
+        Ok(Caller::User(user))
+    }
+
+    /// The caller of a request to this path; anonymous where the path is public.
+    pub async fn authenticate_for_path(
+        &self,
+        store: &EventStore,
+        path: &str,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateUser>,
+    ) -> Result<Caller, Status> {
+        match required_role(path) {
+            RequiredRole::Public if self.has_users() => Ok(Caller::Anonymous),
+            RequiredRole::Public => Ok(Caller::Trusted),
+            _ => self.authenticate(store, headers, certificate).await,
+        }
+    }
+
+    /// Checks whether the caller may call this path; the error is the response to the client.
+    pub fn authorize_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
+        let need = required_role(path);
+        let is_enough = match caller {
+            Caller::Trusted => true,
+            Caller::Anonymous => need == RequiredRole::Public,
+            Caller::User(user) => {
+                let user = active_user(user)?;
+                match need {
+                    RequiredRole::Public | RequiredRole::User | RequiredRole::StreamAcl => true,
+                    RequiredRole::Operator => user.is_operator(),
+                    RequiredRole::Admin => user.is_in(users::ADMINS_GROUP),
+                }
+            }
+        };
+        if is_enough { Ok(()) } else { Err(grpc_status::access_denied()) }
+    }
+
+    /// Checks whether the caller may do this with a stream; the error is the response to the
+    /// client.
+    pub async fn authorize(
+        &self,
+        store: &EventStore,
+        caller: &Caller,
+        action: StreamAction,
+        stream: &str,
+    ) -> Result<(), Status> {
+        let user = match caller {
+            _ if !self.has_users() => return Ok(()),
+            Caller::Trusted => return Ok(()),
+            Caller::Anonymous => return Err(grpc_status::access_denied()),
+            Caller::User(user) => user,
+        };
+        let known = self
+            .acl_cache
+            .is_permitted_if_cached(active_user(user)?, AccessRequest::new(action, stream));
+        let is_permitted = match known {
+            Some(known) => known,
+            None => {
+                let (rules, user) = (Arc::clone(&self.acl_cache), Arc::clone(user));
+                let stream = stream.to_string();
+                let pending_check = store.blocking(move |store| {
+                    let wanted = AccessRequest::new(action, &stream);
+                    let user = user.value.as_ref();
+                    user.map_or(Ok(false), |user| rules.is_permitted(store, user, wanted))
+                });
+                pending_check.await.map_err(|error| grpc_status::status(&error))?
+            }
+        };
+        if is_permitted { Ok(()) } else { Err(grpc_status::access_denied()) }
+    }
+
+    /// The caller as of now. A user that was disabled, deleted or given another password meanwhile
+    /// is refused. Changed groups take effect.
+    pub async fn revalidate(&self, store: &EventStore, caller: &Caller) -> Result<Caller, Status> {
+        let Caller::User(user) = caller else { return Ok(caller.clone()) };
+        if user.is_fresh() {
+            return Ok(caller.clone());
+        }
+        let before = active_user(user)?;
+        let now = self.user(store, &before.login).await?;
+        if active_user(&now)?.password_hash != before.password_hash {
+            return Err(grpc_status::unauthenticated());
+        }
+        Ok(Caller::User(now))
+    }
+
+    /// The user with this name and password; an error where they are wrong.
+    pub async fn verify_password(
+        &self,
+        store: &EventStore,
+        basic: BasicCredentials,
+    ) -> Result<CachedUser, Status> {
+        match &self.authenticator {
+            Some(verifier) => verifier.verify(&self.acl_cache, store, basic).await,
+            None => Err(grpc_status::unauthenticated()),
+        }
+    }
+
+    /// The user with this name.
+    pub async fn user(&self, store: &EventStore, login: &str) -> Result<CachedUser, Status> {
+        let (rules, login) = (Arc::clone(&self.acl_cache), login.to_string());
+        let read = store.blocking(move |store| rules.user(store, &login)).await;
+        read.map_err(|error| grpc_status::status(&error))
+    }
+}
+
+/// The user; an error where it does not exist or is disabled.
+pub fn active_user(user: &CachedUser) -> Result<&User, Status> {
+    #[cfg(feature = "canary")]
+    if umbel_base::failpoint::Failpoint::ServerDisabledLetIn.is_enabled() {
+        return user.value.as_ref().ok_or_else(grpc_status::unauthenticated);
+    }
+    let active = user.value.as_ref().filter(|user| !user.is_disabled);
+    active.ok_or_else(grpc_status::unauthenticated)
+}
+
+impl Caller {
+    /// The caller of the request with these extensions; anonymous where it was not authenticated.
+    pub fn from_extensions(extensions: &Extensions) -> Caller {
+        extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous)
+    }
+
+    /// The name of the calling user.
+    pub fn user_name(&self) -> Option<&str> {
+        match self {
+            Caller::User(user) => user.value.as_ref().map(|user| &*user.login),
+            Caller::Trusted | Caller::Anonymous => None,
+        }
+    }
+}

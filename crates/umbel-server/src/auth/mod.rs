@@ -1,0 +1,5 @@
+//! Authentication by password or certificate, authorization of calls, TLS.
+
+pub mod authentication;
+pub mod authorization;
+pub mod tls;

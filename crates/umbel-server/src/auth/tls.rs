@@ -1,0 +1,470 @@
+//! [`Tls`]: encrypted connections, and users that authenticate with certificates.
+//!
+//! The certificate is read at the start and checked for changes while the server runs. New
+//! connections get the new certificate; open connections stay. Where the new files are invalid, the
+//! former certificate stays in use and the operator gets a report.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+use rustls::{CommonState, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use umbel_env::Clock;
+use x509_cert::Certificate;
+use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
+use x509_cert::der::{Decode, Tag, Tagged};
+use x509_cert::time::Validity;
+
+use crate::auth::authorization::CertificateUser;
+use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
+
+/// Supported HTTP versions, in order of preference.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// First byte that a TLS client sends.
+const HANDSHAKE: u8 = 0x16;
+/// The response to a client without TLS.
+const PLAINTEXT_RESPONSE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
+    connection: close\r\ncontent-length: 74\r\n\r\n\
+    this port speaks TLS: write https://, or tls=true in the connection string";
+
+/// Certificates and a key as PEM texts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pem {
+    /// The server's certificate and the intermediate ones, in order, up to an authority that
+    /// clients trust.
+    pub certificates: Vec<u8>,
+    /// The key of the first certificate.
+    pub key: Vec<u8>,
+    /// Certificates of authorities. A client with a certificate of one of them is the user that the
+    /// certificate names. Empty where no client certificates are requested.
+    pub authorities: Vec<u8>,
+}
+
+/// Source of a server's certificates.
+pub trait CertificateStore: Send + Sync + fmt::Debug {
+    /// The present certificates.
+    ///
+    /// # Errors
+    /// They could not be read; the error names the file.
+    fn read(&self) -> io::Result<Pem>;
+
+    /// Reports to the operator that certificates were replaced, or that the present ones cannot be
+    /// used.
+    fn report(&self, problem: &str);
+}
+
+/// TLS configuration of a listener.
+#[derive(Debug)]
+pub struct Tls {
+    certificates: Arc<dyn CertificateStore>,
+    clock: Arc<dyn Clock>,
+    loaded: watch::Sender<LoadedCertificate>,
+    reload_request: Notify,
+    /// The last problem of the certificate's validity that was reported.
+    reported_problem: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Clone)]
+struct LoadedCertificate {
+    pem: Pem,
+    config: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pem(not shown)")
+    }
+}
+
+impl Tls {
+    /// Loads the present certificates.
+    ///
+    /// # Errors
+    /// They cannot be read or are invalid; the error is a sentence.
+    pub fn open(
+        certificates: Arc<dyn CertificateStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Tls, String> {
+        let pem = certificates.read().map_err(|error| error.to_string())?;
+        let config = server_config(&pem)?;
+        let latest = watch::Sender::new(LoadedCertificate { pem, config });
+        let tls = Tls {
+            certificates,
+            clock,
+            loaded: latest,
+            reload_request: Notify::new(),
+            reported_problem: Mutex::default(),
+        };
+        tls.report_validity();
+        Ok(tls)
+    }
+
+    /// Makes [`Tls::watch`] check for changes at once.
+    pub fn request_reload(&self) {
+        self.reload_request.notify_one();
+    }
+
+    /// Checks for changed certificates until the server stops.
+    pub async fn watch(self: Arc<Tls>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(CERTIFICATE_TIME) => {}
+                () = self.reload_request.notified() => {}
+            }
+            let tls = Arc::clone(&self);
+            // An error means that the server stops.
+            if tokio::task::spawn_blocking(move || tls.reload()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn reload(&self) {
+        let former = self.loaded.borrow().pem.clone();
+        let pem = match self.certificates.read() {
+            // The certificate may have expired meanwhile.
+            Ok(pem) if pem == former => return self.report_validity(),
+            Ok(pem) => pem,
+            Err(error) => {
+                return self
+                    .certificates
+                    .report(&format!("{error}; the former certificate stays in use"));
+            }
+        };
+        match server_config(&pem) {
+            Ok(config) => {
+                self.certificates.report("the replaced certificate is in use");
+                self.loaded.send_replace(LoadedCertificate { pem, config });
+                self.report_validity();
+            }
+            // The files are written one after the other: the next check may find both.
+            Err(why) => {
+                self.certificates.report(&format!("{why}; the former certificate stays in use"))
+            }
+        }
+    }
+
+    /// Reports once that the server's certificate has expired or is not valid yet.
+    fn report_validity(&self) {
+        let problem = validity_problem(&self.loaded.borrow().pem, &*self.clock);
+        let mut last_report = self.reported_problem.lock().ignore_poison();
+        if let Some(problem) =
+            problem.as_ref().filter(|problem| last_report.as_ref() != Some(problem))
+        {
+            self.certificates.report(problem);
+        }
+        *last_report = problem;
+    }
+
+    /// Performs the TLS handshake; `None` where it fails or the client does not speak TLS.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        time: Duration,
+    ) -> Option<(TlsStream<TcpStream>, Option<CertificateUser>)> {
+        let config = Arc::clone(&self.loaded.borrow().config);
+        let handshake = async {
+            let mut first = [0];
+            if stream.peek(&mut first).await.ok()? == 0 {
+                return None;
+            }
+            if first[0] != HANDSHAKE {
+                reject_plaintext(stream).await;
+                return None;
+            }
+            TlsAcceptor::from(config).accept(stream).await.ok()
+        };
+        let stream = tokio::time::timeout(time.min(HANDSHAKE_TIME), handshake).await.ok()??;
+        let user = certificate_user(stream.get_ref().1);
+        Some((stream, user))
+    }
+}
+
+/// Responds to a client that does not speak TLS.
+async fn reject_plaintext(stream: TcpStream) {
+    // Reads first what the client sent: otherwise the response may be lost with the connection.
+    let mut sent = [0; 4096];
+    let _ = stream.try_read(&mut sent);
+    if stream.writable().await.is_ok() {
+        let _ = stream.try_write(PLAINTEXT_RESPONSE);
+    }
+}
+
+/// The user of the client's certificate, which the handshake has verified.
+fn certificate_user(connection: &CommonState) -> Option<CertificateUser> {
+    let certificate = Certificate::from_der(connection.peer_certificates()?.first()?).ok()?;
+    common_name(&certificate).map(|name| CertificateUser(name.into()))
+}
+
+fn common_name(certificate: &Certificate) -> Option<String> {
+    let names = certificate.tbs_certificate.subject.0.iter().flat_map(|name| name.0.iter());
+    let mut names = names.filter(|name| name.oid == COMMON_NAME);
+    let value = &names.next()?.value;
+    // With two names it is ambiguous which one is the user.
+    if names.next().is_some() {
+        return None;
+    }
+    let text = match value.tag() {
+        Tag::Utf8String => Utf8StringRef::try_from(value).ok()?.to_string(),
+        Tag::PrintableString => PrintableStringRef::try_from(value).ok()?.to_string(),
+        Tag::TeletexString => TeletexStringRef::try_from(value).ok()?.to_string(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// The report where the server's certificate has expired or is not valid yet.
+fn validity_problem(pem: &Pem, clock: &dyn Clock) -> Option<String> {
+    let first = CertificateDer::pem_slice_iter(&pem.certificates).next()?.ok()?;
+    let certificate = Certificate::from_der(&first).ok()?;
+    let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
+    let now = u128::from(clock.wall_micros());
+    if not_after.to_unix_duration().as_micros() < now {
+        return Some(format!("the certificate expires at {not_after}: clients will reject it"));
+    }
+    let is_early = not_before.to_unix_duration().as_micros() > now;
+    is_early.then(|| {
+        format!("the certificate is valid from {not_before} on: clients reject it until then")
+    })
+}
+
+fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
+    let chain = certificates(&pem.certificates, "certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(&pem.key)
+        .map_err(|error| format!("the private key is not a key in PEM format: {error}"))?;
+    let provider = Arc::new(default_provider());
+    let verifier = if pem.authorities.is_empty() {
+        WebPkiClientVerifier::no_client_auth()
+    } else {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&pem.authorities, "CA certificate")? {
+            let added = roots.add(authority);
+            added.map_err(|error| format!("a CA certificate is invalid: {error}"))?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::clone(&provider));
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        // Clients without a certificate may still send a password.
+        let verifier = verifier.allow_unauthenticated().build();
+        verifier.map_err(|error| format!("the CA certificates cannot be used: {error}"))?
+    };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut config = builder
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|error| {
+            let hint = match error {
+                rustls::Error::General(_) => {
+                    "; keys may be RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, Ed25519"
+                }
+                _ => "",
+            };
+            format!("the certificate and private key cannot be used: {error}{hint}")
+        })?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+    Ok(Arc::new(config))
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match read {
+        Ok(read) if !read.is_empty() => Ok(read),
+        Ok(_) => Err(format!("the {what} is not in PEM format: it has no BEGIN CERTIFICATE")),
+        Err(error) => Err(format!("the {what} is not in PEM format: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use umbel_env::Env;
+
+    use super::*;
+
+    #[test]
+    fn plaintext_response_has_a_correct_content_length() {
+        let text = std::str::from_utf8(PLAINTEXT_RESPONSE).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        assert_eq!(length, body.len().to_string());
+    }
+
+    /// The present certificates, and the reports.
+    #[derive(Debug)]
+    struct MemoryCertificates(Mutex<(Result<Pem, &'static str>, Vec<String>)>);
+
+    impl CertificateStore for MemoryCertificates {
+        fn read(&self) -> io::Result<Pem> {
+            self.0.lock().unwrap().0.clone().map_err(io::Error::other)
+        }
+
+        fn report(&self, problem: &str) {
+            self.0.lock().unwrap().1.push(problem.to_string());
+        }
+    }
+
+    impl MemoryCertificates {
+        fn put(&self, pem: Result<Pem, &'static str>) {
+            self.0.lock().unwrap().0 = pem;
+        }
+
+        fn reports(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+    }
+
+    fn generate_until(year: i32) -> Pem {
+        generate_valid(1990, year)
+    }
+
+    #[test]
+    fn invalid_certificates_fail_the_start_with_a_reason() {
+        let valid = generate_until(4000);
+        let other = generate_until(4000);
+        let no_key = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        let cases = [
+            (Pem { certificates: b"x".to_vec(), ..valid.clone() }, "no BEGIN CERTIFICATE"),
+            (Pem { certificates: valid.key.clone(), ..valid.clone() }, "no BEGIN CERTIFICATE"),
+            (
+                Pem { key: valid.certificates.clone(), ..valid.clone() },
+                "private key is not a key in PEM",
+            ),
+            (Pem { key: Vec::new(), ..valid.clone() }, "private key is not a key in PEM"),
+            (Pem { key: other.key, ..valid.clone() }, "certificate and private key cannot be used"),
+            // Story: an RSA key of 1,024 bits was reported as not RSA.
+            (Pem { key: no_key.to_vec(), ..valid.clone() }, "RSA with 2,048 to 4,096 bits"),
+            (
+                Pem { authorities: b"x".to_vec(), ..valid.clone() },
+                "the CA certificate is not in PEM",
+            ),
+        ];
+        for (pem, why) in cases {
+            let pem_source = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
+            let error = Tls::open(pem_source, Env::system().clock).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        let pem_source =
+            Arc::new(MemoryCertificates(Mutex::new((Err("a.pem: not there"), Vec::new()))));
+        assert_eq!(Tls::open(pem_source, Env::system().clock).unwrap_err(), "a.pem: not there");
+    }
+
+    #[test]
+    fn replaced_certificate_is_loaded_if_valid() {
+        let (first, second) = (generate_until(4000), generate_until(4000));
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(first.clone()), Vec::new()))));
+        let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
+        let shown = || tls.loaded.borrow().pem.clone();
+        tls.reload();
+        assert!(certificates.reports().is_empty());
+        // Between the writes of two files, and while one is missing.
+        let half = Pem { key: second.key.clone(), ..first.clone() };
+        for (there, why) in [
+            (Ok(half), "certificate and private key cannot be used"),
+            (Err("a.pem: not there"), "not there"),
+        ] {
+            certificates.put(there);
+            tls.reload();
+            let reports = certificates.reports();
+            assert!(shown() == first && reports.len() == 1, "{reports:?}");
+            assert!(
+                reports[0].contains(why)
+                    && reports[0].contains("the former certificate stays in use"),
+                "{reports:?}"
+            );
+        }
+        certificates.put(Ok(second.clone()));
+        tls.reload();
+        assert!(shown() == second);
+        assert_eq!(certificates.reports().len(), 1);
+    }
+
+    #[test]
+    fn reload_request_loads_a_replaced_certificate_at_once() {
+        let second = generate_until(4000);
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(generate_until(4000)), Vec::new()))));
+        let tls = Arc::new(Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            tokio::spawn(Arc::clone(&tls).watch());
+            certificates.put(Ok(second.clone()));
+            tls.request_reload();
+            let mut shown = tls.loaded.subscribe();
+            let taken = shown.wait_for(|latest| latest.pem == second);
+            tokio::time::timeout(CERTIFICATE_TIME / 2, taken).await.unwrap().unwrap();
+        });
+    }
+
+    fn generate_valid(from: i32, to: i32) -> Pem {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        let certificate = params.self_signed(&key).unwrap();
+        let certificates = certificate.pem().into_bytes();
+        Pem { certificates, key: key.serialize_pem().into_bytes(), authorities: Vec::new() }
+    }
+
+    /// Story: a certificate that was not valid yet was used without a report.
+    #[test]
+    fn certificate_outside_its_validity_is_reported_once() {
+        for (years, why) in
+            [((1990, 2001), "expires at 2001-01-01"), ((3000, 4000), "valid from 3000-01-01")]
+        {
+            let pem = generate_valid(years.0, years.1);
+            let certificates = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
+            let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
+            tls.reload();
+            let reports = certificates.reports();
+            assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
+        }
+    }
+
+    /// A clock that a test sets.
+    #[derive(Debug, Default)]
+    struct FixedClock(AtomicU64);
+
+    impl Clock for FixedClock {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn wall_micros(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Story: a certificate expired while in use, without a report.
+    #[test]
+    fn certificate_that_expires_in_use_is_reported() {
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(generate_valid(1971, 1972)), Vec::new()))));
+        let clock = Arc::new(FixedClock::default());
+        let year = 366 * 86_400_000_000;
+        clock.0.store(year + year / 2, Ordering::Relaxed);
+        let tls = Tls::open(Arc::clone(&certificates) as _, Arc::clone(&clock) as _).unwrap();
+        tls.reload();
+        assert!(certificates.reports().is_empty());
+        clock.0.store(2 * year, Ordering::Relaxed);
+        tls.reload();
+        tls.reload();
+        let reports = certificates.reports();
+        assert!(reports.len() == 1 && reports[0].contains("expires at 1972-01-01"), "{reports:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Eviction of event payloads that a group tracks, which frees memory for other groups. Evicted
+//! events are read again when needed.
+
+use super::{ConsumerId, DeliveryState, Dispatcher, EventKey, has_capacity};
+
+impl Dispatcher {
+    /// Marks the source as examined from the read position through this position.
+    pub fn advance(&mut self, position: u64) {
+        self.last_offered = self.last_offered.max(Some(position));
+        self.mark_examined(position);
+    }
+
+    /// Completes evicted events between the read position and this one: they no longer exist.
+    pub(super) fn mark_examined(&mut self, position: u64) {
+        let first = self.read_through.map_or(0, |read| read.saturating_add(1));
+        if first <= position {
+            self.complete_evicted(EventKey::Source(first), EventKey::Source(position));
+            self.read_through = Some(position);
+        }
+    }
+
+    /// Marks the parked stream as examined through this revision.
+    pub fn advance_parked(&mut self, revision: u64) {
+        self.complete_evicted(EventKey::Parked(0), EventKey::Parked(revision));
+    }
+
+    fn complete_evicted(&mut self, first: EventKey, last: EventKey) {
+        while let Some(key) = self.evicted.range(first..=last).next().copied() {
+            self.finish(key);
+        }
+    }
+
+    /// Evicts payloads of events in flight to these consumers and, if requested, of all waiting
+    /// events. The events keep their state and are read again when they are needed.
+    pub fn evict(&mut self, of_waiting: bool, of_consumer: impl Fn(ConsumerId) -> bool) {
+        let mut missing = Vec::new();
+        for (key, held) in &mut self.events {
+            let goes = match held.state {
+                DeliveryState::InFlight(id) => of_consumer(id),
+                DeliveryState::Waiting => of_waiting,
+                // It is parked as soon as possible.
+                DeliveryState::Parking(_) => false,
+            };
+            if goes && held.payload.take().is_some() {
+                self.bytes -= held.bytes;
+                missing.push(*key);
+            }
+        }
+        for key in missing {
+            self.waiting.remove(&key);
+            self.enqueue(key);
+        }
+    }
+
+    /// Adds an event to the set of its state: waiting, parking or evicted.
+    pub(super) fn enqueue(&mut self, key: EventKey) {
+        let Some(held) = self.events.get(&key) else { return };
+        match held.state {
+            DeliveryState::InFlight(_) => false,
+            _ if held.payload.is_none() => self.evicted.insert(key),
+            DeliveryState::Waiting => self.waiting.insert(key),
+            DeliveryState::Parking(_) => self.parking.insert(key),
+        };
+    }
+
+    /// The source position of the first evicted event.
+    pub fn first_evicted(&self) -> Option<u64> {
+        match self.evicted.range(EventKey::Source(0)..).next() {
+            Some(EventKey::Source(position)) => Some(*position),
+            _ => None,
+        }
+    }
+
+    /// The range of evicted revisions of the parked stream: from, to before.
+    pub fn evicted_parked_range(&self) -> Option<(u64, u64)> {
+        let mut parked = self.evicted.range(..EventKey::Source(0));
+        let revision = |key: &EventKey| match key {
+            EventKey::Parked(revision) | EventKey::Source(revision) => *revision,
+        };
+        let first = parked.next().map(revision)?;
+        Some((first, parked.next_back().map_or(first, revision) + 1))
+    }
+
+    /// Whether an evicted event is needed: a consumer has capacity, or the event is to be parked.
+    pub fn needs_evicted(&self) -> bool {
+        let is_parking = |key: &EventKey| {
+            let held = self.events.get(key);
+            held.is_some_and(|held| matches!(held.state, DeliveryState::Parking(_)))
+        };
+        let has_free = || self.consumers.values().any(has_capacity);
+        !self.evicted.is_empty() && (has_free() || self.evicted.iter().any(is_parking))
+    }
+
+    /// Whether an evicted event lies before the read position.
+    pub fn has_read_past_evicted(&self) -> bool {
+        self.first_evicted().is_some_and(|first| self.read_through >= Some(first))
+    }
+
+    /// Moves the read position back to before the first evicted event, where it is past it; whether
+    /// it is.
+    pub fn rewind_to_evicted(&mut self) -> bool {
+        let first = self.first_evicted().filter(|_| self.has_read_past_evicted());
+        if let Some(first) = first {
+            self.read_through = first.checked_sub(1);
+        }
+        first.is_some()
+    }
+
+    /// The read position: the source position after which reading continues.
+    pub fn read_through(&self) -> Option<u64> {
+        self.read_through
+    }
+}

@@ -1,0 +1,508 @@
+//! [`Dispatcher`]: assigns a group's events to consumers and tracks their state. It reads nothing,
+//! writes nothing and has no clock of its own.
+//!
+//! INVARIANT: an event is tracked until it is complete: acknowledged, skipped, or written to the
+//! parked stream. The checkpoint never passes a tracked event.
+//!
+//! The payload of a tracked event may be evicted. An evicted event that waits or is to be parked is
+//! read again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
+
+use crate::consumer_groups::group_config::{GroupConfig, Strategy};
+use crate::event_store::event_pager::resolved_bytes;
+use crate::failpoints::{Failpoint, is_enabled};
+
+/// The number of a consumer. Later ones have higher numbers.
+pub type ConsumerId = u64;
+
+/// The identity of an event. Replayed parked events sort first, then events by source position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKey {
+    /// The event with this revision of the parked stream.
+    Parked(u64),
+    /// The event at this source position: its revision in a stream, or its position among all.
+    Source(u64),
+}
+
+/// The action for events that a consumer has not processed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NackDecision {
+    /// Park them, for this reason.
+    Park(Arc<str>),
+    /// Send them again.
+    Retry,
+    /// Skip them.
+    Skip,
+}
+
+/// An event to be parked, with the reason.
+pub type ParkRequest = (EventKey, Arc<ResolvedEvent>, Arc<str>);
+
+/// An event to send to a consumer.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The consumer.
+    pub consumer: ConsumerId,
+    /// The event.
+    pub event: Arc<ResolvedEvent>,
+    /// Number of times that it was sent before.
+    pub retries: u32,
+}
+
+/// State of a consumer.
+#[derive(Debug, Clone, Default)]
+pub struct ConsumerState {
+    /// Most events in flight.
+    pub capacity: usize,
+    /// Number of events sent.
+    pub sent: u64,
+    in_flight: HashMap<EventId, BTreeSet<EventKey>>,
+    in_flight_count: usize,
+}
+
+impl ConsumerState {
+    /// Number of events in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight_count
+    }
+}
+
+#[derive(Debug)]
+struct TrackedEvent {
+    /// `None` where it was evicted.
+    payload: Option<Arc<ResolvedEvent>>,
+    id: EventId,
+    bytes: usize,
+    pin_hash: u64,
+    retries: u32,
+    state: DeliveryState,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum DeliveryState {
+    Waiting,
+    InFlight(ConsumerId),
+    Parking(Arc<str>),
+}
+
+/// Assigns a group's events to consumers and tracks their state.
+#[derive(Debug)]
+pub struct Dispatcher {
+    strategy: Strategy,
+    max_retries: u32,
+    message_timeout: Option<std::time::Duration>,
+    consumers: BTreeMap<ConsumerId, ConsumerState>,
+    /// The consumer of the last delivery, after which a round-robin turn starts.
+    next_consumer: ConsumerId,
+    next_id: ConsumerId,
+    events: BTreeMap<EventKey, TrackedEvent>,
+    waiting: BTreeSet<EventKey>,
+    parking: BTreeSet<EventKey>,
+    /// Events that wait or are to be parked and whose payloads were evicted.
+    evicted: BTreeSet<EventKey>,
+    /// Timeouts of events in flight, with the number of earlier deliveries of each.
+    timeouts: VecDeque<(Instant, EventKey, ConsumerId, u32)>,
+    /// The consumer that has events of each pin in flight, and their number.
+    pinned_in_flight: HashMap<u64, (ConsumerId, usize)>,
+    bytes: usize,
+    /// The last source position that was offered.
+    last_offered: Option<u64>,
+    /// The source position after which reading continues. It is before `last_offered` where events
+    /// were evicted.
+    read_through: Option<u64>,
+    /// The last revision of the parked stream that was offered.
+    last_parked_offered: Option<u64>,
+    /// Number of events completed.
+    pub completed: u64,
+    /// Number of events sent.
+    pub sent: u64,
+}
+
+impl Dispatcher {
+    /// A dispatcher without consumers. All events through `after` are complete.
+    pub fn new(config: &GroupConfig, after: Option<u64>) -> Dispatcher {
+        Dispatcher {
+            strategy: config.strategy,
+            max_retries: u32::try_from(config.settings.max_retry_count).unwrap_or(0),
+            message_timeout: config.message_timeout,
+            consumers: BTreeMap::new(),
+            next_consumer: 0,
+            next_id: 0,
+            events: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            parking: BTreeSet::new(),
+            evicted: BTreeSet::new(),
+            timeouts: VecDeque::new(),
+            pinned_in_flight: HashMap::new(),
+            bytes: 0,
+            last_offered: after,
+            read_through: after,
+            last_parked_offered: None,
+            completed: 0,
+            sent: 0,
+        }
+    }
+
+    /// Adds a consumer with this capacity of events in flight.
+    pub fn connect(&mut self, capacity: usize) -> ConsumerId {
+        self.next_id += 1;
+        self.consumers.insert(self.next_id, ConsumerState { capacity, ..ConsumerState::default() });
+        self.next_id
+    }
+
+    /// Removes a consumer: its events in flight are sent to others.
+    pub fn disconnect(&mut self, id: ConsumerId) {
+        let Some(consumer) = self.consumers.remove(&id) else { return };
+        for key in consumer.in_flight.into_values().flatten() {
+            self.release(key);
+            if is_enabled(Failpoint::DisconnectLosesEvents) {
+                self.finish(key);
+            }
+            self.requeue(key);
+        }
+    }
+
+    /// The connected consumers.
+    pub fn consumers(&self) -> &BTreeMap<ConsumerId, ConsumerState> {
+        &self.consumers
+    }
+
+    /// Adds an event. A complete event, or a tracked one with its payload, is ignored: it was read
+    /// again together with an evicted one.
+    pub fn offer(&mut self, key: EventKey, event: ResolvedEvent) {
+        let is_new = self.is_new(key);
+        match key {
+            EventKey::Source(position) => {
+                self.last_offered = self.last_offered.max(Some(position));
+                if let Some(before) = position.checked_sub(1) {
+                    self.mark_examined(before);
+                }
+                self.read_through = self.read_through.max(Some(position));
+            }
+            EventKey::Parked(revision) => {
+                self.last_parked_offered = self.last_parked_offered.max(Some(revision))
+            }
+        }
+        if is_new {
+            let (pin, id, bytes) =
+                (pin_hash(self.strategy, &event), ack_id(&event), resolved_bytes(&event));
+            let event = Some(Arc::new(event));
+            self.events.insert(
+                key,
+                TrackedEvent {
+                    payload: event,
+                    id,
+                    bytes,
+                    pin_hash: pin,
+                    retries: 0,
+                    state: DeliveryState::Waiting,
+                },
+            );
+            self.bytes += bytes;
+            self.waiting.insert(key);
+        } else if self.evicted.remove(&key)
+            && let Some(held) = self.events.get_mut(&key)
+        {
+            self.bytes += held.bytes;
+            held.payload = Some(Arc::new(event));
+            self.enqueue(key);
+        }
+    }
+
+    /// Whether an event was never offered.
+    pub fn is_new(&self, key: EventKey) -> bool {
+        match key {
+            EventKey::Source(position) => self.last_offered.is_none_or(|last| position > last),
+            EventKey::Parked(revision) => {
+                self.last_parked_offered.is_none_or(|last| revision > last)
+            }
+        }
+    }
+
+    /// The next event to send to a consumer with capacity.
+    pub fn next_delivery(&mut self, now: Instant) -> Option<Delivery> {
+        let is_pinned = matches!(self.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
+        let (key, id) = if is_pinned {
+            if !self.consumers.values().any(has_capacity) {
+                return None;
+            }
+            let mut waiting = self.waiting.iter();
+            waiting.find_map(|key| {
+                Some((*key, self.pinned_consumer(self.events.get(key)?.pin_hash)?))
+            })?
+        } else {
+            (*self.waiting.first()?, self.free_consumer()?)
+        };
+        self.waiting.remove(&key);
+        let held = self.events.get_mut(&key)?;
+        let event = Arc::clone(held.payload.as_ref()?);
+        let consumer = self.consumers.get_mut(&id)?;
+        held.state = DeliveryState::InFlight(id);
+        let retries = held.retries;
+        consumer.in_flight.entry(held.id).or_default().insert(key);
+        consumer.in_flight_count += 1;
+        consumer.sent += 1;
+        self.sent += 1;
+        self.next_consumer = id;
+        self.pinned_in_flight.entry(held.pin_hash).or_insert((id, 0)).1 += 1;
+        let due = self.message_timeout.and_then(|timeout| now.checked_add(timeout));
+        if let Some(due) = due {
+            self.timeouts.push_back((due, key, id, retries));
+        }
+        Some(Delivery { consumer: id, event, retries })
+    }
+
+    /// The consumer of the next event under strategies without pins.
+    fn free_consumer(&self) -> Option<ConsumerId> {
+        let mut free = self.consumers.iter().filter(|(_, consumer)| has_capacity(consumer));
+        match self.strategy {
+            Strategy::DispatchToSingle if is_enabled(Failpoint::SingleIsLast) => {
+                free.next_back().map(|(id, _)| *id)
+            }
+            Strategy::DispatchToSingle => free.next().map(|(id, _)| *id),
+            _ => {
+                let first = free.next().map(|(id, _)| *id)?;
+                let mut following = self.consumers.range(self.next_consumer + 1..);
+                let following = following.find(|(_, consumer)| has_capacity(consumer));
+                Some(following.map_or(first, |(id, _)| *id))
+            }
+        }
+    }
+
+    /// The consumer of a pin: the one with events of the pin in flight, else the one with the
+    /// highest hash of both. Few pins move when a consumer connects or disconnects. `None` where
+    /// that consumer has no capacity.
+    fn pinned_consumer(&self, pin: u64) -> Option<ConsumerId> {
+        if is_enabled(Failpoint::PinIgnored) {
+            return self.free_consumer();
+        }
+        let id = match self.pinned_in_flight.get(&pin) {
+            Some((id, _)) => *id,
+            None => *self.consumers.keys().max_by_key(|id| hash((pin, **id)))?,
+        };
+        self.consumers.get(&id).filter(|consumer| has_capacity(consumer)).map(|_| id)
+    }
+
+    /// Completes events. Events that are not in flight to this consumer are ignored.
+    pub fn ack(&mut self, consumer: ConsumerId, ids: &[EventId]) {
+        for id in ids {
+            if let Some(key) = self.take_back(consumer, id) {
+                self.finish(key);
+            }
+        }
+    }
+
+    /// Applies a nack to events. Events that are not in flight to this consumer are ignored.
+    pub fn nack(&mut self, consumer: ConsumerId, ids: &[EventId], action: &NackDecision) {
+        for id in ids {
+            let Some(key) = self.take_back(consumer, id) else { continue };
+            match action {
+                NackDecision::Park(_) if is_enabled(Failpoint::ParkSkips) => self.finish(key),
+                NackDecision::Retry if is_enabled(Failpoint::RetrySkips) => self.finish(key),
+                NackDecision::Park(reason) => self.mark_for_parking(key, Arc::clone(reason)),
+                NackDecision::Retry => self.retry(key),
+                NackDecision::Skip => self.finish(key),
+            }
+        }
+    }
+
+    /// Sends again events whose timeout has passed. REQUIRES: times only grow.
+    pub fn expire_timeouts(&mut self, now: Instant) {
+        if is_enabled(Failpoint::TimeoutIgnored) {
+            return;
+        }
+        while let Some((due, key, id, retries)) = self.timeouts.front().copied() {
+            let is_on_the_way = self.events.get(&key).is_some_and(|held| {
+                held.state == DeliveryState::InFlight(id) && held.retries == retries
+            });
+            if is_on_the_way && due > now {
+                return;
+            }
+            // Entries of acknowledged events are removed at once: a fast group has many.
+            self.timeouts.pop_front();
+            if is_on_the_way {
+                self.release(key);
+                self.retry(key);
+            }
+        }
+    }
+
+    /// Time of the next timeout at the earliest.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timeouts.front().map(|due| due.0)
+    }
+
+    /// The first events to be parked, with the reasons; at most this many.
+    pub fn events_to_park(&self, limit: usize) -> Vec<ParkRequest> {
+        let keys = self.parking.iter().take(limit);
+        keys.filter_map(|key| match self.events.get(key)? {
+            TrackedEvent {
+                payload: Some(event), state: DeliveryState::Parking(reason), ..
+            } => Some((*key, Arc::clone(event), Arc::clone(reason))),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// Completes an event.
+    pub fn finish(&mut self, key: EventKey) {
+        self.waiting.remove(&key);
+        self.parking.remove(&key);
+        self.evicted.remove(&key);
+        if let Some(held) = self.events.remove(&key) {
+            self.bytes -= held.payload.map_or(0, |_| held.bytes);
+            self.completed += 1;
+        }
+    }
+
+    /// The last source position through which all events are complete; `None` before the first.
+    pub fn completed_through(&self) -> Option<u64> {
+        let mut held = self.events.range(EventKey::Source(0)..);
+        let first = held.find(|(_, held)| {
+            !(is_enabled(Failpoint::CheckpointIgnoresParking)
+                && matches!(held.state, DeliveryState::Parking(_)))
+        });
+        match first {
+            _ if is_enabled(Failpoint::CheckpointIsLast) => self.last_offered,
+            Some((EventKey::Source(position), _)) if is_enabled(Failpoint::CheckpointTooFar) => {
+                Some(*position)
+            }
+            Some((EventKey::Source(position), _)) => position.checked_sub(1),
+            _ => self.last_offered,
+        }
+    }
+
+    /// The first replayed event that is not complete.
+    pub fn first_replayed(&self) -> Option<u64> {
+        match self.events.first_key_value()?.0 {
+            EventKey::Parked(revision) => Some(*revision),
+            EventKey::Source(_) => None,
+        }
+    }
+
+    /// Number of tracked events, and the bytes of their payloads.
+    pub fn tracked(&self) -> (usize, usize) {
+        (self.events.len(), self.bytes)
+    }
+
+    /// Number of events that wait for a first delivery, that wait for another, and that are in
+    /// flight.
+    pub fn event_counts(&self) -> (usize, usize, usize) {
+        let again = |key: &&EventKey| {
+            matches!(key, EventKey::Parked(_))
+                || self.events.get(key).is_some_and(|held| held.retries > 0)
+        };
+        let waiting = self.waiting.len() + self.evicted.len();
+        let again = self.waiting.iter().chain(&self.evicted).filter(again).count();
+        let on_the_way = self.consumers.values().map(ConsumerState::in_flight).sum();
+        (waiting - again, again, on_the_way)
+    }
+
+    /// Takes an event back from a consumer.
+    fn take_back(&mut self, consumer: ConsumerId, id: &EventId) -> Option<EventKey> {
+        let mut others = self.consumers.iter().filter(|_| is_enabled(Failpoint::AckOfOthers));
+        let other = others.find(|(_, other)| other.in_flight.contains_key(id));
+        let consumer = other.map_or(consumer, |(other, _)| *other);
+        let keys = self.consumers.get(&consumer)?.in_flight.get(id)?;
+        let key = *keys.first()?;
+        self.release(key);
+        Some(key)
+    }
+
+    /// Removes an event from those in flight.
+    fn release(&mut self, key: EventKey) {
+        let Some(held) = self.events.get_mut(&key) else { return };
+        let DeliveryState::InFlight(id) = held.state else { return };
+        held.state = DeliveryState::Waiting;
+        if let Some((_, count)) = self.pinned_in_flight.get_mut(&held.pin_hash) {
+            *count -= 1;
+            if *count == 0 {
+                self.pinned_in_flight.remove(&held.pin_hash);
+            }
+        }
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if let Some(keys) = consumer.in_flight.get_mut(&held.id) {
+            keys.remove(&key);
+            if keys.is_empty() {
+                consumer.in_flight.remove(&held.id);
+            }
+        }
+        consumer.in_flight_count -= 1;
+    }
+
+    fn retry(&mut self, key: EventKey) {
+        match self.events.get(&key) {
+            Some(held)
+                if held.retries
+                    >= self.max_retries + u32::from(is_enabled(Failpoint::RetryOnceMore)) =>
+            {
+                self.mark_for_parking(
+                    key,
+                    format!("Reached retry count of {}", self.max_retries).into(),
+                );
+            }
+            _ => self.requeue(key),
+        }
+    }
+
+    fn requeue(&mut self, key: EventKey) {
+        if let Some(held) = self.events.get_mut(&key) {
+            held.retries =
+                held.retries.saturating_add(u32::from(!is_enabled(Failpoint::RetryNotCounted)));
+            held.state = DeliveryState::Waiting;
+            self.enqueue(key);
+        }
+    }
+
+    fn mark_for_parking(&mut self, key: EventKey, reason: Arc<str>) {
+        if let Some(held) = self.events.get_mut(&key) {
+            held.state = DeliveryState::Parking(reason);
+            self.enqueue(key);
+        }
+    }
+}
+
+fn has_capacity(consumer: &ConsumerState) -> bool {
+    consumer.in_flight_count
+        < consumer.capacity + usize::from(is_enabled(Failpoint::CapacityIgnored))
+}
+
+/// The event at the source position: the link, where the event came through one.
+pub fn link_or_event(event: &ResolvedEvent) -> Option<&RecordedEvent> {
+    event.link.as_ref().or(event.event.as_ref())
+}
+
+/// The identifier with which clients ack or nack an event.
+fn ack_id(event: &ResolvedEvent) -> EventId {
+    link_or_event(event).map_or(EventId([0; 16]), |event| event.id)
+}
+
+/// The hash that pins events to one consumer.
+fn pin_hash(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
+    let Some(event) = resolved.event.as_ref().or(resolved.link.as_ref()) else { return 0 };
+    match strategy {
+        Strategy::Pinned => hash(&event.stream),
+        Strategy::PinnedByCorrelation => {
+            let metadata: Option<serde_json::Value> = serde_json::from_slice(&event.metadata).ok();
+            let id = metadata.as_ref().and_then(|all| all.get("$correlationId")?.as_str());
+            hash(id.unwrap_or(&event.stream))
+        }
+        Strategy::DispatchToSingle | Strategy::RoundRobin => 0,
+    }
+}
+
+/// The same hash for the same value in every process.
+fn hash(value: impl std::hash::Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
+
+mod evicted;
+
+#[cfg(test)]
+mod tests;

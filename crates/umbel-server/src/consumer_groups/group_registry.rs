@@ -1,0 +1,26 @@
+//! [`GroupRegistry`]: the consumer groups that exist, and the running ones.
+
+use std::collections::HashMap;
+
+use tokio::sync::{Mutex, mpsc};
+
+use crate::consumer_groups::checkpoint_store::GroupConfigs;
+use crate::consumer_groups::group_command::GroupCommand;
+use crate::protocol::group_key::GroupKey;
+
+/// The consumer groups of the server.
+#[derive(Debug, Default)]
+pub struct GroupRegistry {
+    /// Locked during each lookup or change of a group.
+    pub state: Mutex<RegistryState>,
+}
+
+/// State of the registry.
+#[derive(Debug, Default)]
+pub struct RegistryState {
+    /// The stored groups and their revision; `None` before they are read, and after another writer
+    /// changed them.
+    pub configs: Option<(GroupConfigs, Option<u64>)>,
+    /// The running groups.
+    pub running: HashMap<GroupKey, mpsc::Sender<GroupCommand>>,
+}

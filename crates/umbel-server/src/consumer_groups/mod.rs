@@ -1,0 +1,9 @@
+//! State of persistent subscriptions: settings, checkpoints, dispatch to consumers.
+
+pub mod checkpoint_store;
+pub mod dispatcher;
+pub mod group_command;
+pub mod group_config;
+pub mod group_registry;
+pub mod group_stats;
+pub mod rate_meter;

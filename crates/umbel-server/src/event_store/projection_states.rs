@@ -1,0 +1,363 @@
+//! [`SystemProjections`]: the positions up to which the built-in views show events. A stopped view
+//! shows only events up to its stop, also after restarts: a stream of the store records the states.
+//!
+//! INVARIANT: a lower limit applies before the change is written, a higher one after. So no reader
+//! sees more of a stopped view than a reader after a restart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use umbel_events::{
+    Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision, Store,
+};
+
+use crate::event_store::EventStore;
+
+/// The stream that records which views are stopped. Its last event is valid.
+const STREAM: &str = "$umbel-views";
+/// The type of its events.
+const CHANGED_TYPE: &str = "$viewsChanged";
+/// Most events that are examined where other writers wrote the last ones.
+const EVENTS_EXAMINED_MAX: usize = 1000;
+/// Number of attempts at a change while other writers append to the stream.
+const WRITE_ATTEMPTS: usize = 3;
+
+/// The views that can be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemProjection {
+    /// The views of categories, `$ce-…`.
+    ByCategory,
+    /// The views of event types, `$et-…`.
+    ByEventType,
+    /// The view `$streams`.
+    Streams,
+}
+
+/// Number of views that can be stopped.
+const COUNT: usize = 3;
+
+/// Each view with its projection name.
+const PROJECTION_NAMES: [(SystemProjection, &str); COUNT] = [
+    (SystemProjection::ByCategory, "$by_category"),
+    (SystemProjection::ByEventType, "$by_event_type"),
+    (SystemProjection::Streams, "$streams"),
+];
+
+/// A command for a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectionCommand {
+    /// Show all events.
+    Enable,
+    /// Show no more events than now.
+    Disable,
+    /// Restart: a stopped view is empty until it is enabled.
+    Reset,
+}
+
+/// State of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProjectionState {
+    /// The last position that the view shows; `None` while it is enabled.
+    pub visible_through: Option<u64>,
+    /// Number of times that the view was stopped, started or reset.
+    pub version: u64,
+    /// Number of resets.
+    pub epoch: u64,
+}
+
+/// The positions up to which the built-in views show events.
+#[derive(Debug)]
+pub struct SystemProjections {
+    /// The limits that readers use; the highest number while a view is enabled.
+    visible_through: [AtomicU64; COUNT],
+    /// Locked during each change.
+    stored: Mutex<StoredStates>,
+}
+
+/// The states in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct StoredStates {
+    states: [ProjectionState; COUNT],
+    /// The revision of the stream's last event.
+    last: Option<u64>,
+}
+
+impl SystemProjections {
+    /// Loads the states from a store.
+    pub fn read(store: &Store) -> Result<SystemProjections, Error> {
+        let kept = StoredStates::read(store)?;
+        let through = kept.states.map(|gate| AtomicU64::new(gate.position()));
+        Ok(SystemProjections { visible_through: through, stored: Mutex::new(kept) })
+    }
+
+    /// The last position that a view shows: [`Position::END`] while it is enabled.
+    pub fn visible_through(&self, view: &str) -> Position {
+        let view = match view {
+            "$streams" => SystemProjection::Streams,
+            view if view.starts_with("$ce-") => SystemProjection::ByCategory,
+            view if view.starts_with("$et-") => SystemProjection::ByEventType,
+            _ => return Position::END,
+        };
+        Position(self.visible_through[view as usize].load(Ordering::Acquire))
+    }
+
+    /// State of a view.
+    pub async fn state(&self, view: SystemProjection) -> ProjectionState {
+        self.stored.lock().await.states[view as usize]
+    }
+
+    /// Applies a command to a view. REQUIRES: the future is polled to its end; otherwise a limit
+    /// may apply that is not written.
+    ///
+    /// # Errors
+    /// The change could not be written. The view then shows the same events as before.
+    pub async fn apply(
+        &self,
+        store: &EventStore,
+        view: SystemProjection,
+        change: ProjectionCommand,
+        ids: [EventId; WRITE_ATTEMPTS],
+    ) -> Result<(), Error> {
+        let mut kept = self.stored.lock().await;
+        let mut outcome = Ok(());
+        for id in ids {
+            let old = kept.states[view as usize];
+            let Some(new) = old.after_command(change, store.visible_position()) else {
+                return Ok(());
+            };
+            if new.position() < old.position() {
+                self.set(view, new);
+            }
+            let mut next = *kept;
+            next.states[view as usize] = new;
+            match store.blocking(move |store| next.write(store, id)).await {
+                Ok(last) => {
+                    *kept = StoredStates { last: Some(last), ..next };
+                    self.set(view, new);
+                    return Ok(());
+                }
+                Err(error @ Error::WrongExpectedVersion { .. }) => {
+                    *kept = store.blocking(StoredStates::read).await?;
+                    for (view, _) in PROJECTION_NAMES {
+                        self.set(view, kept.states[view as usize]);
+                    }
+                    outcome = Err(error);
+                }
+                Err(error) => {
+                    self.set(view, old);
+                    return Err(error);
+                }
+            }
+        }
+        outcome
+    }
+
+    fn set(&self, view: SystemProjection, gate: ProjectionState) {
+        self.visible_through[view as usize].store(gate.position(), Ordering::Release);
+    }
+}
+
+impl ProjectionState {
+    fn position(&self) -> u64 {
+        self.visible_through.unwrap_or(Position::END.0)
+    }
+
+    /// The state as an event of the stream records it.
+    fn to_json(self) -> Value {
+        json!({ "through": self.visible_through, "version": self.version, "epoch": self.epoch })
+    }
+
+    /// The state after a command; `None` where nothing changes.
+    fn after_command(self, change: ProjectionCommand, visible: u64) -> Option<ProjectionState> {
+        let ProjectionState { visible_through: through, version, epoch } = self;
+        let version = version.saturating_add(1);
+        match (change, through) {
+            (ProjectionCommand::Enable, None) | (ProjectionCommand::Disable, Some(_)) => None,
+            (ProjectionCommand::Enable, Some(_)) => {
+                Some(ProjectionState { visible_through: None, version, epoch })
+            }
+            (ProjectionCommand::Disable, None) => {
+                Some(ProjectionState { visible_through: Some(visible), version, epoch })
+            }
+            (ProjectionCommand::Reset, through) => Some(ProjectionState {
+                visible_through: through.map(|_| 0),
+                version,
+                epoch: epoch.saturating_add(1),
+            }),
+        }
+    }
+}
+
+impl StoredStates {
+    fn read(store: &Store) -> Result<StoredStates, Error> {
+        let mut last = None;
+        let events = store.read(STREAM, Revision::END, Direction::Backwards);
+        for event in events.take(EVENTS_EXAMINED_MAX) {
+            let event = match event {
+                Ok(event) => event,
+                // Another writer deleted the stream: every view is enabled, and none can be
+                // stopped.
+                Err(Error::StreamDeleted { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            last = last.or(Some(event.revision));
+            if let Some(projection_states) = parse(&event) {
+                return Ok(StoredStates { states: projection_states, last });
+            }
+        }
+        Ok(StoredStates { last, ..StoredStates::default() })
+    }
+
+    /// Writes the states after the last event. Returns the revision of the new one.
+    fn write(&self, store: &Store, id: EventId) -> Result<u64, Error> {
+        let data = encode(&self.states);
+        let expected = self.last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
+        let done = store.append(STREAM, expected, &[NewEvent::json(id, CHANGED_TYPE, &data)])?;
+        Ok(done.last.unwrap_or(0))
+    }
+}
+
+/// The data of an event that records these states.
+pub fn encode(projection_states: &[ProjectionState; COUNT]) -> Vec<u8> {
+    let names = PROJECTION_NAMES.iter().map(|(_, name)| (*name).to_string());
+    let views: serde_json::Map<_, _> =
+        names.zip(projection_states.iter().map(|state| state.to_json())).collect();
+    Value::Object(views).to_string().into_bytes()
+}
+
+/// The states that an event records; `None` where it is not valid.
+pub fn parse(event: &RecordedEvent) -> Option<[ProjectionState; COUNT]> {
+    if event.kind != CHANGED_TYPE {
+        return None;
+    }
+    let value: Value = serde_json::from_slice(&event.data).ok()?;
+    let mut projection_states = [ProjectionState::default(); COUNT];
+    for (state, (_, name)) in projection_states.iter_mut().zip(PROJECTION_NAMES) {
+        let value = value.get(name)?;
+        let through = match value.get("through")? {
+            Value::Null => None,
+            // The event cannot know of later positions.
+            number => Some(number.as_u64()?.min(event.position)),
+        };
+        let (version, epoch) = (value.get("version")?.as_u64()?, value.get("epoch")?.as_u64()?);
+        *state = ProjectionState { visible_through: through, version, epoch };
+    }
+    Some(projection_states)
+}
+
+/// The view with this projection name.
+pub fn by_name(name: &str) -> Option<SystemProjection> {
+    PROJECTION_NAMES.iter().find(|(_, known)| *known == name).map(|(view, _)| *view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::test_service::TestService;
+
+    const NAMES: [&str; 3] = ["$ce-cart", "$et-Opened", "$streams"];
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    fn ids(fixture: &TestService) -> [EventId; WRITE_ATTEMPTS] {
+        [(); WRITE_ATTEMPTS].map(|()| fixture.store.new_id().unwrap())
+    }
+
+    fn change(
+        fixture: &TestService,
+        view: SystemProjection,
+        change: ProjectionCommand,
+    ) -> Result<(), Error> {
+        let service = &fixture.service;
+        wait(service.system_projections.apply(&service.store, view, change, ids(fixture)))
+    }
+
+    fn append(fixture: &TestService, stream: &str, kind: &str, data: &[u8]) -> u64 {
+        let event = NewEvent::json(fixture.store.new_id().unwrap(), kind, data);
+        fixture.store.append(stream, ExpectedVersion::Any, &[event]).unwrap().position.unwrap()
+    }
+
+    #[test]
+    fn stopped_view_keeps_its_events_across_restart() {
+        let fixture = TestService::new();
+        let projections = &fixture.service.system_projections;
+        let all =
+            |projections: &SystemProjections| NAMES.map(|name| projections.visible_through(name));
+        assert_eq!(all(projections), [Position::END; 3]);
+        let seen = append(&fixture, "cart-1", "Opened", b"{}");
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
+        let there = Position(seen);
+        assert_eq!(all(projections), [there, Position::END, Position::END]);
+        append(&fixture, "cart-2", "Opened", b"{}");
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
+        assert_eq!(projections.visible_through("$ce-cart"), there, "it is stopped already");
+        let again = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(all(&again), all(projections));
+        let wanted = ProjectionState { visible_through: Some(seen), version: 1, epoch: 0 };
+        assert_eq!(wait(again.state(SystemProjection::ByCategory)), wanted);
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Reset).unwrap();
+        assert_eq!(projections.visible_through("$ce-cart"), Position::START);
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Enable).unwrap();
+        change(&fixture, SystemProjection::Streams, ProjectionCommand::Reset).unwrap();
+        let again = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!((all(projections), all(&again)), ([Position::END; 3], [Position::END; 3]));
+        let of_streams = ProjectionState { visible_through: None, version: 1, epoch: 1 };
+        assert_eq!(wait(again.state(SystemProjection::Streams)), of_streams);
+        assert_eq!(again.visible_through("cart"), Position::END, "no view");
+    }
+
+    #[test]
+    fn foreign_events_in_the_settings_stream_are_ignored() {
+        let fixture = TestService::new();
+        change(&fixture, SystemProjection::ByEventType, ProjectionCommand::Disable).unwrap();
+        let through = fixture.service.system_projections.visible_through("$et-Opened");
+        let forged = r#"{"$by_category":{"through":1e99,"version":1,"epoch":0}}"#;
+        let half = r#"{"$by_category":{"through":3,"version":1,"epoch":0}}"#;
+        for data in [&b"\xff"[..], b"[]", b"7", forged.as_bytes(), half.as_bytes()] {
+            append(&fixture, STREAM, CHANGED_TYPE, data);
+            append(&fixture, STREAM, "Other", data);
+            let read = SystemProjections::read(&fixture.store).unwrap();
+            assert_eq!(read.visible_through("$et-Opened"), through);
+            assert_eq!(read.visible_through("$ce-cart"), Position::END);
+        }
+        change(&fixture, SystemProjection::ByCategory, ProjectionCommand::Disable).unwrap();
+        let read = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(read.visible_through("$et-Opened"), through, "what was kept is kept");
+        assert_eq!(
+            read.visible_through("$ce-cart"),
+            fixture.service.system_projections.visible_through("$ce-cart")
+        );
+        let future = r#"{"through":99999999999,"version":1,"epoch":0}"#;
+        let all = NAMES.len();
+        let views: Vec<_> =
+            PROJECTION_NAMES.iter().map(|(_, name)| format!("\"{name}\":{future}")).collect();
+        let position =
+            append(&fixture, STREAM, CHANGED_TYPE, format!("{{{}}}", views.join(",")).as_bytes());
+        let read = SystemProjections::read(&fixture.store).unwrap();
+        assert_eq!(NAMES.map(|name| read.visible_through(name)), [Position(position); 3], "{all}");
+    }
+
+    #[test]
+    fn failed_write_leaves_the_view_unchanged() {
+        let fixture = TestService::new();
+        append(&fixture, STREAM, "Other", b"{}");
+        fixture.store.tombstone(STREAM, ExpectedVersion::Any).unwrap();
+        for (view, name) in
+            [SystemProjection::ByCategory, SystemProjection::ByEventType, SystemProjection::Streams]
+                .iter()
+                .zip(NAMES)
+        {
+            let refused = change(&fixture, *view, ProjectionCommand::Disable).unwrap_err();
+            assert!(matches!(refused, Error::StreamDeleted { .. }), "{refused:?}");
+            assert_eq!(fixture.service.system_projections.visible_through(name), Position::END);
+        }
+        assert_eq!(
+            SystemProjections::read(&fixture.store).unwrap().visible_through("$streams"),
+            Position::END
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! [`Scavenger`]: starts and stops scavenges for client calls.
+
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use serde_json::{Value, json};
+use tonic::Status;
+use umbel_events::{Scavenge, Store};
+
+use crate::protocol::grpc_status;
+
+/// Options of a scavenge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScavengeOptions {
+    /// Number of threads, at least one.
+    pub threads: u32,
+    /// Number of the first chunk, counted from 0.
+    pub first_chunk: u32,
+}
+
+/// The result of a request to start a scavenge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScavengeStart {
+    /// It has started; its id.
+    Started(String),
+    /// Another scavenge is running; its id.
+    InProgress(String),
+}
+
+/// Starts and stops scavenges.
+pub trait Scavenger: Debug + Send + Sync {
+    /// Starts a scavenge unless one is running. It continues after the call.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status>;
+
+    /// Stops the scavenge with this id. Disk space that it has freed stays free.
+    ///
+    /// # Errors
+    /// No scavenge with this id is running.
+    fn stop(&self, id: &str) -> Result<(), Status>;
+
+    /// Progress of the last scavenge, for display; null where there was none.
+    fn progress(&self) -> Value {
+        Value::Null
+    }
+}
+
+/// Scavenges of the served store, one at a time, each on its own thread. Drop stops a running
+/// scavenge.
+#[derive(Debug)]
+pub struct StoreScavenger {
+    store: Store,
+    /// The id and handle of the last scavenge.
+    last: Mutex<Option<(String, Scavenge)>>,
+}
+
+impl StoreScavenger {
+    /// Scavenges of this store.
+    pub fn new(store: Store) -> StoreScavenger {
+        StoreScavenger { store, last: Mutex::default() }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(String, Scavenge)>> {
+        self.last.lock().ignore_poison()
+    }
+}
+
+impl Scavenger for StoreScavenger {
+    /// Ignores the options: a scavenge has one thread, and the client's chunk numbers do not apply
+    /// to this store. It begins with the oldest chunk, or resumes a stopped scavenge.
+    fn start(&self, _: ScavengeOptions) -> Result<ScavengeStart, Status> {
+        let mut last = self.last();
+        if let Some((id, scavenge)) = last.as_ref()
+            && !scavenge.is_done()
+        {
+            return Ok(ScavengeStart::InProgress(id.clone()));
+        }
+        let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
+        let begun = self.store.start_scavenge(&umbel_events::ScavengeOptions::default());
+        *last = Some((id.clone(), begun.map_err(|error| grpc_status::status(&error))?));
+        Ok(ScavengeStart::Started(id))
+    }
+
+    fn stop(&self, id: &str) -> Result<(), Status> {
+        match self.last().as_ref() {
+            Some((known, scavenge)) if known == id && !scavenge.is_done() => {
+                scavenge.stop();
+                Ok(())
+            }
+            _ => Err(grpc_status::scavenge_not_found(id)),
+        }
+    }
+
+    fn progress(&self) -> Value {
+        let last = self.last();
+        let Some((id, scavenge)) = last.as_ref() else { return Value::Null };
+        let report = scavenge.progress();
+        json!({
+            "id": id,
+            "isDone": scavenge.is_done(),
+            "chunks": report.chunks,
+            "chunksExamined": report.chunks_examined,
+            "eventsRemoved": report.events_removed,
+            "bytesGivenBack": report.bytes_freed,
+        })
+    }
+}

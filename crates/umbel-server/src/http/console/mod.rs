@@ -1,0 +1,267 @@
+//! The console: web pages, and the JSON that they show.
+//!
+//! The pages are three files embedded in the program. Callers are authenticated as in any call; a
+//! browser prompts for name and password itself. Changes must come from these pages: pages of other
+//! sites cannot send the console's header. The check of the host name prevents DNS rebinding, where
+//! another site's name resolves to this server.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Body as _;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::http::uri::Authority;
+use hyper::http::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use prost::bytes::Bytes;
+use serde_json::{Value, json};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::auth::authorization::Caller;
+use crate::grpc::request_body::RequestBody;
+use crate::http::console::page_data::PageData;
+use crate::http::console::query_string::QueryString;
+use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME};
+use crate::resources::connection_registry::Connection;
+use crate::server_context::ServerContext;
+
+use crate::http;
+use crate::protocol::grpc_status;
+
+pub mod console_actions;
+pub mod page_data;
+pub mod query_string;
+
+type HttpRequest = hyper::Request<RequestBody>;
+type HttpResponse = Response<Body>;
+
+/// The pages: path, content type and content.
+const STATIC_FILES: [(&str, &str, &str); 3] = [
+    ("/console/", "text/html; charset=utf-8", include_str!("../../../console/index.html")),
+    (
+        "/console/console.css",
+        "text/css; charset=utf-8",
+        include_str!("../../../console/console.css"),
+    ),
+    (
+        "/console/console.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../../../console/console.js"),
+    ),
+];
+/// The policy for browsers: load only content from this server.
+const CONTENT_SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+/// A header that pages of other sites cannot send.
+const CSRF_HEADER: HeaderName = HeaderName::from_static("x-umbel-console");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Path prefix of the JSON endpoints.
+pub const API_PREFIX: &str = "/console/api/";
+
+/// Whether a path belongs to the console.
+pub fn is_console_path(path: &str) -> bool {
+    path == "/" || path == "/console" || path.starts_with("/console/")
+}
+
+/// Serves an authorized request that was sent to this host name.
+pub async fn handle(
+    service: Arc<ServerContext>,
+    request: HttpRequest,
+    reached: Option<Authority>,
+) -> HttpResponse {
+    if let Err(why) = check_host(&service, reached.as_ref()) {
+        return text_response(StatusCode::FORBIDDEN, why);
+    }
+    let path = request.uri().path().to_string();
+    let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    if matches!(&*path, "/" | "/console") {
+        return redirect();
+    }
+    if let Some((_, kind, text)) = STATIC_FILES.iter().find(|(page, ..)| *page == path) {
+        return if is_reading { static_file(kind, text) } else { not_allowed("GET, HEAD") };
+    }
+    let caller = Caller::from_extensions(request.extensions());
+    let Some(name) = path.strip_prefix(API_PREFIX) else { return not_found(&path) };
+    if page_data::DATA_PATHS.contains(&name) {
+        if !is_reading {
+            return not_allowed("GET, HEAD");
+        }
+        let query = match QueryString::parse(request.uri().query().unwrap_or_default()) {
+            Ok(query) => query,
+            Err(status) => return action_response(Err(status)),
+        };
+        let peer = request.extensions().get::<Arc<Connection>>().cloned();
+        return page_response(page_data::page_data(&service, (&caller, peer), name, &query).await);
+    }
+    if console_actions::ACTIONS.contains(&name) {
+        if request.method() != Method::POST {
+            return not_allowed("POST");
+        }
+        if let Err(why) = check_same_origin(request.headers(), reached.as_ref()) {
+            return text_response(StatusCode::FORBIDDEN, why);
+        }
+        let fields = match read_json_body(request).await {
+            Ok(fields) => fields,
+            Err(status) => return action_response(Err(status)),
+        };
+        return action_response(
+            console_actions::run_action(&service, &caller, name, &fields).await,
+        );
+    }
+    not_found(&path)
+}
+
+/// Checks that no other site can have the requested host name. Valid names are addresses,
+/// `localhost`, and the advertised name. With users any name is valid: under another site's name
+/// a browser does not send this server's passwords.
+fn check_host(service: &ServerContext, reached: Option<&Authority>) -> Result<(), &'static str> {
+    if service.authorizer.has_users() {
+        return Ok(());
+    }
+    let Some(authority) = reached else { return Ok(()) };
+    let host = authority.host().trim_matches(['[', ']']);
+    let is_advertised =
+        service.advertise.as_ref().is_some_and(|(name, _)| name.eq_ignore_ascii_case(host));
+    let is_own = host == "localhost" || host.ends_with(".localhost");
+    if is_own || is_advertised || host.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    Err("this host name is not the server's: use an IP address, localhost, or the name given \
+        with --advertise\n")
+}
+
+/// Checks that the console's own pages sent the request.
+fn check_same_origin(headers: &HeaderMap, reached: Option<&Authority>) -> Result<(), &'static str> {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_json = http::media_type(headers).is_some_and(|kind| kind == "application/json");
+    let is_from_here = text(&FETCH_SITE).is_none_or(|site| site == "same-origin");
+    let host = reached.map_or("", Authority::as_str);
+    let is_origin = text(&ORIGIN).is_none_or(|origin| {
+        origin.split_once("://").is_some_and(|(_, authority)| authority == host)
+    });
+    if headers.contains_key(CSRF_HEADER) && is_json && is_from_here && is_origin {
+        return Ok(());
+    }
+    Err("changes come from the console's own pages only: as JSON, with the header \
+         x-umbel-console\n")
+}
+
+/// The JSON body of an action.
+async fn read_json_body(request: HttpRequest) -> Result<Value, Status> {
+    let limited = Limited::new(request.into_body(), CONSOLE_BYTES_MAX).collect();
+    let come = tokio::time::timeout(HEADERS_TIME, limited).await;
+    let late = |_| Status::deadline_exceeded("the request did not arrive in time");
+    let read = come.map_err(late)?.map_err(|error| match error.downcast::<Status>() {
+        Ok(status) => grpc_status::as_client_error(*status),
+        Err(_) => Status::invalid_argument(format!(
+            "the request is longer than {CONSOLE_BYTES_MAX} bytes"
+        )),
+    })?;
+    serde_json::from_slice(&read.to_bytes()).map_err(|error| {
+        Status::invalid_argument(format!("the request is not valid JSON: {error}"))
+    })
+}
+
+/// The response with a page's data. It holds its quota until it is written.
+fn page_response(answer: Result<PageData, Status>) -> HttpResponse {
+    let (answer, reservation) = answer
+        .map_or_else(|status| (Err(status), None), |(value, reservation)| (Ok(value), reservation));
+    let mut response = action_response(answer);
+    if let Some((held, reservation)) = reservation {
+        let bytes = response.body().size_hint().exact().unwrap_or_default();
+        held.charge(reservation, usize::try_from(bytes).unwrap_or(usize::MAX));
+        response.extensions_mut().insert(held.pending_page());
+    }
+    response
+}
+
+fn action_response(answer: Result<Value, Status>) -> HttpResponse {
+    let (status, value) = match answer {
+        Ok(value) => (StatusCode::OK, value),
+        Err(status) => (http_status(status.code()), json!({ "error": status.message() })),
+    };
+    respond(status, "application/json", value.to_string().into())
+}
+
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        // A client that cancelled sees no status.
+        Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn static_file(kind: &'static str, text: &'static str) -> HttpResponse {
+    respond(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
+}
+
+fn text_response(status: StatusCode, text: &'static str) -> HttpResponse {
+    respond(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+fn not_found(path: &str) -> HttpResponse {
+    let shown: String = path.chars().take(100).collect();
+    let text = format!("the console has nothing at {}\n", shown.escape_default());
+    respond(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text.into())
+}
+
+fn not_allowed(methods: &'static str) -> HttpResponse {
+    let mut response =
+        text_response(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here\n");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
+fn redirect() -> HttpResponse {
+    let mut response = text_response(StatusCode::SEE_OTHER, "the console is at /console/\n");
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static("/console/"));
+    response
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse {
+    let mut response = Response::new(Body::new(Full::new(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, CONTENT_SECURITY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn console_pages_are_small() {
+        let bytes: usize = STATIC_FILES.iter().map(|(_, _, text)| text.len()).sum();
+        assert!(bytes < 150_000, "{bytes} bytes, before they are compressed");
+        for (path, _, text) in STATIC_FILES {
+            // The only address is an XML namespace, which is not fetched.
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains("http://") && !text.contains("https://"), "{path}");
+            assert!(!text.contains("innerHTML") && !text.contains("style=\""), "{path}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Plain HTTP endpoints: health checks, server information and statistics of the store.
+
+use http_body_util::Full;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use hyper::http::HeaderValue;
+use hyper::http::uri::Authority;
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use prost::bytes::Bytes;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use umbel_events::Stats;
+
+use crate::limits::HEADERS_MAX;
+use crate::server_context::ServerContext;
+use crate::services::info_json;
+
+pub mod console;
+pub mod metrics;
+
+const PING: &str = r#"{"text":"Ping request successfully handled"}"#;
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// All paths that are served.
+pub const PATHS: [&str; 7] =
+    ["/health/live", "/health/ready", "/ping", "/info", "/gossip", "/stats", "/metrics"];
+
+/// The response to a request that is not a gRPC call.
+pub async fn handle(
+    service: &ServerContext,
+    method: &Method,
+    path: &str,
+    reached: Option<&Authority>,
+) -> Response<Body> {
+    if !PATHS.contains(&path) {
+        let paths = PATHS.join(", ");
+        let text = format!("this path is not served; the paths are {paths} and gRPC calls\n");
+        return response(StatusCode::NOT_FOUND, Some(TEXT), text);
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let text = "only GET is served here\n".to_string();
+        let mut response = response(StatusCode::METHOD_NOT_ALLOWED, Some(TEXT), text);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match path {
+        "/health/live" => response(StatusCode::NO_CONTENT, None, String::new()),
+        "/health/ready" => readiness(service),
+        "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
+        "/info" => response(StatusCode::OK, Some(JSON), info_json::info(service).to_string()),
+        "/gossip" => {
+            let page = info_json::gossip(service, reached).to_string();
+            response(StatusCode::OK, Some(JSON), page)
+        }
+        _ => match service.store.stats().await {
+            Ok(stats) if path == "/stats" => {
+                response(StatusCode::OK, Some(JSON), info_json::stats(&stats).to_string())
+            }
+            Ok(stats) => metrics(service, &stats).await,
+            Err(error) => {
+                let text = format!("the store's statistics could not be read: {error}\n");
+                response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
+            }
+        },
+    }
+}
+
+/// The readiness of the server: whether clients should send calls to it.
+fn readiness(service: &ServerContext) -> Response<Body> {
+    let why_not = match service.is_stopping() {
+        true => Some("the server is stopping\n".to_string()),
+        false => {
+            service.failure().map(|reason| format!("writes fail: {reason}; restart the server\n"))
+        }
+    };
+    match why_not {
+        Some(text) => response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text),
+        None => response(StatusCode::NO_CONTENT, None, String::new()),
+    }
+}
+
+async fn metrics(service: &ServerContext, stats: &Stats) -> Response<Body> {
+    let kv = match &service.kv {
+        Some(kv) => kv.stats().await,
+        None => None,
+    };
+    match metrics::render(stats, kv.as_ref(), service) {
+        Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
+        Err(error) => {
+            let text = format!("the metrics could not be encoded: {error}\n");
+            response(StatusCode::INTERNAL_SERVER_ERROR, Some(TEXT), text)
+        }
+    }
+}
+
+/// The response to a caller without access, which depends on whether it sent credentials.
+pub fn access_denied(refusal: &Status, has_credentials: bool) -> Response<Body> {
+    let status = match refusal.code() {
+        Code::PermissionDenied if has_credentials => StatusCode::FORBIDDEN,
+        Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = response(status, Some(TEXT), format!("{}\n", refusal.message()));
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Basic realm=\"umbel\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    }
+    response
+}
+
+/// The response to a gRPC call without HTTP/2 or without the gRPC content type.
+pub fn not_grpc() -> Response<Body> {
+    let text = "calls need HTTP/2 and the content type application/grpc\n".to_string();
+    response(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some(TEXT), text)
+}
+
+/// The response to an HTTP/1.1 request without a host header, or with several.
+pub fn missing_host() -> Response<Body> {
+    let text = "a request over HTTP/1.1 needs exactly one host header\n".to_string();
+    response(StatusCode::BAD_REQUEST, Some(TEXT), text)
+}
+
+/// The response to a request with too many headers.
+pub fn too_many_headers(headers: usize) -> Response<Body> {
+    let text = format!("the request has {headers} headers; the limit is {HEADERS_MAX}\n");
+    response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Some(TEXT), text)
+}
+
+/// The content type of a request in lower case, without parameters.
+pub fn media_type(headers: &HeaderMap) -> Option<String> {
+    let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = content_type.split_once(';').map_or(content_type, |(kind, _)| kind);
+    Some(kind.trim().to_ascii_lowercase())
+}
+
+fn response(status: StatusCode, kind: Option<&'static str>, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::new(Bytes::from(text))));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(kind) = kind {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    response
+}

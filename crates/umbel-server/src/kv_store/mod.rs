@@ -1,0 +1,229 @@
+//! [`KvStore`]: the key-value store as its calls use it. No other module calls the engine.
+//!
+//! One thread does all writes, in the order of their arrival, and sends each to the matching
+//! watches. There is no other writer, because only one process may open a store. So the store's
+//! sequence number after a write is that of the write. A watch that begins between two writes
+//! receives all later writes and no earlier one. One sync serves all waiting writes.
+
+mod kv_scanner;
+mod kv_writer;
+mod watch_hub;
+mod write_request;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use umbel::{Db, DirectoryStats, Error, Keyspace, KeyspaceOptions, Snapshot};
+use umbel_env::{Env, JoinHandle};
+use umbel_proto::kv::DEFAULT_KEYSPACE;
+
+pub use kv_scanner::ReadError;
+pub use kv_scanner::{ScanPage, ScanRange, Scanner, check_value_size};
+pub use watch_hub::{WatchFilter, Watcher};
+pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
+
+use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
+use crate::resources::inline_execution::InlineExecution;
+use crate::resources::outbound_quota::PageReservation;
+use kv_writer::{KvWriter, WriterJob};
+use watch_hub::WatchCounts;
+
+/// Configuration of the key-value store that a server serves besides its events.
+#[derive(Debug, Clone)]
+pub struct KvConfig {
+    /// The store. The caller that opened it closes it, after the server has stopped.
+    ///
+    /// REQUIRES: there is no other writer meanwhile. Watches would miss its writes.
+    pub db: Db,
+    /// Whether every write is acknowledged only after a sync.
+    pub sync: bool,
+    /// Time limit of a scan from its first message to its last.
+    pub scan_time: Duration,
+}
+
+/// The key-value store as its calls use it.
+#[derive(Debug)]
+pub struct KvStore {
+    db: Db,
+    jobs: mpsc::UnboundedSender<WriterJob>,
+    inline_reads: InlineExecution,
+    scan_time: Duration,
+    watch_counts: Arc<WatchCounts>,
+    create_lock: Arc<Mutex<()>>,
+}
+
+/// Statistics of the key-value store for operators.
+#[derive(Debug)]
+pub struct KvStats {
+    /// Statistics of the engine.
+    pub engine: umbel::Stats,
+    /// Number of active watches.
+    pub watches: usize,
+    /// Number of watches that ended because their clients did not keep up.
+    pub watches_evicted: u64,
+}
+
+/// Receiver of the result of a job.
+type Reply<T> = oneshot::Receiver<T>;
+
+impl KvConfig {
+    /// Serves this store with default settings.
+    pub fn new(db: Db) -> KvConfig {
+        KvConfig { db, sync: false, scan_time: SCAN_TIME }
+    }
+}
+
+impl KvStore {
+    /// Reason why all writes are refused until a restart, if they are.
+    pub fn failure(&self) -> Option<String> {
+        self.db.failure()
+    }
+
+    /// Opens the service on the store, and starts the writer thread. The thread ends once the
+    /// service is dropped.
+    pub fn new(what: KvConfig, env: &Env) -> umbel::Result<(KvStore, Box<dyn JoinHandle>)> {
+        let KvConfig { db, sync, scan_time } = what;
+        db.keyspace(DEFAULT_KEYSPACE, None)?;
+        // Bounded by the number of calls: each waits for its reply.
+        let (jobs, taken) = mpsc::unbounded_channel();
+        let counts = Arc::new(WatchCounts::default());
+        let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts));
+        let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
+        let (quick, creating) = (InlineExecution::new(env), Arc::default());
+        Ok((
+            KvStore {
+                db,
+                jobs,
+                inline_reads: quick,
+                scan_time,
+                watch_counts: counts,
+                create_lock: creating,
+            },
+            thread,
+        ))
+    }
+
+    /// Time limit of a scan.
+    pub fn scan_time(&self) -> Duration {
+        self.scan_time
+    }
+
+    /// Returns the keyspace of this name, if it exists.
+    pub fn keyspace(&self, name: &str) -> umbel::Result<Option<Keyspace>> {
+        self.db.existing_keyspace(name)
+    }
+
+    /// Names of all keyspaces.
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.db.keyspaces()
+    }
+
+    /// Creates a keyspace. Returns whether the name was free.
+    pub async fn create_keyspace(&self, name: String) -> umbel::Result<bool> {
+        let (db, creating) = (self.db.clone(), Arc::clone(&self.create_lock));
+        blocking(move || {
+            // Of several concurrent calls one creates it.
+            let _one = creating.lock().ignore_poison();
+            let is_new = db.existing_keyspace(&name)?.is_none();
+            db.keyspace(&name, None::<KeyspaceOptions>)?;
+            Ok::<_, Error>(is_new)
+        })
+        .await
+    }
+
+    /// Hands a write to the writer thread. The reply is its sequence number, once it has the
+    /// requested durability. The channel fails if the server stops before.
+    pub fn submit(&self, write: WriteRequest) -> Reply<umbel::Result<u64>> {
+        let (sender, answer) = oneshot::channel();
+        // If the thread has ended, the sender is dropped, and the waiting caller notices.
+        let _ = self.jobs.send(WriterJob::Write(Box::new(write), sender));
+        answer
+    }
+
+    /// Begins a watch. The reply is the watcher and a snapshot from before its first change.
+    pub fn watch(&self, what: WatchFilter) -> Reply<Result<(Watcher, Snapshot), Status>> {
+        let (sender, answer) = oneshot::channel();
+        let _ = self.jobs.send(WriterJob::Watch(what, sender));
+        answer
+    }
+
+    /// Takes a snapshot of the present state.
+    pub fn snapshot(&self) -> Snapshot {
+        self.db.snapshot()
+    }
+
+    /// State of the store's directory.
+    pub async fn directory(&self) -> Option<DirectoryStats> {
+        let db = self.db.clone();
+        tokio::task::spawn_blocking(move || db.directory()).await.ok()
+    }
+
+    /// Syncs all commits; `None` if that failed.
+    pub async fn sync(&self) -> Option<()> {
+        let db = self.db.clone();
+        tokio::task::spawn_blocking(move || db.sync()).await.ok()?.ok()
+    }
+
+    /// Returns the statistics; `None` if their task failed.
+    pub async fn stats(&self) -> Option<KvStats> {
+        let db = self.db.clone();
+        let engine = tokio::task::spawn_blocking(move || db.stats()).await.ok()?;
+        let watches = self.watch_counts.watches.load(Ordering::Relaxed);
+        Some(KvStats {
+            engine,
+            watches,
+            watches_evicted: self.watch_counts.evicted.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Reads a few keys within this reservation, inline if such reads are fast, else on a thread
+    /// that may block.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        keys: usize,
+        reservation: PageReservation,
+        work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<(T, PageReservation), Status> {
+        if keys <= INLINE_EVENTS_MAX && self.inline_reads.is_allowed() {
+            let read = self.inline_reads.run(work).map_err(|failed| failed.0)?;
+            return Ok((read, reservation));
+        }
+        blocking_in(reservation, work).await
+    }
+
+    /// Reads the next page of a scan within this reservation.
+    pub async fn page(
+        &self,
+        scanner: Scanner,
+        snapshot: Snapshot,
+        reservation: PageReservation,
+    ) -> Result<((ScanPage, Scanner), PageReservation), Status> {
+        blocking_in(reservation, move || scanner.page(&snapshot)).await
+    }
+}
+
+/// Runs work that may wait for the disk. Keeps the reservation until the work is done, even if its
+/// caller has left.
+async fn blocking_in<T: Send + 'static>(
+    reservation: PageReservation,
+    work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+) -> Result<(T, PageReservation), Status> {
+    // The work may have to wait for a thread.
+    reservation.pause_clock();
+    let done = blocking(move || {
+        let (done, reservation) = reservation.fill(work);
+        Ok((done?, reservation))
+    });
+    done.await.map_err(|failed: ReadError| failed.0)
+}
+
+/// Runs work that may wait for the disk.
+async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Error::Closed.into()))
+}

@@ -1,0 +1,303 @@
+//! [`WatchHub`]: the watches, and the queue of changes that each has not taken yet.
+//!
+//! The writer never waits for a watcher. Changes that a watcher has not taken stay in its queue. A
+//! queue that grows too large is dropped, and its client must read the state again. The same
+//! happens if all queues together grow too large: the largest one is dropped.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use prost::bytes::Bytes;
+use tokio::sync::Notify;
+use tonic::Status;
+use umbel_proto::kv::{Change, ChangeKind, Changes, Entry, KeyRange, OperationKind};
+
+use crate::kv_store::write_request::WriteOperation;
+use crate::limits::{
+    EVENT_OVERHEAD_BYTES, WATCH_BYTES_MAX, WATCH_WRITES_MAX, WATCHES_BYTES_MAX, WATCHES_MAX,
+};
+
+/// Keys that a watch observes.
+#[derive(Debug, Clone)]
+pub struct WatchFilter {
+    /// Name of the keyspace.
+    pub keyspace: String,
+    /// Prefix of the keys.
+    pub prefix: Vec<u8>,
+    /// Whether values are left out.
+    pub keys_only: bool,
+}
+
+/// Numbers of active and evicted watches.
+#[derive(Debug, Default)]
+pub struct WatchCounts {
+    /// Active watches, including those whose end is not noticed yet.
+    pub watches: AtomicUsize,
+    /// Watches evicted since the start because they did not keep up.
+    pub evicted: AtomicU64,
+}
+
+/// All watches.
+#[derive(Debug)]
+pub struct WatchHub {
+    queues: Vec<Arc<WatchQueue>>,
+    counts: Arc<WatchCounts>,
+    watches_max: usize,
+    bytes_max: usize,
+}
+
+/// Queue of one watch.
+#[derive(Debug)]
+struct WatchQueue {
+    filter: WatchFilter,
+    state: Mutex<QueueState>,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    pending: VecDeque<(Changes, usize)>,
+    /// Bytes of the queue, and of the write taken last.
+    bytes: usize,
+    delivered_bytes: usize,
+    /// Reason why nothing follows.
+    end: Option<Status>,
+    /// Whether the watcher is dropped.
+    is_abandoned: bool,
+}
+
+/// Receives changes. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Watcher {
+    queue: Arc<WatchQueue>,
+}
+
+impl WatchHub {
+    /// Creates a hub without watches.
+    pub fn new(counts: Arc<WatchCounts>) -> WatchHub {
+        let queues = Vec::new();
+        WatchHub { queues, counts, watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
+    }
+
+    /// Begins a watch.
+    pub fn subscribe(&mut self, watched: WatchFilter) -> Result<Watcher, Status> {
+        self.remove_abandoned();
+        if self.queues.len() >= self.watches_max {
+            return Err(Status::resource_exhausted(format!(
+                "{} watches are open, which is the limit; end one, or watch a prefix that covers \
+                 several",
+                self.watches_max
+            )));
+        }
+        let queue = Arc::new(WatchQueue {
+            filter: watched,
+            state: Mutex::default(),
+            notify: Notify::new(),
+        });
+        self.queues.push(Arc::clone(&queue));
+        self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
+        Ok(Watcher { queue })
+    }
+
+    /// Queues a write for every matching watch.
+    pub fn publish(&mut self, sequence: u64, operations: &[WriteOperation]) {
+        if self.queues.is_empty() {
+            return;
+        }
+        // Copied once for all watches, and only operations that match one: the message in which
+        // they came may be large.
+        let mut copies: Vec<Option<ChangeKind>> = vec![None; operations.len()];
+        let mut held = self.queued_bytes();
+        for queue in &self.queues {
+            let mut changes = Vec::new();
+            for (operation, copy) in operations.iter().zip(&mut copies) {
+                if queue.filter.matches(operation) {
+                    let kind = copy.get_or_insert_with(|| to_change(&operation.kind));
+                    changes.push(queue.filter.project(kind));
+                }
+            }
+            if !changes.is_empty() {
+                held += queue.push(Changes { sequence, changes });
+            }
+            if held > self.bytes_max {
+                self.evict_largest();
+                held = self.queued_bytes();
+            }
+        }
+        self.remove_abandoned();
+    }
+
+    /// Ends every watch, because published writes may be lost.
+    pub fn fail(&mut self, error: &umbel::Error) {
+        for queue in self.queues.drain(..) {
+            queue.end(crate::protocol::grpc_status::engine_status(error));
+        }
+        self.counts.watches.store(0, Ordering::Relaxed);
+    }
+
+    /// Removes watches whose watcher is dropped.
+    fn remove_abandoned(&mut self) {
+        let mut let_go = 0;
+        self.queues.retain(|queue| {
+            let state = queue.locked();
+            let_go += u64::from(!state.is_abandoned && state.end.is_some());
+            !state.is_abandoned && state.end.is_none()
+        });
+        self.counts.evicted.fetch_add(let_go, Ordering::Relaxed);
+        self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
+    }
+
+    /// Bytes in all queues.
+    fn queued_bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.locked().bytes).sum()
+    }
+
+    fn evict_largest(&self) {
+        let mut held: Vec<(usize, &Arc<WatchQueue>)> =
+            self.queues.iter().map(|queue| (queue.locked().bytes, queue)).collect();
+        let mut sum: usize = held.iter().map(|(bytes, _)| bytes).sum();
+        held.sort_unstable_by_key(|(bytes, _)| *bytes);
+        while sum > self.bytes_max
+            && let Some((bytes, queue)) = held.pop()
+        {
+            queue.end(lagged_status());
+            sum -= bytes;
+        }
+    }
+}
+
+impl WatchFilter {
+    fn matches(&self, operation: &WriteOperation) -> bool {
+        if operation.keyspace.name() != self.keyspace {
+            return false;
+        }
+        match &operation.kind {
+            OperationKind::Put(entry) => entry.key.starts_with(&self.prefix),
+            OperationKind::Delete(key) => key.starts_with(&self.prefix),
+            OperationKind::DeleteRange(range) => {
+                // Some key with this prefix is at or after the start and before the end.
+                let begins_before =
+                    range.start.starts_with(&self.prefix) || range.start[..] <= self.prefix[..];
+                begins_before && range.end[..] > self.prefix[..]
+            }
+        }
+    }
+
+    fn project(&self, kind: &ChangeKind) -> Change {
+        let kind = match kind {
+            ChangeKind::Put(entry) if self.keys_only => {
+                ChangeKind::Put(Entry { key: entry.key.clone(), value: Bytes::new() })
+            }
+            kind => kind.clone(),
+        };
+        Change { kind: Some(kind) }
+    }
+}
+
+/// Copies the change that an operation makes.
+fn to_change(kind: &OperationKind) -> ChangeKind {
+    let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+    match kind {
+        OperationKind::Put(entry) => {
+            ChangeKind::Put(Entry { key: copy(&entry.key), value: copy(&entry.value) })
+        }
+        OperationKind::Delete(key) => ChangeKind::Delete(copy(key)),
+        OperationKind::DeleteRange(range) => {
+            ChangeKind::DeleteRange(KeyRange { start: copy(&range.start), end: copy(&range.end) })
+        }
+    }
+}
+
+fn changes_bytes(changes: &Changes) -> usize {
+    let one = |change: &Change| match &change.kind {
+        Some(ChangeKind::Put(entry)) => entry.key.len() + entry.value.len(),
+        Some(ChangeKind::Delete(key)) => key.len(),
+        Some(ChangeKind::DeleteRange(range)) => range.start.len() + range.end.len(),
+        None => 0,
+    };
+    changes.changes.iter().map(|change| one(change) + EVENT_OVERHEAD_BYTES).sum()
+}
+
+fn lagged_status() -> Status {
+    Status::aborted(
+        "the client is too slow for this watch, and its queued changes were dropped: scan again \
+         and watch from there, or watch with entries",
+    )
+}
+
+impl WatchQueue {
+    fn locked(&self) -> std::sync::MutexGuard<'_, QueueState> {
+        // No panic here can leave the state inconsistent.
+        self.state.lock().ignore_poison()
+    }
+
+    /// Queues a write; returns the bytes in the queue.
+    fn push(&self, changes: Changes) -> usize {
+        let bytes = changes_bytes(&changes);
+        let mut state = self.locked();
+        if state.end.is_some() || state.is_abandoned {
+            return 0;
+        }
+        // A single write always fits, however large it is.
+        let is_over = state.bytes > 0 && state.bytes + bytes > WATCH_BYTES_MAX;
+        if is_over || state.pending.len() >= WATCH_WRITES_MAX {
+            drop(state);
+            self.end(lagged_status());
+            return 0;
+        }
+        state.bytes += bytes;
+        state.pending.push_back((changes, bytes));
+        drop(state);
+        self.notify.notify_one();
+        bytes
+    }
+
+    fn end(&self, status: Status) {
+        let mut state = self.locked();
+        state.pending = VecDeque::new();
+        state.bytes = state.delivered_bytes;
+        state.end.get_or_insert(status);
+        drop(state);
+        self.notify.notify_one();
+    }
+}
+
+impl Watcher {
+    /// Waits for the next write.
+    ///
+    /// # Errors
+    /// The watch has ended; the status for its client.
+    pub async fn next(&self) -> Result<Changes, Status> {
+        loop {
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            self.queue.notify.notified().await;
+        }
+    }
+
+    /// Takes the next queued write, if any. Releases the one taken before.
+    fn try_next(&self) -> Option<Result<Changes, Status>> {
+        let mut state = self.queue.locked();
+        state.bytes -= std::mem::take(&mut state.delivered_bytes);
+        match state.pending.pop_front() {
+            Some((changes, bytes)) => {
+                state.delivered_bytes = bytes;
+                Some(Ok(changes))
+            }
+            None => state.end.clone().map(Err),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut state = self.queue.locked();
+        *state = QueueState { is_abandoned: true, ..QueueState::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests;

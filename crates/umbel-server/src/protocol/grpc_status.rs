@@ -1,0 +1,496 @@
+//! gRPC statuses of failures. Failures that clients handle carry their name and details as
+//! trailers.
+
+use prost::bytes::Bytes;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
+use umbel_events::{Error, ExpectedVersion};
+
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::limits::{
+    APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
+};
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::truncate::truncate;
+
+/// Trailer with the name of the failure.
+pub const EXCEPTION: &str = "exception";
+const STREAM_NAME: &str = "stream-name";
+const GROUP_NAME: &str = "group-name";
+const LOGIN_NAME: &str = "login-name";
+/// Name of the failure that the caller lacks permission.
+pub const ACCESS_DENIED: &str = "access-denied";
+
+/// Maximum number of characters of an unknown path or name that a status repeats.
+pub const PATH_CHARS_MAX: usize = 200;
+
+/// Numbers that stand for states without a revision.
+const NO_STREAM: i64 = -1;
+const ANY: i64 = -2;
+const STREAM_EXISTS: i64 = -4;
+const DELETED: i64 = -5;
+const TOMBSTONED: i64 = -6;
+
+/// Status of a failure of the store.
+pub fn status(error: &Error) -> Status {
+    match error {
+        Error::WrongExpectedVersion { stream, expected, current } => {
+            wrong_expected("Append", stream, *expected, *current)
+        }
+        Error::StreamDeleted { stream } => stream_deleted(stream),
+        Error::TooLarge { event: Some(id), bytes, max_bytes: limit } => named_exception(
+            Status::invalid_argument(error.to_string()),
+            "maximum-append-event-size-exceeded",
+            &[
+                ("maximum-append-event-size", limit.to_string()),
+                ("event-id", id.to_string()),
+                ("proposed-append-event-size", bytes.to_string()),
+            ],
+        ),
+        Error::TooLarge { event: None, max_bytes: limit, .. } => {
+            append_too_large(*limit, error.to_string())
+        }
+        Error::Invalid(message) => Status::invalid_argument(message),
+        Error::RegexTooExpensive { .. } => Status::invalid_argument(error.to_string()),
+        // The event store adds advice on damage, which the engine does not have.
+        Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),
+        Error::Store(error) => engine_status(error),
+        other => Status::unknown(other.to_string()),
+    }
+}
+
+/// Status of a version conflict. `what` was refused: an append or a delete.
+pub fn wrong_expected(
+    what: &str,
+    stream: &str,
+    expected: ExpectedVersion,
+    current: Option<u64>,
+) -> Status {
+    let (expected, actual) = (expected_number(expected), current_number(current));
+    named_exception(
+        Status::failed_precondition(wrong_expected_text(what, stream, &expected, &actual)),
+        "wrong-expected-version",
+        &[
+            (STREAM_NAME, stream.to_string()),
+            ("expected-version", expected),
+            ("actual-version", actual),
+        ],
+    )
+}
+
+/// Message of a version conflict, which clients parse.
+pub fn wrong_expected_text(what: &str, stream: &str, expected: &str, actual: &str) -> String {
+    format!(
+        "{what} failed due to WrongExpectedVersion. Stream: {stream}, Expected version: \
+         {expected}, Actual version: {actual}"
+    )
+}
+
+/// Expected revision as the number that clients know.
+pub fn expected_number(expected: ExpectedVersion) -> String {
+    match expected {
+        ExpectedVersion::Any => ANY.to_string(),
+        ExpectedVersion::NoStream => NO_STREAM.to_string(),
+        ExpectedVersion::Exists => STREAM_EXISTS.to_string(),
+        ExpectedVersion::Exact(revision) => revision.to_string(),
+        ExpectedVersion::Deleted => DELETED.to_string(),
+        ExpectedVersion::Tombstoned => TOMBSTONED.to_string(),
+    }
+}
+
+/// Current revision as the number that clients know.
+pub fn current_number(current: Option<u64>) -> String {
+    current.map_or_else(|| NO_STREAM.to_string(), |revision| revision.to_string())
+}
+
+/// Status of a write to a tombstoned stream.
+pub fn stream_deleted(stream: &str) -> Status {
+    named_exception(
+        Status::failed_precondition(stream_deleted_text(stream)),
+        "stream-deleted",
+        &[(STREAM_NAME, stream.to_string())],
+    )
+}
+
+/// Message about a tombstoned stream, which clients search for.
+pub fn stream_deleted_text(stream: &str) -> String {
+    format!("Event stream '{stream}' is deleted.")
+}
+
+/// Status of an append that exceeds the size limit.
+pub fn append_too_large(limit: u64, message: String) -> Status {
+    named_exception(
+        Status::invalid_argument(message),
+        "maximum-append-size-exceeded",
+        &[("maximum-append-size", limit.to_string())],
+    )
+}
+
+/// Status of an event without its type or content type.
+pub fn metadata_missing() -> Status {
+    named_exception(
+        Status::invalid_argument("every event needs the metadata properties type and content-type"),
+        "missing-required-metadata-property",
+        &[("required-metadata-properties", "type,content-type".to_string())],
+    )
+}
+
+/// Status of a failed decode of an append: a message over the limit is an append over the limit.
+pub fn decode_error(status: Status) -> Status {
+    match status.code() {
+        Code::OutOfRange => message_too_large(status.message()),
+        _ => as_client_error(status),
+    }
+}
+
+/// Status: too many different filter expressions are in use.
+pub fn too_many_expressions() -> Status {
+    Status::resource_exhausted(format!(
+        "reads and subscriptions use {FILTER_EXPRESSIONS_MAX} different filter expressions, \
+         which is the limit; use prefixes, or end some"
+    ))
+}
+
+/// Status: too many calls are open.
+pub fn too_many_calls(limit: usize) -> Status {
+    Status::resource_exhausted(format!("{limit} calls are open, which is the limit; try again"))
+}
+
+/// Status: a call has too many headers.
+pub fn too_many_headers(headers: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "the call has {headers} headers; the limit is {HEADERS_MAX}"
+    ))
+}
+
+/// Truncates a status to a length that clients accept; nothing else bounds these headers. A longer
+/// text repeats what the client sent.
+pub fn truncate_status(status: Status) -> Status {
+    if status.message().len() <= STATUS_BYTES_MAX {
+        return status;
+    }
+    let message = truncate(status.message(), STATUS_BYTES_MAX).into_owned();
+    // These repeat the message.
+    let details =
+        if status.details().len() > STATUS_BYTES_MAX { &[][..] } else { status.details() };
+    let details = Bytes::copy_from_slice(details);
+    Status::with_details_and_metadata(status.code(), message, details, status.metadata().clone())
+}
+
+/// Status of a malformed message.
+pub fn malformed_message(why: &str) -> Status {
+    if is_enabled(Failpoint::MalformedIsInternal) {
+        return Status::internal(why);
+    }
+    Status::invalid_argument(why)
+}
+
+/// Prefixes of tonic's messages about malformed requests, which tonic reports as internal errors.
+const DECODE_ERROR_PREFIXES: [&str; 4] = [
+    "Missing request message.",
+    "Unexpected EOF decoding stream.",
+    "failed to decode Protobuf message",
+    "protocol error: received message with",
+];
+
+/// Message about a request that ended early.
+const TRUNCATED_REQUEST: &str = "the client disconnected before the end of its request";
+
+/// Error of the body of a truncated request. It is not a cancellation yet: the decoder takes that
+/// for the end of the messages.
+pub fn truncated_request() -> Status {
+    Status::aborted(TRUNCATED_REQUEST)
+}
+
+/// Turns statuses of malformed messages and aborted requests into client errors: they are no
+/// failures of the server.
+pub fn as_client_error(status: Status) -> Status {
+    let is_no_message =
+        DECODE_ERROR_PREFIXES.iter().any(|begin| status.message().starts_with(begin));
+    match status.code() {
+        Code::Internal if is_no_message => Status::invalid_argument(status.message()),
+        Code::Aborted if status.message() == TRUNCATED_REQUEST => {
+            Status::cancelled(TRUNCATED_REQUEST)
+        }
+        _ => status,
+    }
+}
+
+/// Status of a message over the limit, as an append over the limit. `why` names the limit.
+pub fn message_too_large(why: &str) -> Status {
+    let limit = APPEND_BYTES_MAX as u64;
+    let message = format!("{why}; an append may have {limit} bytes, an event {EVENT_BYTES_MAX}");
+    append_too_large(limit, message)
+}
+
+/// Status: appends that are not in the log yet fill their quota.
+pub fn append_quota_exhausted() -> Status {
+    Status::resource_exhausted(format!(
+        "pending appends hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
+    ))
+}
+
+/// Status: partially received messages fill their quota.
+pub fn receive_quota_exhausted() -> Status {
+    Status::resource_exhausted(format!(
+        "partially received messages hold {RECEIVE_BYTES_MAX} bytes, which is their quota; try \
+         again"
+    ))
+}
+
+/// Status: a message was not complete in time.
+pub fn message_timed_out() -> Status {
+    Status::deadline_exceeded("a message was not complete in time")
+}
+
+/// Status: the last part of an append did not arrive in time.
+pub fn append_timed_out() -> Status {
+    Status::aborted(
+        "Operation timed out: the last part of the append did not arrive in time; nothing of it \
+         was written",
+    )
+}
+
+/// Status: the caller lacks permission.
+pub fn access_denied() -> Status {
+    named_exception(Status::permission_denied("Access Denied"), ACCESS_DENIED, &[])
+}
+
+/// Status: the credentials are invalid, for whatever reason.
+pub fn unauthenticated() -> Status {
+    Status::unauthenticated("the user name or password is wrong, or the user is disabled")
+}
+
+/// Status: too many passwords wait for verification.
+pub fn authentication_overloaded() -> Status {
+    Status::unavailable("Server Is Too Busy: too many passwords wait for verification; try again")
+}
+
+/// Status: the user does not exist.
+pub fn user_not_found(login: &str) -> Status {
+    let shown: String = login.chars().take(PATH_CHARS_MAX).collect();
+    let text = format!("User '{shown}' is not found.");
+    named_exception(Status::not_found(text), "user-not-found", &[(LOGIN_NAME, shown)])
+}
+
+/// Status: the user exists already, or was just changed by another client.
+pub fn user_conflict(login: &str) -> Status {
+    let shown: String = login.chars().take(PATH_CHARS_MAX).collect();
+    let text = format!("User '{shown}' already exists, or was changed at the same time.");
+    named_exception(Status::failed_precondition(text), "user-conflict", &[(LOGIN_NAME, shown)])
+}
+
+/// Status: no scavenge has this id.
+pub fn scavenge_not_found(id: &str) -> Status {
+    let shown: String = id.chars().take(PATH_CHARS_MAX).collect();
+    named_exception(
+        Status::not_found(format!("Scavenge '{shown}' not found")),
+        "scavenge-not-found",
+        &[("scavenge-id", shown)],
+    )
+}
+
+/// Status: the consumer group does not exist.
+pub fn group_missing(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' does not exist.");
+    group_status(Status::not_found(message), "persistent-subscription-does-not-exist", key)
+}
+
+/// Status: the consumer group exists already.
+pub fn group_exists(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' exists.");
+    group_status(Status::already_exists(message), "persistent-subscription-exists", key)
+}
+
+/// Status: the settings of a consumer group are invalid.
+pub fn group_failed(key: &GroupKey, reason: &str) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let facts = [
+        (STREAM_NAME, stream.to_string()),
+        (GROUP_NAME, group.clone()),
+        ("reason", reason.to_string()),
+    ];
+    let message = format!("Subscription group '{group}' on stream '{stream}' failed: '{reason}'");
+    named_exception(Status::internal(message), "persistent-subscription-failed", &facts)
+}
+
+/// Status: a consumer group has its maximum number of consumers.
+pub fn group_full(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!(
+        "Maximum subscriptions reached for subscription group '{group}' on stream '{stream}'."
+    );
+    group_status(Status::failed_precondition(message), "maximum-subscribers-reached", key)
+}
+
+/// Status: a consumer group was deleted or changed while consumers were connected.
+pub fn group_dropped(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' was dropped.");
+    group_status(Status::cancelled(message), "persistent-subscription-dropped", key)
+}
+
+/// Status: a consumer group cannot store its progress, which no consumer caused.
+pub fn group_unavailable(key: &GroupKey, error: &Error) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let code = match error {
+        Error::Store(error) => engine_status(error).code(),
+        _ => Code::Internal,
+    };
+    let code = if code == Code::InvalidArgument { Code::Internal } else { code };
+    Status::new(
+        code,
+        format!(
+            "Subscription group '{group}' on stream '{stream}' cannot store its progress: \
+             {error}; the server tries again"
+        ),
+    )
+}
+
+fn group_status(status: Status, exception: &'static str, key: &GroupKey) -> Status {
+    let facts = [(STREAM_NAME, key.source().to_string()), (GROUP_NAME, key.group.clone())];
+    named_exception(status, exception, &facts)
+}
+
+/// Status: the method is not served.
+pub fn unknown_method(path: &str) -> Status {
+    let path: String = path.chars().take(PATH_CHARS_MAX).collect();
+    Status::unimplemented(format!("{path} is not served by this server"))
+}
+
+/// Status: the server shuts down.
+pub fn shutting_down() -> Status {
+    Status::unavailable("Server Is Not Ready: it is stopping; try again")
+}
+
+/// Status of an engine failure, in key-value calls.
+pub fn engine_status(error: &umbel::Error) -> Status {
+    let text = error.to_string();
+    match error {
+        umbel::Error::Conflict(_) if !is_enabled(Failpoint::ConflictIsInternal) => {
+            Status::aborted(text)
+        }
+        umbel::Error::Invalid(_) => Status::invalid_argument(text),
+        // `status` words the corruption of the event store.
+        umbel::Error::Corruption { .. } => Status::data_loss(format!(
+            "{}; restore the directory of the key-value store from a copy or from a checkpoint \
+             on another disk: backups and repairs of the event store do not include it",
+            error.message_without_advice()
+        )),
+        umbel::Error::DiskFull { .. } => Status::resource_exhausted(text),
+        umbel::Error::ReadOnly(_) | umbel::Error::Closed | umbel::Error::Forked(_) => {
+            Status::unavailable(format!("Server Is Not Ready: {text}"))
+        }
+        _ => Status::internal(text),
+    }
+}
+
+fn named_exception(
+    status: Status,
+    exception: &'static str,
+    facts: &[(&'static str, String)],
+) -> Status {
+    let mut trailers = MetadataMap::new();
+    trailers.insert(EXCEPTION, MetadataValue::from_static(exception));
+    for (key, value) in facts {
+        trailers.insert(*key, ascii_trailer(value));
+    }
+    Status::with_metadata(status.code(), status.message(), trailers)
+}
+
+/// Encodes a trailer as printable ASCII; every other byte becomes `%` and two hex digits.
+fn ascii_trailer(text: &str) -> MetadataValue<Ascii> {
+    let mut value = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') {
+            value.push(char::from(byte));
+        } else {
+            value.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    MetadataValue::try_from(value).expect("printable ASCII is a valid header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact<'a>(status: &'a Status, key: &str) -> &'a str {
+        status.metadata().get(key).unwrap().to_str().unwrap()
+    }
+
+    /// Story: some errors repeated what a client had sent, up to 17 MiB, three times as long in the
+    /// headers of the response. Clients reject such headers, and no quota counted them.
+    #[test]
+    fn status_length_is_bounded() {
+        let details = Bytes::from(vec![1; 9 << 10]);
+        let mut metadata = MetadataMap::new();
+        metadata.insert("fact", MetadataValue::from_static("kept"));
+        let long = "é".repeat(1 << 20);
+        let status = Status::with_details_and_metadata(Code::Aborted, long, details, metadata);
+        let truncated = truncate_status(status);
+        assert_eq!(
+            (truncated.code(), truncated.message().len(), truncated.details()),
+            (Code::Aborted, 8191, &[][..])
+        );
+        assert!(truncated.message().ends_with("é…") && truncated.metadata().contains_key("fact"));
+        assert_eq!(truncate_status(Status::aborted("a")).message(), "a");
+    }
+
+    #[test]
+    fn version_conflict_has_both_revisions_in_client_format() {
+        let error = Error::WrongExpectedVersion {
+            stream: "cart".to_string(),
+            expected: ExpectedVersion::NoStream,
+            current: Some(4),
+        };
+        let status = status(&error);
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(fact(&status, "exception"), "wrong-expected-version");
+        assert_eq!(fact(&status, "expected-version"), "-1");
+        assert_eq!(fact(&status, "actual-version"), "4");
+        let conflict = wrong_expected("Delete", "cart", ExpectedVersion::Any, None);
+        assert_eq!(
+            conflict.message(),
+            "Delete failed due to WrongExpectedVersion. Stream: cart, Expected version: -2, \
+             Actual version: -1"
+        );
+    }
+
+    #[test]
+    fn non_ascii_names_are_escaped() {
+        let status = stream_deleted("käse\n");
+        assert_eq!(fact(&status, "stream-name"), "k%C3%A4se%0A");
+        assert_eq!(status.message(), "Event stream 'käse\n' is deleted.");
+    }
+
+    #[test]
+    fn oversized_message_is_reported_as_oversized_append() {
+        let status = decode_error(Status::out_of_range("too large"));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(fact(&status, "exception"), "maximum-append-size-exceeded");
+        assert_eq!(fact(&status, "maximum-append-size"), APPEND_BYTES_MAX.to_string());
+        assert_eq!(decode_error(Status::cancelled("gone")).code(), Code::Cancelled);
+    }
+
+    #[test]
+    fn store_failures_are_reported_by_remedy() {
+        let path = std::path::Path::new("x");
+        let io = |kind| umbel::Error::io("write", path, std::io::Error::from(kind));
+        let cases = [
+            (io(std::io::ErrorKind::StorageFull), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::QuotaExceeded), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::FileTooLarge), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
+            (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
+            (umbel::Error::Closed, Code::Unavailable),
+            (umbel::Error::Forked(path.to_path_buf()), Code::Unavailable),
+        ];
+        for (error, code) in cases {
+            assert_eq!(status(&Error::Store(error)).code(), code);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! gRPC statuses, deadlines, ids and conversion between messages and store types.
+
+pub mod deadline;
+pub mod filter_request;
+pub mod group_key;
+pub mod grpc_status;
+pub mod proto_convert;
+pub mod rich_status;
+pub mod truncate;

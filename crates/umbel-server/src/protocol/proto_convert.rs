@@ -1,0 +1,334 @@
+//! Conversion between messages and the store's types.
+
+use std::collections::BTreeMap;
+
+use prost::bytes::Bytes;
+use prost_types::Timestamp;
+use tonic::Status;
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
+use umbel_events::{EventId, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
+use umbel_proto::streams::append_req::ProposedMessage;
+use umbel_proto::streams::read_req::UuidForm;
+use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
+
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::limits::LARGE_FIELD_BYTES;
+use crate::protocol::grpc_status;
+
+/// Metadata keys of an event.
+const TYPE: &str = "type";
+const CONTENT_TYPE: &str = "content-type";
+const CREATED: &str = "created";
+/// Content types; every other one counts as binary.
+const JSON: &str = "application/json";
+const BINARY: &str = "application/octet-stream";
+
+/// Microseconds per second.
+const MICROS: u64 = 1_000_000;
+
+/// An event to be appended. It keeps no memory of the message that it came with, unless it is long
+/// itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProposedEvent {
+    id: EventId,
+    kind: Box<str>,
+    is_json: bool,
+    data: Bytes,
+    metadata: Bytes,
+}
+
+impl ProposedEvent {
+    /// Reads a message; fails if it lacks a required field.
+    pub fn from_message(mut message: ProposedMessage) -> Result<ProposedEvent, Status> {
+        let id = event_id(message.id.as_ref())?;
+        let (Some(kind), Some(content)) =
+            (message.metadata.remove(TYPE), message.metadata.get(CONTENT_TYPE))
+        else {
+            return Err(grpc_status::metadata_missing());
+        };
+        let is_json = content == JSON;
+        let (data, metadata) = (detach(message.data), detach(message.custom_metadata));
+        // It may have overwritten a longer text, whose capacity it keeps.
+        Ok(ProposedEvent { id, kind: kind.into_boxed_str(), is_json, data, metadata })
+    }
+
+    /// Bytes of its type, data and metadata.
+    pub fn bytes(&self) -> usize {
+        self.kind.len() + self.data.len() + self.metadata.len()
+    }
+
+    /// Bytes of memory that it keeps.
+    pub fn memory_bytes(&self) -> usize {
+        let held = |field: &Bytes| match field.len() {
+            bytes if bytes < LARGE_FIELD_BYTES => bytes,
+            _ => MESSAGE_BYTES_MAX,
+        };
+        self.kind.len() + held(&self.data) + held(&self.metadata)
+    }
+
+    /// Borrows the event in the store's form.
+    pub fn as_new_event(&self) -> NewEvent<'_> {
+        NewEvent {
+            id: self.id,
+            kind: &self.kind,
+            is_json: self.is_json,
+            data: &self.data,
+            metadata: &self.metadata,
+        }
+    }
+}
+
+/// Copies a field out of the buffer of its message, unless the field is nearly all of it.
+fn detach(field: Bytes) -> Bytes {
+    if field.len() < LARGE_FIELD_BYTES { Bytes::copy_from_slice(&field) } else { field }
+}
+
+/// Reads the name of a stream into memory of its own; fails if it is missing or not UTF-8.
+pub fn stream_name(identifier: Option<StreamIdentifier>) -> Result<String, Status> {
+    let Some(identifier) = identifier else {
+        return Err(Status::invalid_argument("the request names no stream"));
+    };
+    match String::from_utf8(identifier.stream_name.to_vec()) {
+        Ok(name) if !name.is_empty() => Ok(name),
+        Ok(_) => Err(Status::invalid_argument("the stream's name is empty")),
+        Err(_) => Err(Status::invalid_argument("the stream's name is not UTF-8")),
+    }
+}
+
+/// Whether a name is too long for a stream. The name of its metadata stream is two bytes longer.
+pub fn is_name_too_long(name: &[u8]) -> bool {
+    name.strip_prefix(b"$$").unwrap_or(name).len() > STREAM_NAME_BYTES_MAX
+}
+
+/// Builds the message of a stream's name.
+pub fn stream_identifier(name: &str) -> StreamIdentifier {
+    name.into()
+}
+
+/// Reads the expected revision of a write; fails if the request has none.
+pub fn expected_revision(option: Option<ExpectedRevision>) -> Result<ExpectedVersion, Status> {
+    match option {
+        Some(ExpectedRevision::Revision(revision)) => Ok(ExpectedVersion::Exact(revision)),
+        Some(ExpectedRevision::NoStream(())) => Ok(ExpectedVersion::NoStream),
+        Some(ExpectedRevision::Any(())) => Ok(ExpectedVersion::Any),
+        Some(ExpectedRevision::StreamExists(())) => Ok(ExpectedVersion::Exists),
+        None if is_enabled(Failpoint::ExpectedMissing) => Ok(ExpectedVersion::Any),
+        None => {
+            Err(Status::invalid_argument("the request has no expected revision; set one, or any"))
+        }
+    }
+}
+
+/// Reads an event's identifier in either form.
+pub fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
+    match id.and_then(|id| id.value.as_ref()) {
+        Some(uuid::Value::String(text)) => text
+            .parse()
+            .or_else(|error| {
+                if is_enabled(Failpoint::IdIsZeros) { Ok(EventId([0; 16])) } else { Err(error) }
+            })
+            .map_err(|error: umbel_events::Error| Status::invalid_argument(error.to_string())),
+        Some(uuid::Value::Structured(halves)) => Ok(EventId(u128::from(*halves).to_be_bytes())),
+        None => Err(Status::invalid_argument("an event has no id; give it a UUID")),
+    }
+}
+
+/// Checks the identifier of a batch; fails if it is missing or no UUID.
+pub fn correlation_id(id: Option<Uuid>) -> Result<Uuid, Status> {
+    let wrong = |what| Status::invalid_argument(format!("a batch has {what}; give it a UUID"));
+    let id = id.filter(|id| id.value.is_some()).ok_or_else(|| wrong("no correlation id"))?;
+    if event_id(Some(&id)).is_err() {
+        return Err(wrong("an invalid correlation id"));
+    }
+    let mut id = id;
+    if let Some(uuid::Value::String(text)) = &mut id.value {
+        // It may have overwritten a longer text, whose capacity it keeps.
+        text.shrink_to_fit();
+    }
+    Ok(id)
+}
+
+/// Encodes an identifier in the requested form.
+pub fn to_uuid(id: EventId, form: UuidForm) -> Uuid {
+    let value = match form {
+        UuidForm::String(()) => uuid::Value::String(id.to_string()),
+        UuidForm::Structured(()) => uuid::Value::Structured(u128::from_be_bytes(id.0).into()),
+    };
+    Uuid { value: Some(value) }
+}
+
+/// Builds the read response of an event. Its position is that of the link, if a link led to it.
+pub fn event_response(resolved: ResolvedEvent, form: UuidForm) -> ReadResp {
+    let ResolvedEvent { event, link } = resolved;
+    let position = match link.as_ref().or(event.as_ref()) {
+        Some(original) => read_resp::EventPosition::CommitPosition(original.position),
+        None => read_resp::EventPosition::NoPosition(()),
+    };
+    read_response(read_resp::Content::Event(read_resp::ReadEvent {
+        event: event.map(|event| recorded_event(event, form)),
+        link: link.map(|link| recorded_event(link, form)),
+        position: Some(position),
+    }))
+}
+
+/// Builds the message of a recorded event.
+pub fn recorded_event(event: RecordedEvent, form: UuidForm) -> read_resp::RecordedEvent {
+    let content_type = if event.is_json { JSON } else { BINARY };
+    let metadata = BTreeMap::from([
+        (TYPE.to_string(), event.kind),
+        (CREATED.to_string(), event.created.to_string()),
+        (CONTENT_TYPE.to_string(), content_type.to_string()),
+    ]);
+    read_resp::RecordedEvent {
+        id: Some(to_uuid(event.id, form)),
+        stream_identifier: Some(StreamIdentifier { stream_name: event.stream.into() }),
+        stream_revision: event.revision,
+        prepare_position: event.position,
+        commit_position: event.position,
+        metadata,
+        custom_metadata: event.metadata.into(),
+        data: event.data.into(),
+    }
+}
+
+/// Builds one read response.
+pub fn read_response(content: read_resp::Content) -> ReadResp {
+    ReadResp { content: Some(content) }
+}
+
+/// Builds a position in the event log; commit and prepare positions are equal.
+pub fn all_position(position: u64) -> AllStreamPosition {
+    AllStreamPosition { commit_position: position, prepare_position: position }
+}
+
+/// Builds the message of a wall-clock time.
+pub fn to_timestamp(wall_micros: u64) -> Timestamp {
+    Timestamp {
+        seconds: (wall_micros / MICROS) as i64,
+        nanos: (wall_micros % MICROS) as i32 * 1000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tonic::Code;
+
+    use super::*;
+
+    const ID: EventId = EventId(*b"\x80123456789abcdef");
+
+    fn proposed(id: Option<Uuid>, metadata: &[(&str, &str)]) -> ProposedMessage {
+        let metadata =
+            metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        ProposedMessage { id, metadata, ..ProposedMessage::default() }
+    }
+
+    #[test]
+    fn uuids_round_trip_in_both_forms() {
+        for form in [UuidForm::Structured(()), UuidForm::String(())] {
+            assert_eq!(event_id(Some(&to_uuid(ID, form))).unwrap(), ID);
+        }
+        let structured = to_uuid(ID, UuidForm::Structured(()));
+        let Some(uuid::Value::Structured(halves)) = structured.value else { panic!() };
+        assert_eq!(halves.most_significant_bits as u64, 0x8031_3233_3435_3637);
+        for wrong in [None, Some(Uuid::default())] {
+            assert_eq!(event_id(wrong.as_ref()).unwrap_err().code(), Code::InvalidArgument);
+        }
+        let no_uuid = Uuid { value: Some(uuid::Value::String("7".to_string())) };
+        assert_eq!(event_id(Some(&no_uuid)).unwrap_err().code(), Code::InvalidArgument);
+    }
+
+    #[test]
+    fn event_without_type_or_content_type_is_rejected() {
+        let id = Some(to_uuid(ID, UuidForm::String(())));
+        let properties = [("type", "Opened"), ("content-type", "application/json")];
+        let read = ProposedEvent::from_message(proposed(id.clone(), &properties)).unwrap();
+        assert_eq!((read.as_new_event().kind, read.as_new_event().is_json), ("Opened", true));
+        for lacking in [&properties[..1], &properties[1..], &[]] {
+            let status = ProposedEvent::from_message(proposed(id.clone(), lacking)).unwrap_err();
+            let exception = status.metadata().get("exception").unwrap();
+            assert_eq!(exception, "missing-required-metadata-property");
+        }
+        let binary = [("type", "Opened"), ("content-type", "application/json; charset=utf-8")];
+        assert!(
+            !ProposedEvent::from_message(proposed(id, &binary)).unwrap().as_new_event().is_json
+        );
+    }
+
+    /// One byte of data kept its whole message in memory, and was counted as one byte.
+    #[test]
+    fn event_does_not_retain_its_message() {
+        let id = Some(to_uuid(ID, UuidForm::String(())));
+        let junk = "j".repeat(1 << 20);
+        let properties = [("type", "Opened"), ("content-type", JSON), ("junk", &junk)];
+        let mut message = proposed(id, &properties);
+        message.data = Bytes::from_static(b"d");
+        message.custom_metadata = Bytes::from_static(b"m");
+        let message_bytes = Bytes::from(message.encode_to_vec());
+        let read =
+            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
+                .unwrap();
+        assert_eq!((&*read.data, &*read.metadata), (&b"d"[..], &b"m"[..]));
+        assert!(message_bytes.is_unique(), "something of the message is kept");
+        assert_eq!(read.memory_bytes(), read.bytes());
+        // If nearly all of the message is kept, it is not copied but counted as a whole.
+        message.data = vec![7; LARGE_FIELD_BYTES].into();
+        let message_bytes = Bytes::from(message.encode_to_vec());
+        let read =
+            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
+                .unwrap();
+        assert!(
+            message_bytes.as_ptr_range().contains(&read.data.as_ptr()),
+            "a long event was copied"
+        );
+        assert!(
+            read.memory_bytes() >= message_bytes.len(),
+            "{} of {}",
+            read.memory_bytes(),
+            message_bytes.len()
+        );
+    }
+
+    /// A field that occurred twice kept capacity for the longer of both.
+    #[test]
+    fn identifier_keeps_no_capacity_of_a_repeated_field() {
+        let id = to_uuid(ID, UuidForm::String(()));
+        let long = Uuid { value: Some(uuid::Value::String("0".repeat(1 << 20))) };
+        let message_bytes = [long.encode_to_vec(), id.encode_to_vec()].concat();
+        let capacity = |id: &Uuid| match &id.value {
+            Some(uuid::Value::String(text)) => text.capacity(),
+            other => panic!("{other:?}"),
+        };
+        let twice = Uuid::decode(&message_bytes[..]).unwrap();
+        assert!(twice == id && capacity(&twice) >= 1 << 20, "it has the memory of the first");
+        assert!(capacity(&correlation_id(Some(twice)).unwrap()) < 1000);
+    }
+
+    #[test]
+    fn stream_name_does_not_retain_its_message() {
+        let mut message_bytes = Bytes::from(vec![b'n'; 1 << 20]);
+        let part = message_bytes.split_to(4);
+        drop(message_bytes);
+        let name = stream_name(Some(StreamIdentifier { stream_name: part })).unwrap();
+        assert!(name == "nnnn" && name.capacity() < 1000, "{}", name.capacity());
+    }
+
+    #[test]
+    fn stream_name_must_be_nonempty_utf8() {
+        let name = |bytes: &'static [u8]| {
+            stream_name(Some(StreamIdentifier { stream_name: Bytes::from_static(bytes) }))
+        };
+        assert_eq!(name("käse".as_bytes()).unwrap(), "käse");
+        assert!(name(b"").unwrap_err().message().contains("empty"));
+        assert!(name(b"\xff").unwrap_err().message().contains("UTF-8"));
+        assert!(stream_name(None).unwrap_err().message().contains("no stream"));
+    }
+
+    #[test]
+    fn timestamps_have_nanoseconds() {
+        assert_eq!(to_timestamp(2_000_003), Timestamp { seconds: 2, nanos: 3000 });
+    }
+}

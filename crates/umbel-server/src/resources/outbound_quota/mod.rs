@@ -1,0 +1,521 @@
+//! [`OutboundQuota`]: memory quota for data that was read from the store but not yet taken by
+//! clients.
+//!
+//! A client can open many calls, let each begin, and read nothing. The data read for it is held
+//! until its call is polled for more, and then by the frames made of it. The connection takes one
+//! frame after the other, and keeps each until its client has window for it.
+//!
+//! Reservations:
+//!
+//! - All pages together stay within a budget.
+//! - A reservation for the largest possible page precedes each read of the store.
+//! - The reservation shrinks at once to the size of the page. The rest returns after the last frame
+//!   is written.
+//! - Calls that find no quota wait, first come, first served, but only one call of each connection
+//!   at a time.
+//!
+//! Connections that end while a call waits:
+//!
+//! - First those with pages of which the client has taken nothing for some seconds, the one with
+//!   the most bytes first.
+//! - A slow client that takes a little from time to time keeps its pages only as long as the quota
+//!   suffices. Once a call has waited as long without success, the connection with the most bytes
+//!   in pages that old ends.
+//!
+//! Frames of other responses reserve nothing before they are made. They are counted beside the
+//! budget. If they exceed as much again, connections end in the same way.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use hyper::body::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::{Extensions, Status};
+
+use crate::limits::{PAGE_BYTES_MAX, QUOTA_SCAN_TIME_MIN, QUOTA_WAIT_TIME, UNREAD_TIME};
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+
+/// Bytes of one permit. Smaller frames are not counted unless they belong to a page.
+const UNIT_BYTES: usize = 1 << 10;
+/// Permits for the largest page.
+const PAGE_UNITS: usize = PAGE_BYTES_MAX / UNIT_BYTES;
+
+/// Quota of all pages together, and the pages that each connection holds.
+#[derive(Debug)]
+pub struct OutboundQuota {
+    units: usize,
+    semaphore: Arc<Semaphore>,
+    table: Mutex<PageTable>,
+}
+
+#[derive(Debug, Default)]
+struct PageTable {
+    next: u64,
+    /// Pages by their numbers.
+    pages: HashMap<u64, PageEntry>,
+    /// Permits' worth of frames without a reservation.
+    uncovered_units: usize,
+    /// Time of the last scan for a connection to end.
+    last_scan: Option<Instant>,
+    /// Time at which a connection was last ended although its client took something.
+    last_slow_close: Option<Instant>,
+}
+
+/// Units that each connection holds.
+type ConnectionTotals = HashMap<*const Connection, (usize, Arc<Connection>)>;
+
+#[derive(Debug)]
+struct PageEntry {
+    /// Time at which the page was charged.
+    charged_at: Instant,
+    /// Time at which its last frame was written; `None` while the page is produced, which its
+    /// client cannot delay.
+    last_write: Option<Instant>,
+    units: usize,
+    /// The page's connection; `None` if it cannot be ended.
+    connection: Option<Arc<Connection>>,
+}
+
+/// Quota that one call holds for its last page.
+#[derive(Debug)]
+pub struct OutboundShare {
+    quota: Arc<OutboundQuota>,
+    connection: Option<Arc<Connection>>,
+    pending_page: PendingPage,
+}
+
+/// Handle of the pending page for code that makes frames of it.
+#[derive(Debug, Clone, Default)]
+pub struct PendingPage(Arc<Mutex<PendingPageState>>);
+
+/// Pages that the next frames are made of.
+#[derive(Debug, Default)]
+struct PendingPageState {
+    page: Option<Arc<PageCharge>>,
+    /// Whether a frame of the page exists.
+    has_frame: bool,
+    /// Pages released before they had a frame; the next frame contains their bytes.
+    released: Vec<Arc<PageCharge>>,
+}
+
+/// Charge of a page, as long as its call or a frame of it exists.
+#[derive(Debug)]
+struct PageCharge {
+    quota: Arc<OutboundQuota>,
+    number: u64,
+    /// `None` if it has no reservation.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Charges of the pages that a frame is made of.
+#[derive(Debug, Clone)]
+pub struct FrameCharge {
+    last: Arc<PageCharge>,
+    before: Vec<Arc<PageCharge>>,
+}
+
+/// Bytes of pages that are being sent.
+#[derive(Debug)]
+struct Carried {
+    bytes: Bytes,
+    charge: FrameCharge,
+}
+
+/// Reservation for a page that is being read. It is tracked like a page, because the reading call
+/// proceeds only while its client takes what came before. The reading task owns it, so that it
+/// lives as long as the data.
+#[derive(Debug)]
+pub struct PageReservation(PageCharge);
+
+impl OutboundQuota {
+    /// Creates a quota of `bytes_max` bytes, at least one page.
+    pub fn new(bytes_max: usize) -> OutboundQuota {
+        let units = (bytes_max / UNIT_BYTES).clamp(PAGE_UNITS, Semaphore::MAX_PERMITS);
+        let semaphore = Arc::new(Semaphore::new(units));
+        OutboundQuota { units, semaphore, table: Mutex::default() }
+    }
+
+    /// Bytes held by pages and by frames of other responses.
+    pub fn bytes(&self) -> usize {
+        let units = self.units - self.semaphore.available_permits();
+        (units + self.locked(|held| held.uncovered_units)) * UNIT_BYTES
+    }
+
+    /// Closes the quota: every present and later wait fails.
+    pub fn close(&self) {
+        self.semaphore.close();
+    }
+
+    /// Creates an empty share for a call on this connection.
+    pub fn new_share(self: &Arc<OutboundQuota>, peer: Option<Arc<Connection>>) -> OutboundShare {
+        OutboundShare {
+            quota: Arc::clone(self),
+            connection: peer,
+            pending_page: PendingPage::default(),
+        }
+    }
+
+    /// Creates an empty share for a call with these extensions.
+    pub fn held_for(self: &Arc<OutboundQuota>, extensions: &Extensions) -> OutboundShare {
+        self.new_share(extensions.get::<Arc<Connection>>().cloned())
+    }
+
+    /// Waits for quota for a read on this connection. Returns `None` once the quota is closed.
+    async fn reserve(
+        self: &Arc<OutboundQuota>,
+        peer: Option<Arc<Connection>>,
+        units: usize,
+    ) -> Option<PageReservation> {
+        let units = units.clamp(1, self.units);
+        let wanted = u32::try_from(units).unwrap_or(u32::MAX);
+        // Queued waiters are not overtaken: free permits are theirs first.
+        if let Ok(permit) = Arc::clone(&self.semaphore).try_acquire_many_owned(wanted) {
+            return Some(self.track_reserved(permit, peer));
+        }
+        // A call whose client takes nothing may never be polled again. So a task waits for it: the
+        // quota that the task gets is tracked and blocks no other call.
+        let (unread, mut waiting) = (Arc::clone(self), JoinSet::new());
+        waiting.spawn(async move {
+            // All calls of a connection together occupy one place in the queue.
+            let _turn = match &peer {
+                Some(peer) => Some(peer.wait_quota_turn().await),
+                None => None,
+            };
+            let began = Instant::now();
+            let mut taken = pin!(Arc::clone(&unread.semaphore).acquire_many_owned(wanted));
+            loop {
+                tokio::select! {
+                    permit = &mut taken => {
+                        let peer = peer.clone();
+                        return permit.ok().map(|permit| unread.track_reserved(permit, peer));
+                    }
+                    () = tokio::time::sleep(QUOTA_WAIT_TIME) => {
+                        unread.close_one_connection(units, began.elapsed() >= UNREAD_TIME);
+                    }
+                }
+            }
+        });
+        waiting.join_next().await?.ok()?
+    }
+
+    fn track_reserved(
+        self: &Arc<OutboundQuota>,
+        permit: OwnedSemaphorePermit,
+        peer: Option<Arc<Connection>>,
+    ) -> PageReservation {
+        let units = permit.num_permits();
+        let number = self.locked(|held| held.add(units, peer));
+        PageReservation(PageCharge { quota: Arc::clone(self), number, permit: Some(permit) })
+    }
+
+    /// Charges the bytes of a frame without a reservation; `None` if they are few.
+    pub fn charge_frame(
+        self: &Arc<OutboundQuota>,
+        bytes: &Bytes,
+        peer: &Arc<Connection>,
+    ) -> Option<FrameCharge> {
+        let units = bytes.len() / UNIT_BYTES;
+        if units == 0 {
+            return None;
+        }
+        let last = Arc::new(self.track_uncovered(units, Some(Arc::clone(peer))));
+        let over = self.locked(|held| held.uncovered_units.saturating_sub(self.units));
+        if over > 0 {
+            self.close_one_connection(self.semaphore.available_permits() + over, false);
+        }
+        Some(FrameCharge { last, before: Vec::new() })
+    }
+
+    /// Tracks units without a reservation.
+    fn track_uncovered(
+        self: &Arc<OutboundQuota>,
+        units: usize,
+        peer: Option<Arc<Connection>>,
+    ) -> PageCharge {
+        let number = self.locked(|held| {
+            held.uncovered_units += units;
+            held.add(units, peer)
+        });
+        PageCharge { quota: Arc::clone(self), number, permit: None }
+    }
+
+    /// Ends the connection that holds the most stalled bytes, unless a scan has just run or closing
+    /// connections free enough. Without one, slow pages count as well if the caller has waited
+    /// long, but only from time to time.
+    fn close_one_connection(&self, wanted: usize, has_waited: bool) {
+        let largest = self.locked(|held| {
+            if !held.may_scan() {
+                return None;
+            }
+            let mut coming = self.semaphore.available_permits();
+            let [mut untaken, mut slow] = [(); 2].map(|()| ConnectionTotals::new());
+            for page in held.pages.values() {
+                let Some(peer) = &page.connection else { continue };
+                let sums = match page {
+                    _ if peer.is_closing() => {
+                        coming += page.units;
+                        continue;
+                    }
+                    _ if page.is_stalled() => &mut untaken,
+                    _ if has_waited && page.is_slow() => &mut slow,
+                    _ => continue,
+                };
+                sums.entry(Arc::as_ptr(peer)).or_insert((0, Arc::clone(peer))).0 += page.units;
+            }
+            if coming >= wanted {
+                return None;
+            }
+            if untaken.is_empty() && !slow.is_empty() && held.may_close_slow() {
+                untaken = slow;
+            }
+            untaken.into_values().max_by_key(|(units, _)| *units)
+        });
+        if let Some((_, peer)) = largest {
+            peer.close();
+        }
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut PageTable) -> T) -> T {
+        // No panic here can leave the pages inconsistent.
+        work(&mut self.table.lock().ignore_poison())
+    }
+}
+
+impl PageTable {
+    fn add(&mut self, units: usize, peer: Option<Arc<Connection>>) -> u64 {
+        self.next += 1;
+        let now = Instant::now();
+        self.pages.insert(
+            self.next,
+            PageEntry { charged_at: now, last_write: Some(now), units, connection: peer },
+        );
+        self.next
+    }
+
+    /// Whether enough time has passed since the last scan, because a scan visits all pages.
+    fn may_scan(&mut self) -> bool {
+        has_passed(&mut self.last_scan, QUOTA_SCAN_TIME_MIN)
+    }
+
+    /// Whether enough time has passed since a slow connection was ended.
+    fn may_close_slow(&mut self) -> bool {
+        has_passed(&mut self.last_slow_close, QUOTA_WAIT_TIME)
+    }
+}
+
+/// Whether `time` has passed since this last returned `true`.
+fn has_passed(last: &mut Option<Instant>, time: Duration) -> bool {
+    let has = last.is_none_or(|last| last.elapsed() >= time);
+    if has {
+        *last = Some(Instant::now());
+    }
+    has
+}
+
+impl PageEntry {
+    /// Whether its client has taken nothing of it for some time.
+    fn is_stalled(&self) -> bool {
+        self.last_write.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
+    }
+
+    /// Whether its client has not taken all of it within that time.
+    fn is_slow(&self) -> bool {
+        self.last_write.is_some() && self.charged_at.elapsed() >= UNREAD_TIME
+    }
+}
+
+impl PageReservation {
+    /// Stops the clock while the page is produced: the client does not cause that delay.
+    pub fn pause_clock(&self) {
+        self.set(None);
+    }
+
+    /// Runs the work that produces the page; from its end on the client can take it.
+    pub fn fill<T>(self, work: impl FnOnce() -> T) -> (T, PageReservation) {
+        self.pause_clock();
+        let done = work();
+        self.set(Some(Instant::now()));
+        (done, self)
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        let PageReservation(PageCharge { quota: unread, number, .. }) = self;
+        unread.locked(|held| {
+            if let Some(held) = held.pages.get_mut(number) {
+                held.last_write = since;
+                held.charged_at = since.unwrap_or(held.charged_at);
+            }
+        });
+    }
+}
+
+impl OutboundShare {
+    /// Releases the last page, except for frames that are not yet written. Bytes that are not in a
+    /// frame yet go into one first.
+    pub async fn release(&self) {
+        if self.pending_page.locked(|making| making.page.is_some()) {
+            let mut has_paused = false;
+            // The encoder makes a frame of the available bytes once nothing more is pending.
+            poll_fn(|context| {
+                if std::mem::replace(&mut has_paused, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
+        self.pending_page.locked(PendingPageState::release);
+    }
+
+    /// Releases the last page and waits for quota for the next one.
+    ///
+    /// # Errors
+    /// The quota is closed, because the server stops.
+    pub async fn reserve_page(&self) -> Result<PageReservation, Status> {
+        self.reserve(PAGE_BYTES_MAX).await
+    }
+
+    /// Does the same for `bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`OutboundShare::reserve_page`].
+    pub async fn reserve(&self, bytes: usize) -> Result<PageReservation, Status> {
+        self.release().await;
+        let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));
+        reservation.await.ok_or_else(grpc_status::shutting_down)
+    }
+
+    /// Waits for quota for `bytes` bytes, and charges the result of `work`, whose size `measure`
+    /// returns. The client cannot delay that work.
+    ///
+    /// # Errors
+    /// As [`OutboundShare::reserve_page`], and those of `work`.
+    pub async fn produce<A: Send + 'static>(
+        self,
+        bytes: usize,
+        work: impl Future<Output = Result<A, Status>> + Send + 'static,
+        measure: impl FnOnce(&A) -> usize + Send + 'static,
+    ) -> Result<(A, PendingPage), Status> {
+        let mut making = JoinSet::new();
+        making.spawn(async move {
+            let reservation = self.reserve(bytes).await?;
+            reservation.pause_clock();
+            let made = work.await?;
+            self.charge(reservation, measure(&made));
+            Ok((made, self.pending_page()))
+        });
+        // A panic of the task was reported; the call ends as at a shutdown.
+        making
+            .join_next()
+            .await
+            .and_then(Result::ok)
+            .unwrap_or_else(|| Err(grpc_status::shutting_down()))
+    }
+
+    /// Charges a page of `bytes` bytes. Bytes beyond the reservation count as without one.
+    pub fn charge(&self, reserved: PageReservation, bytes: usize) {
+        let PageReservation(mut page) = reserved;
+        let Some(permit) = &mut page.permit else { return };
+        let reserved = permit.num_permits();
+        let all = bytes.div_ceil(UNIT_BYTES);
+        let units = all.min(reserved);
+        drop(permit.split(reserved - units));
+        let more = (all > reserved)
+            .then(|| self.quota.track_uncovered(all - reserved, self.connection.clone()));
+        if units == 0 {
+            return;
+        }
+        self.quota.locked(|held| {
+            if let Some(held) = held.pages.get_mut(&page.number) {
+                held.charged_at = Instant::now();
+                (held.last_write, held.units) = (Some(held.charged_at), units);
+            }
+        });
+        self.pending_page.locked(|making| {
+            making.release();
+            (making.page, making.has_frame) = (Some(Arc::new(page)), false);
+            making.released.extend(more.map(Arc::new));
+        });
+    }
+
+    /// Handle of the pending page for the encoder. It outlives the share, because the last page
+    /// becomes frames after the last read.
+    pub fn pending_page(&self) -> PendingPage {
+        self.pending_page.clone()
+    }
+}
+
+impl PendingPageState {
+    fn release(&mut self) {
+        let page = self.page.take().filter(|_| !self.has_frame);
+        self.released.extend(page);
+    }
+}
+
+impl PendingPage {
+    /// Takes the charges of the pages that the next frame is made of; `None` without any.
+    pub fn take_frame_charge(&self) -> Option<FrameCharge> {
+        self.locked(|making| {
+            let mut before = std::mem::take(&mut making.released);
+            making.has_frame = making.page.is_some();
+            let last = making.page.clone().or_else(|| before.pop())?;
+            Some(FrameCharge { last, before })
+        })
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut PendingPageState) -> T) -> T {
+        // No panic here can leave the state inconsistent.
+        work(&mut self.0.lock().ignore_poison())
+    }
+}
+
+impl FrameCharge {
+    /// Bytes that hold the charges until they are written.
+    pub fn attach(&self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Carried { bytes, charge: self.clone() })
+    }
+}
+
+impl Drop for PageCharge {
+    fn drop(&mut self) {
+        self.quota.locked(|held| {
+            let removed = held.pages.remove(&self.number);
+            if self.permit.is_none() {
+                held.uncovered_units -= removed.map_or(0, |removed| removed.units);
+            }
+        });
+    }
+}
+
+impl AsRef<[u8]> for Carried {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        // Its client took a part of it.
+        let now = Instant::now();
+        let FrameCharge { last, before } = &self.charge;
+        last.quota.locked(|held| {
+            for page in before.iter().chain([last]) {
+                if let Some(page) = held.pages.get_mut(&page.number) {
+                    page.last_write = Some(now);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

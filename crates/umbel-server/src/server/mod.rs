@@ -1,0 +1,470 @@
+//! [`Server`]: start and shutdown.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limits::{BACKLOG, BLOCKING_THREADS_MAX};
+use tokio::net::TcpSocket;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use umbel_env::{Env, ProcessBound, check_path};
+use umbel_events::Store;
+
+use crate::access_control::passwords::Secret;
+use crate::access_control::users;
+use crate::auth::tls::Tls;
+use crate::config::Config;
+use crate::event_store::EventStore;
+use crate::event_store::backups::Backups;
+use crate::event_store::projection_states::SystemProjections;
+use crate::event_store::scavenging::{Scavenger, StoreScavenger};
+use crate::kv_store::{KvConfig, KvStore};
+use crate::server::listener::ListenerLimits;
+use crate::server_context::ServerContext;
+
+pub mod directory_watch;
+pub mod listener;
+pub mod preface_timeout;
+pub mod router;
+
+/// Time limit at exit for reads that no caller waits for any more.
+const READ_DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Starts servers.
+#[derive(Debug)]
+pub struct Server;
+
+/// A server that is about to start. It owns its port and has valid certificates, so that neither
+/// fails the start after a store was created. Connections before the start are refused.
+///
+/// A forked child does not have its threads: there it is not started, and dropping it does nothing.
+#[derive(Debug)]
+pub struct Prepared(ProcessBound<PreparedParts>);
+
+/// Parts of a server that is about to start.
+#[derive(Debug)]
+struct PreparedParts {
+    runtime: Runtime,
+    socket: TcpSocket,
+    tls: Option<Arc<Tls>>,
+}
+
+/// A server that runs until it is shut down or dropped.
+///
+/// It runs in the process that started it. A forked child has only its open sockets: stopping or
+/// dropping the copy there does nothing.
+#[derive(Debug)]
+pub struct Running(ProcessBound<RunningParts>);
+
+/// Parts of a running server.
+#[derive(Debug)]
+struct RunningParts {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    /// Becomes true when a client requests a shutdown.
+    stop_request: watch::Sender<bool>,
+    connections: Option<JoinHandle<()>>,
+    runtime: Option<Runtime>,
+    /// Threads that write to the stores.
+    writers: Vec<Box<dyn umbel_env::JoinHandle>>,
+    generated_passwords: Vec<(&'static str, Secret)>,
+    tls: Option<Arc<Tls>>,
+}
+
+/// Reason why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Another process listens at the address.
+    AddressInUse(SocketAddr),
+    /// The certificates cannot be used; the reason, as a sentence.
+    Certificates(String),
+    /// The operating system refused.
+    System {
+        /// The failed action, as a verb phrase.
+        doing: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Serves `store` until shutdown. After that the caller closes the store, and the key-value
+    /// store if there is one.
+    ///
+    /// REQUIRES: the store has background threads; without them appends are never acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// Another process listens at the address, or the operating system refuses threads, random
+    /// bytes or the address.
+    pub fn start(store: Store, config: Config) -> Result<Running, StartError> {
+        Server::prepare(&config)?.start(store, config)
+    }
+
+    /// Binds the address and reads the certificates, as far as a start needs no store.
+    ///
+    /// # Errors
+    ///
+    /// - The path of the backup is empty.
+    /// - Another process listens at the address.
+    /// - The certificates cannot be used.
+    /// - The operating system refuses threads or the address.
+    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
+        if let Some(directory) = &config.backup_directory {
+            check_path("the backup", directory).map_err(|error| {
+                StartError::system("use the backup directory", to_io_error(&error))
+            })?;
+        }
+        let runtime = Builder::new_multi_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("umbel-server")
+            .build()
+            .map_err(|source| StartError::system("start threads", source))?;
+        let socket =
+            bind_socket(config.listen).map_err(|source| StartError::bind(config.listen, source))?;
+        let tls = match &config.tls {
+            Some(certificates) => {
+                let (certificates, clock) = (Arc::clone(certificates), Env::system().clock);
+                let tls = Tls::open(certificates, clock).map_err(StartError::Certificates)?;
+                Some(Arc::new(tls))
+            }
+            None => None,
+        };
+        Ok(Prepared(ProcessBound::new(PreparedParts { runtime, socket, tls })))
+    }
+}
+
+impl Prepared {
+    /// Serves `store`, as [`Server::start`] does.
+    ///
+    /// REQUIRES: `config` is the one given to [`Server::prepare`], apart from the key-value store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub fn start(self, store: Store, config: Config) -> Result<Running, StartError> {
+        let Some(PreparedParts { runtime, socket, tls }) = self.0.into_inner() else {
+            let why = "the server was prepared by the process that forked this one; prepare it \
+                in this process";
+            return Err(StartError::system("start the server", io::Error::other(why)));
+        };
+        let listener = runtime
+            .block_on(async { socket.listen(BACKLOG) })
+            .map_err(|source| StartError::bind(config.listen, source))?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| StartError::system("read the listen address", source))?;
+        let (stop, stopped) = watch::channel(false);
+        let env = Env::system();
+        let projections = SystemProjections::read(&store).map_err(|error| {
+            let source = io::Error::other(error.to_string());
+            StartError::system("read which views are stopped", source)
+        })?;
+        let made = match &config.users {
+            Some(first) => users::bootstrap(&store, &env, first).map_err(|why| {
+                StartError::system("write the first users", io::Error::other(why))
+            })?,
+            None => Vec::new(),
+        };
+        let scavenging = Arc::new(StoreScavenger::new(store.clone()));
+        let backups = Backups::new(store.clone(), &env, config.backup_directory.clone());
+        let work = (projections, scavenging as Arc<dyn Scavenger>, backups);
+        let (store, appender) = EventStore::new(store, &env)
+            .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
+        let limits = ListenerLimits::from_config(&config);
+        let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
+        let mut service =
+            ServerContext::new(store, work, env, config, address.port(), stopped.clone()).map_err(
+                |error| StartError::system("generate an instance id", to_io_error(&error)),
+            )?;
+        service.kv = kv;
+        let ask = service.stop_request.clone();
+        let service = Arc::new(service);
+        let watch = directory_watch::watch(Arc::clone(&service), stopped.clone());
+        let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
+        let serve = async {
+            tokio::join!(serve, watch);
+        };
+        let connections = Some(runtime.spawn(serve));
+        let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
+        let parts = RunningParts {
+            address,
+            stop,
+            stop_request: ask,
+            connections,
+            runtime,
+            writers,
+            generated_passwords: made,
+            tls,
+        };
+        Ok(Running(ProcessBound::new(parts)))
+    }
+}
+
+impl Running {
+    /// Address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Initial users whose passwords were generated, with these passwords. They are stored nowhere
+    /// else.
+    pub fn generated_passwords(&self) -> &[(&'static str, Secret)] {
+        &self.0.generated_passwords
+    }
+
+    /// Number of tasks that serve connections and their calls; one more accepts connections. 0 in a
+    /// forked child.
+    pub fn tasks(&self) -> usize {
+        if !self.0.process().is_current() {
+            return 0;
+        }
+        self.0.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
+    }
+
+    /// Listens for Ctrl-C, for a client's shutdown request and, where it exists, for `SIGTERM`.
+    /// From here on none of them ends the process: [`Interrupts::wait`] returns instead, however
+    /// early one came. Nor does `SIGHUP`: it reloads the certificates at once.
+    pub fn interrupts(&self) -> io::Result<Interrupts> {
+        if !self.0.process().is_current() {
+            return Err(io::Error::other("the server runs in the parent process"));
+        }
+        let runtime = self.0.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| io::Error::other("the server was stopped"))?;
+        let handle = runtime.handle().clone();
+        let _inside = handle.enter();
+        let stop_requested = self.0.stop_request.subscribe();
+        let (signals, tls) = (Signals::listen()?, self.0.tls.clone());
+        let waited_for = InterruptSources { handle: handle.clone(), signals, stop_requested, tls };
+        Ok(Interrupts(ProcessBound::new(waited_for)))
+    }
+
+    /// Refuses new calls, sends subscribers a status to reconnect, lets running calls end for some
+    /// seconds, and stops.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl RunningParts {
+    fn stop(&mut self) {
+        self.stop.send_replace(true);
+        let (Some(runtime), Some(connections)) = (self.runtime.take(), self.connections.take())
+        else {
+            return;
+        };
+        // An error means that serving panicked: there is nothing left to wait for.
+        let _ = runtime.block_on(connections);
+        runtime.shutdown_timeout(READ_DRAIN_TIME);
+        // The calls ended with the runtime; the threads end when there is no caller left.
+        for writer in self.writers.drain(..) {
+            writer.join();
+        }
+    }
+}
+
+impl Drop for RunningParts {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Notifies when the process is to stop; from [`Running::interrupts`].
+#[derive(Debug)]
+pub struct Interrupts(ProcessBound<InterruptSources>);
+
+/// Sources of a request to stop the process.
+#[derive(Debug)]
+struct InterruptSources {
+    handle: Handle,
+    signals: Signals,
+    stop_requested: watch::Receiver<bool>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Interrupts {
+    /// Waits for an interrupt. Returns at once in a forked child, which none reaches.
+    pub fn wait(self) {
+        let Some(mut this) = self.0.into_inner() else { return };
+        let stop_requested = async {
+            if this.stop_requested.wait_for(|requested| *requested).await.is_err() {
+                // No client can request it any more.
+                std::future::pending().await
+            }
+        };
+        let mut stop_requested = pin!(stop_requested);
+        this.handle.block_on(async {
+            loop {
+                tokio::select! {
+                    action = this.signals.next() => match action {
+                        SignalAction::Stop => return,
+                        SignalAction::ReloadCertificates => {
+                            this.tls.iter().for_each(|tls| tls.request_reload());
+                        }
+                    },
+                    () = stop_requested.as_mut() => return,
+                }
+            }
+        });
+    }
+}
+
+/// Creates a socket bound to this address, which does not listen yet.
+fn bind_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Without it a restarted server waits for remains of its predecessor's connections.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Action that a signal requests.
+#[derive(Debug, Clone, Copy)]
+enum SignalAction {
+    Stop,
+    /// Reload the certificates if they changed.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
+    ReloadCertificates,
+}
+
+#[cfg(unix)]
+#[derive(Debug)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        // A file that reaches its length limit (`ulimit -f`) would end the process. Once a handler
+        // was installed, the write fails instead, as on a full disk.
+        drop(signal(SignalKind::from_raw(umbel_env::FILE_SIZE_SIGNAL))?);
+        let (terminate, interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })
+    }
+
+    async fn next(&mut self) -> SignalAction {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hang_up.recv() => SignalAction::ReloadCertificates,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+#[derive(Debug)]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals)
+    }
+
+    async fn next(&mut self) -> SignalAction {
+        // Without support for Ctrl-C handlers, it ends the process by itself.
+        let _ = tokio::signal::ctrl_c().await;
+        SignalAction::Stop
+    }
+}
+
+/// The served key-value store, and the thread that writes it.
+type StartedKv = (Arc<KvStore>, Box<dyn umbel_env::JoinHandle>);
+
+/// Begins to serve the key-value store, if configured.
+fn start_kv(what: Option<KvConfig>, env: &Env) -> Result<Option<StartedKv>, StartError> {
+    let Some(what) = what else { return Ok(None) };
+    let (store, writer) = KvStore::new(what, env)
+        .map_err(|error| StartError::system("open the key-value store", to_io_error(&error)))?;
+    Ok(Some((Arc::new(store), writer)))
+}
+
+fn to_io_error(error: &umbel::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl StartError {
+    fn system(doing: &str, source: io::Error) -> StartError {
+        StartError::System { doing: doing.to_string(), source }
+    }
+
+    fn bind(address: SocketAddr, source: io::Error) -> StartError {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            return StartError::AddressInUse(address);
+        }
+        StartError::system(&format!("listen at {address}"), source)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::AddressInUse(address) => write!(
+                f,
+                "another process listens at {address}; stop it, or choose another port with \
+                 --listen"
+            ),
+            StartError::Certificates(why) => write!(f, "no connection can be encrypted: {why}"),
+            StartError::System { doing, source } => write!(f, "could not {doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::AddressInUse(_) | StartError::Certificates(_) => None,
+            StartError::System { source, .. } => Some(source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hundreds of clients connected at once while the server was busy. The system queued 128 of
+    /// them; the others, even clients outside that crowd, retried after a second or more.
+    #[test]
+    fn accept_backlog_holds_a_burst_of_clients() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = bind_socket("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(BACKLOG).unwrap();
+            let address = listener.local_addr().unwrap();
+            // No task accepts them.
+            let mut clients = Vec::new();
+            for number in 0..system_backlog().min(1000) {
+                let coming = tokio::net::TcpStream::connect(address);
+                let come = tokio::time::timeout(READ_DRAIN_TIME, coming).await;
+                clients.push(
+                    come.unwrap_or_else(|_| {
+                        panic!("connection {number} found no place in the backlog")
+                    })
+                    .unwrap(),
+                );
+            }
+        });
+    }
+
+    /// Upper limit of the system's accept queue.
+    fn system_backlog() -> usize {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+        limit.trim().parse().unwrap_or(128)
+    }
+}

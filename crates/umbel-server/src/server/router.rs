@@ -1,0 +1,259 @@
+//! Routes every path to its handler.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::http::HeaderValue;
+use hyper::http::uri::Authority;
+use hyper::{HeaderMap, Method, Version};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+
+use crate::auth::authorization::CertificateUser;
+use crate::event_store::Deletion;
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::http;
+use crate::http::console;
+use crate::limits::HEADERS_MAX;
+use crate::protocol::deadline::Deadline;
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+use crate::server_context::ServerContext;
+use crate::services::streams::oversize_filter::OversizeFilter;
+use crate::services::streams::{append, batch_append, delete};
+use crate::services::streams::{read, v2_router};
+use crate::services::{gossip, kv, server_features};
+use crate::services::{
+    monitoring, operations, persistent_subscriptions, projections, reflection, user_service,
+};
+use crate::telemetry::access_log::AccessLogLine;
+
+/// Path prefixes of calls.
+const GRPC_PREFIXES: [&str; 4] =
+    ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv.", "/grpc.reflection."];
+
+type HttpRequest = hyper::Request<RequestBody>;
+type HttpResponse = hyper::Response<Body>;
+
+/// Responds to a request. The response carries what the access log records at its end.
+pub async fn route(
+    service: Arc<ServerContext>,
+    request: hyper::Request<Incoming>,
+) -> (HttpResponse, Option<AccessLogLine>) {
+    let is_call = is_grpc(request.headers());
+    let (request, rest) = RequestBody::wrap(&service, request, is_call);
+    let peer = request.extensions().get::<Arc<Connection>>().and_then(|peer| peer.address());
+    let mut line = AccessLogLine::begin(&service.access_log, &request, peer, is_call);
+    let mut response = match is_call {
+        true => route_grpc(service, request, &mut line).await,
+        false => route_http(service, request, &mut line).await,
+    };
+    let line = line.and_then(|line| line.record_head(&mut response));
+    rest.drain().await;
+    (response, line)
+}
+
+/// Responds to a request that is no call.
+async fn route_http(
+    service: Arc<ServerContext>,
+    mut request: HttpRequest,
+    line: &mut Option<AccessLogLine>,
+) -> HttpResponse {
+    let slot = match request.extensions().get::<Arc<Connection>>() {
+        Some(peer) => peer.acquire_page_slot().await,
+        None => None,
+    };
+    let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
+    let response = if request.version() == Version::HTTP_11 && !has_one_host(request.headers()) {
+        http::missing_host()
+    } else if request.headers().len() > HEADERS_MAX {
+        http::too_many_headers(request.headers().len())
+    } else if GRPC_PREFIXES.iter().any(|begin| request.uri().path().starts_with(begin)) {
+        http::not_grpc()
+    } else if let Err(status) = admit_caller(&service, &mut request, line).await {
+        http::access_denied(&status, request.headers().contains_key(AUTHORIZATION))
+    } else if console::is_console_path(request.uri().path()) {
+        let reached = request_authority(&request);
+        console::handle(service, request, reached).await
+    } else {
+        let path = request.uri().path();
+        http::handle(&service, request.method(), path, request_authority(&request).as_ref()).await
+    };
+    let mut response = if is_head { response.map(|_| Body::empty()) } else { response };
+    if let Some(slot) = slot {
+        response.extensions_mut().insert(slot);
+    }
+    response
+}
+
+/// Responds to a call.
+async fn route_grpc(
+    service: Arc<ServerContext>,
+    mut request: HttpRequest,
+    line: &mut Option<AccessLogLine>,
+) -> HttpResponse {
+    if request.version() != Version::HTTP_2 {
+        return http::not_grpc();
+    }
+    if service.is_stopping() {
+        return grpc_status::shutting_down().into_http();
+    }
+    if service.connections.open_calls() > service.open_calls_max {
+        service.connections.close_busiest();
+        return grpc_status::too_many_calls(service.open_calls_max).into_http();
+    }
+    if request.headers().len() > HEADERS_MAX {
+        return grpc_status::too_many_headers(request.headers().len()).into_http();
+    }
+    let deadline = match Deadline::from_headers(request.headers()) {
+        Ok(deadline) => deadline,
+        Err(status) => return status.into_http(),
+    };
+    let (calls, path) = (service.call_metrics.clone(), request.uri().path().to_string());
+    let clock = Arc::clone(&service.env.clock);
+    let began = clock.now();
+    let answered = async {
+        match admit_caller(&service, &mut request, line).await {
+            Ok(()) => as_client_errors(serve_call(service, deadline, request).await),
+            Err(status) => status.into_http(),
+        }
+    };
+    let response = match deadline.limit(answered).await {
+        Ok(response) => response,
+        Err(status) => status.into_http(),
+    };
+    let status = Status::from_header_map(response.headers()).map(|status| status.code());
+    calls.record(&path, status, clock.now().saturating_sub(began));
+    response
+}
+
+/// Reports a malformed or truncated message as the client's error. Unary messages are decoded
+/// before any of our code sees them.
+fn as_client_errors(response: HttpResponse) -> HttpResponse {
+    match Status::from_header_map(response.headers()) {
+        Some(status) if matches!(status.code(), Code::Internal | Code::Aborted) => {
+            let code = status.code();
+            let blamed = grpc_status::as_client_error(status);
+            if blamed.code() == code { response } else { blamed.into_http() }
+        }
+        _ => response,
+    }
+}
+
+/// Authenticates the caller and checks whether it may make this call at all. From then on the
+/// request's extensions contain the caller.
+async fn admit_caller(
+    service: &ServerContext,
+    request: &mut HttpRequest,
+    line: &mut Option<AccessLogLine>,
+) -> Result<(), Status> {
+    let certificate = request.extensions().get::<CertificateUser>();
+    let (path, headers) = (request.uri().path(), request.headers());
+    let caller = service
+        .authorizer
+        .authenticate_for_path(&service.store, path, headers, certificate)
+        .await?;
+    if let Some(line) = line {
+        line.set_caller(&caller);
+    }
+    service.authorizer.authorize_path(&caller, path)?;
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// Serves a call up to the head of its response. A streamed response keeps the deadline itself.
+async fn serve_call(
+    service: Arc<ServerContext>,
+    deadline: Deadline,
+    request: HttpRequest,
+) -> HttpResponse {
+    match request.uri().path() {
+        "/event_store.client.streams.Streams/Read" => {
+            let read = Handler::new(move |request| read::read(service, deadline, request));
+            grpc_dispatch().server_streaming(read, request).await
+        }
+        "/event_store.client.streams.Streams/Append" => {
+            let append = Handler::new(move |parts| append::append(service, parts));
+            grpc_dispatch().client_streaming(append, request).await
+        }
+        "/event_store.client.streams.Streams/BatchAppend" => {
+            let (head, body) = request.into_parts();
+            let (body, oversized) = OversizeFilter::new(body, MESSAGE_BYTES_MAX);
+            let serve = Handler::new(move |parts| {
+                batch_append::batch_append(service, deadline, oversized, parts)
+            });
+            grpc_dispatch().streaming(serve, hyper::Request::from_parts(head, body)).await
+        }
+        "/event_store.client.streams.Streams/Delete" => {
+            let delete =
+                Handler::new(move |request| delete::delete(service, Deletion::Soft, request));
+            grpc_dispatch().unary(delete, request).await
+        }
+        "/event_store.client.streams.Streams/Tombstone" => {
+            let delete =
+                Handler::new(move |request| delete::delete(service, Deletion::Tombstone, request));
+            grpc_dispatch().unary(delete, request).await
+        }
+        "/event_store.client.server_features.ServerFeatures/GetSupportedMethods" => {
+            grpc_dispatch()
+                .unary(Handler::constant::<(), _>(server_features::supported_methods()), request)
+                .await
+        }
+        "/event_store.client.gossip.Gossip/Read" => {
+            let cluster = gossip::cluster_info(&service, request_authority(&request).as_ref());
+            grpc_dispatch().unary(Handler::constant::<(), _>(cluster), request).await
+        }
+        path if path.starts_with("/kurrentdb.protocol.v2.") => {
+            v2_router::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.projections.") => {
+            projections::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.persistent_subscriptions.") => {
+            persistent_subscriptions::call(service, deadline, request).await
+        }
+        path if path.starts_with("/event_store.client.operations.") => {
+            operations::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.monitoring.") => {
+            monitoring::call(service, deadline, request).await
+        }
+        path if path.starts_with("/event_store.client.users.") => {
+            user_service::call(service, request).await
+        }
+        path if path.starts_with("/umbel.kv.v1.KeyValue/") => {
+            kv::call(service, deadline, request).await
+        }
+        path if path.starts_with("/grpc.reflection.") => reflection::call(&service, request).await,
+        path => grpc_status::unknown_method(path).into_http(),
+    }
+}
+
+/// Whether a request is a gRPC call; `application/grpc-web` and the like are not.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    http::media_type(headers).is_some_and(|kind| {
+        let rest = kind.strip_prefix("application/grpc");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    })
+}
+
+/// Whether a request over HTTP/1.1 names exactly one host, as it must.
+fn has_one_host(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let is_host = |host: &HeaderValue| host.to_str().is_ok_and(is_authority);
+    hosts.next().is_some_and(is_host) && hosts.next().is_none()
+}
+
+/// Whether a text is a host with an optional port; an empty one stands for an unknown host.
+fn is_authority(host: &str) -> bool {
+    host.is_empty() || host.parse::<Authority>().is_ok()
+}
+
+/// Authority under which the client reached the server.
+fn request_authority(request: &HttpRequest) -> Option<Authority> {
+    let host = || request.headers().get(HOST)?.to_str().ok()?.parse().ok();
+    request.uri().authority().cloned().or_else(host)
+}

@@ -1,0 +1,163 @@
+//! [`ServerContext`]: state that all calls of one server share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::Status;
+use umbel_env::Env;
+use umbel_events::EventId;
+
+use crate::auth::authorization::Authorizer;
+use crate::config::Config;
+use crate::consumer_groups::group_registry::GroupRegistry;
+use crate::event_store::EventStore;
+use crate::event_store::backups::Backups;
+use crate::event_store::projection_states::SystemProjections;
+use crate::event_store::scavenging::Scavenger;
+use crate::kv_store::KvStore;
+use crate::limits::RECEIVE_BYTES_MAX;
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::ConnectionRegistry;
+use crate::resources::group_quota::GroupQuota;
+use crate::resources::inbound_quota::InboundQuota;
+use crate::resources::outbound_quota::OutboundQuota;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::call_metrics::CallMetrics;
+
+/// State that all calls of one server share.
+#[derive(Debug)]
+pub struct ServerContext {
+    /// The event store.
+    pub store: EventStore,
+    /// Authorization of callers.
+    pub authorizer: Authorizer,
+    /// Counters of calls.
+    pub call_metrics: CallMetrics,
+    /// Log of failed and slow calls.
+    pub access_log: Arc<AccessLog>,
+    /// Memory quota of appends.
+    pub append_quota: Arc<InboundQuota>,
+    /// Memory quota of partially received messages.
+    pub receive_quota: Arc<InboundQuota>,
+    /// Memory quota of data that clients have not taken yet.
+    pub outbound_quota: Arc<OutboundQuota>,
+    /// Open connections.
+    pub connections: Arc<ConnectionRegistry>,
+    /// Maximum number of open calls on all of them.
+    pub open_calls_max: usize,
+    /// Operating system environment.
+    pub env: Env,
+    /// Random identifier of this start.
+    pub instance_id: EventId,
+    /// Host and port that clients should connect to.
+    pub advertise: Option<(String, u16)>,
+    /// Port that the server listens on.
+    pub port: u16,
+    /// Time limit of an append or a batch from its first part to its last.
+    pub partial_append_time: Duration,
+    /// State of the built-in projections, including their frozen positions.
+    pub system_projections: SystemProjections,
+    /// Consumer groups.
+    pub group_registry: GroupRegistry,
+    /// Memory quota of the groups.
+    pub group_quota: Arc<GroupQuota>,
+    /// Online backups of the store.
+    pub backups: Backups,
+    /// Key-value store, if served.
+    pub kv: Option<Arc<KvStore>>,
+    /// Starts and stops scavenges.
+    pub scavenger: Arc<dyn Scavenger>,
+    /// Becomes true when a client requests a shutdown.
+    pub stop_request: watch::Sender<bool>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl ServerContext {
+    /// Creates the context. `stop` becomes true once, when no call may begin to wait any more.
+    /// `port` is the port that the server listens on.
+    pub fn new(
+        store: EventStore,
+        (projections, scavenging, backups): (SystemProjections, Arc<dyn Scavenger>, Backups),
+        env: Env,
+        config: Config,
+        port: u16,
+        stop: watch::Receiver<bool>,
+    ) -> umbel::Result<ServerContext> {
+        let mut random = [0; 16];
+        env.entropy.fill(&mut random)?;
+        let instance = EventId::from_random(random);
+        let budget = Arc::new(InboundQuota::default());
+        let Config {
+            advertise,
+            partial_append_time: parts_time,
+            users,
+            outbound_bytes_max: unread_bytes_max,
+            slow_call_time: slow_time,
+            ..
+        } = config;
+        let group_quota = Arc::new(GroupQuota::new(config.groups_bytes_max));
+        let access = Authorizer::new(Arc::clone(store.acl_cache()), &env, users.is_some())?;
+        let (unread, connections) =
+            (Arc::new(OutboundQuota::new(unread_bytes_max)), Arc::default());
+        let (calls, call_log) = (CallMetrics::default(), Arc::new(AccessLog::new(&env, slow_time)));
+        let stop_request = watch::Sender::new(false);
+        Ok(ServerContext {
+            store,
+            authorizer: access,
+            call_metrics: calls,
+            access_log: call_log,
+            append_quota: budget,
+            receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
+            outbound_quota: unread,
+            connections,
+            open_calls_max: config.open_calls_max,
+            env,
+            instance_id: instance,
+            advertise,
+            port,
+            partial_append_time: parts_time,
+            system_projections: projections,
+            group_registry: GroupRegistry::default(),
+            group_quota,
+            backups,
+            kv: None,
+            scavenger: scavenging,
+            stop_request,
+            stopping: stop,
+        })
+    }
+
+    /// Generates a random identifier.
+    pub fn new_id(&self) -> umbel::Result<EventId> {
+        let mut random = [0; 16];
+        self.env.entropy.fill(&mut random)?;
+        Ok(EventId::from_random(random))
+    }
+
+    /// Generates an identifier for an event whose client left that to the server.
+    pub fn event_id(&self) -> Result<EventId, Status> {
+        self.new_id().map_err(|error| grpc_status::status(&error.into()))
+    }
+
+    /// Requests a shutdown. Returns `false` if no thread listens for it.
+    pub fn request_stop(&self) -> bool {
+        self.stop_request.send(true).is_ok()
+    }
+
+    /// Reason why a store of the server refuses writes, if one does.
+    pub fn failure(&self) -> Option<String> {
+        self.store.failure().or_else(|| self.kv.as_ref()?.failure())
+    }
+
+    /// Whether the server is stopping.
+    pub fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the server is stopping.
+    pub async fn wait_stopping(&self) {
+        // An error means that the sender is gone: the server has stopped.
+        let _ = self.stopping.clone().wait_for(|stop| *stop).await;
+    }
+}

@@ -1,0 +1,79 @@
+//! JSON of `/info`, `/gossip` and `/stats`.
+
+use hyper::http::uri::Authority;
+use serde_json::{Value, json};
+use umbel_events::Stats;
+
+use crate::server_context::ServerContext;
+use crate::services::gossip;
+use crate::services::server_features::VERSION;
+
+/// Describes the server.
+pub fn info(service: &ServerContext) -> Value {
+    let has_users = service.authorizer.has_users();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "esVersion": VERSION,
+        "state": "leader",
+        "features": { "projections": false, "userManagement": has_users, "atomPub": false },
+        "authentication": {
+            "type": if has_users { "internal" } else { "insecure" },
+            "properties": {},
+        },
+    })
+}
+
+/// Describes the single node.
+pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
+    let (host, port) = gossip::node_address(service, reached);
+    let member = json!({
+        "instanceId": service.instance_id.to_string(),
+        "timeStamp": service.env.clock.wall_micros() / 1_000_000,
+        "state": "Leader",
+        "isAlive": true,
+        "httpEndPointIp": host,
+        "httpEndPointPort": port,
+    });
+    json!({ "members": [member], "serverIp": host, "serverPort": port })
+}
+
+/// Lists the store's statistics.
+pub fn stats(stats: &Stats) -> Value {
+    let (existence, index) = (&stats.existence, &stats.index);
+    json!({
+        "store": {
+            "position": stats.position,
+            "logBytes": stats.log_bytes,
+            "logChunks": stats.chunks,
+            "indexedThrough": stats.indexed_through,
+        },
+        "existenceFilter": {
+            "state": existence.state(),
+            "items": existence.items,
+            "designedItems": existence.designed_items,
+            "memoryBytes": existence.memory_bytes,
+            "fill": existence.fill,
+            "designedRate": existence.designed_rate,
+            "estimatedRate": existence.estimated_rate,
+            "measuredRate": existence.measured_rate,
+            "denied": existence.denied,
+            "maybe": existence.maybe,
+            "inVain": existence.false_positives,
+            "lagItems": existence.lag_items,
+            "bytesWritten": existence.bytes_written,
+            "damagedLines": existence.damaged_lines,
+            "healedLines": existence.healed_lines,
+            "growths": existence.growths,
+            "rebuilds": existence.rebuilds,
+        },
+        "index": {
+            "memoryBytes": index.memory.held_bytes,
+            "memoryBudgetBytes": index.memory.budget_bytes,
+            "cacheHits": index.cache_hits,
+            "cacheMisses": index.cache_misses,
+            "writeAmplification": index.write_amplification,
+            "stalls": index.stalls,
+            "readOnlyReason": index.read_only_reason,
+        },
+    })
+}

@@ -1,0 +1,164 @@
+//! Unary calls.
+
+use prost::bytes::Bytes;
+use tonic::{Request, Response, Status};
+use umbel::Error;
+use umbel_proto::kv::{
+    BatchRequest, BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DeleteRequest,
+    DeleteResponse, Entry, FoundValue, GetRequest, GetResponse, ListKeyspacesResponse,
+    MultiGetRequest, MultiGetResponse, Operation, OperationKind, PutRequest, PutResponse,
+};
+
+use crate::grpc::response_stream::{
+    ResponseStream, respond_within_quota, stream_steps, with_pending_page,
+};
+use crate::kv_store::{ReadError, check_value_size};
+use crate::limits::KV_VALUE_BYTES_MAX;
+use crate::protocol::grpc_status;
+use crate::resources::outbound_quota::OutboundShare;
+use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::request_checks;
+
+/// Response of one message that may be large.
+type UnaryResult<A> = Result<Response<ResponseStream<A>>, Status>;
+
+/// Reads the value of a key.
+pub async fn get(call: KvCall, request: Request<GetRequest>) -> UnaryResult<GetResponse> {
+    let held = call.service.outbound_quota.held_for(request.extensions());
+    let GetRequest { keyspace, key } = request.into_inner();
+    request_checks::check_key(&key)?;
+    let keyspace = request_checks::find_keyspace(&call.kv, &keyspace)?;
+    let reservation = held.reserve_page().await?;
+    let read = move || {
+        let found = keyspace.get_with(&key, |value| {
+            Ok::<_, ReadError>(Bytes::copy_from_slice(check_value_size(&key, value)?))
+        })?;
+        found.transpose()
+    };
+    let (value, reservation) = call.kv.read(1, reservation, read).await?;
+    held.charge(reservation, value.as_ref().map_or(0, Bytes::len));
+    Ok(unary_response(GetResponse { value }, held))
+}
+
+/// Reads the values of several keys.
+pub async fn multi_get(
+    call: KvCall,
+    request: Request<MultiGetRequest>,
+) -> UnaryResult<MultiGetResponse> {
+    let held = call.service.outbound_quota.held_for(request.extensions());
+    let request = request.into_inner();
+    request_checks::check_keys(&request)?;
+    let keyspace = request_checks::find_keyspace(&call.kv, &request.keyspace)?;
+    // The keys stay in memory while they wait for quota.
+    let mut share = call.service.receive_quota.new_share();
+    if !share.grow(request.keys.iter().map(Vec::len).sum()) {
+        return Err(grpc_status::receive_quota_exhausted());
+    }
+    let reservation = held.reserve_page().await?;
+    let (snapshot, keys) = (call.kv.snapshot(), request.keys.len());
+    let read = move || {
+        let mut values = vec![FoundValue::default(); request.keys.len()];
+        let mut bytes = 0;
+        keyspace.multi_get_with_at(&snapshot, &request.keys, |number, value| {
+            bytes += value.map_or(0, <[u8]>::len);
+            if bytes <= KV_VALUE_BYTES_MAX {
+                values[number].value = value.map(Bytes::copy_from_slice);
+            }
+        })?;
+        drop(share);
+        Ok::<_, ReadError>((MultiGetResponse { values, sequence: snapshot.sequence() }, bytes))
+    };
+    let ((answer, bytes), reservation) = call.kv.read(keys, reservation, read).await?;
+    if bytes > KV_VALUE_BYTES_MAX {
+        return Err(Status::resource_exhausted(format!(
+            "the values have {bytes} bytes together; the limit of one response is \
+             {KV_VALUE_BYTES_MAX}; read fewer keys at once, or scan"
+        )));
+    }
+    held.charge(reservation, bytes);
+    Ok(unary_response(answer, held))
+}
+
+/// Responds with one message. Its quota is returned once it is written.
+fn unary_response<A: Send + 'static>(
+    answer: A,
+    held: OutboundShare,
+) -> Response<ResponseStream<A>> {
+    let unsent = held.pending_page();
+    let answers = stream_steps((Some(answer), held), |(answer, held)| async move {
+        match answer {
+            Some(answer) => (vec![Ok(answer)], Some((None, held))),
+            None => (Vec::new(), None),
+        }
+    });
+    with_pending_page(answers, unsent)
+}
+
+/// Writes the value of a key.
+pub async fn put(
+    call: KvCall,
+    request: Request<PutRequest>,
+) -> Result<Response<PutResponse>, Status> {
+    let PutRequest { keyspace, key, value, sync } = request.into_inner();
+    request_checks::check_put(&key, &value)?;
+    let entry = Entry { key: key.into(), value: value.into() };
+    let sequence = write_one(&call, keyspace, OperationKind::Put(entry), sync).await?;
+    Ok(Response::new(PutResponse { sequence }))
+}
+
+/// Deletes a key.
+pub async fn delete(
+    call: KvCall,
+    request: Request<DeleteRequest>,
+) -> Result<Response<DeleteResponse>, Status> {
+    let DeleteRequest { keyspace, key, sync } = request.into_inner();
+    request_checks::check_key(&key)?;
+    let sequence = write_one(&call, keyspace, OperationKind::Delete(key.into()), sync).await?;
+    Ok(Response::new(DeleteResponse { sequence }))
+}
+
+/// Writes a batch, entirely or not at all.
+pub async fn batch(
+    call: KvCall,
+    request: Request<BatchRequest>,
+) -> Result<Response<BatchResponse>, Status> {
+    let sequence = write(&call, request.into_inner()).await?;
+    Ok(Response::new(BatchResponse { sequence }))
+}
+
+async fn write_one(
+    call: &KvCall,
+    keyspace: String,
+    kind: OperationKind,
+    sync: bool,
+) -> Result<u64, Status> {
+    let operations = vec![Operation { keyspace, kind: Some(kind) }];
+    write(call, BatchRequest { operations, conditions: Vec::new(), sync }).await
+}
+
+async fn write(call: &KvCall, batch: BatchRequest) -> Result<u64, Status> {
+    let write = request_checks::parse_write(&call.kv, &call.service.append_quota, batch)?;
+    let written = call.kv.submit(write).await.unwrap_or(Err(Error::Closed));
+    written.map_err(|error| grpc_status::engine_status(&error))
+}
+
+/// Lists the names of all keyspaces.
+pub async fn keyspaces(
+    call: KvCall,
+    request: Request<()>,
+) -> Result<Response<ListKeyspacesResponse>, Status> {
+    let held = call.service.outbound_quota.held_for(request.extensions());
+    let list = async move { Ok(ListKeyspacesResponse { names: call.kv.keyspaces() }) };
+    respond_within_quota(held, list).await
+}
+
+/// Creates a keyspace.
+pub async fn create_keyspace(
+    call: KvCall,
+    request: Request<CreateKeyspaceRequest>,
+) -> Result<Response<CreateKeyspaceResponse>, Status> {
+    let name = request_checks::keyspace_name(&request.into_inner().name).to_string();
+    let created = call.kv.create_keyspace(name).await;
+    let created = created.map_err(|error| grpc_status::engine_status(&error))?;
+    Ok(Response::new(CreateKeyspaceResponse { created }))
+}

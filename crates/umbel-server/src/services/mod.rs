@@ -1,0 +1,14 @@
+//! The gRPC services, one module each.
+
+pub mod gossip;
+pub mod info_json;
+pub mod kv;
+pub mod monitoring;
+pub mod operations;
+pub mod persistent_subscriptions;
+pub mod projections;
+pub mod read_grant;
+pub mod reflection;
+pub mod server_features;
+pub mod streams;
+pub mod user_service;

@@ -1,0 +1,249 @@
+//! Creates, changes and finds consumer groups. Each group's task starts when a call first needs it.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use umbel_events::Error;
+use umbel_proto::persistent::SubscriptionInfo;
+
+use crate::consumer_groups::checkpoint_store::{self, GroupConfigs};
+use crate::consumer_groups::group_command::GroupCommand;
+use crate::consumer_groups::group_config::{GroupConfig, StartFrom};
+use crate::consumer_groups::group_registry::{GroupRegistry, RegistryState};
+use crate::consumer_groups::group_stats;
+use crate::limits::{GROUP_MESSAGES_MAX, GROUPS_MAX};
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions::group_task::{self, GroupTask};
+
+/// A change of a consumer group.
+#[derive(Debug)]
+pub enum GroupChange {
+    /// Create it.
+    Create(GroupConfig),
+    /// Replace its settings.
+    Update(GroupConfig),
+    /// Delete it.
+    Delete,
+}
+
+/// Fails if the group cannot be created beside these.
+fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status> {
+    if configs.len() >= GROUPS_MAX {
+        let full = format!("There are {GROUPS_MAX} groups already; delete one.");
+        return Err(grpc_status::group_failed(key, &full));
+    }
+    key.check_names()?;
+    match configs.keys().find(|other| other.shares_streams_with(key)) {
+        Some(other) => {
+            let taken = format!(
+                "Its state streams would collide with those of group '{}' on stream '{}'; choose \
+                 another name.",
+                other.group,
+                other.source()
+            );
+            Err(grpc_status::group_failed(key, &taken))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An error if a group cannot be changed like this.
+fn check_change(
+    key: &GroupKey,
+    change: &GroupChange,
+    configs: &GroupConfigs,
+) -> Result<(), Status> {
+    match (change, configs.get(key)) {
+        (GroupChange::Create(_), Some(_)) => Err(grpc_status::group_exists(key)),
+        (GroupChange::Update(_) | GroupChange::Delete, None) => {
+            Err(grpc_status::group_missing(key))
+        }
+        (GroupChange::Create(_), None) => check_creatable(key, configs),
+        _ => Ok(()),
+    }
+}
+
+impl GroupRegistry {
+    /// Creates, changes or deletes a group.
+    ///
+    /// REQUIRES: the future is polled to its end.
+    pub async fn change(
+        &self,
+        service: &Arc<ServerContext>,
+        key: &GroupKey,
+        change: GroupChange,
+    ) -> Result<(), Status> {
+        if let GroupChange::Create(config) = &change {
+            // An invalid filter fails here, and not for each consumer.
+            let config = config.clone();
+            let compiled = service.store.blocking(move |_| config.compile().map(drop)).await;
+            compiled.map_err(|error| store_status(&error))?;
+        }
+        let mut kept = self.state.lock().await;
+        let (mut configs, last) =
+            kept.load_configs(service).await.map_err(|error| store_status(&error))?;
+        check_change(key, &change, &configs)?;
+        let is_update = matches!(change, GroupChange::Update(_));
+        match change {
+            GroupChange::Create(config) | GroupChange::Update(config) => {
+                let old = configs.get(key).and_then(|old| old.filter.clone());
+                let filter = if is_update { old } else { config.filter.clone() };
+                let after = start_position(service, key, config.start_from).await?;
+                #[cfg(feature = "canary")]
+                let config = match configs.get(key) {
+                    Some(old)
+                        if umbel_base::failpoint::Failpoint::ServerGroupUpdateForgotten
+                            .is_enabled() =>
+                    {
+                        old.clone()
+                    }
+                    _ => config,
+                };
+                configs.insert(key.clone(), GroupConfig { filter, start_after: after, ..config });
+            }
+            GroupChange::Delete => drop(configs.remove(key)),
+        }
+        if is_update {
+            kept.stop(key).await;
+        }
+        let (written, updated) = (configs.clone(), service.env.clock.wall_micros());
+        let of = key.clone();
+        let write = service.store.blocking(move |store| {
+            let made = written.contains_key(&of) && !is_update;
+            if made {
+                // Deletes the state that a deleted group of the same name left.
+                checkpoint_store::delete_state(store, &of)?;
+            }
+            let last = checkpoint_store::write_configs(store, &written, last, updated)?;
+            Ok(last)
+        });
+        match write.await {
+            Ok(last) => kept.configs = Some((configs, last)),
+            Err(error) => {
+                kept.configs = None;
+                return Err(store_status(&error));
+            }
+        }
+        if kept.configs.as_ref().is_some_and(|(configs, _)| !configs.contains_key(key)) {
+            kept.stop(key).await;
+            let of = key.clone();
+            let forgetting =
+                service.store.blocking(move |store| checkpoint_store::delete_state(store, &of));
+            forgetting.await.map_err(|error| store_status(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the command sender of the group's task; starts the task if needed.
+    pub async fn command_sender(
+        &self,
+        service: &Arc<ServerContext>,
+        key: &GroupKey,
+    ) -> Result<mpsc::Sender<GroupCommand>, Status> {
+        let mut kept = self.state.lock().await;
+        let (configs, _) =
+            kept.load_configs(service).await.map_err(|error| store_status(&error))?;
+        let Some(config) = configs.get(key) else { return Err(grpc_status::group_missing(key)) };
+        if let Some(sender) = kept.running.get(key)
+            && !sender.is_closed()
+        {
+            return Ok(sender.clone());
+        }
+        let group = GroupTask::open(Arc::clone(service), key.clone(), config.clone()).await;
+        let group = group.map_err(|error| store_status(&error))?;
+        let (sender, messages) = mpsc::channel(GROUP_MESSAGES_MAX);
+        tokio::spawn(group.run(messages));
+        kept.running.insert(key.clone(), sender.clone());
+        Ok(sender)
+    }
+
+    /// Statistics of a group.
+    pub async fn info(
+        &self,
+        service: &Arc<ServerContext>,
+        key: &GroupKey,
+    ) -> Result<SubscriptionInfo, Status> {
+        let sender = self.command_sender(service, key).await?;
+        let (answer, receiver) = oneshot::channel();
+        // If the group ended meanwhile, the reply sender is dropped.
+        let _ = sender.send(GroupCommand::Info(answer)).await;
+        receiver.await.map_err(|_| grpc_status::group_missing(key))
+    }
+
+    /// Statistics of all groups, or of those of one stream or of all events.
+    pub async fn list(
+        &self,
+        service: &Arc<ServerContext>,
+        of: Option<&Option<String>>,
+    ) -> Result<Vec<SubscriptionInfo>, Status> {
+        let configs = self.state.lock().await.load_configs(service).await;
+        let (configs, _) = configs.map_err(|error| store_status(&error))?;
+        let mut infos = Vec::new();
+        for (key, config) in configs {
+            if of.is_none_or(|stream| *stream == key.stream) {
+                // A group that cannot be started shows its settings only.
+                let info = self.info(service, &key).await;
+                infos.push(info.unwrap_or_else(|_| group_stats::config_info(&key, &config)));
+            }
+        }
+        Ok(infos)
+    }
+
+    /// Ends every group and drops its consumers; each group restarts when next needed.
+    pub async fn restart(&self) {
+        let mut kept = self.state.lock().await;
+        let keys: Vec<GroupKey> = kept.running.keys().cloned().collect();
+        for key in keys {
+            kept.stop(&key).await;
+        }
+        kept.configs = None;
+    }
+}
+
+impl RegistryState {
+    /// Loads the groups' settings, and the revision that holds them.
+    async fn load_configs(
+        &mut self,
+        service: &ServerContext,
+    ) -> Result<(GroupConfigs, Option<u64>), Error> {
+        if let Some(kept) = &self.configs {
+            return Ok(kept.clone());
+        }
+        let read = service.store.blocking(checkpoint_store::read_configs).await?;
+        self.configs = Some(read.clone());
+        Ok(read)
+    }
+
+    /// Ends a running group and drops its consumers.
+    async fn stop(&mut self, key: &GroupKey) {
+        let Some(sender) = self.running.remove(key) else { return };
+        let (ended, end) = oneshot::channel();
+        // A group that ended by itself does not reply.
+        let _ = sender.send(GroupCommand::End(ended)).await;
+        let _ = end.await;
+    }
+}
+
+/// Last event before the group's start; `None` for a start at the first event.
+async fn start_position(
+    service: &ServerContext,
+    key: &GroupKey,
+    begin: StartFrom,
+) -> Result<Option<u64>, Status> {
+    match begin {
+        StartFrom::First => Ok(None),
+        StartFrom::At(number) => Ok(number.checked_sub(1)),
+        StartFrom::Last => {
+            let of = key.clone();
+            let end = service.store.blocking(move |store| group_task::last_position(store, &of));
+            end.await.map_err(|error| store_status(&error))
+        }
+    }
+}
+
+fn store_status(error: &Error) -> Status {
+    grpc_status::status(error)
+}

@@ -1,0 +1,191 @@
+//! Fetching of a group's events, and eviction while other groups wait for quota.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::limits::{GROUP_BYTES, GROUP_IDLE_TIME, GROUP_STALLED_TIME};
+
+impl GroupTask {
+    /// Whether the group may read at all.
+    fn can_read(&self) -> bool {
+        self.retry_at.is_none() && self.dispatcher.tracked().1 < GROUP_BYTES
+    }
+
+    /// Whether new events are wanted by a consumer and fit.
+    fn can_advance(&self) -> bool {
+        self.can_read() && !self.connected.is_empty() && !self.is_full()
+    }
+
+    /// Whether the group holds the maximum number of events of its settings.
+    fn is_full(&self) -> bool {
+        let limit = usize::try_from(self.config.settings.history_buffer_size).unwrap_or(0);
+        self.dispatcher.tracked().0 >= limit.max(1)
+    }
+
+    /// Whether a page would be read now, given quota.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more_of_source() || self.next_parked_range().is_some()
+    }
+
+    /// Whether a page would be read once the source has more events.
+    pub(super) fn waits_for_source(&self) -> bool {
+        self.can_advance() || self.needs_evicted()
+    }
+
+    fn has_more_of_source(&self) -> bool {
+        let goes_back = || self.needs_evicted() && self.dispatcher.has_read_past_evicted();
+        (self.waits_for_source() && !self.is_caught_up) || goes_back()
+    }
+
+    /// Whether evicted events of the source are needed.
+    fn needs_evicted(&self) -> bool {
+        let misses = self.dispatcher.first_evicted().is_some() && self.dispatcher.needs_evicted();
+        misses && self.can_read()
+    }
+
+    /// Range of parked events to read next: evicted ones first, then those to replay.
+    fn next_parked_range(&self) -> Option<(u64, u64)> {
+        match self.dispatcher.evicted_parked_range() {
+            Some(missing) => {
+                Some(missing).filter(|_| self.can_read() && self.dispatcher.needs_evicted())
+            }
+            None => self.replay_range.filter(|(from, before)| from < before && self.can_advance()),
+        }
+    }
+
+    /// Reads a page of the group's source.
+    pub(super) async fn read_page(&mut self) -> Result<(), Error> {
+        if !self.has_more_of_source() || !self.quota_share.try_reserve_page() {
+            return Ok(());
+        }
+        if self.needs_evicted() && self.dispatcher.rewind_to_evicted() {
+            // Evicted events lie before the pager's next page.
+            (self.pager, self.is_caught_up) = (None, false);
+        }
+        let mut follower = match self.pager.take() {
+            Some(follower) => follower,
+            None => self.reopen_source().await?,
+        };
+        if self.new_event_signal.is_none() {
+            self.new_event_signal = Some(follower.new_event_signal());
+        }
+        if let Some(name) = self.key.stream.as_deref() {
+            follower.limit_to(self.service.system_projections.visible_through(name));
+        }
+        let page = self.service.store.blocking(move |store| follower.next_page(store)).await?;
+        self.is_caught_up = page.is_caught_up;
+        let only_missing = self.is_full();
+        for found in page.items.into_iter().skip(usize::from(is_enabled(Failpoint::PageSkips))) {
+            match found {
+                SubscriptionItem::Event(event) => {
+                    let Some(original) = link_or_event(&event) else { continue };
+                    let position = match self.key.stream {
+                        Some(_) => original.revision,
+                        None => original.position,
+                    };
+                    if only_missing && self.dispatcher.is_new(EventKey::Source(position)) {
+                        // This event does not fit yet: it is read again later.
+                        self.is_caught_up = false;
+                        if let Some(before) = position.checked_sub(1) {
+                            self.dispatcher.advance(before);
+                        }
+                        return Ok(());
+                    }
+                    self.last_read = self.last_read.max(Some(position));
+                    if self.key.stream.is_none()
+                        && checkpoint_store::is_group_stream(&original.stream)
+                    {
+                        self.dispatcher.advance(position);
+                    } else {
+                        self.dispatcher.offer(EventKey::Source(position), event);
+                    }
+                }
+                SubscriptionItem::Checkpoint(position) => self.dispatcher.advance(position),
+            }
+        }
+        if let Some(position) = page.pager.position() {
+            self.dispatcher.advance(position);
+        }
+        self.pager = Some(page.pager);
+        Ok(())
+    }
+
+    /// Opens the source after the last event read.
+    async fn reopen_source(&self) -> Result<SubscriptionPager, Error> {
+        let (key, config) = (self.key.clone(), self.config.clone());
+        let after = self.dispatcher.read_through();
+        let subscribing =
+            self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
+        let resolves = self.config.settings.resolve_links;
+        let interval = self.config.filter.is_some().then_some(u64::MAX);
+        let clock = &self.service.env.clock;
+        Ok(SubscriptionPager::new(subscribing.await?, clock, interval, resolves, false))
+    }
+
+    /// Reads parked events that are to be replayed.
+    pub(super) async fn read_parked(&mut self) -> Result<(), Error> {
+        while let Some((from, before)) = self.next_parked_range() {
+            if !self.quota_share.try_reserve_page() {
+                return Ok(());
+            }
+            let stream = self.key.parked_stream();
+            let read =
+                move |store: &Store| checkpoint_store::read_parked(store, &stream, from, before);
+            let events = self.service.store.blocking(read).await?;
+            let last = events.last().map_or(before - 1, |(revision, _)| *revision);
+            let skipped = usize::from(is_enabled(Failpoint::ReplaySkips));
+            for (revision, event) in events.into_iter().skip(skipped) {
+                self.dispatcher.offer(EventKey::Parked(revision), event);
+            }
+            self.dispatcher.advance_parked(last);
+            self.replay_range =
+                self.replay_range.map(|(from, before)| (from.max(last + 1), before));
+            self.quota_share.shrink_to(self.dispatcher.tracked().1);
+        }
+        self.replay_range = self.replay_range.filter(|(from, before)| from < before);
+        Ok(())
+    }
+
+    /// Updates the group's quota share, and evicts what it can while other groups wait for quota.
+    pub(super) fn rebalance_quota(&mut self, now: Instant) {
+        let moved = self.dispatcher.sent + self.dispatcher.completed;
+        if moved != self.moved.0 {
+            self.moved = (moved, now);
+        }
+        if self.dispatcher.tracked().1 == 0 || !self.quota_demand.is_waiting() {
+            self.evict_at = None;
+        } else if self.evict_at.is_none_or(|due| due <= now) {
+            // Consumers that were slow before any group waited are not penalized.
+            let begins = self.evict_at.replace(now + GROUP_IDLE_TIME).is_none();
+            let taken = self.caught_up_consumers(now, begins);
+            let is_idle = now.saturating_duration_since(self.moved.1) >= GROUP_IDLE_TIME;
+            if !begins {
+                self.dispatcher.evict(is_idle, |id| taken.contains(&id));
+            }
+        }
+        self.quota_share.shrink_to(self.dispatcher.tracked().1);
+    }
+
+    /// Returns the consumers that have taken everything they were sent. Ends connections that took
+    /// nothing for long: data not taken occupies memory, even if its events are evicted.
+    fn caught_up_consumers(&mut self, now: Instant, begins: bool) -> HashSet<ConsumerId> {
+        let mut all = HashSet::new();
+        for (id, joined) in &mut self.connected {
+            let answers = &joined.request.responses;
+            let left = answers.max_capacity() - answers.capacity();
+            if left == 0 {
+                all.insert(*id);
+            }
+            let sent = self.dispatcher.consumers().get(id).map_or(0, |consumer| consumer.sent);
+            let taken = sent.saturating_sub(left as u64);
+            if begins || left == 0 || taken != joined.last_taken.0 {
+                joined.last_taken = (taken, now);
+            } else if now.saturating_duration_since(joined.last_taken.1) >= GROUP_STALLED_TIME
+                && let Some(peer) = &joined.request.connection
+            {
+                peer.close();
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,478 @@
+//! Task of one consumer group: reads the source, delivers events to consumers, and stores the
+//! progress.
+//!
+//! A parked event leaves the group only after the park is durable. The checkpoint never passes an
+//! event in flight. So after a crash every unprocessed event is delivered again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tonic::Status;
+use umbel_events::{
+    Direction, Error, Revision, Store, StreamState, SubscriptionSource, SubscriptionStart,
+};
+use umbel_proto::persistent::{ReadResp, ReadRespContent, ReadRespEvent, RetryCount};
+use umbel_proto::streams::read_resp::EventPosition;
+
+use crate::consumer_groups::checkpoint_store::{self, GroupError};
+use crate::consumer_groups::dispatcher::{
+    ConsumerId, Delivery, Dispatcher, EventKey, link_or_event,
+};
+use crate::consumer_groups::group_command::{ConnectedConsumer, GroupCommand};
+use crate::consumer_groups::group_config::GroupConfig;
+use crate::consumer_groups::group_stats::GroupStats;
+use crate::consumer_groups::rate_meter::RateMeter;
+use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::limits::{GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARK_BATCH_EVENTS_MAX};
+use crate::protocol::deadline::Deadline;
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::group_quota::{GroupShare, QuotaDemand};
+use crate::server_context::ServerContext;
+
+/// A running consumer group.
+pub struct GroupTask {
+    service: Arc<ServerContext>,
+    /// Identity of the group.
+    key: GroupKey,
+    /// Settings of the group.
+    config: GroupConfig,
+    /// Assigns events to consumers.
+    dispatcher: Dispatcher,
+    /// The stored checkpoint.
+    checkpoint: Option<u64>,
+    /// Revision or position of the last event read.
+    last_read: Option<u64>,
+    /// Number of parked events.
+    parked_count: u64,
+    connected: HashMap<ConsumerId, ConnectedConsumer>,
+    /// Rate of deliveries per second.
+    rate: RateMeter,
+    /// `None` while a page is read.
+    pager: Option<SubscriptionPager>,
+    new_event_signal: Option<NewEventSignal>,
+    is_caught_up: bool,
+    /// Revisions of parked events to replay: first, and end (exclusive).
+    replay_range: Option<(u64, u64)>,
+    /// Revision before which a replay of all parked events was requested.
+    replayed: Option<u64>,
+    /// First revision that may still be parked, as stored.
+    first_parked: u64,
+    /// Number of completed events at the last checkpoint, and its time.
+    last_checkpoint: (u64, Instant),
+    /// Time of the next retry of a failed operation.
+    retry_at: Option<Instant>,
+    /// Whether the last write of the group's state failed.
+    has_storage_error: bool,
+    /// The group's share of the quota of all groups.
+    quota_share: GroupShare,
+    /// Receiver that notices when other groups wait for quota.
+    quota_demand: QuotaDemand,
+    /// Time of the next eviction, while other groups wait.
+    evict_at: Option<Instant>,
+    /// Number of sent and completed events, and the time of its last change.
+    moved: (u64, Instant),
+    end_reply: Option<oneshot::Sender<()>>,
+}
+
+impl GroupTask {
+    /// Opens a group at its stored state.
+    pub async fn open(
+        service: Arc<ServerContext>,
+        key: GroupKey,
+        config: GroupConfig,
+    ) -> Result<GroupTask, Error> {
+        let (of, settings) = (key.clone(), config.clone());
+        let opened = service.store.blocking(move |store| StoredGroup::read(store, &of, &settings));
+        let opened = opened.await?;
+        let after = opened.checkpoint.or(config.start_after);
+        let clock = &service.env.clock;
+        let resolves = config.settings.resolve_links;
+        let interval = config.filter.is_some().then_some(u64::MAX);
+        let follower =
+            SubscriptionPager::new(opened.subscription, clock, interval, resolves, false);
+        Ok(GroupTask {
+            dispatcher: Dispatcher::new(&config, after),
+            checkpoint: opened.checkpoint,
+            last_read: after,
+            parked_count: opened.parked.1 - opened.parked.0,
+            connected: HashMap::new(),
+            rate: RateMeter::new(Instant::now()),
+            pager: Some(follower),
+            new_event_signal: None,
+            is_caught_up: false,
+            replay_range: None,
+            replayed: None,
+            first_parked: opened.parked.0,
+            last_checkpoint: (0, Instant::now()),
+            retry_at: None,
+            has_storage_error: false,
+            quota_share: service.group_quota.new_share(),
+            quota_demand: service.group_quota.demand(),
+            evict_at: None,
+            moved: (0, Instant::now()),
+            end_reply: None,
+            service,
+            key,
+            config,
+        })
+    }
+
+    /// Runs the group until it is ended or all senders are dropped.
+    pub async fn run(mut self, mut messages: mpsc::Receiver<GroupCommand>) {
+        let service = Arc::clone(&self.service);
+        loop {
+            if let Err(failure) = self.run_once().await {
+                // Consumers get the error, and may reconnect.
+                let status = self.failure_status(&failure);
+                self.disconnect_all(&status);
+                if matches!(failure, GroupError::Source(Error::StreamDeleted { .. })) {
+                    return;
+                }
+                self.retry_at = Instant::now().checked_add(GROUP_RETRY_TIME);
+            }
+            self.rebalance_quota(Instant::now());
+            let wait = Deadline::at(self.next_wakeup());
+            let (is_ready, follows) = (self.has_more(), self.waits_for_source());
+            if !is_ready {
+                self.quota_share.cancel();
+            }
+            let gives_back = self.dispatcher.tracked().1 > 0 && !self.quota_demand.is_waiting();
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => self.handle(message),
+                    None => return,
+                },
+                () = service.wait_stopping() => {
+                    // The call of each consumer reports the end.
+                    let _ = self.write_checkpoint().await;
+                    return;
+                }
+                () = self.quota_share.reserve_page(), if is_ready => {}
+                () = self.quota_demand.wait(), if gives_back => {}
+                () = wait_for_signal(&mut self.new_event_signal), if follows => {
+                    (self.new_event_signal, self.is_caught_up) = (None, false);
+                }
+                () = wait.wait() => {}
+            }
+            if let Some(ended) = self.end_reply.take() {
+                let _ = self.write_checkpoint().await;
+                self.disconnect_all(&grpc_status::group_dropped(&self.key));
+                // The caller may have left.
+                let _ = ended.send(());
+                return;
+            }
+        }
+    }
+
+    /// Does all work that does not depend on consumers.
+    async fn run_once(&mut self) -> Result<(), GroupError> {
+        let now = Instant::now();
+        self.dispatcher.expire_timeouts(now);
+        if self.retry_at.is_some_and(|again| again > now) {
+            self.send(now);
+            return Ok(());
+        }
+        self.retry_at = None;
+        self.park_events().await.map_err(GroupError::Storage)?;
+        self.read_parked().await.map_err(GroupError::Storage)?;
+        self.read_page().await.map_err(GroupError::Source)?;
+        // Evicted events that are to be parked may have been read again.
+        self.park_events().await.map_err(GroupError::Storage)?;
+        self.send(Instant::now());
+        if self.checkpoint_is_due(now) {
+            self.write_checkpoint().await.map_err(GroupError::Storage)?;
+        }
+        self.has_storage_error = false;
+        Ok(())
+    }
+
+    /// Status for consumers of a group that fails; also logs the first such failure.
+    fn failure_status(&mut self, failure: &GroupError) -> Status {
+        match failure {
+            GroupError::Source(error) => grpc_status::status(error),
+            GroupError::Storage(error) => {
+                if !std::mem::replace(&mut self.has_storage_error, true) {
+                    let (stream, group) = (self.key.source(), &self.key.group);
+                    tracing::warn!(
+                        stream,
+                        group,
+                        %error,
+                        "a consumer group could not store its progress"
+                    );
+                }
+                grpc_status::group_unavailable(&self.key, error)
+            }
+        }
+    }
+
+    /// Time of the next work that no message triggers.
+    fn next_wakeup(&self) -> Option<Instant> {
+        let (_, at) = self.last_checkpoint;
+        let wait = self.config.checkpoint_after.max(GROUP_TICK);
+        let is_worth = self.has_progress() && self.has_enough_progress();
+        let checkpoint = is_worth.then(|| at.checked_add(wait)).flatten();
+        let checkpoint = checkpoint.map(|at| at.max(Instant::now() + GROUP_TICK));
+        [self.dispatcher.next_timeout(), self.retry_at, checkpoint, self.evict_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Writes events to the parked stream.
+    async fn park_events(&mut self) -> Result<(), Error> {
+        loop {
+            let parking = self.dispatcher.events_to_park(PARK_BATCH_EVENTS_MAX);
+            if parking.is_empty() {
+                return self.truncate_parked().await;
+            }
+            let keys: Vec<EventKey> = parking.iter().map(|(key, ..)| *key).collect();
+            let added = self.service.env.clock.wall_micros();
+            let stream = self.key.parked_stream();
+            let is_of_view = self.key.is_of_view();
+            let write = move |store: &Store| {
+                checkpoint_store::append_parked(store, &stream, &parking, is_of_view, added)
+            };
+            if !is_enabled(Failpoint::ParkedUnwritten) {
+                self.service.store.blocking(write).await?;
+            }
+            self.parked_count += keys.len() as u64;
+            for key in keys {
+                self.dispatcher.finish(key);
+            }
+        }
+    }
+
+    /// Truncates replayed and completed events from the parked stream.
+    async fn truncate_parked(&mut self) -> Result<(), Error> {
+        let Some(replayed) = self.replayed else { return Ok(()) };
+        let rest = self.replay_range.map(|(from, _)| from);
+        let held = self
+            .dispatcher
+            .first_replayed()
+            .filter(|_| !is_enabled(Failpoint::ReplayTruncatesEarly));
+        let first = held.or(rest).unwrap_or(replayed);
+        if first > self.first_parked {
+            let stream = self.key.parked_stream();
+            self.service
+                .store
+                .blocking(move |store| checkpoint_store::truncate_parked(store, &stream, first))
+                .await?;
+            self.parked_count = self.parked_count.saturating_sub(first - self.first_parked);
+            self.first_parked = first;
+        }
+        Ok(())
+    }
+
+    /// Sends events to consumers with capacity.
+    fn send(&mut self, now: Instant) {
+        while let Some(Delivery { consumer, event, retries }) = self.dispatcher.next_delivery(now) {
+            let Some(joined) = self.connected.get(&consumer) else { continue };
+            let form = joined.request.form;
+            let position = match link_or_event(&event) {
+                Some(original) => EventPosition::CommitPosition(original.position),
+                None => EventPosition::NoPosition(()),
+            };
+            let sent = ReadRespEvent {
+                event: event.event.clone().map(|event| proto_convert::recorded_event(event, form)),
+                link: event.link.clone().map(|event| proto_convert::recorded_event(event, form)),
+                position: Some(position),
+                count: Some(RetryCount::Times(i32::try_from(retries).unwrap_or(i32::MAX))),
+            };
+            let answer = Ok(ReadResp { content: Some(ReadRespContent::Event(sent)) });
+            if joined.request.responses.try_send(answer).is_err() {
+                // The consumer left, or acks events without reading its responses.
+                self.connected.remove(&consumer);
+                self.dispatcher.disconnect(consumer);
+            }
+        }
+    }
+
+    fn has_progress(&self) -> bool {
+        self.dispatcher.completed > self.last_checkpoint.0
+            && self.dispatcher.completed_through() > self.checkpoint
+    }
+
+    fn checkpoint_is_due(&self, now: Instant) -> bool {
+        let limit = u64::try_from(self.config.settings.max_checkpoint_count).unwrap_or(0);
+        let done = self.dispatcher.completed - self.last_checkpoint.0;
+        let waited = now.saturating_duration_since(self.last_checkpoint.1);
+        let is_full = limit > 0 && done >= limit;
+        let is_old = self.has_enough_progress() && waited >= self.config.checkpoint_after;
+        self.has_progress() && (is_full || is_old)
+    }
+
+    /// Whether enough events are completed for a checkpoint.
+    fn has_enough_progress(&self) -> bool {
+        let least = u64::try_from(self.config.settings.min_checkpoint_count).unwrap_or(0);
+        self.dispatcher.completed - self.last_checkpoint.0 >= least.max(1)
+    }
+
+    /// Writes the checkpoint: all events up to it are completed.
+    async fn write_checkpoint(&mut self) -> Result<(), Error> {
+        if !self.has_progress() {
+            return Ok(());
+        }
+        let Some(floor) = self.dispatcher.completed_through() else { return Ok(()) };
+        let key = self.key.clone();
+        let writing = self
+            .service
+            .store
+            .blocking(move |store| checkpoint_store::write_checkpoint(store, &key, floor));
+        writing.await?;
+        self.checkpoint = Some(floor);
+        self.last_checkpoint = (self.dispatcher.completed, Instant::now());
+        Ok(())
+    }
+
+    fn handle(&mut self, message: GroupCommand) {
+        match message {
+            GroupCommand::Connect(joining, answer) => {
+                let limit = usize::try_from(self.config.settings.max_subscriber_count).unwrap_or(0);
+                let limit = if limit == 0 { GROUP_CONSUMERS_MAX } else { limit };
+                #[cfg(feature = "canary")]
+                let limit = limit
+                    + usize::from(
+                        umbel_base::failpoint::Failpoint::ServerGroupOneMore.is_enabled(),
+                    );
+                if self.connected.len() >= limit.min(GROUP_CONSUMERS_MAX) {
+                    let _ = answer.send(Err(grpc_status::group_full(&self.key)));
+                    return;
+                }
+                let id = self.dispatcher.connect(joining.capacity);
+                let now = Instant::now();
+                self.connected.insert(
+                    id,
+                    ConnectedConsumer {
+                        request: joining,
+                        rate: RateMeter::new(now),
+                        last_taken: (0, now),
+                    },
+                );
+                if answer.send(Ok(id)).is_err() {
+                    self.disconnect(id);
+                }
+            }
+            GroupCommand::Disconnect(id) => self.disconnect(id),
+            GroupCommand::Ack(id, ids) => self.dispatcher.ack(id, &ids),
+            GroupCommand::Nack(id, ids, action) => self.dispatcher.nack(id, &ids, &action),
+            GroupCommand::Info(answer) => {
+                let _ = answer.send(self.stats().to_info());
+            }
+            GroupCommand::Replay(before, answer) => {
+                let end = self.first_parked + self.parked_count;
+                let until = before.min(end);
+                let from = self.replayed.unwrap_or(0).max(self.first_parked);
+                if until > from {
+                    let from = self.replay_range.map_or(from, |(from, _)| from);
+                    self.replay_range = Some((from, until));
+                    self.replayed = Some(until);
+                }
+                let _ = answer.send(Ok(()));
+            }
+            GroupCommand::End(ended) => self.end_reply = Some(ended),
+        }
+    }
+
+    fn stats(&mut self) -> GroupStats<'_> {
+        let now = Instant::now();
+        let mut sent_to = HashMap::new();
+        for (id, consumer) in self.dispatcher.consumers() {
+            if let Some(joined) = self.connected.get_mut(id) {
+                sent_to.insert(*id, joined.rate.measure(consumer.sent, now));
+            }
+        }
+        GroupStats {
+            sent: self.rate.measure(self.dispatcher.sent, now),
+            sent_by_consumer: sent_to,
+            key: &self.key,
+            config: &self.config,
+            dispatcher: &self.dispatcher,
+            connected: &self.connected,
+            checkpoint: self.checkpoint,
+            last_read: self.last_read,
+            parked_count: self.parked_count,
+        }
+    }
+
+    fn disconnect(&mut self, id: ConsumerId) {
+        self.connected.remove(&id);
+        self.dispatcher.disconnect(id);
+    }
+
+    fn disconnect_all(&mut self, status: &Status) {
+        for (id, joined) in std::mem::take(&mut self.connected) {
+            // It has capacity, unless the consumer left.
+            let _ = joined.request.responses.try_send(Err(status.clone()));
+            self.dispatcher.disconnect(id);
+        }
+    }
+}
+
+async fn wait_for_signal(signal: &mut Option<NewEventSignal>) {
+    match signal {
+        Some(signal) => signal.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Stored state of a group.
+struct StoredGroup {
+    checkpoint: Option<u64>,
+    subscription: umbel_events::Subscription,
+    /// First parked revision, and the next free one.
+    parked: (u64, u64),
+}
+
+impl StoredGroup {
+    fn read(store: &Store, key: &GroupKey, config: &GroupConfig) -> Result<StoredGroup, Error> {
+        let checkpoint = checkpoint_store::read_checkpoint(store, key)?;
+        let after = checkpoint.or(config.start_after);
+        let subscription = subscribe(store, key, config, after)?;
+        let parked = match store.stream_state(&key.parked_stream())? {
+            StreamState::Live { first, last } => (first.min(last + 1), last + 1),
+            StreamState::Deleted { last } => (last + 1, last + 1),
+            StreamState::Missing | StreamState::Tombstoned => (0, 0),
+        };
+        Ok(StoredGroup { checkpoint, subscription, parked })
+    }
+}
+
+fn subscribe(
+    store: &Store,
+    key: &GroupKey,
+    config: &GroupConfig,
+    after: Option<u64>,
+) -> Result<umbel_events::Subscription, Error> {
+    let what = match (&key.stream, config.compile()?) {
+        (Some(name), _) if key.is_of_view() => SubscriptionSource::View(name.clone()),
+        (Some(name), _) => SubscriptionSource::Stream(name.clone()),
+        (None, None) => SubscriptionSource::All,
+        (None, Some(filter)) => SubscriptionSource::Filtered(filter),
+    };
+    store.subscribe(what, after.map_or(SubscriptionStart::Start, SubscriptionStart::After))
+}
+
+/// Last revision or position of a group's source; `None` if it is empty.
+pub fn last_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
+    let Some(name) = &key.stream else {
+        return Ok(Some(store.visible_position().0).filter(|at| *at > 0));
+    };
+    if key.is_of_view() {
+        return Ok(store.view(name, umbel_events::Position::END)?.map(|view| view.last));
+    }
+    let mut newest = store.read(name, Revision::END, Direction::Backwards);
+    Ok(newest.next().transpose()?.map(|event| event.revision))
+}
+
+mod fetch;
+
+#[cfg(test)]
+mod quota_tests;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,474 @@
+//! Seeded scripts of a group on a store, compared with a model of its deliveries. The test controls
+//! the clock and the order: it calls the steps of the group's task instead of running it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use umbel_events::{EventId, ExpectedVersion, NewEvent};
+use umbel_proto::persistent::{
+    CheckpointAfter, CreateOptions, GroupAllOptions, GroupOrigin, GroupStart, MessageTimeout,
+    Settings,
+};
+use umbel_proto::streams::read_req::{StreamOptions, UuidForm};
+
+use super::*;
+use crate::consumer_groups::dispatcher::NackDecision;
+use crate::consumer_groups::group_command::ConsumerRequest;
+use crate::failpoints::set_failpoint;
+use crate::test_support::test_service::{TestService, run_paused};
+
+/// Number of scripts in a test run; each failpoint must be found within them.
+const SEEDS: u64 = 1000;
+const FAILPOINT_SEEDS: u64 = 300;
+const STRATEGIES: [&str; 4] = ["DispatchToSingle", "RoundRobin", "Pinned", "PinnedByCorrelation"];
+
+mod checks;
+
+type CheckResult = Result<(), String>;
+
+struct Random(u64);
+
+impl Random {
+    /// Random number below `limit` (splitmix64).
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// A consumer's own record of deliveries.
+struct DeliveryRecord {
+    answers: mpsc::Receiver<crate::consumer_groups::group_command::ConsumerResponse>,
+    capacity: usize,
+    /// Events in flight: id for the ack, delivery time, and pin.
+    has: BTreeMap<EventKey, (EventId, Instant, String)>,
+    /// Ids of events that it had earlier.
+    had: Vec<EventId>,
+}
+
+/// Model of one life of the group, from one open to the next.
+#[derive(Default)]
+struct EventModel {
+    consumers: BTreeMap<ConsumerId, DeliveryRecord>,
+    retries: BTreeMap<EventKey, u32>,
+    parking: BTreeSet<EventKey>,
+    done: BTreeSet<EventKey>,
+    given: BTreeSet<EventKey>,
+    /// Consumers that got an event in the group's last step.
+    fed: BTreeSet<ConsumerId>,
+    /// Last delivered position, for each pin if the strategy uses pins.
+    last: BTreeMap<String, u64>,
+    after: Option<u64>,
+}
+
+struct GroupModel<'a> {
+    fixture: &'a TestService,
+    random: Random,
+    seed: u64,
+    strategy: &'static str,
+    key: GroupKey,
+    config: GroupConfig,
+    group: Option<GroupTask>,
+    life: EventModel,
+    /// Appended events with their pins.
+    source: BTreeMap<u64, String>,
+    /// Positions of the events that links name.
+    positions: HashMap<String, u64>,
+    done: BTreeSet<u64>,
+    /// Target of each parked link, by its revision.
+    links: Vec<u64>,
+    links_done: BTreeSet<u64>,
+    checkpoint: Option<u64>,
+}
+
+fn error_text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> CheckResult {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+impl<'a> GroupModel<'a> {
+    async fn new(fixture: &'a TestService, seed: u64) -> Result<GroupModel<'a>, String> {
+        let mut random = Random(seed);
+        let strategy = STRATEGIES[random.below(4) as usize];
+        let of_all = random.below(4) == 0;
+        let stream = format!("s-{seed}");
+        let (key, config) = settings(&mut random, strategy, (!of_all).then_some(&stream));
+        let mut model = GroupModel {
+            fixture,
+            random,
+            seed,
+            strategy,
+            key,
+            config,
+            group: None,
+            life: EventModel::default(),
+            source: BTreeMap::new(),
+            positions: HashMap::new(),
+            done: BTreeSet::new(),
+            links: Vec::new(),
+            links_done: BTreeSet::new(),
+            checkpoint: None,
+        };
+        if of_all {
+            model.config.start_after =
+                last_position(&fixture.store, &model.key).map_err(error_text)?;
+        }
+        model.open().await?;
+        Ok(model)
+    }
+
+    /// Opens the group: only the stored state survives.
+    async fn open(&mut self) -> CheckResult {
+        let service = Arc::clone(&self.fixture.service);
+        let group = GroupTask::open(service, self.key.clone(), self.config.clone()).await;
+        self.group = Some(group.map_err(error_text)?);
+        let after = checkpoint_store::read_checkpoint(&self.fixture.store, &self.key)
+            .map_err(error_text)?;
+        self.life =
+            EventModel { after: after.or(self.config.start_after), ..EventModel::default() };
+        Ok(())
+    }
+
+    fn group(&mut self) -> &mut GroupTask {
+        self.group.as_mut().expect("the group is open")
+    }
+
+    fn step_kind(&mut self) -> u64 {
+        self.random.below(20)
+    }
+
+    async fn step(&mut self) -> CheckResult {
+        match self.step_kind() {
+            0..4 => self.append()?,
+            4 | 5 => {
+                let capacity = 1 + self.random.below(6) as usize;
+                self.connect(capacity).await?;
+            }
+            6 => {
+                if let Some(id) = self.random_consumer() {
+                    // The consumer left, or announced that it stops.
+                    self.group().handle(GroupCommand::Disconnect(id));
+                    let removed = self.life.consumers.remove(&id);
+                    for key in removed.into_iter().flat_map(|removed| removed.has.into_keys()) {
+                        *self.life.retries.entry(key).or_default() += 1;
+                    }
+                }
+            }
+            7..12 => self.answer(None),
+            12 => self.answer(Some(NackDecision::Park("no".into()))),
+            13 => self.answer(Some(NackDecision::Retry)),
+            14 => self.answer(Some(NackDecision::Skip)),
+            15 => self.answer_wrongly(),
+            16 => tokio::time::advance(Duration::from_millis(self.random.below(1500))).await,
+            17 => {
+                let limit = if self.random.below(2) == 0 { u64::MAX } else { self.random.below(5) };
+                self.replay(limit);
+            }
+            18 if self.random.below(2) == 0 => {
+                // New settings: the checkpoint is stored, and the group restarts. Events that wait
+                // to be parked must come again.
+                self.answer(Some(NackDecision::Park("no".into())));
+                self.group().write_checkpoint().await.map_err(error_text)?;
+                self.check_kept()?;
+                let stream = self.key.stream.clone();
+                let after = self.config.start_after;
+                let (_, config) = settings(&mut self.random, self.strategy, stream.as_ref());
+                self.config = GroupConfig { start_after: after, ..config };
+                self.open().await?;
+            }
+            // A crash.
+            19 if self.random.below(2) == 0 => self.open().await?,
+            _ => {}
+        }
+        if self.random.below(4) > 0 { self.work().await } else { Ok(()) }
+    }
+
+    fn append(&mut self) -> CheckResult {
+        let store = &self.fixture.store;
+        for _ in 0..=self.random.below(4) {
+            let number = self.random.below(4);
+            let correlation = format!("{}-c-{number}", self.seed);
+            let metadata = format!(r#"{{"$correlationId":"{correlation}"}}"#);
+            let stream = match &self.key.stream {
+                Some(stream) => stream.clone(),
+                None => format!("all-{}-{number}", self.seed),
+            };
+            let id = store.new_id().map_err(error_text)?;
+            let event = NewEvent::json(id, "Counted", b"{}").with_metadata(metadata.as_bytes());
+            let done = store.append(&stream, ExpectedVersion::Any, &[event]).map_err(error_text)?;
+            let revision = done.last.ok_or("no revision")?;
+            let position = match self.key.stream {
+                Some(_) => revision,
+                None => done.position.ok_or("no position")?,
+            };
+            self.positions.insert(format!("{revision}@{stream}"), position);
+            let pin = if self.strategy == "PinnedByCorrelation" { correlation } else { stream };
+            self.source.insert(position, pin);
+        }
+        self.signal_new_events();
+        Ok(())
+    }
+
+    /// Signals new events, as the task would notice them.
+    fn signal_new_events(&mut self) {
+        let group = self.group();
+        (group.new_event_signal, group.is_caught_up) = (None, false);
+    }
+
+    async fn connect(&mut self, capacity: usize) -> Result<ConsumerId, String> {
+        let (sender, answers) = mpsc::channel(capacity + 2);
+        let (answer, answered) = oneshot::channel();
+        let joining = ConsumerRequest {
+            capacity,
+            form: UuidForm::String(()),
+            username: String::new(),
+            responses: sender,
+            connection: None,
+        };
+        self.group().handle(GroupCommand::Connect(joining, answer));
+        let id = answered.await.map_err(error_text)?.map_err(error_text)?;
+        let seen = DeliveryRecord { answers, capacity, has: BTreeMap::new(), had: Vec::new() };
+        self.life.consumers.insert(id, seen);
+        Ok(id)
+    }
+
+    fn random_consumer(&mut self) -> Option<ConsumerId> {
+        let count = self.life.consumers.len() as u64;
+        let at = if count == 0 { return None } else { self.random.below(count) };
+        self.life.consumers.keys().nth(at as usize).copied()
+    }
+
+    /// A consumer sends an ack or a nack for some of its events.
+    fn answer(&mut self, action: Option<NackDecision>) {
+        let Some(id) = self.random_consumer() else { return };
+        let of_own = |key: &EventKey, positions: &HashMap<String, u64>| match key {
+            EventKey::Parked(_) => true,
+            EventKey::Source(position) => positions.values().any(|own| own == position),
+        };
+        let has = self.life.consumers[&id].has.clone();
+        let has =
+            has.into_iter().filter(|(key, _)| action.is_none() || of_own(key, &self.positions));
+        let chosen: Vec<_> = has.filter(|_| self.random.below(3) > 0).collect();
+        let ids: Vec<EventId> = chosen.iter().map(|(_, (id, ..))| *id).collect();
+        for (key, _) in chosen {
+            self.life.consumers.get_mut(&id).expect("the consumer is connected").has.remove(&key);
+            match &action {
+                None | Some(NackDecision::Skip) => self.finish(key),
+                Some(NackDecision::Park(_)) => drop(self.life.parking.insert(key)),
+                Some(NackDecision::Retry) => self.retry(key),
+            }
+        }
+        let message = match action {
+            None => GroupCommand::Ack(id, ids),
+            Some(action) => GroupCommand::Nack(id, ids, action),
+        };
+        self.group().handle(message);
+    }
+
+    /// A consumer acks events that are not in flight to it.
+    fn answer_wrongly(&mut self) {
+        let Some(id) = self.random_consumer() else { return };
+        let all = self.life.consumers.values();
+        let has =
+            |event: &EventId| self.life.consumers[&id].has.values().any(|(own, ..)| own == event);
+        let ids: Vec<EventId> =
+            all.flat_map(|seen| &seen.had).copied().filter(|event| !has(event)).collect();
+        self.group().handle(GroupCommand::Ack(id, ids));
+    }
+
+    fn replay(&mut self, before: u64) {
+        let (answer, _told) = oneshot::channel();
+        self.group().handle(GroupCommand::Replay(before, answer));
+    }
+
+    fn finish(&mut self, key: EventKey) {
+        self.life.done.insert(key);
+        match key {
+            EventKey::Source(position) => self.done.insert(position),
+            EventKey::Parked(revision) => {
+                self.done.insert(self.links[revision as usize]);
+                self.links_done.insert(revision)
+            }
+        };
+    }
+
+    fn retry(&mut self, key: EventKey) {
+        let limit = self.config.settings.max_retry_count as u32;
+        let retries = self.life.retries.entry(key).or_default();
+        if *retries >= limit {
+            self.life.parking.insert(key);
+        } else {
+            *retries += 1;
+        }
+    }
+
+    async fn work(&mut self) -> CheckResult {
+        let (now, timeout) =
+            (Instant::now(), self.config.message_timeout.expect("the group has a timeout"));
+        let mut late = Vec::new();
+        for seen in self.life.consumers.values_mut() {
+            let removed = seen.has.iter().filter(|(_, (_, since, _))| *since + timeout <= now);
+            let removed: Vec<EventKey> = removed.map(|(key, _)| *key).collect();
+            removed.iter().for_each(|key| drop(seen.has.remove(key)));
+            late.extend(removed);
+        }
+        late.into_iter().for_each(|key| self.retry(key));
+        if self.seed % 2 == 1 {
+            // As if other groups waited for quota. Evicted events are read again when needed.
+            let of_waiting = self.seed % 4 == 1;
+            self.group().dispatcher.evict(of_waiting, |_| true);
+        }
+        self.group().run_once().await.map_err(|error| format!("{error:?}"))?;
+        self.check_parked()?;
+        self.receive()?;
+        self.check_consumers()?;
+        self.check_kept()
+    }
+
+    /// One consumer processes all remaining events.
+    async fn drain(&mut self) -> CheckResult {
+        let id = self.connect(1000).await?;
+        for _ in 0..10_000 {
+            self.signal_new_events();
+            self.work().await?;
+            let mut any = false;
+            let ids: Vec<ConsumerId> = self.life.consumers.keys().copied().collect();
+            for id in ids {
+                let seen = self.life.consumers.get_mut(&id).expect("the consumer is connected");
+                let has = std::mem::take(&mut seen.has);
+                any |= !has.is_empty();
+                let acks = has.values().map(|(ack, ..)| *ack).collect();
+                has.into_keys().for_each(|key| self.finish(key));
+                self.group().handle(GroupCommand::Ack(id, acks));
+            }
+            if !any && self.group().replay_range.is_none() {
+                break;
+            }
+        }
+        ensure(self.group().dispatcher.tracked().0 == 0, || "something is held".to_string())?;
+        self.group().handle(GroupCommand::Disconnect(id));
+        self.life.consumers.remove(&id);
+        Ok(())
+    }
+
+    /// Checks that every event is completed in the end, and that nothing follows.
+    async fn check_end(&mut self) -> CheckResult {
+        self.drain().await?;
+        self.replay(u64::MAX);
+        self.drain().await?;
+        let lost = self.source.keys().find(|position| !self.done.contains(position));
+        ensure(lost.is_none(), || format!("{lost:?} never came"))?;
+        let left = self.group().parked_count;
+        ensure(left == 0, || format!("{left} are parked after all were sent again"))?;
+        self.group().write_checkpoint().await.map_err(error_text)?;
+        self.check_kept()?;
+        let newest = self.source.keys().next_back().copied();
+        let kept = self.checkpoint;
+        ensure(kept >= newest, || format!("all is done, and the checkpoint is {kept:?}"))?;
+        self.open().await?;
+        // Events before the checkpoint need not come.
+        self.drain().await
+    }
+}
+
+fn settings(
+    random: &mut Random,
+    strategy: &str,
+    stream: Option<&String>,
+) -> (GroupKey, GroupConfig) {
+    let settings = Settings {
+        message_timeout: Some(MessageTimeout::Millis(1000)),
+        checkpoint_after: Some(CheckpointAfter::Millis(100 + random.below(900) as i32)),
+        min_checkpoint_count: 1 + random.below(3) as i32,
+        max_checkpoint_count: 4 + random.below(4) as i32,
+        max_retry_count: random.below(4) as i32,
+        read_batch_size: 1,
+        history_buffer_size: 2 + random.below(20) as i32,
+        consumer_strategy: strategy.to_string(),
+        ..Settings::default()
+    };
+    let origin = match stream {
+        Some(stream) => GroupOrigin::Stream(StreamOptions {
+            stream_identifier: Some(stream.as_str().into()),
+            revision_option: None,
+        }),
+        None => GroupOrigin::All(GroupAllOptions {
+            all_option: Some(GroupStart::Start(())),
+            filter_option: None,
+        }),
+    };
+    let options = CreateOptions {
+        stream_identifier: None,
+        group_name: format!("group-{}", random.0),
+        settings: Some(settings),
+        stream_option: Some(origin),
+    };
+    GroupConfig::from_request(Some(options)).unwrap()
+}
+
+async fn run_script(fixture: &TestService, seed: u64) -> CheckResult {
+    let mut model = GroupModel::new(fixture, seed).await?;
+    for step in 0..60 {
+        model.step().await.map_err(|error| format!("seed {seed}, step {step}: {error}"))?;
+    }
+    model.check_end().await.map_err(|error| format!("seed {seed}, at the end: {error}"))
+}
+
+/// Returns the violation of the first seed that has one.
+fn violation(seeds: u64) -> Option<String> {
+    run_paused(async {
+        let fixture = TestService::new();
+        for seed in 0..seeds {
+            if let Err(error) = run_script(&fixture, seed).await {
+                return Some(error);
+            }
+        }
+        None
+    })
+}
+
+#[test]
+fn random_scripts_keep_the_group_invariants() {
+    assert_eq!(violation(SEEDS), None);
+}
+
+#[test]
+fn every_group_failpoint_is_detected() {
+    let missed: Vec<Failpoint> =
+        FAILPOINTS.into_iter().filter(|failpoint| !is_detected(*failpoint)).collect();
+    assert_eq!(missed, []);
+}
+
+fn is_detected(failpoint: Failpoint) -> bool {
+    set_failpoint(Some(failpoint));
+    let found = std::panic::catch_unwind(|| violation(FAILPOINT_SEEDS));
+    set_failpoint(None);
+    println!("{failpoint:?}: {found:?}");
+    !matches!(found, Ok(None))
+}
+
+const FAILPOINTS: [Failpoint; 17] = [
+    Failpoint::CheckpointIgnoresParking,
+    Failpoint::CheckpointTooFar,
+    Failpoint::CheckpointIsLast,
+    Failpoint::AckOfOthers,
+    Failpoint::DisconnectLosesEvents,
+    Failpoint::CapacityIgnored,
+    Failpoint::TimeoutIgnored,
+    Failpoint::RetryNotCounted,
+    Failpoint::RetryOnceMore,
+    Failpoint::ParkSkips,
+    Failpoint::RetrySkips,
+    Failpoint::PinIgnored,
+    Failpoint::SingleIsLast,
+    Failpoint::ParkedUnwritten,
+    Failpoint::ReplayTruncatesEarly,
+    Failpoint::ReplaySkips,
+    Failpoint::PageSkips,
+];

@@ -1,0 +1,409 @@
+//! Calls about persistent subscriptions: create, change, read and inspect them.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::body::Body;
+use tonic::{Request, Response, Status};
+use umbel_events::EventId;
+use umbel_proto::persistent::{
+    CreateReq, DeleteReq, DeleteStreamOption, GetInfoReq, GetInfoResp, GetInfoStreamOption,
+    ListOption, ListReq, ListResp, NackAction, ReadOptions, ReadReq, ReadReqContent, ReadResp,
+    ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq, ReplayStreamOption, StopAt,
+    SubscriptionConfirmation,
+};
+use umbel_proto::shared::{StreamIdentifier, Uuid};
+
+use crate::auth::authorization::Caller;
+use crate::consumer_groups::dispatcher::{ConsumerId, NackDecision};
+use crate::consumer_groups::group_command::{
+    ConsumerRequest, ConsumerResponse, GroupCommand, park_reason,
+};
+use crate::consumer_groups::group_config::{GroupConfig, group_name};
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::request_body::RequestBody;
+use crate::grpc::response_stream::{ResponseStream, respond_within_quota, stream_steps};
+use crate::limits::GROUP_EVENTS_MAX;
+use crate::protocol::deadline::{self, Deadline};
+use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::connection_registry::Connection;
+use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions::group_manager::GroupChange;
+use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+
+pub mod group_manager;
+pub mod group_task;
+
+/// Serves a call.
+pub async fn call(
+    service: Arc<ServerContext>,
+    deadline: Deadline,
+    request: hyper::Request<RequestBody>,
+) -> hyper::Response<Body> {
+    let path = request.uri().path();
+    let method =
+        path.strip_prefix("/event_store.client.persistent_subscriptions.PersistentSubscriptions/");
+    match method {
+        Some("Create") => {
+            let create = Handler::new(move |request: Request<CreateReq>| async move {
+                let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
+                change_group(service, key, GroupChange::Create(config)).await
+            });
+            grpc_dispatch().unary(create, request).await
+        }
+        Some("Update") => {
+            let update = Handler::new(move |request: Request<CreateReq>| async move {
+                let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
+                change_group(service, key, GroupChange::Update(config)).await
+            });
+            grpc_dispatch().unary(update, request).await
+        }
+        Some("Delete") => {
+            let delete = Handler::new(move |request| delete(service, request));
+            grpc_dispatch().unary(delete, request).await
+        }
+        Some("Read") => {
+            let read = Handler::new(move |messages| read(service, deadline, messages));
+            grpc_dispatch().streaming(read, request).await
+        }
+        Some("GetInfo") => {
+            let info = Handler::new(move |request| info(service, request));
+            grpc_dispatch().unary(info, request).await
+        }
+        Some("ReplayParked") => {
+            let replay = Handler::new(move |request| replay(service, request));
+            grpc_dispatch().unary(replay, request).await
+        }
+        Some("List") => {
+            let list = Handler::new(move |request| list(service, request));
+            grpc_dispatch().unary(list, request).await
+        }
+        Some("RestartSubsystem") => {
+            let restart = Handler::new(move |_: Request<()>| restart(service));
+            grpc_dispatch().unary(restart, request).await
+        }
+        _ => grpc_status::unknown_method(path).into_http(),
+    }
+}
+
+async fn change_group(
+    service: Arc<ServerContext>,
+    key: GroupKey,
+    change: GroupChange,
+) -> Result<Response<()>, Status> {
+    // The change completes even if its client leaves.
+    let changing =
+        tokio::spawn(async move { service.group_registry.change(&service, &key, change).await });
+    changing.await.map_err(|_| grpc_status::shutting_down())?.map(Response::new)
+}
+
+async fn delete(
+    service: Arc<ServerContext>,
+    request: Request<DeleteReq>,
+) -> Result<Response<()>, Status> {
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = match options.stream_option.ok_or_else(missing_stream)? {
+        DeleteStreamOption::Stream(stream) => Some(stream),
+        DeleteStreamOption::All(()) => None,
+    };
+    change_group(service, parse_key(stream, options.group_name)?, GroupChange::Delete).await
+}
+
+async fn info(
+    service: Arc<ServerContext>,
+    request: Request<GetInfoReq>,
+) -> Result<Response<GetInfoResp>, Status> {
+    let held = service.outbound_quota.held_for(request.extensions());
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = listed_stream(options.stream_option)?;
+    let key = parse_key(stream, options.group_name)?;
+    let info = async move {
+        let subscription_info = Some(service.group_registry.info(&service, &key).await?);
+        Ok(GetInfoResp { subscription_info })
+    };
+    respond_within_quota(held, info).await
+}
+
+async fn replay(
+    service: Arc<ServerContext>,
+    request: Request<ReplayParkedReq>,
+) -> Result<Response<()>, Status> {
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let stream = match options.stream_option.ok_or_else(missing_stream)? {
+        ReplayStreamOption::Stream(stream) => Some(stream),
+        ReplayStreamOption::All(()) => None,
+    };
+    let key = parse_key(stream, options.group_name)?;
+    let before = match options.stop_at_option {
+        Some(StopAt::Revision(revision)) => u64::try_from(revision).map_err(|_| {
+            Status::invalid_argument("the revision to stop at is negative; say 0 or more")
+        })?,
+        Some(StopAt::NoLimit(())) | None => u64::MAX,
+    };
+    replay_before(&service, &key, before).await.map(Response::new)
+}
+
+/// Replays the parked events before this revision of the parked stream.
+pub async fn replay_before(
+    service: &Arc<ServerContext>,
+    key: &GroupKey,
+    before: u64,
+) -> Result<(), Status> {
+    let group = service.group_registry.command_sender(service, key).await?;
+    let (answer, done) = oneshot::channel();
+    // If the group ended meanwhile, the reply sender is dropped.
+    let _ = group.send(GroupCommand::Replay(before, answer)).await;
+    done.await.map_err(|_| grpc_status::group_missing(key))?
+}
+
+async fn list(
+    service: Arc<ServerContext>,
+    request: Request<ListReq>,
+) -> Result<Response<ListResp>, Status> {
+    let held = service.outbound_quota.held_for(request.extensions());
+    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let of = match options.list_option.ok_or_else(missing_options)? {
+        ListOption::AllSubscriptions(()) => None,
+        ListOption::ForStream(of) => Some(match listed_stream(of.stream_option)? {
+            Some(stream) => {
+                Some(proto_convert::stream_name(Some(stream))?).filter(|name| name != ALL_SOURCE)
+            }
+            None => None,
+        }),
+    };
+    let list = async move {
+        let subscriptions = service.group_registry.list(&service, of.as_ref()).await?;
+        if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
+            return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
+        }
+        Ok(ListResp { subscriptions })
+    };
+    respond_within_quota(held, list).await
+}
+
+/// Ends all groups; they resume from their checkpoints when next needed.
+pub async fn restart(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+    let restarting = tokio::spawn(async move { service.group_registry.restart().await });
+    restarting.await.map(Response::new).map_err(|_| grpc_status::shutting_down())
+}
+
+/// Joins a group: responds with events as long as the consumer stays.
+async fn read(
+    service: Arc<ServerContext>,
+    deadline: Deadline,
+    request: Request<MessageStream<ReadReq>>,
+) -> Result<Response<ResponseStream<ReadResp>>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
+    let username = caller.user_name().unwrap_or_default().to_string();
+    let peer = request.extensions().get::<Arc<Connection>>().cloned();
+    let mut messages = request.into_inner();
+    let options = match deadline.limit(messages.message()).await?? {
+        Some(ReadReq { content: Some(ReadReqContent::Options(options)) }) => options,
+        _ => return Err(Status::invalid_argument("the first message names the group to join")),
+    };
+    let ReadOptions { stream_option, group_name, buffer_size, uuid_option } = options;
+    let stream = match stream_option.ok_or_else(missing_stream)? {
+        ReadStreamOption::Stream(stream) => Some(stream),
+        ReadStreamOption::All(()) => None,
+    };
+    let key = parse_key(stream, group_name)?;
+    let capacity = usize::try_from(buffer_size)
+        .ok()
+        .filter(|capacity| (1..=GROUP_EVENTS_MAX).contains(capacity));
+    let capacity = capacity.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "the buffer size is {buffer_size}; it must be 1 to {GROUP_EVENTS_MAX}"
+        ))
+    })?;
+    let form = uuid_option
+        .and_then(|option| option.content)
+        .ok_or_else(|| Status::invalid_argument("the options have no uuid_option"))?;
+    let stream = key.stream.as_deref().unwrap_or(ALL_STREAM);
+    let mut permit = ReadGrant::new(&service, caller, stream).await?;
+    let is_of_all = key.stream.is_none();
+    revalidate(&mut permit, &service, is_of_all).await?;
+    let group = service.group_registry.command_sender(&service, &key).await?;
+    let (answers, events) = mpsc::channel(capacity + 2);
+    let joining =
+        ConsumerRequest { capacity, form, username, responses: answers.clone(), connection: peer };
+    let (answer, joined) = oneshot::channel();
+    // If the group ended meanwhile, the reply sender is dropped.
+    let _ = group.send(GroupCommand::Connect(joining, answer)).await;
+    let id = joined.await.map_err(|_| grpc_status::group_dropped(&key))??;
+    let (stays, closed) = oneshot::channel();
+    tokio::spawn(forward_commands(messages, group, id, answers, closed));
+    let reading = ConsumerStream {
+        service,
+        grant: permit,
+        reads_all_streams: is_of_all,
+        deadline,
+        // Clients compare it with their request.
+        confirmation: Some(format!("{}::{}", key.source(), key.group)),
+        events,
+        _guard: stays,
+    };
+    Ok(Response::new(stream_steps(reading, ConsumerStream::step)))
+}
+
+/// Forwards a consumer's messages to the group, until the consumer leaves.
+async fn forward_commands(
+    mut messages: MessageStream<ReadReq>,
+    group: mpsc::Sender<GroupCommand>,
+    id: ConsumerId,
+    answers: mpsc::Sender<ConsumerResponse>,
+    mut closed: oneshot::Receiver<()>,
+) {
+    let why = loop {
+        let message = tokio::select! {
+            message = messages.message() => message,
+            _ = &mut closed => break None,
+        };
+        let command = match message {
+            Ok(Some(ReadReq { content: Some(content) })) => parse_command(id, content),
+            Ok(Some(ReadReq { content: None })) => Err(empty_message()),
+            Ok(None) => break None,
+            Err(status) => Err(status),
+        };
+        match command {
+            Ok(Some(message)) => {
+                if group.send(message).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break Some(Status::cancelled("the consumer stopped itself with a nack")),
+            Err(status) => break Some(status),
+        }
+    };
+    // If the group has ended, the consumer was notified.
+    let _ = group.send(GroupCommand::Disconnect(id)).await;
+    if let Some(status) = why {
+        let _ = answers.try_send(Err(status));
+    }
+}
+
+/// Parses a consumer's message; `None` if the consumer stops.
+fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<GroupCommand>, Status> {
+    let ids = |ids: Vec<Uuid>| -> Result<Vec<EventId>, Status> {
+        if ids.len() > GROUP_EVENTS_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the message names {} events; the limit is {GROUP_EVENTS_MAX}",
+                ids.len()
+            )));
+        }
+        ids.iter().map(|id| proto_convert::event_id(Some(id))).collect()
+    };
+    Ok(Some(match content {
+        ReadReqContent::Ack(ack) => GroupCommand::Ack(id, ids(ack.ids)?),
+        ReadReqContent::Nack(nack) => {
+            let action = match NackAction::try_from(nack.action) {
+                Ok(NackAction::Park) => NackDecision::Park(park_reason(&nack.reason)),
+                Ok(NackAction::Skip) => NackDecision::Skip,
+                Ok(NackAction::Retry | NackAction::Unknown) => NackDecision::Retry,
+                Ok(NackAction::Stop) => return Ok(None),
+                Err(_) => {
+                    return Err(Status::invalid_argument("the nack's action is unknown"));
+                }
+            };
+            GroupCommand::Nack(id, ids(nack.ids)?, action)
+        }
+        ReadReqContent::Options(_) => {
+            return Err(Status::invalid_argument(
+                "the group was already named; one call joins one group",
+            ));
+        }
+    }))
+}
+
+/// Response stream of a consumer.
+struct ConsumerStream {
+    service: Arc<ServerContext>,
+    grant: ReadGrant,
+    /// Whether the group's source is all streams.
+    reads_all_streams: bool,
+    deadline: Deadline,
+    confirmation: Option<String>,
+    events: mpsc::Receiver<ConsumerResponse>,
+    /// Dropped when the consumer leaves.
+    _guard: oneshot::Sender<()>,
+}
+
+impl ConsumerStream {
+    async fn step(mut self) -> (Vec<ConsumerResponse>, Option<ConsumerStream>) {
+        if let Some(subscription_id) = self.confirmation.take() {
+            let confirmation =
+                ReadRespContent::Confirmation(SubscriptionConfirmation { subscription_id });
+            return (vec![Ok(ReadResp { content: Some(confirmation) })], Some(self));
+        }
+        let service = Arc::clone(&self.service);
+        let answer = tokio::select! {
+            answer = self.events.recv() => answer,
+            () = service.wait_stopping() => Some(Err(grpc_status::shutting_down())),
+            () = self.deadline.wait() => Some(Err(deadline::deadline_exceeded())),
+        };
+        match answer {
+            Some(Ok(answer)) => match self.redact(answer).await {
+                Ok(answer) => (vec![Ok(answer)], Some(self)),
+                Err(status) => (vec![Err(status)], None),
+            },
+            Some(Err(status)) => (vec![Err(status)], None),
+            None => (Vec::new(), None),
+        }
+    }
+
+    /// Restricts a response to what the consumer may see: links to streams without read permission
+    /// stay unresolved.
+    async fn redact(&mut self, mut answer: ReadResp) -> ConsumerResponse {
+        let sees_all = revalidate(&mut self.grant, &self.service, self.reads_all_streams).await?;
+        if !sees_all
+            && let Some(ReadRespContent::Event(ReadRespEvent { event, link: Some(_), .. })) =
+                &mut answer.content
+            && let Some(target) = event.as_ref().and_then(|event| event.stream_identifier.clone())
+            && !self.grant.allows(&self.service, &proto_convert::stream_name(Some(target))?).await?
+        {
+            *event = None;
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether the consumer may read every stream; an error if it may not consume any more. A group of
+/// all events sends each event to one consumer, so each consumer must be able to see all of them.
+async fn revalidate(
+    permit: &mut ReadGrant,
+    service: &ServerContext,
+    is_of_all: bool,
+) -> Result<bool, Status> {
+    let sees_all = permit.revalidate(service).await?.is_none();
+    if is_of_all && !sees_all { Err(grpc_status::access_denied()) } else { Ok(sees_all) }
+}
+
+fn parse_key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey, Status> {
+    let stream = match stream {
+        Some(stream) => {
+            Some(proto_convert::stream_name(Some(stream))?).filter(|name| name != ALL_SOURCE)
+        }
+        None => None,
+    };
+    Ok(GroupKey { stream, group: group_name(group)? })
+}
+
+fn listed_stream(option: Option<GetInfoStreamOption>) -> Result<Option<StreamIdentifier>, Status> {
+    match option.ok_or_else(missing_stream)? {
+        GetInfoStreamOption::Stream(stream) => Ok(Some(stream)),
+        GetInfoStreamOption::All(()) => Ok(None),
+    }
+}
+
+fn missing_options() -> Status {
+    Status::invalid_argument("the request has no options, so it names no group")
+}
+
+fn missing_stream() -> Status {
+    Status::invalid_argument("the request names neither a stream nor all events")
+}
+
+fn empty_message() -> Status {
+    Status::invalid_argument("the message has neither an ack nor a nack")
+}

@@ -1,0 +1,270 @@
+//! Append: one group of events per call.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
+use umbel_events::{Error, ExpectedVersion, WriteResult};
+use umbel_proto::streams::append_req::{Content, ProposedMessage};
+use umbel_proto::streams::append_resp::{
+    Current, CurrentRevision, OldCurrent, OldExpected, Outcome, PositionOption, Success,
+    WrongExpectedVersion,
+};
+use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
+
+use crate::access_control::acl::StreamAction;
+use crate::auth::authorization::Caller;
+use crate::event_store::AppendCommand;
+use crate::failpoints::{Failpoint, is_enabled};
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::limits::EVENT_OVERHEAD_BYTES;
+use crate::protocol::grpc_status;
+use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
+use crate::server_context::ServerContext;
+
+/// Appends the client's events once all are received.
+pub async fn append(
+    service: Arc<ServerContext>,
+    request: Request<MessageStream<AppendReq>>,
+) -> Result<Response<AppendResp>, Status> {
+    // Received events occupy memory that all appends share.
+    let caller = Caller::from_extensions(request.extensions());
+    let gather = read_append(&service, &caller, request.into_inner());
+    let gathered = tokio::time::timeout(service.partial_append_time, gather);
+    let append = gathered.await.unwrap_or_else(|_| Err(grpc_status::append_timed_out()))?;
+    let answer = service.store.submit(append).await;
+    let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
+        Ok(done) => Outcome::Success(success_response(&done)),
+        Err(Error::WrongExpectedVersion { expected, current, .. }) => {
+            Outcome::WrongExpectedVersion(wrong_expected_version(expected, current))
+        }
+        Err(error) => return Err(grpc_status::status(&error)),
+    };
+    Ok(Response::new(AppendResp { result: Some(result) }))
+}
+
+/// Reads all parts of an append.
+async fn read_append(
+    service: &ServerContext,
+    caller: &Caller,
+    mut parts: MessageStream<AppendReq>,
+) -> Result<AppendCommand, Status> {
+    let options = match next_part(&mut parts).await? {
+        Some(Content::Options(options)) => options,
+        _ => return Err(Status::invalid_argument("the first message of an append has no options")),
+    };
+    let stream = proto_convert::stream_name(options.stream_identifier)?;
+    // The name is kept while events arrive, and no quota counts it.
+    if proto_convert::is_name_too_long(stream.as_bytes()) {
+        let why = format!("the stream's name is longer than {STREAM_NAME_BYTES_MAX} bytes");
+        return Err(Status::invalid_argument(why));
+    }
+    let expected = proto_convert::expected_revision(options.expected_stream_revision)?;
+    service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
+    let mut gathered = EventBuffer::new(&service.append_quota);
+    while let Some(content) = next_part(&mut parts).await? {
+        match content {
+            Content::ProposedMessage(message) => gathered.add(message)?,
+            Content::Options(_) => {
+                return Err(Status::invalid_argument(
+                    "the append has its options twice; send them in the first message only",
+                ));
+            }
+        }
+    }
+    let EventBuffer { events, quota_share: share, .. } = gathered;
+    Ok(AppendCommand { stream, expected, events, share })
+}
+
+async fn next_part(parts: &mut MessageStream<AppendReq>) -> Result<Option<Content>, Status> {
+    let part = match parts.message().await {
+        Err(_) if is_enabled(Failpoint::TruncationIsEnd) => None,
+        part => part.map_err(grpc_status::decode_error)?,
+    };
+    match part {
+        None => Ok(None),
+        Some(AppendReq { content: Some(content) }) => Ok(Some(content)),
+        Some(AppendReq { content: None }) if is_enabled(Failpoint::PartSkipped) => Ok(None),
+        Some(AppendReq { content: None }) => Err(Status::invalid_argument(
+            "a message of the append has neither options nor an event",
+        )),
+    }
+}
+
+/// Received events of an append, within the limits of one append.
+#[derive(Debug)]
+pub struct EventBuffer {
+    /// The events.
+    pub events: Vec<ProposedEvent>,
+    /// Bytes of the events.
+    pub bytes: usize,
+    /// Share of the quota of all appends.
+    pub quota_share: QuotaShare,
+}
+
+impl EventBuffer {
+    /// Creates an empty buffer.
+    pub fn new(budget: &Arc<InboundQuota>) -> EventBuffer {
+        EventBuffer { events: Vec::new(), bytes: 0, quota_share: budget.new_share() }
+    }
+
+    /// Reserves capacity for the events of the first message, often all of them.
+    pub fn reserve(&mut self, events: usize) {
+        if self.events.is_empty() {
+            self.events.reserve_exact(events.min(APPEND_EVENTS_MAX));
+        }
+    }
+
+    /// Adds an event; fails if it is malformed or exceeds a limit.
+    pub fn add(&mut self, message: ProposedMessage) -> Result<(), Status> {
+        let event = ProposedEvent::from_message(message)?;
+        self.bytes += event.bytes();
+        if self.bytes > APPEND_BYTES_MAX {
+            let limit = APPEND_BYTES_MAX as u64;
+            let message = format!("the append exceeds {limit} bytes; append the events in parts");
+            return Err(grpc_status::append_too_large(limit, message));
+        }
+        if self.events.len() == APPEND_EVENTS_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the append exceeds {APPEND_EVENTS_MAX} events; append them in parts"
+            )));
+        }
+        if !self.quota_share.grow(event.memory_bytes() + EVENT_OVERHEAD_BYTES) {
+            return Err(grpc_status::append_quota_exhausted());
+        }
+        self.events.push(event);
+        Ok(())
+    }
+}
+
+/// Builds the response to a successful append.
+pub fn success_response(done: &WriteResult) -> Success {
+    #[cfg(feature = "canary")]
+    let done = &miscounted(*done);
+    let revision = match done.last {
+        Some(last) => CurrentRevision::CurrentRevision(last),
+        None => CurrentRevision::NoStream(()),
+    };
+    let position = match done.position {
+        Some(position) => PositionOption::Position(proto_convert::all_position(position)),
+        None => PositionOption::NoPosition(()),
+    };
+    Success { current_revision_option: Some(revision), position_option: Some(position) }
+}
+
+#[cfg(feature = "canary")]
+fn miscounted(done: WriteResult) -> WriteResult {
+    let is_wrong =
+        done.is_retry && umbel_base::failpoint::Failpoint::ServerRetryCountsOn.is_enabled();
+    WriteResult { last: done.last.map(|last| last + u64::from(is_wrong)), ..done }
+}
+
+fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> WrongExpectedVersion {
+    let old_current = current.map_or(OldCurrent::NoStream(()), OldCurrent::Revision);
+    let (old_expected, expected) = match expected {
+        ExpectedVersion::Exact(revision) => {
+            (Some(OldExpected::Revision(revision)), append_resp::Expected::Revision(revision))
+        }
+        ExpectedVersion::Any => (Some(OldExpected::Any(())), append_resp::Expected::Any(())),
+        ExpectedVersion::Exists => {
+            (Some(OldExpected::StreamExists(())), append_resp::Expected::StreamExists(()))
+        }
+        // Old clients have no such value.
+        ExpectedVersion::NoStream | ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => {
+            (None, append_resp::Expected::NoStream(()))
+        }
+    };
+    WrongExpectedVersion {
+        old_current: Some(old_current),
+        old_expected,
+        current: Some(current.map_or(Current::NoStream(()), Current::Revision)),
+        expected: Some(expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+    use umbel_events::EventId;
+    use umbel_proto::streams::read_req::UuidForm;
+
+    use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
+    use crate::test_support::test_service::{TestService, event, message_channel, run_paused};
+    use umbel_events::StreamState;
+    use umbel_proto::streams::ExpectedRevision;
+    use umbel_proto::streams::append_req::Options;
+
+    use super::*;
+
+    #[test]
+    fn version_conflict_is_reported_to_old_and_new_clients() {
+        let conflict = wrong_expected_version(ExpectedVersion::Exact(3), Some(5));
+        assert_eq!(conflict.old_current, Some(OldCurrent::Revision(5)));
+        assert_eq!(conflict.old_expected, Some(OldExpected::Revision(3)));
+        assert_eq!(conflict.current, Some(Current::Revision(5)));
+        assert_eq!(conflict.expected, Some(append_resp::Expected::Revision(3)));
+        let conflict = wrong_expected_version(ExpectedVersion::NoStream, None);
+        assert_eq!(conflict.current, Some(Current::NoStream(())));
+        assert_eq!(conflict.expected, Some(append_resp::Expected::NoStream(())));
+    }
+
+    /// A client that did not end its append held the bytes of its events for ever.
+    #[test]
+    fn append_without_an_end_times_out() {
+        run_paused(async {
+            let fixture = TestService::new();
+            let (parts, streaming) = message_channel();
+            let options = Options {
+                stream_identifier: Some(proto_convert::stream_identifier("cart")),
+                expected_stream_revision: Some(ExpectedRevision::Any(())),
+            };
+            for content in [Content::Options(options), Content::ProposedMessage(event(1))] {
+                parts.send(AppendReq { content: Some(content) }).unwrap();
+            }
+            let begun = tokio::time::Instant::now();
+            let call = append(Arc::clone(&fixture.service), Request::new(streaming));
+            let held = async {
+                tokio::time::sleep(PARTIAL_APPEND_TIME / 2).await;
+                fixture.bytes()
+            };
+            let call = tokio::time::timeout(PARTIAL_APPEND_TIME * 2, call);
+            let (answer, held) = tokio::join!(call, held);
+            let answer = answer.expect("the append times out");
+            assert_eq!(answer.unwrap_err().code(), Code::Aborted);
+            assert!(
+                begun.elapsed() >= PARTIAL_APPEND_TIME && begun.elapsed() < PARTIAL_APPEND_TIME * 2
+            );
+            assert!(held > 0 && fixture.bytes() == 0, "{held}");
+            assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
+        });
+    }
+
+    #[test]
+    fn events_are_accepted_up_to_the_limit() {
+        let message = |bytes: usize| ProposedMessage {
+            id: Some(proto_convert::to_uuid(EventId([7; 16]), UuidForm::String(()))),
+            metadata: [("type", "t"), ("content-type", "x")]
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .into(),
+            data: vec![0; bytes].into(),
+            ..ProposedMessage::default()
+        };
+        let budget = Arc::new(InboundQuota::default());
+        let mut gathered = EventBuffer::new(&budget);
+        gathered.add(message(APPEND_BYTES_MAX - 1)).unwrap();
+        let status = gathered.add(message(0)).unwrap_err();
+        assert_eq!(status.metadata().get("exception").unwrap(), "maximum-append-size-exceeded");
+        let others: Vec<_> = (1..APPENDS_BYTES_MAX / APPEND_BYTES_MAX)
+            .map(|_| {
+                let mut other = EventBuffer::new(&budget);
+                other.add(message(APPEND_BYTES_MAX - 1)).map(|()| other)
+            })
+            .collect();
+        let status =
+            others.into_iter().find_map(Result::err).expect("one append exceeds the quota");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        drop(gathered);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+}

@@ -1,0 +1,358 @@
+//! BatchAppend: many groups of events over one call; each gets its own response once it is done.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::limits::{BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX};
+use futures_util::FutureExt;
+use tonic::{Request, Response, Status};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use umbel_proto::shared::Uuid;
+use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
+use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
+
+use crate::access_control::acl::StreamAction;
+use crate::auth::authorization::Caller;
+use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_limits;
+use crate::grpc::response_stream::{ResponseStream, stream_steps};
+use crate::protocol::deadline::{self, Deadline};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::server_context::ServerContext;
+use crate::services::streams::batch_response::BatchResponseBuilder;
+use crate::services::streams::in_flight_batches::InFlightBatches;
+use crate::services::streams::oversize_filter::OversizedMessages;
+use crate::services::streams::partial_batch::{OpenBatch, PartialBatch};
+
+type BatchResult = Result<BatchAppendResp, Status>;
+
+/// Responds to each batch of the client. `oversized` says which messages arrive without their
+/// events.
+pub async fn batch_append(
+    service: Arc<ServerContext>,
+    deadline: Deadline,
+    oversized: OversizedMessages,
+    request: Request<MessageStream<BatchAppendReq>>,
+) -> Result<Response<ResponseStream<BatchAppendResp>>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
+    let batches = BatchAppendCall::new(service, caller, deadline, oversized, request.into_inner());
+    Ok(Response::new(stream_steps(batches, BatchAppendCall::step)))
+}
+
+/// State of one call: its batches and their order.
+struct BatchAppendCall {
+    service: Arc<ServerContext>,
+    caller: Caller,
+    deadline: Deadline,
+    oversized: OversizedMessages,
+    requests: MessageStream<BatchAppendReq>,
+    /// Number of messages read.
+    messages_read: u64,
+    /// Whether the client has finished, or reading has stopped.
+    input_ended: bool,
+    /// Batches whose last part is missing, including expired ones, so that their later parts are
+    /// recognized.
+    open: HashMap<Uuid, OpenBatch>,
+    in_flight: InFlightBatches,
+    /// Bytes of the batches that are open or being written.
+    bytes: usize,
+    /// Final status of the call, after the responses to batches being written.
+    final_status: Option<Status>,
+}
+
+impl BatchAppendCall {
+    fn new(
+        service: Arc<ServerContext>,
+        caller: Caller,
+        deadline: Deadline,
+        oversized: OversizedMessages,
+        parts: MessageStream<BatchAppendReq>,
+    ) -> BatchAppendCall {
+        BatchAppendCall {
+            service,
+            caller,
+            deadline,
+            oversized,
+            requests: parts,
+            messages_read: 0,
+            input_ended: false,
+            open: HashMap::new(),
+            in_flight: InFlightBatches::default(),
+            bytes: 0,
+            final_status: None,
+        }
+    }
+
+    async fn step(mut self) -> (Vec<BatchResult>, Option<BatchAppendCall>) {
+        match self.next_response().await {
+            Some(answer) => {
+                let mut answers = vec![Ok(answer)];
+                // Responses that are ready join the same step.
+                while answers.len() < BATCHES_IN_FLIGHT_MAX
+                    && let Some(Some((answer, bytes))) = self.in_flight.next().now_or_never()
+                {
+                    self.bytes -= bytes;
+                    answers.push(Ok(answer));
+                }
+                #[cfg(feature = "canary")]
+                swap_results(&mut answers);
+                (answers, Some(self))
+            }
+            None => (self.final_status.take().map(Err).into_iter().collect(), None),
+        }
+    }
+
+    /// Returns the next response; `None` after the last one.
+    async fn next_response(&mut self) -> Option<BatchAppendResp> {
+        loop {
+            self.take_ready_parts().await;
+            self.in_flight.submit(&self.service.store, false);
+            if self.input_ended && self.in_flight.is_empty() {
+                return None;
+            }
+            let has_room = self.has_capacity();
+            let service = Arc::clone(&self.service);
+            let due = self.next_deadline();
+            tokio::select! {
+                Some((answer, bytes)) = self.in_flight.next() => {
+                    self.bytes -= bytes;
+                    return Some(answer);
+                }
+                part = self.requests.message(), if has_room && !self.input_ended => {
+                    self.receive(part).await;
+                }
+                () = due.wait() => {
+                    let answer = self.expire_next();
+                    if answer.is_some() {
+                        return answer;
+                    }
+                }
+                () = service.wait_stopping(), if !self.input_ended => {
+                    self.end_input(Some(grpc_status::shutting_down()));
+                }
+                () = self.deadline.wait(), if !self.input_ended => {
+                    self.end_input(Some(deadline::deadline_exceeded()));
+                }
+            }
+        }
+    }
+
+    /// Whether another part may be read.
+    fn has_capacity(&self) -> bool {
+        let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
+        self.in_flight.len() < BATCHES_IN_FLIGHT_MAX && (has_memory || self.in_flight.is_empty())
+    }
+
+    /// Reads the parts that have arrived: a wait on all events at once takes longer than a part.
+    async fn take_ready_parts(&mut self) {
+        for _ in 0..BATCHES_IN_FLIGHT_MAX {
+            if self.input_ended || !self.has_capacity() {
+                return;
+            }
+            match self.requests.message().now_or_never() {
+                Some(part) => self.receive(part).await,
+                None => return,
+            }
+            self.in_flight.submit(&self.service.store, true);
+        }
+    }
+
+    /// Handles a part, or the end of the parts.
+    async fn receive(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+        match part.map_err(grpc_status::decode_error) {
+            Ok(Some(part)) => {
+                let refusal = self.authorize_counted(&part).await;
+                if let Err(status) = self.accept_part(part, refusal) {
+                    self.end_input(Some(status));
+                }
+            }
+            Ok(None) => self.end_input(None),
+            Err(status) => self.end_input(Some(status)),
+        }
+    }
+
+    /// Stops reading, and ends the call with `status` once the batches being written are answered.
+    fn end_input(&mut self, status: Option<Status>) {
+        self.input_ended = true;
+        self.final_status = status;
+        // Incomplete batches can grow no more; other calls need their quota.
+        self.open.clear();
+    }
+
+    /// Earliest deadline of all batches.
+    fn next_deadline(&self) -> Deadline {
+        let due = self.in_flight.next_deadline();
+        self.open.values().fold(due, |due, begun| due.earlier(begun.response_deadline()))
+    }
+
+    /// Responds to a batch that was not written, or whose last part did not arrive, in time.
+    fn expire_next(&mut self) -> Option<BatchAppendResp> {
+        if let Some((answer, bytes)) = self.in_flight.expire_next() {
+            self.bytes -= bytes;
+            return Some(answer);
+        }
+        for begun in self.open.values_mut() {
+            let bytes = begun.bytes;
+            if let Some(answer) = begun.expire() {
+                self.bytes -= bytes;
+                return Some(answer);
+            }
+        }
+        None
+    }
+
+    /// Returns the status of a part that must not be appended. Its events are counted while the
+    /// store is queried, because many calls may wait for it.
+    async fn authorize_counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
+        let mut share = self.service.append_quota.new_share();
+        let mut authorization = pin!(self.authorize(part));
+        match poll_fn(|context| Poll::Ready(authorization.as_mut().poll(context))).await {
+            Poll::Ready(denied) => denied,
+            Poll::Pending
+                if share.grow(message_limits::events_bytes(part.proposed_messages.len())) =>
+            {
+                authorization.await
+            }
+            Poll::Pending => Some(grpc_status::append_quota_exhausted()),
+        }
+    }
+
+    /// Returns the status if the caller must not append the batch that this part begins. Checked in
+    /// the order of the parts, which keeps the order of their batches.
+    async fn authorize(&mut self, part: &BatchAppendReq) -> Option<Status> {
+        let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
+        // An invalid name is refused as such.
+        let stream = std::str::from_utf8(stream).ok()?;
+        let (access, store) = (&self.service.authorizer, &self.service.store);
+        match access.revalidate(store, &self.caller).await {
+            Ok(caller) => self.caller = caller,
+            Err(status) => return Some(status),
+        }
+        access.authorize(store, &self.caller, StreamAction::Write, stream).await.err()
+    }
+
+    /// Accepts a part. An error ends the call; an error of one batch is that batch's response.
+    fn accept_part(
+        &mut self,
+        mut part: BatchAppendReq,
+        denied: Option<Status>,
+    ) -> Result<(), Status> {
+        let id = proto_convert::correlation_id(part.correlation_id.take())?;
+        let refusal = self.oversized.take(self.messages_read).then(|| {
+            grpc_status::message_too_large(&format!(
+                "the message exceeds {MESSAGE_BYTES_MAX} bytes; send the batch in parts"
+            ))
+        });
+        let refusal = denied.or(refusal);
+        self.messages_read += 1;
+        let is_final = part.is_final;
+        let service = Arc::clone(&self.service);
+        if let Some(begun) = self.open.get_mut(&id) {
+            self.bytes -= begun.bytes;
+            begun.add(part, refusal, &service.append_quota);
+            self.bytes += begun.bytes;
+        } else {
+            if !is_final && self.open.len() >= BATCHES_OPEN_MAX {
+                return Err(Status::resource_exhausted(format!(
+                    "{BATCHES_OPEN_MAX} batches are open, which is the limit; complete some \
+                     before starting others"
+                )));
+            }
+            let batch = self.start_batch(part, refusal);
+            self.bytes += batch.bytes();
+            if is_final {
+                self.submit(id, batch);
+                return Ok(());
+            }
+            let until = batch.deadline.earlier(Deadline::after(service.partial_append_time));
+            self.open.insert(id.clone(), OpenBatch::new(id.clone(), batch, until));
+        }
+        if is_final && let Some(begun) = self.open.remove(&id) {
+            self.finish(id, begun);
+        } else if self.bytes > BATCHES_BYTES_MAX && self.in_flight.is_empty() {
+            return Err(Status::resource_exhausted(format!(
+                "open batches exceed {BATCHES_BYTES_MAX} bytes; complete some before starting \
+                 others"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Continues with a batch whose last part has arrived.
+    fn finish(&mut self, id: Uuid, begun: OpenBatch) {
+        // It may have expired since it was counted.
+        let bytes = begun.bytes;
+        match begun.finish() {
+            Ok(batch) => self.submit(id, batch),
+            Err(Some(echo)) => self.in_flight.complete(echo.expire(), bytes),
+            Err(None) => self.bytes -= bytes,
+        }
+    }
+
+    /// Creates a batch from its first part.
+    fn start_batch(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> PartialBatch {
+        let options = part.options.take().unwrap_or_default();
+        let deadline = self.deadline.earlier(self.deadline_of(&options));
+        let mut batch = PartialBatch::new(options, deadline, &self.service.append_quota);
+        batch.add(part, &self.service.append_quota);
+        if let Some(refusal) = refusal {
+            batch.reject(refusal, &self.service.append_quota);
+        }
+        batch
+    }
+
+    fn submit(&mut self, id: Uuid, batch: PartialBatch) {
+        let (bytes, deadline) = (batch.bytes(), batch.deadline);
+        #[cfg(feature = "canary")]
+        let deadline =
+            match umbel_base::failpoint::Failpoint::ServerBatchTooLateWritten.is_enabled() {
+                true => Deadline::NEVER,
+                false => deadline,
+            };
+        let echo = BatchResponseBuilder::new(id, &batch.options);
+        let append = match batch.into_append() {
+            Ok(append) => append,
+            Err(status) => {
+                self.in_flight.complete(echo.reject(&status), bytes);
+                return;
+            }
+        };
+        if deadline.has_passed() {
+            self.in_flight.complete(echo.time_out(), bytes);
+            return;
+        }
+        self.in_flight.enqueue(append, echo, bytes, deadline);
+    }
+
+    fn deadline_of(&self, options: &Options) -> Deadline {
+        match options.deadline_option {
+            Some(DeadlineOption::Duration(duration)) => {
+                Deadline::after(Duration::try_from(duration).unwrap_or(Duration::ZERO))
+            }
+            Some(DeadlineOption::Moment(moment)) => {
+                let now = Duration::from_micros(self.service.env.clock.wall_micros());
+                let seconds = u64::try_from(moment.seconds).unwrap_or(0);
+                let nanos = u32::try_from(moment.nanos).unwrap_or(0);
+                let moment = Duration::from_secs(seconds) + Duration::from_nanos(u64::from(nanos));
+                Deadline::after(moment.saturating_sub(now))
+            }
+            None => Deadline::NEVER,
+        }
+    }
+}
+
+#[cfg(feature = "canary")]
+fn swap_results(answers: &mut [BatchResult]) {
+    if umbel_base::failpoint::Failpoint::ServerBatchesSwapped.is_enabled()
+        && let [Ok(one), Ok(other), ..] = answers
+    {
+        std::mem::swap(&mut one.result, &mut other.result);
+    }
+}
+
+#[cfg(test)]
+mod tests;

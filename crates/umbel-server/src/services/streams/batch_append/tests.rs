@@ -1,0 +1,326 @@
+//! Tests of incomplete batches, with a clock that the test controls.
+
+use std::task::Poll;
+
+use futures_util::StreamExt;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+use umbel_events::{Direction, Revision, StreamState};
+use umbel_proto::streams::ExpectedRevision;
+use umbel_proto::streams::batch_append_resp::Outcome;
+
+use super::*;
+use crate::access_control::stream_cache::StreamCache;
+use crate::access_control::users::User;
+use crate::auth::authorization::Authorizer;
+use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
+use crate::test_support::test_service::{TestService, event, id, message_channel, run_paused};
+
+/// More than timers are late by.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// Starts a batch call.
+async fn call(
+    fixture: &TestService,
+) -> (UnboundedSender<BatchAppendReq>, ResponseStream<BatchAppendResp>) {
+    let (sender, parts) = message_channel();
+    let (service, request) = (Arc::clone(&fixture.service), Request::new(parts));
+    let answers =
+        batch_append(service, Deadline::NEVER, OversizedMessages::default(), request).await;
+    (sender, answers.unwrap().into_inner())
+}
+
+/// Starts the call of a user whose permissions are read from the store.
+async fn call_of_user(
+    fixture: &mut TestService,
+) -> (UnboundedSender<BatchAppendReq>, ResponseStream<BatchAppendResp>) {
+    let service = Arc::get_mut(&mut fixture.service).expect("the context is not shared yet");
+    service.authorizer = Authorizer::new(Arc::default(), &service.env, true).unwrap();
+    let user = Some(User::with_login("ada"));
+    let user = StreamCache::new(1).get_or_read(&fixture.store, "ada", &[], |_| Ok(user)).unwrap();
+    let (sender, parts) = message_channel();
+    let mut request = Request::new(parts);
+    request.extensions_mut().insert(Caller::User(user));
+    let service = Arc::clone(&fixture.service);
+    let answers =
+        batch_append(service, Deadline::NEVER, OversizedMessages::default(), request).await;
+    (sender, answers.unwrap().into_inner())
+}
+
+/// Builds a part of the batch with this number, with one event for the stream `cart`.
+fn part(batch: i64, is_final: bool, number: i64) -> BatchAppendReq {
+    let options = Options {
+        stream_identifier: Some(proto_convert::stream_identifier("cart")),
+        expected_stream_position: Some(ExpectedRevision::Any(())),
+        deadline_option: None,
+    };
+    let correlation_id = Some(id(batch));
+    let proposed_messages = vec![event(number)];
+    BatchAppendReq { correlation_id, options: Some(options), proposed_messages, is_final }
+}
+
+/// Builds a complete batch after its deadline, which is answered at once.
+fn late(batch: i64) -> BatchAppendReq {
+    let mut part = part(batch, true, batch);
+    let now = DeadlineOption::Duration(prost_types::Duration::default());
+    part.options.as_mut().unwrap().deadline_option = Some(now);
+    part
+}
+
+/// Returns the number of the answered batch, and the code of its failure; 0 for a success.
+async fn next(answers: &mut ResponseStream<BatchAppendResp>) -> (i64, i32) {
+    let answer = answers.next().await.expect("there is a response").unwrap();
+    let number = (0..100).find(|number| answer.correlation_id == Some(id(*number)));
+    let code = match answer.result {
+        Some(Outcome::Error(status)) => status.code,
+        Some(Outcome::Success(_)) => 0,
+        None => panic!("{answer:?}"),
+    };
+    (number.expect("a known correlation id"), code)
+}
+
+/// Like [`next`], if only a timeout can produce the response.
+async fn given_up(answers: &mut ResponseStream<BatchAppendResp>) -> (i64, i32) {
+    tokio::time::timeout(PARTIAL_APPEND_TIME * 2, next(answers)).await.expect("the batch times out")
+}
+
+/// Runs the call as far as possible; returns whether it waits then.
+async fn waits(answers: &mut ResponseStream<BatchAppendResp>) -> bool {
+    poll_fn(|context| Poll::Ready(answers.poll_next_unpin(context).is_pending())).await
+}
+
+fn written(fixture: &TestService) -> Vec<String> {
+    let events = fixture.store.read("cart", Revision::START, Direction::Forwards);
+    events.map(|event| String::from_utf8(event.unwrap().data).unwrap()).collect()
+}
+
+/// Story: no quota counted a part while the store was queried for permissions. All threads that
+/// query it may be busy.
+#[test]
+fn part_is_charged_during_the_permission_lookup() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut fixture = TestService::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert!(waits(&mut answers).await);
+        assert_eq!(fixture.bytes(), message_limits::events_bytes(1));
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        assert_eq!(next(&mut answers).await, (1, 0));
+        assert_eq!((fixture.bytes(), written(&fixture)), (0, vec!["1".to_string()]));
+        // A cached permission is not queried again.
+        let mut share = fixture.service.append_quota.new_share();
+        assert!(share.grow(APPENDS_BYTES_MAX - message_limits::events_bytes(1)));
+        parts.send(part(2, true, 2)).unwrap();
+        assert_eq!(next(&mut answers).await, (2, 0));
+    });
+}
+
+/// A client that never sent the last part of a batch held its bytes for ever. With 256 MiB of them
+/// no client could append any more.
+#[test]
+fn batch_without_its_last_part_times_out() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let begun = Instant::now();
+        parts.send(part(1, false, 10)).unwrap();
+        parts.send(part(1, false, 11)).unwrap();
+        assert!(waits(&mut answers).await);
+        assert!(fixture.bytes() > 0);
+        assert_eq!(given_up(&mut answers).await, (1, 4));
+        assert!((PARTIAL_APPEND_TIME..PARTIAL_APPEND_TIME + MOMENT).contains(&begun.elapsed()));
+        assert_eq!(fixture.bytes(), 0);
+        // The rest may still arrive. A part is no batch: none of it may be written.
+        parts.send(part(1, false, 12)).unwrap();
+        parts.send(part(1, true, 13)).unwrap();
+        parts.send(part(2, true, 20)).unwrap();
+        assert_eq!(next(&mut answers).await, (2, 0), "the first batch has its response");
+        assert_eq!(written(&fixture), ["20"]);
+        // Its identifier is free again.
+        parts.send(part(1, true, 14)).unwrap();
+        assert_eq!(next(&mut answers).await, (1, 0));
+        assert_eq!(written(&fixture), ["20", "14"]);
+    });
+}
+
+#[test]
+fn batch_times_out_at_its_own_earlier_deadline() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let begun = Instant::now();
+        for (number, seconds) in [(1, 5), (2, 3600), (3, 1)] {
+            let mut part = part(number, false, number);
+            let duration = prost_types::Duration { seconds, nanos: 0 };
+            let deadline_option = Some(DeadlineOption::Duration(duration));
+            part.options.as_mut().unwrap().deadline_option = deadline_option;
+            parts.send(part).unwrap();
+        }
+        for (number, seconds) in [(3, 1), (1, 5), (2, PARTIAL_APPEND_TIME.as_secs())] {
+            assert_eq!(given_up(&mut answers).await, (number, 4));
+            let after = Duration::from_secs(seconds);
+            assert!((after..after + MOMENT).contains(&begun.elapsed()), "{number}");
+        }
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+/// A call is not polled while its client takes no responses, so it could not drop a batch.
+#[test]
+fn unread_responses_do_not_keep_expired_batches() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        for number in 0..20 {
+            parts.send(part(number, false, number)).unwrap();
+        }
+        assert!(waits(&mut answers).await);
+        assert!(fixture.bytes() > 0);
+        tokio::time::sleep(PARTIAL_APPEND_TIME + MOMENT).await;
+        assert_eq!(fixture.bytes(), 0, "the call was not polled");
+        let mut answered = Vec::new();
+        for _ in 0..20 {
+            answered.push(given_up(&mut answers).await);
+        }
+        answered.sort_unstable();
+        assert!(answered.into_iter().eq((0..20).map(|number| (number, 4))));
+        assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
+    });
+}
+
+#[test]
+fn incomplete_batch_is_released_when_the_call_ends() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        parts.send(part(1, false, 1)).unwrap();
+        assert!(waits(&mut answers).await && fixture.bytes() > 0);
+        drop(parts);
+        assert!(answers.next().await.is_none());
+        assert_eq!(fixture.bytes(), 0);
+        let (parts, mut answers) = call(&fixture).await;
+        parts.send(part(1, false, 1)).unwrap();
+        assert!(waits(&mut answers).await && fixture.bytes() > 0);
+        drop(answers);
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+/// While some responses of an ended call were not taken, its incomplete batches held bytes that no
+/// other call could use.
+#[test]
+fn ended_call_releases_incomplete_batches_at_once() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let mut early = 0;
+        for round in 0..200 {
+            let (parts, mut answers) = call(&fixture).await;
+            parts.send(part(1, false, 1)).unwrap();
+            parts.send(late(2)).unwrap();
+            parts.send(late(3)).unwrap();
+            let nameless = BatchAppendReq { correlation_id: None, ..part(4, true, 4) };
+            parts.send(if round % 2 == 0 { nameless } else { late(4) }).unwrap();
+            drop(parts);
+            // The order of a response and the end is random.
+            while let Some(answer) = answers.next().await {
+                early += u32::from(answer.is_ok() && fixture.bytes() == 0);
+            }
+            assert_eq!(fixture.bytes(), 0);
+        }
+        assert!(early > 0, "the bytes stay charged until the last response is taken");
+    });
+}
+
+/// More batches than may be open at a time expire one after the other, while complete ones are
+/// written.
+#[test]
+fn expired_batches_do_not_block_complete_ones() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        for number in 0..BATCHES_OPEN_MAX as i64 {
+            parts.send(part(number, false, number)).unwrap();
+        }
+        for _ in 0..BATCHES_OPEN_MAX {
+            assert_eq!(given_up(&mut answers).await.1, 4);
+        }
+        parts.send(part(90, true, 90)).unwrap();
+        assert_eq!(next(&mut answers).await, (90, 0));
+        parts.send(part(91, false, 91)).unwrap();
+        let status = answers.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    });
+}
+
+#[test]
+fn long_stream_name_and_invalid_correlation_id_are_rejected() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let mut long = part(1, false, 1);
+        let name = proto_convert::stream_identifier(&"n".repeat(100_000));
+        long.options.as_mut().unwrap().stream_identifier = Some(name);
+        parts.send(long).unwrap();
+        assert!(waits(&mut answers).await);
+        assert_eq!(fixture.bytes(), 0, "the batch will be rejected");
+        let rest = BatchAppendReq { options: None, ..part(1, true, 1) };
+        parts.send(rest).unwrap();
+        let answer = answers.next().await.unwrap().unwrap();
+        assert_eq!(answer.stream_identifier, None);
+        assert!(matches!(answer.result, Some(Outcome::Error(status)) if status.code == 3));
+        let value = Some(umbel_proto::shared::uuid::Value::String("n".repeat(100_000)));
+        let correlation_id = Some(Uuid { value });
+        parts.send(BatchAppendReq { correlation_id, ..part(1, true, 1) }).unwrap();
+        let status = answers.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().len() < 1000, "the response repeats no invalid options");
+    });
+}
+
+/// A batch that expired between its last part and its completion stayed counted until the call
+/// ended. After two of them the call read nothing more.
+#[test]
+fn batch_that_expires_at_completion_is_not_counted() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (_parts, parts) = message_channel();
+        let service = Arc::clone(&fixture.service);
+        let mut batches = BatchAppendCall::new(
+            service,
+            Caller::Trusted,
+            Deadline::NEVER,
+            OversizedMessages::default(),
+            parts,
+        );
+        batches.accept_part(part(1, false, 1), None).unwrap();
+        assert!(batches.bytes > 0);
+        tokio::time::sleep(PARTIAL_APPEND_TIME + MOMENT).await;
+        let begun = batches.open.remove(&id(1)).unwrap();
+        batches.finish(id(1), begun);
+        let answer = batches.next_response().await.expect("the batch gets a response");
+        assert!(matches!(answer.result, Some(Outcome::Error(status)) if status.code == 4));
+        assert_eq!(batches.bytes, 0);
+    });
+}
+
+/// The response to a batch of one part repeated its stream's name from the whole received message.
+#[test]
+fn batch_does_not_retain_the_message_of_its_options() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let message = prost::bytes::Bytes::from(vec![b'n'; 1 << 20]);
+        for (bytes, is_kept) in [(4, true), (1 << 20, false)] {
+            let stream_name = message.slice(..bytes);
+            let identifier = Some(umbel_proto::shared::StreamIdentifier { stream_name });
+            let options = Options { stream_identifier: identifier, ..Options::default() };
+            let batch = PartialBatch::new(options, Deadline::NEVER, &fixture.service.append_quota);
+            assert_eq!(batch.options.stream_identifier.is_some(), is_kept);
+            assert!(message.is_unique(), "{bytes} bytes of the message are retained");
+        }
+    });
+}

@@ -1,0 +1,252 @@
+//! Responses to batches.
+
+use std::sync::Mutex;
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use prost::Message;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use umbel_env::PerProcess;
+use umbel_events::limits::APPEND_BYTES_MAX;
+use umbel_events::{Error, ExpectedVersion, WriteResult};
+use umbel_proto::shared::{
+    AccessDenied, BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Timeout,
+    Unknown, Uuid, WrongExpectedVersion, wrong_expected_version,
+};
+use umbel_proto::status::{self, detail};
+use umbel_proto::streams::batch_append_req::Options;
+use umbel_proto::streams::batch_append_resp::{self, Outcome};
+use umbel_proto::streams::{BatchAppendResp, ExpectedRevision};
+
+use crate::protocol::{grpc_status, proto_convert};
+use crate::services::streams::append;
+
+/// Minimum interval of warnings about failed batches.
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Fields of a request that its response repeats.
+pub struct BatchResponseBuilder {
+    id: Uuid,
+    stream: Option<StreamIdentifier>,
+    expected: Option<ExpectedRevision>,
+}
+
+/// Time of the last warning.
+static LAST_WARNING: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
+
+/// Logs, at most once a second, a batch failure that the client did not cause. The access log does
+/// not contain it, because the call itself does not fail.
+fn warn_failure(status: &Status) {
+    let is_clients = matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied);
+    let mut last_warning = LAST_WARNING.get().lock().ignore_poison();
+    if is_clients
+        || last_warning.is_some_and(|last_warning| last_warning.elapsed() < WARNING_INTERVAL)
+    {
+        return;
+    }
+    *last_warning = Some(Instant::now());
+    tracing::warn!(code = ?status.code(), reason = status.message(), "batches are not written");
+}
+
+impl BatchResponseBuilder {
+    /// Keeps the fields of a batch with these options that the response repeats.
+    pub fn new(id: Uuid, options: &Options) -> BatchResponseBuilder {
+        let stream = options.stream_identifier.clone();
+        BatchResponseBuilder { id, stream, expected: options.expected_stream_position }
+    }
+
+    /// Builds the response from the store's result.
+    pub fn complete(self, result: Result<WriteResult, Error>) -> BatchAppendResp {
+        let outcome = match result {
+            Ok(done) => Outcome::Success(append::success_response(&done)),
+            Err(error) => Outcome::Error(self.error_status(&error)),
+        };
+        self.respond(outcome)
+    }
+
+    /// Builds the response to an invalid batch.
+    pub fn reject(self, refusal: &Status) -> BatchAppendResp {
+        let error = rejection_status(refusal.code(), refusal.message().to_string(), refusal);
+        self.respond(Outcome::Error(error))
+    }
+
+    /// Builds the response to a batch whose deadline passed first.
+    pub fn time_out(self) -> BatchAppendResp {
+        let message = "Timeout: the deadline passed before the append completed; it may still \
+            complete";
+        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        self.respond(Outcome::Error(error))
+    }
+
+    /// Builds the response to a batch whose last part did not arrive in time.
+    pub fn expire(self) -> BatchAppendResp {
+        let message = "Timeout: the last part of the batch did not arrive in time; nothing of it \
+            was written";
+        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        self.respond(Outcome::Error(error))
+    }
+
+    fn error_status(&self, error: &Error) -> status::Status {
+        match error {
+            Error::WrongExpectedVersion { stream, expected, current } => {
+                let number = grpc_status::expected_number(*expected);
+                let actual = grpc_status::current_number(*current);
+                let text = grpc_status::wrong_expected_text("Append", stream, &number, &actual);
+                let detail = wrong_expected_version(*expected, *current);
+                #[cfg(feature = "canary")]
+                if umbel_base::failpoint::Failpoint::ServerDetailForgotten.is_enabled() {
+                    return detailed_status(Code::AlreadyExists, &text, "Unknown", &Unknown {});
+                }
+                detailed_status(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)
+            }
+            Error::StreamDeleted { stream } => {
+                let text = grpc_status::stream_deleted_text(stream);
+                let stream_identifier = Some(proto_convert::stream_identifier(stream));
+                let detail = StreamDeleted { stream_identifier };
+                detailed_status(Code::NotFound, &text, "StreamDeleted", &detail)
+            }
+            Error::TooLarge { max_bytes: limit, .. } => {
+                // The limit that was exceeded: of one event or of all together.
+                let max_append_size = u32::try_from(*limit).unwrap_or(u32::MAX);
+                let detail = MaximumAppendSizeExceeded { max_append_size };
+                let text = error.to_string();
+                detailed_status(Code::InvalidArgument, &text, "MaximumAppendSizeExceeded", &detail)
+            }
+            error => {
+                let status = grpc_status::status(error);
+                warn_failure(&status);
+                rejection_status(status.code(), status.message().to_string(), &status)
+            }
+        }
+    }
+
+    fn respond(self, outcome: Outcome) -> BatchAppendResp {
+        use batch_append_resp::Expected;
+        let expected = self.expected.map(|expected| match expected {
+            ExpectedRevision::Revision(revision) => Expected::StreamPosition(revision),
+            ExpectedRevision::NoStream(()) => Expected::NoStream(()),
+            ExpectedRevision::Any(()) => Expected::Any(()),
+            ExpectedRevision::StreamExists(()) => Expected::StreamExists(()),
+        });
+        BatchAppendResp {
+            correlation_id: Some(self.id),
+            result: Some(outcome),
+            stream_identifier: self.stream,
+            expected_stream_position: expected,
+        }
+    }
+}
+
+/// Status without details: an invalid request, or a failure that the client cannot avoid.
+fn rejection_status(code: Code, message: String, failed: &Status) -> status::Status {
+    let exception = failed.metadata().get("exception");
+    if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
+        let limit = failed.metadata().get("maximum-append-size");
+        let limit = limit.and_then(|limit| limit.to_str().ok()?.parse().ok());
+        let max_append_size = limit.unwrap_or(APPEND_BYTES_MAX as u32);
+        let detail = MaximumAppendSizeExceeded { max_append_size };
+        return detailed_status(code, &message, "MaximumAppendSizeExceeded", &detail);
+    }
+    if exception.is_some_and(|name| name == grpc_status::ACCESS_DENIED) {
+        return detailed_status(code, &message, "AccessDenied", &AccessDenied {});
+    }
+    if code == Code::InvalidArgument {
+        return detailed_status(code, &message.clone(), "BadRequest", &BadRequest { message });
+    }
+    detailed_status(code, &message, "Unknown", &Unknown {})
+}
+
+fn detailed_status(code: Code, message: &str, name: &str, facts: &impl Message) -> status::Status {
+    let details = Some(detail(&format!("event_store.client.{name}"), facts));
+    status::Status { code: code as i32, message: message.to_string(), details }
+}
+
+fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> WrongExpectedVersion {
+    use wrong_expected_version::{Current, Expected as ExpectedOption};
+    let expected_option = match expected {
+        ExpectedVersion::Exact(revision) => ExpectedOption::StreamPosition(revision),
+        ExpectedVersion::Any => ExpectedOption::Any(()),
+        ExpectedVersion::Exists => ExpectedOption::StreamExists(()),
+        // Calls of this protocol never expect the latter two.
+        ExpectedVersion::NoStream | ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => {
+            ExpectedOption::NoStream(())
+        }
+    };
+    let current = current.map_or(Current::NoStream(()), Current::StreamRevision);
+    WrongExpectedVersion { current: Some(current), expected: Some(expected_option) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(answer: BatchAppendResp) -> status::Status {
+        match answer.result {
+            Some(Outcome::Error(status)) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn echo() -> BatchResponseBuilder {
+        BatchResponseBuilder::new(Uuid::default(), &Options::default())
+    }
+
+    #[test]
+    fn every_failure_has_its_code_and_one_detail() {
+        let stream = || "a".to_string();
+        let wrong = Error::WrongExpectedVersion {
+            stream: stream(),
+            expected: ExpectedVersion::Any,
+            current: Some(3),
+        };
+        let large = Error::TooLarge { event: None, bytes: 2, max_bytes: 1 };
+        let cases = [
+            (wrong, 6, "event_store.client.WrongExpectedVersion"),
+            (Error::StreamDeleted { stream: stream() }, 5, "event_store.client.StreamDeleted"),
+            (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
+            (Error::Invalid(stream()), 3, "event_store.client.BadRequest"),
+            (Error::Store(umbel::Error::Closed), 14, "event_store.client.Unknown"),
+        ];
+        for (error, code, name) in cases {
+            let status = error_of(echo().complete(Err(error)));
+            let detail = status.details.unwrap();
+            assert_eq!(status.code, code, "{name}");
+            assert!(detail.type_url.ends_with(&format!("/{name}")), "{detail:?}");
+        }
+        let late = error_of(echo().time_out());
+        assert_eq!(late.code, 4);
+        let large = error_of(echo().reject(&grpc_status::append_too_large(1, stream())));
+        let name = large.details.unwrap().type_url;
+        assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
+    }
+
+    /// Story: for a single event over the limit, the response reported the limit of all together.
+    #[test]
+    fn response_reports_the_limit_that_was_exceeded() {
+        let id = Some(umbel_events::EventId([1; 16]));
+        for (event, limit) in [(id, 8 << 20), (None, 16 << 20)] {
+            let error = Error::TooLarge { event, bytes: 17 << 20, max_bytes: limit };
+            let status = error_of(echo().complete(Err(error)));
+            let detail = status.details.unwrap().value;
+            let detail = MaximumAppendSizeExceeded::decode(&detail[..]).unwrap();
+            assert_eq!(u64::from(detail.max_append_size), limit);
+        }
+    }
+
+    #[test]
+    fn response_repeats_the_batch_options() {
+        let options = Options {
+            stream_identifier: Some(proto_convert::stream_identifier("a")),
+            expected_stream_position: Some(ExpectedRevision::Revision(4)),
+            deadline_option: None,
+        };
+        let done =
+            WriteResult { first: Some(5), last: Some(5), position: Some(9), is_retry: false };
+        let answer = BatchResponseBuilder::new(Uuid::default(), &options).complete(Ok(done));
+        assert_eq!(answer.stream_identifier, options.stream_identifier);
+        let expected = batch_append_resp::Expected::StreamPosition(4);
+        assert_eq!(answer.expected_stream_position, Some(expected));
+        assert!(matches!(answer.result, Some(Outcome::Success(_))));
+    }
+}

@@ -1,0 +1,259 @@
+//! [`InFlightBatches`]: the batches of one call that are being written, and their responses.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use umbel_proto::streams::BatchAppendResp;
+
+use crate::event_store::append_results::{AppendResult, AppendResults, ResultSender};
+use crate::event_store::{AppendCommand, EventStore};
+use crate::protocol::deadline::Deadline;
+use crate::services::streams::batch_response::BatchResponseBuilder;
+
+/// Maximum number of appends submitted to the store together.
+const SUBMIT_BATCH_MAX: usize = 64;
+
+/// A batch that is, or will be, submitted to the store.
+struct PendingBatch {
+    response: BatchResponseBuilder,
+    bytes: usize,
+    deadline: Deadline,
+}
+
+/// A response, and the bytes that its batch held.
+type CompletedBatch = (BatchAppendResp, usize);
+
+/// Batches of one call that are being written.
+#[derive(Default)]
+pub struct InFlightBatches {
+    /// Responses that are ready.
+    completed: VecDeque<CompletedBatch>,
+    /// Appends to be submitted to the store.
+    outgoing: Vec<(AppendCommand, ResultSender)>,
+    results: Arc<AppendResults>,
+    /// Received results without a response yet.
+    received: Vec<(u64, AppendResult)>,
+    /// Batches without a result, from the one numbered `first` on; `None` for those that have one.
+    pending: VecDeque<Option<PendingBatch>>,
+    first_number: u64,
+    /// Number of pending batches, and how many of them have a deadline.
+    count: usize,
+    with_deadline: usize,
+}
+
+impl InFlightBatches {
+    /// Number of batches whose response is not taken yet.
+    pub fn len(&self) -> usize {
+        self.count + self.completed.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a batch whose response is ready.
+    pub fn complete(&mut self, answer: BatchAppendResp, bytes: usize) {
+        self.completed.push_back((answer, bytes));
+    }
+
+    /// Adds a batch to be written; it is submitted to the store with others.
+    pub fn enqueue(
+        &mut self,
+        append: AppendCommand,
+        echo: BatchResponseBuilder,
+        bytes: usize,
+        deadline: Deadline,
+    ) {
+        let number = self.first_number + self.pending.len() as u64;
+        self.pending.push_back(Some(PendingBatch { response: echo, bytes, deadline }));
+        self.count += 1;
+        self.with_deadline += usize::from(deadline != Deadline::NEVER);
+        self.outgoing.push((append, ResultSender::new(number, &self.results)));
+    }
+
+    /// Submits the queued appends to the store; if `may_wait`, only when they are many.
+    pub fn submit(&mut self, store: &EventStore, may_wait: bool) {
+        if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
+            store.submit_all(std::mem::take(&mut self.outgoing));
+        }
+    }
+
+    /// Returns the next response; `None` if all batches have theirs.
+    pub async fn next(&mut self) -> Option<CompletedBatch> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<CompletedBatch>> {
+        loop {
+            if let Some(answered) = self.pop_completed() {
+                return Poll::Ready(Some(answered));
+            }
+            if self.count == 0 {
+                return Poll::Ready(None);
+            }
+            if self.results.poll_take(&mut self.received, context).is_pending() {
+                return Poll::Pending;
+            }
+            // They are popped from the end.
+            self.received.reverse();
+        }
+    }
+
+    /// Returns a response that is ready or whose result is received.
+    fn pop_completed(&mut self) -> Option<CompletedBatch> {
+        if let Some(answered) = self.completed.pop_front() {
+            return Some(answered);
+        }
+        while let Some((number, result)) = self.received.pop() {
+            // A batch missing here was answered at its deadline.
+            if let Some(PendingBatch { response: echo, bytes, .. }) = self.remove(number) {
+                return Some((echo.complete(result), bytes));
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, number: u64) -> Option<PendingBatch> {
+        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
+        let waiting = self.pending.get_mut(index)?.take()?;
+        self.count -= 1;
+        self.with_deadline -= usize::from(waiting.deadline != Deadline::NEVER);
+        while self.pending.front().is_some_and(Option::is_none) {
+            self.pending.pop_front();
+            self.first_number += 1;
+        }
+        Some(waiting)
+    }
+
+    /// Earliest deadline of the pending batches.
+    pub fn next_deadline(&self) -> Deadline {
+        if self.with_deadline == 0 {
+            return Deadline::NEVER;
+        }
+        let waiting = self.pending.iter().flatten();
+        waiting.fold(Deadline::NEVER, |due, waiting| due.earlier(waiting.deadline))
+    }
+
+    /// Builds the response to a batch whose deadline has passed without a result.
+    pub fn expire_next(&mut self) -> Option<CompletedBatch> {
+        let is_late = |waiting: &Option<PendingBatch>| {
+            waiting.as_ref().is_some_and(|waiting| waiting.deadline.has_passed())
+        };
+        let index = self.pending.iter().position(is_late)?;
+        let PendingBatch { response: echo, bytes, .. } =
+            self.remove(self.first_number + index as u64)?;
+        Some((echo.time_out(), bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use umbel_events::StreamState;
+    use umbel_proto::streams::batch_append_req::Options;
+    use umbel_proto::streams::batch_append_resp::Outcome;
+    use umbel_proto::streams::{BatchAppendReq, ExpectedRevision};
+
+    use super::*;
+    use crate::protocol::proto_convert;
+    use crate::services::streams::partial_batch::PartialBatch;
+    use crate::test_support::test_service::{TestService, event, id, run_paused};
+
+    /// Enqueues a batch with one event, to a stream named after its number.
+    fn write(
+        fixture: &TestService,
+        writing: &mut InFlightBatches,
+        number: i64,
+        deadline: Deadline,
+    ) {
+        let stream_identifier = Some(proto_convert::stream_identifier(&format!("cart-{number}")));
+        let expected_stream_position = Some(ExpectedRevision::Any(()));
+        let options =
+            Options { stream_identifier, expected_stream_position, deadline_option: None };
+        let mut batch = PartialBatch::new(options, deadline, &fixture.service.append_quota);
+        let proposed_messages = vec![event(number)];
+        let part = BatchAppendReq { proposed_messages, ..BatchAppendReq::default() };
+        batch.add(part, &fixture.service.append_quota);
+        let (bytes, echo) = (batch.bytes(), BatchResponseBuilder::new(id(number), &batch.options));
+        writing.enqueue(batch.into_append().unwrap(), echo, bytes, deadline);
+    }
+
+    /// Returns the number of the answered batch, and the code of its failure; 0 for a success.
+    fn outcome((answer, bytes): CompletedBatch) -> (i64, i32) {
+        assert!(bytes > 0, "the batch's quota is released with its response");
+        let number = (0..1000).find(|number| answer.correlation_id == Some(id(*number)));
+        let code = match answer.result {
+            Some(Outcome::Error(status)) => status.code,
+            Some(Outcome::Success(_)) => 0,
+            None => panic!("{answer:?}"),
+        };
+        (number.expect("a known correlation id"), code)
+    }
+
+    /// Story: the appender thread released the quota of appends only after it had sent their
+    /// results.
+    #[test]
+    fn each_batch_of_a_group_gets_one_response() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
+            assert!(writing.next().await.is_none());
+            for number in 0..200 {
+                write(&fixture, &mut writing, number, Deadline::NEVER);
+                let waits = number % 7 != 0;
+                writing.submit(&fixture.service.store, waits);
+            }
+            writing.submit(&fixture.service.store, false);
+            assert_eq!((writing.len(), writing.next_deadline()), (200, Deadline::NEVER));
+            for number in 0..200 {
+                assert_eq!(outcome(writing.next().await.unwrap()), (number, 0));
+            }
+            assert!(writing.next().await.is_none() && writing.is_empty());
+            assert_eq!(fixture.bytes(), 0);
+            let is_missing = |number| {
+                fixture.store.stream_state(&format!("cart-{number}")).unwrap()
+                    == StreamState::Missing
+            };
+            assert!(!(0..200).any(is_missing));
+        });
+    }
+
+    #[test]
+    fn timed_out_batch_gets_no_second_response() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
+            write(&fixture, &mut writing, 1, Deadline::NEVER);
+            write(&fixture, &mut writing, 2, Deadline::after(Duration::from_secs(2)));
+            write(&fixture, &mut writing, 3, Deadline::after(Duration::from_secs(1)));
+            let soon = writing.next_deadline();
+            assert!(writing.expire_next().is_none());
+            soon.wait().await;
+            assert_eq!(outcome(writing.expire_next().unwrap()), (3, 4));
+            assert!(writing.expire_next().is_none() && writing.next_deadline() != soon);
+            assert_eq!(writing.len(), 2);
+            writing.submit(&fixture.service.store, false);
+            // The result of the timed-out batch still arrives, and is ignored.
+            assert_eq!(outcome(writing.next().await.unwrap()), (1, 0));
+            assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));
+            assert!(writing.next().await.is_none());
+            assert_eq!(writing.next_deadline(), Deadline::NEVER);
+        });
+    }
+
+    #[test]
+    fn dropped_batch_is_reported_as_closed() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
+            for number in 0..3 {
+                write(&fixture, &mut writing, number, Deadline::NEVER);
+            }
+            drop(std::mem::take(&mut writing.outgoing));
+            for number in 0..3 {
+                assert_eq!(outcome(writing.next().await.unwrap()), (number, 14));
+            }
+            assert!(writing.next().await.is_none());
+        });
+    }
+}

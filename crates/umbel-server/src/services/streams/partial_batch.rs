@@ -1,0 +1,187 @@
+//! [`PartialBatch`]: the received part of a batch, and [`OpenBatch`]: a batch whose last part is
+//! missing.
+//!
+//! A call is not polled while its client takes no responses. So a separate task releases an open
+//! batch at its deadline; the response follows when the call is polled again.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use prost::bytes::Bytes;
+use tokio::task::AbortHandle;
+use tonic::Status;
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
+use umbel_proto::shared::{StreamIdentifier, Uuid};
+use umbel_proto::streams::batch_append_req::{Options, ProposedMessage};
+use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
+
+use crate::event_store::AppendCommand;
+use crate::protocol::deadline::Deadline;
+use crate::protocol::proto_convert;
+use crate::resources::inbound_quota::InboundQuota;
+use crate::services::streams::append::EventBuffer;
+use crate::services::streams::batch_response::BatchResponseBuilder;
+
+/// The received part of a batch.
+pub struct PartialBatch {
+    /// Target of its events.
+    pub options: Options,
+    /// Deadline of the write.
+    pub deadline: Deadline,
+    events: EventBuffer,
+    /// Reason why the batch will be refused.
+    rejection: Option<Status>,
+}
+
+impl PartialBatch {
+    /// Creates a batch without events.
+    pub fn new(
+        mut options: Options,
+        deadline: Deadline,
+        budget: &Arc<InboundQuota>,
+    ) -> PartialBatch {
+        let name = options.stream_identifier.take().map(|identifier| identifier.stream_name);
+        let is_long = name.as_ref().is_some_and(|name| proto_convert::is_name_too_long(name));
+        let refusal = is_long.then(|| {
+            let why = format!("the stream's name is longer than {STREAM_NAME_BYTES_MAX} bytes");
+            Status::invalid_argument(why)
+        });
+        if let Some(name) = name.filter(|_| !is_long) {
+            // Without the copy it would keep the whole message in memory until the response is
+            // taken.
+            let stream_name = Bytes::copy_from_slice(&name);
+            options.stream_identifier = Some(StreamIdentifier { stream_name });
+        }
+        PartialBatch { options, deadline, events: EventBuffer::new(budget), rejection: refusal }
+    }
+
+    /// Bytes that its events hold.
+    pub fn bytes(&self) -> usize {
+        self.events.bytes
+    }
+
+    /// Adds a part.
+    pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<InboundQuota>) {
+        #[cfg(feature = "canary")]
+        let part = BatchAppendReq {
+            options: part
+                .options
+                .filter(|_| !umbel_base::failpoint::Failpoint::ServerBatchChangesMind.is_enabled()),
+            ..part
+        };
+        if part.options.is_some_and(|options| options != self.options) {
+            let why = "the options of a batch belong in its first part and cannot change";
+            self.reject(Status::invalid_argument(why), budget);
+        }
+        self.add_events(part.proposed_messages, budget);
+    }
+
+    fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<InboundQuota>) {
+        if self.rejection.is_none() {
+            self.events.reserve(messages.len());
+        }
+        for message in messages {
+            if self.rejection.is_some() {
+                return;
+            }
+            if let Err(refusal) = self.events.add(message) {
+                self.reject(refusal, budget);
+            }
+        }
+    }
+
+    /// Notes the first reason to refuse the batch, and drops its events.
+    pub fn reject(&mut self, why: Status, budget: &Arc<InboundQuota>) {
+        self.rejection.get_or_insert(why);
+        self.events = EventBuffer::new(budget);
+    }
+
+    /// Converts the batch into a command for the store.
+    pub fn into_append(self) -> Result<AppendCommand, Status> {
+        if let Some(refusal) = self.rejection {
+            return Err(refusal);
+        }
+        let stream = proto_convert::stream_name(self.options.stream_identifier)?;
+        let expected = proto_convert::expected_revision(self.options.expected_stream_position)?;
+        let EventBuffer { events, quota_share: share, .. } = self.events;
+        Ok(AppendCommand { stream, expected, events, share })
+    }
+}
+
+/// A batch whose last part is missing.
+pub struct OpenBatch {
+    /// `None` after the deadline.
+    batch: Arc<Mutex<Option<PartialBatch>>>,
+    /// Builder of the response at the deadline; `None` once it was used.
+    response: Option<BatchResponseBuilder>,
+    /// Bytes of the batch that its call counts.
+    pub bytes: usize,
+    deadline: Deadline,
+    timer: AbortHandle,
+}
+
+impl OpenBatch {
+    /// Creates a batch from its first part; the last one must arrive by `until`.
+    pub fn new(id: Uuid, batch: PartialBatch, until: Deadline) -> OpenBatch {
+        let echo = Some(BatchResponseBuilder::new(id, &batch.options));
+        let bytes = batch.bytes();
+        let batch = Arc::new(Mutex::new(Some(batch)));
+        let held = Arc::clone(&batch);
+        let timer = tokio::spawn(async move {
+            until.wait().await;
+            drop(locked(&held).take());
+        });
+        OpenBatch { batch, response: echo, bytes, deadline: until, timer: timer.abort_handle() }
+    }
+
+    /// Adds a part, unless the deadline has passed.
+    pub fn add(
+        &mut self,
+        part: BatchAppendReq,
+        refusal: Option<Status>,
+        budget: &Arc<InboundQuota>,
+    ) {
+        let mut batch = locked(&self.batch);
+        if let Some(batch) = &mut *batch {
+            batch.add(part, budget);
+            if let Some(refusal) = refusal {
+                batch.reject(refusal, budget);
+            }
+        }
+        self.bytes = batch.as_ref().map_or(0, PartialBatch::bytes);
+    }
+
+    /// Returns the complete batch. After the deadline: the builder of its response, unless it was
+    /// used.
+    pub fn finish(mut self) -> Result<PartialBatch, Option<BatchResponseBuilder>> {
+        let batch = locked(&self.batch).take();
+        batch.ok_or_else(|| self.response.take())
+    }
+
+    /// Deadline of the last part; never once the batch was answered.
+    pub fn response_deadline(&self) -> Deadline {
+        if self.response.is_some() { self.deadline } else { Deadline::NEVER }
+    }
+
+    /// Returns the timeout response after the deadline, once.
+    pub fn expire(&mut self) -> Option<BatchAppendResp> {
+        if !self.response_deadline().has_passed() {
+            return None;
+        }
+        drop(locked(&self.batch).take());
+        self.bytes = 0;
+        self.response.take().map(BatchResponseBuilder::expire)
+    }
+}
+
+impl Drop for OpenBatch {
+    fn drop(&mut self) {
+        self.timer.abort();
+        // The aborted task may be destroyed late; its bytes are released now.
+        drop(locked(&self.batch).take());
+    }
+}
+
+fn locked(batch: &Mutex<Option<PartialBatch>>) -> MutexGuard<'_, Option<PartialBatch>> {
+    batch.lock().ignore_poison()
+}

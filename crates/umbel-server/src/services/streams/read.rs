@@ -1,0 +1,187 @@
+//! Read: streams events of a stream or of all, a page at a time.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use umbel_events::{Direction, EventFilter, StreamState, is_view};
+use umbel_proto::streams::read_req::UuidForm;
+use umbel_proto::streams::read_resp::{Content, StreamNotFound};
+use umbel_proto::streams::{ReadReq, ReadResp};
+
+use crate::auth::authorization::Caller;
+use crate::event_store::event_pager::{EventPager, EventSource, resolved_bytes};
+use crate::grpc::response_stream;
+use crate::grpc::response_stream::{ResponseStream, stream_steps};
+use crate::protocol::deadline::Deadline;
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::outbound_quota::OutboundShare;
+use crate::server_context::ServerContext;
+use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::streams::read_request::{
+    self, ReadExtent, ReadOrigin, ReadRequest, ReadStart,
+};
+use crate::services::streams::subscription::CatchUpSubscription;
+
+type ReadResult = Result<ReadResp, Status>;
+
+/// Responds with events, or with a subscription to them.
+pub async fn read(
+    service: Arc<ServerContext>,
+    deadline: Deadline,
+    request: Request<ReadReq>,
+) -> Result<Response<ResponseStream<ReadResp>>, Status> {
+    let held = service.outbound_quota.held_for(request.extensions());
+    let caller = Caller::from_extensions(request.extensions());
+    let parsed = ReadRequest::from_options(request.into_inner().options)?;
+    let stream = match &parsed.origin {
+        ReadOrigin::Stream(name, _) => Arc::clone(name),
+        ReadOrigin::All(_) => ALL_STREAM.into(),
+    };
+    let permit = ReadGrant::new(&service, caller, &stream).await?;
+    if let ReadOrigin::All(ReadStart::At(position)) = parsed.origin
+        && position > service.store.visible_position()
+    {
+        return Err(read_request::invalid_position());
+    }
+    let filter = match &parsed.filter {
+        Some(filter) => Some(service.store.compile_filter(filter.clone()).await?),
+        None => None,
+    };
+    let unsent = held.pending_page();
+    let answers = match parsed.extent {
+        ReadExtent::Count(count, direction) => {
+            let (source, from) = source_and_start(&service, &parsed.origin, filter);
+            let stream = match &source {
+                EventSource::Stream(name) | EventSource::View(name, _) => Some(Arc::clone(name)),
+                EventSource::All | EventSource::Filtered(_) => None,
+            };
+            let reading = ReadCall {
+                service,
+                quota_share: held,
+                grant: permit,
+                deadline,
+                form: parsed.form,
+                reports_stream_ends: parsed.reports_stream_ends,
+                stream,
+                from,
+                direction,
+                pager: Some(EventPager::new(source, direction, from, parsed.resolve_links)),
+                left: count,
+                has_responded: false,
+            };
+            stream_steps(reading, ReadCall::step)
+        }
+        ReadExtent::Subscription => {
+            let subscription =
+                CatchUpSubscription::new((service, held), permit, deadline, parsed, filter);
+            stream_steps(subscription, CatchUpSubscription::step)
+        }
+    };
+    Ok(response_stream::with_pending_page(answers, unsent))
+}
+
+/// Source and start of a read.
+fn source_and_start(
+    service: &ServerContext,
+    origin: &ReadOrigin,
+    filter: Option<Arc<EventFilter>>,
+) -> (EventSource, u64) {
+    let (source, start) = match (origin, filter) {
+        (ReadOrigin::Stream(name, start), _) if is_view(name) => (
+            EventSource::View(Arc::clone(name), service.system_projections.visible_through(name)),
+            start,
+        ),
+        (ReadOrigin::Stream(name, start), _) => (EventSource::Stream(Arc::clone(name)), start),
+        (ReadOrigin::All(start), None) => (EventSource::All, start),
+        (ReadOrigin::All(start), Some(filter)) => (EventSource::Filtered(filter), start),
+    };
+    let from = match start {
+        ReadStart::First => 0,
+        ReadStart::Last => u64::MAX,
+        ReadStart::At(number) => *number,
+    };
+    (source, from)
+}
+
+/// A read in progress.
+struct ReadCall {
+    service: Arc<ServerContext>,
+    quota_share: OutboundShare,
+    grant: ReadGrant,
+    deadline: Deadline,
+    form: UuidForm,
+    reports_stream_ends: bool,
+    stream: Option<Arc<str>>,
+    from: u64,
+    direction: Direction,
+    /// `None` while a page is read, and at the end.
+    pager: Option<EventPager>,
+    left: u64,
+    has_responded: bool,
+}
+
+impl ReadCall {
+    async fn step(mut self) -> (Vec<ReadResult>, Option<ReadCall>) {
+        match self.next_page().await {
+            Ok((answers, true)) => (answers, Some(self)),
+            Ok((answers, false)) => (answers, None),
+            Err(status) => (vec![Err(status)], None),
+        }
+    }
+
+    /// Reads the next responses; `true` if more may follow.
+    async fn next_page(&mut self) -> Result<(Vec<ReadResult>, bool), Status> {
+        if self.service.is_stopping() {
+            return Err(grpc_status::shutting_down());
+        }
+        let Some(mut reader) = self.pager.take() else { return Ok((Vec::new(), false)) };
+        let reservation = self.deadline.limit(self.quota_share.reserve_page()).await??;
+        reader.set_read_scope(self.grant.revalidate(&self.service).await?);
+        let page = self.service.store.read_page(reader, self.left, reservation);
+        let page = self.deadline.limit(page).await?;
+        let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
+        self.quota_share.charge(reservation, page.events.iter().map(resolved_bytes).sum());
+        self.left -= page.events.len() as u64;
+        self.has_responded |= !page.events.is_empty();
+        let form = self.form;
+        let events = page.events.into_iter();
+        let mut answers =
+            events.map(|event| Ok(proto_convert::event_response(event, form))).collect();
+        if let Some(reader) = page.pager.filter(|_| self.left > 0) {
+            self.pager = Some(reader);
+            return Ok((answers, true));
+        }
+        if let (Some(name), Some(state)) = (&self.stream, page.state) {
+            self.push_end(&mut answers, name, state)?;
+        }
+        Ok((answers, false))
+    }
+
+    /// Appends the responses about the stream itself, which follow its events.
+    fn push_end(
+        &self,
+        answers: &mut Vec<ReadResult>,
+        name: &str,
+        state: StreamState,
+    ) -> Result<(), Status> {
+        match state {
+            StreamState::Tombstoned => return Err(grpc_status::stream_deleted(name)),
+            StreamState::Missing | StreamState::Deleted { .. } if !self.has_responded => {
+                let stream_identifier = Some(proto_convert::stream_identifier(name));
+                let missing = Content::StreamNotFound(StreamNotFound { stream_identifier });
+                answers.push(Ok(proto_convert::read_response(missing)));
+            }
+            StreamState::Live { first, last } if self.reports_stream_ends => {
+                let is_before = self.from < first;
+                if !self.has_responded && is_before && self.direction == Direction::Forwards {
+                    answers.push(Ok(proto_convert::read_response(Content::FirstStreamPosition(
+                        first,
+                    ))));
+                }
+                answers.push(Ok(proto_convert::read_response(Content::LastStreamPosition(last))));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

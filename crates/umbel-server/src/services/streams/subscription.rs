@@ -1,0 +1,353 @@
+//! A subscription: all events after a position, existing ones first, then new ones.
+//!
+//! There is no queue between the store and a subscriber. Each page is read from the store once the
+//! one before it was taken. So a slow subscriber costs only the time until it has caught up.
+//!
+//! The order of steps excludes gaps. A new-event signal is registered before the store is read, so
+//! that any event that becomes visible later triggers it. The subscription waits only after a page
+//! that found nothing more at its read. The signal of a stream subscription is triggered by events
+//! of that stream only.
+//!
+//! A filtered subscription sends checkpoints: after the requested number of examined events, when
+//! it has caught up, and soon after events that do not pass.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tonic::Status;
+use umbel_events::{EventFilter, SubscriptionSource, SubscriptionStart, is_view};
+use umbel_proto::streams::ReadResp;
+use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
+
+use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
+use crate::limits::CHECKPOINT_TIME;
+use crate::protocol::deadline::{self, Deadline};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::outbound_quota::OutboundShare;
+use crate::server_context::ServerContext;
+use crate::services::read_grant::ReadGrant;
+use crate::services::streams::read_request::{ReadOrigin, ReadRequest, ReadStart};
+
+type SubscriptionResult = Result<ReadResp, Status>;
+
+/// Revision of a stream without events, as in the protocol's other fields. Without a position some
+/// clients read the message as a null pointer.
+const EMPTY_STREAM_REVISION: i64 = -1;
+
+/// A subscription in progress.
+pub struct CatchUpSubscription {
+    service: Arc<ServerContext>,
+    held: OutboundShare,
+    grant: ReadGrant,
+    deadline: Deadline,
+    request: ReadRequest,
+    filter: Option<Arc<EventFilter>>,
+    /// Number of examined events after which a filtered subscription sends a checkpoint.
+    checkpoint_interval: Option<u64>,
+    /// Registered before the last read of the store; `None` once it was triggered.
+    new_event_signal: Option<NewEventSignal>,
+    /// `None` before the subscription is confirmed.
+    pager: Option<SubscriptionPager>,
+    /// Whether the last page found nothing more at its read.
+    is_caught_up: bool,
+    has_sent_caught_up: bool,
+    /// Last checkpoint sent to the client of a filtered subscription.
+    last_checkpoint: Option<u64>,
+    /// Time of the next checkpoint.
+    checkpoint_due: Option<Instant>,
+}
+
+impl CatchUpSubscription {
+    /// Creates a subscription that begins where the request says.
+    pub fn new(
+        (service, held): (Arc<ServerContext>, OutboundShare),
+        permit: ReadGrant,
+        deadline: Deadline,
+        mut request: ReadRequest,
+        filter: Option<Arc<EventFilter>>,
+    ) -> CatchUpSubscription {
+        // The filter may be long, and is compiled already.
+        let interval = request.filter.take().map(|filter| filter.checkpoint_interval);
+        CatchUpSubscription {
+            service,
+            held,
+            grant: permit,
+            deadline,
+            request,
+            filter,
+            checkpoint_interval: interval,
+            new_event_signal: None,
+            pager: None,
+            is_caught_up: false,
+            has_sent_caught_up: false,
+            last_checkpoint: None,
+            checkpoint_due: None,
+        }
+    }
+
+    /// Returns the next responses, and the subscription if it continues.
+    pub async fn step(mut self) -> (Vec<SubscriptionResult>, Option<CatchUpSubscription>) {
+        match self.next_responses().await {
+            Ok(answers) => (answers.into_iter().map(Ok).collect(), Some(self)),
+            Err(status) => (vec![Err(status)], None),
+        }
+    }
+
+    async fn next_responses(&mut self) -> Result<Vec<ReadResp>, Status> {
+        let Some(mut follower) = self.pager.take() else {
+            self.pager = Some(self.open_pager().await?);
+            return Ok(vec![self.confirmation()?]);
+        };
+        loop {
+            self.held.release().await;
+            if self.is_caught_up {
+                self.wait_for_events().await?;
+            }
+            if self.service.is_stopping() {
+                return Err(grpc_status::shutting_down());
+            }
+            if self.new_event_signal.is_none() {
+                self.new_event_signal = Some(follower.new_event_signal());
+            }
+            follower.set_read_scope(self.grant.revalidate(&self.service).await?);
+            if let ReadOrigin::Stream(name, _) = &self.request.origin {
+                follower.limit_to(self.service.system_projections.visible_through(name));
+            }
+            let reservation = self.deadline.limit(self.held.reserve_page()).await??;
+            let page = self.service.store.next_subscription_page(follower, reservation);
+            let page = self.deadline.limit(page).await?;
+            let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
+            self.held.charge(reservation, page.bytes());
+            self.is_caught_up = page.is_caught_up;
+            let mut answers: Vec<ReadResp> =
+                page.items.into_iter().map(|found| self.item_response(found)).collect();
+            follower = page.pager;
+            #[cfg(feature = "canary")]
+            if umbel_base::failpoint::Failpoint::ServerSubscriptionSkips.is_enabled()
+                && self.is_caught_up
+                && matches!(self.request.origin, ReadOrigin::All(_))
+            {
+                follower = self.subscribe(SubscriptionSource::All, SubscriptionStart::End).await?;
+            }
+            let is_news = page.is_caught_up && !self.has_sent_caught_up;
+            answers.extend(self.due_checkpoint(follower.position(), is_news));
+            if is_news {
+                self.has_sent_caught_up = true;
+                answers.push(self.caught_up_response(follower.position()));
+            }
+            if !answers.is_empty() {
+                self.pager = Some(follower);
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Opens the source after the event that the request names.
+    async fn open_pager(&self) -> Result<SubscriptionPager, Status> {
+        let (what, start) = match (&self.request.origin, &self.filter) {
+            (ReadOrigin::Stream(name, start), _) if is_view(name) => {
+                (SubscriptionSource::View(name.to_string()), start)
+            }
+            (ReadOrigin::Stream(name, start), _) => {
+                (SubscriptionSource::Stream(name.to_string()), start)
+            }
+            (ReadOrigin::All(start), None) => (SubscriptionSource::All, start),
+            (ReadOrigin::All(start), Some(filter)) => {
+                (SubscriptionSource::Filtered(Arc::clone(filter)), start)
+            }
+        };
+        let since = match start {
+            ReadStart::First => SubscriptionStart::Start,
+            ReadStart::At(position) => SubscriptionStart::After(*position),
+            ReadStart::Last => SubscriptionStart::End,
+        };
+        #[cfg(feature = "canary")]
+        let since = match since {
+            SubscriptionStart::After(position)
+                if umbel_base::failpoint::Failpoint::ServerSubscriptionRepeats.is_enabled() =>
+            {
+                position.checked_sub(1).map_or(SubscriptionStart::Start, SubscriptionStart::After)
+            }
+            since => since,
+        };
+        self.subscribe(what, since).await
+    }
+
+    async fn subscribe(
+        &self,
+        what: SubscriptionSource,
+        since: SubscriptionStart,
+    ) -> Result<SubscriptionPager, Status> {
+        let subscription = self.service.store.subscribe(what, since);
+        let subscription = self
+            .deadline
+            .limit(subscription)
+            .await?
+            .map_err(|error| grpc_status::status(&error))?;
+        let interval = self.checkpoint_interval;
+        let clock = &self.service.env.clock;
+        let is_of_all = matches!(self.request.origin, ReadOrigin::All(_));
+        Ok(SubscriptionPager::new(
+            subscription,
+            clock,
+            interval,
+            self.request.resolve_links,
+            is_of_all,
+        ))
+    }
+
+    /// Waits until the signal is triggered or a checkpoint is due.
+    async fn wait_for_events(&mut self) -> Result<(), Status> {
+        if let Some(signal) = &mut self.new_event_signal {
+            tokio::select! {
+                () = signal.notified() => {}
+                () = Deadline::at(self.checkpoint_due).wait() => {}
+                () = self.service.wait_stopping() => return Err(grpc_status::shutting_down()),
+                () = self.deadline.wait() => return Err(deadline::deadline_exceeded()),
+            }
+        }
+        self.new_event_signal = None;
+        Ok(())
+    }
+
+    fn item_response(&mut self, found: SubscriptionItem) -> ReadResp {
+        match found {
+            SubscriptionItem::Event(event) => {
+                let original = event.link.as_ref().or(event.event.as_ref());
+                self.last_checkpoint =
+                    original.map(|event| event.position).or(self.last_checkpoint);
+                proto_convert::event_response(event, self.request.form)
+            }
+            SubscriptionItem::Checkpoint(position) => {
+                (self.last_checkpoint, self.checkpoint_due) = (Some(position), None);
+                self.checkpoint_response(position)
+            }
+        }
+    }
+
+    /// Returns the checkpoint of a filtered subscription, if one is due.
+    fn due_checkpoint(&mut self, position: Option<u64>, is_news: bool) -> Option<ReadResp> {
+        self.filter.as_ref()?;
+        if position <= self.last_checkpoint {
+            self.checkpoint_due = None;
+        } else if self.checkpoint_due.is_none() {
+            self.checkpoint_due = Instant::now().checked_add(CHECKPOINT_TIME);
+        }
+        if !is_news && !Deadline::at(self.checkpoint_due).has_passed() {
+            return None;
+        }
+        (self.last_checkpoint, self.checkpoint_due) = (position, None);
+        Some(self.checkpoint_response(position.unwrap_or(0)))
+    }
+
+    fn checkpoint_response(&self, position: u64) -> ReadResp {
+        let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
+        let (commit_position, prepare_position) = (position, position);
+        proto_convert::read_response(Content::Checkpoint(Checkpoint {
+            commit_position,
+            prepare_position,
+            timestamp,
+        }))
+    }
+
+    fn confirmation(&self) -> Result<ReadResp, Status> {
+        let id = self.service.new_id().map_err(|error| grpc_status::status(&error.into()))?;
+        let subscription_id = id.to_string();
+        Ok(proto_convert::read_response(Content::Confirmation(SubscriptionConfirmation {
+            subscription_id,
+        })))
+    }
+
+    fn caught_up_response(&self, reached: Option<u64>) -> ReadResp {
+        let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
+        let (stream_revision, position) = match self.request.origin {
+            ReadOrigin::Stream(..) => {
+                (Some(reached.map_or(EMPTY_STREAM_REVISION, |revision| revision as i64)), None)
+            }
+            ReadOrigin::All(_) => (None, Some(proto_convert::all_position(reached.unwrap_or(0)))),
+        };
+        proto_convert::read_response(Content::CaughtUp(Progress {
+            timestamp,
+            stream_revision,
+            position,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use futures_util::StreamExt;
+    use umbel_events::{ExpectedVersion, NewEvent};
+    use umbel_proto::streams::read_req::UuidForm;
+
+    use super::*;
+    use crate::auth::authorization::Caller;
+    use crate::grpc::response_stream::stream_steps;
+    use crate::services::streams::read_request::ReadExtent;
+    use crate::test_support::test_service::{TestService, run_paused};
+
+    /// Counts the wake-ups of a task.
+    #[derive(Default)]
+    struct WakeCounter(AtomicUsize);
+
+    impl Wake for WakeCounter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Every append to the store woke every subscription, which then searched for events of its
+    /// stream.
+    #[test]
+    fn subscription_wakes_only_for_its_stream() {
+        let fixture = TestService::new();
+        let append = |stream: &str| {
+            let event = NewEvent::json(fixture.store.new_id().unwrap(), "Happened", b"{}");
+            fixture.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+        };
+        run_paused(async {
+            let origin = |stream: Option<&str>| match stream {
+                Some(stream) => ReadOrigin::Stream(stream.into(), ReadStart::First),
+                None => ReadOrigin::All(ReadStart::First),
+            };
+            for (stream, by_others) in [(Some("cart"), 0), (None, 1)] {
+                let request = ReadRequest {
+                    origin: origin(stream),
+                    extent: ReadExtent::Subscription,
+                    form: UuidForm::String(()),
+                    reports_stream_ends: false,
+                    resolve_links: false,
+                    filter: None,
+                };
+                append("cart");
+                let service = Arc::clone(&fixture.service);
+                let permit = ReadGrant::new(&service, Caller::Trusted, "cart").await.unwrap();
+                let held = service.outbound_quota.new_share(None);
+                let (never, of) = (Deadline::NEVER, (service, held));
+                let subscription = CatchUpSubscription::new(of, permit, never, request, None);
+                let mut answers = stream_steps(subscription, CatchUpSubscription::step);
+                while !matches!(
+                    answers.next().await.unwrap().unwrap().content,
+                    Some(Content::CaughtUp(_))
+                ) {}
+                let woken = Arc::new(WakeCounter::default());
+                let waker = Waker::from(Arc::clone(&woken));
+                let mut context = Context::from_waker(&waker);
+                let times = || woken.0.load(Ordering::SeqCst);
+                // It yields once, so that its responses are sent.
+                assert!(answers.poll_next_unpin(&mut context).is_pending());
+                assert_eq!(woken.0.swap(0, Ordering::SeqCst), 1);
+                assert!(answers.poll_next_unpin(&mut context).is_pending());
+                (0..10).for_each(|number| append(&format!("other-{number}")));
+                assert_eq!(times(), by_others);
+                append("cart");
+                assert_eq!(times(), 1, "once, however much is there when it is woken");
+                let next = answers.next().await.unwrap().unwrap().content;
+                assert!(matches!(next, Some(Content::Event(_))), "{next:?}");
+            }
+        });
+    }
+}

@@ -1,0 +1,259 @@
+//! [`Transaction`]: records of several streams, appended all or none.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tonic::Status;
+use umbel_events::limits::{
+    APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
+};
+use umbel_events::{
+    AppendRequest, Error, ExpectedVersion, NewEvent, PendingAppend, Store, StreamAppend,
+    StreamCheck, StreamState, WriteResult,
+};
+use umbel_proto::v2::streams::expected;
+
+use crate::access_control::acl::StreamAction;
+use crate::event_store::EventStore;
+use crate::limits::EVENT_OVERHEAD_BYTES;
+use crate::protocol::rich_status::{self, invalid};
+use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
+use crate::services::streams::append_record::NewRecord;
+
+/// Records of several streams, within the limits of one append.
+#[derive(Debug)]
+pub struct Transaction {
+    streams: Vec<StreamRecords>,
+    checks: Vec<(String, ExpectedVersion)>,
+    records: usize,
+    bytes: usize,
+    share: QuotaShare,
+}
+
+#[derive(Debug)]
+struct StreamRecords {
+    stream: String,
+    expected: ExpectedVersion,
+    records: Vec<NewRecord>,
+}
+
+/// Result of a transaction, with the streams in the order of their addition.
+#[derive(Debug)]
+pub struct TransactionResult {
+    /// Streams and their results.
+    pub streams: Vec<(String, WriteResult)>,
+    /// The quota share of their names.
+    _quota_share: QuotaShare,
+}
+
+impl Transaction {
+    /// Creates an empty transaction.
+    pub fn new(budget: &Arc<InboundQuota>) -> Transaction {
+        let (streams, checks) = (Vec::new(), Vec::new());
+        Transaction { streams, checks, records: 0, bytes: 0, share: budget.new_share() }
+    }
+
+    /// Adds a stream that was not added before. Returns its index.
+    pub fn add_stream(
+        &mut self,
+        stream: String,
+        expected: ExpectedVersion,
+    ) -> Result<usize, Status> {
+        let stream = self.charge_name(stream)?;
+        self.streams.push(StreamRecords { stream, expected, records: Vec::new() });
+        Ok(self.streams.len() - 1)
+    }
+
+    /// Adds a record to the stream at an index.
+    pub fn add(&mut self, index: usize, record: NewRecord) -> Result<(), Status> {
+        let StreamRecords { stream, records, .. } = &mut self.streams[index];
+        if record.event_bytes() > EVENT_BYTES_MAX {
+            let id = record.id().to_string();
+            return Err(rich_status::record_too_large(stream, id, record.event_bytes()));
+        }
+        self.bytes += record.bytes();
+        if self.bytes > APPEND_BYTES_MAX {
+            return Err(rich_status::transaction_too_large(self.bytes as u64));
+        }
+        if self.records == APPEND_EVENTS_MAX {
+            return Err(invalid(format!(
+                "the append exceeds {APPEND_EVENTS_MAX} records; append them in parts"
+            )));
+        }
+        if !self.share.grow(record.bytes() + EVENT_OVERHEAD_BYTES) {
+            return Err(grpc_status::append_quota_exhausted());
+        }
+        self.records += 1;
+        records.push(record);
+        Ok(())
+    }
+
+    /// Returns the streams to be written, and those that are only checked.
+    pub fn streams(&self) -> impl Iterator<Item = (StreamAction, &str)> {
+        let written = self.streams.iter().map(|one| (StreamAction::Write, &*one.stream));
+        written.chain(self.checks.iter().map(|(stream, _)| (StreamAction::Read, &**stream)))
+    }
+
+    /// Whether the stream at an index has no records.
+    pub fn has_no_records(&self, index: usize) -> bool {
+        self.streams[index].records.is_empty()
+    }
+
+    /// Sets the expectation of the append to the stream at an index, unless it has one. Returns
+    /// whether it has this one now.
+    pub fn set_expected(&mut self, index: usize, expected: ExpectedVersion) -> bool {
+        let of_stream = &mut self.streams[index].expected;
+        let is_free = *of_stream == ExpectedVersion::Any;
+        if is_free {
+            *of_stream = expected;
+        }
+        is_free
+    }
+
+    /// Adds a check. Returns its index among the checks.
+    pub fn add_check(
+        &mut self,
+        stream: String,
+        expected: ExpectedVersion,
+    ) -> Result<usize, Status> {
+        let stream = self.charge_name(stream)?;
+        self.checks.push((stream, expected));
+        Ok(self.checks.len() - 1)
+    }
+
+    /// Charges a stream's name to the quota, and shrinks it to its length.
+    fn charge_name(&mut self, mut stream: String) -> Result<String, Status> {
+        if stream.is_empty() || proto_convert::is_name_too_long(stream.as_bytes()) {
+            return Err(invalid(format!(
+                "a stream's name has {} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}",
+                stream.len()
+            )));
+        }
+        if self.streams.len() + self.checks.len() == APPEND_STREAMS_MAX {
+            return Err(invalid(format!(
+                "an append names at most {APPEND_STREAMS_MAX} streams, checks included"
+            )));
+        }
+        if !self.share.grow(stream.len() + EVENT_OVERHEAD_BYTES) {
+            return Err(grpc_status::append_quota_exhausted());
+        }
+        stream.shrink_to_fit();
+        Ok(stream)
+    }
+
+    /// Submits the transaction to the store. Resolves once the append has the durability that the
+    /// store is configured for.
+    pub async fn submit(self, store: &EventStore) -> Result<TransactionResult, Error> {
+        let (done, results) = oneshot::channel();
+        let rules = Arc::clone(store.acl_cache());
+        let submitted = store.blocking(move |store| {
+            let ticket = self.submit_to_store(store)?;
+            let names = self.streams.iter().map(|one| one.stream.clone());
+            let of_system: Vec<String> = names.filter(|name| name.starts_with('$')).collect();
+            ticket.on_acknowledged(move |answers| {
+                of_system.iter().for_each(|name| rules.invalidate(name));
+                // The caller may have left; the append completes all the same.
+                let _ = done.send(answers);
+            });
+            let Transaction { streams, share, .. } = self;
+            Ok((streams.into_iter().map(|one| one.stream).collect::<Vec<_>>(), share))
+        });
+        let (names, share) = submitted.await?;
+        let answers = results.await.unwrap_or(Err(Error::Store(umbel::Error::Closed)))?;
+        Ok(TransactionResult {
+            streams: names.into_iter().zip(answers).collect(),
+            _quota_share: share,
+        })
+    }
+
+    fn submit_to_store(&self, store: &Store) -> Result<PendingAppend, Error> {
+        let events: Vec<Vec<NewEvent<'_>>> = self
+            .streams
+            .iter()
+            .map(|one| one.records.iter().map(NewRecord::as_new_event).collect())
+            .collect();
+        let mut appends = Vec::with_capacity(events.len());
+        for (StreamRecords { stream, expected, .. }, events) in self.streams.iter().zip(&events) {
+            appends.push(StreamAppend { stream, expected: *expected, events });
+        }
+        let mut checks = Vec::with_capacity(self.checks.len());
+        for (stream, expected) in &self.checks {
+            checks.push(StreamCheck { stream, expected: *expected });
+        }
+        store.submit_with_conflicts(&AppendRequest { appends: &appends, checks: &checks })
+    }
+}
+
+impl TransactionResult {
+    /// Position of the last record.
+    pub fn position(&self) -> i64 {
+        let positions = self.streams.iter().filter_map(|(_, appended)| appended.position);
+        positions.max().map_or(0, |position| position as i64)
+    }
+}
+
+/// Expectation that a client's number stands for; `None` for an invalid number.
+pub fn expected_from_number(number: i64) -> Option<ExpectedVersion> {
+    match number {
+        expected::NO_STREAM => Some(ExpectedVersion::NoStream),
+        expected::ANY => Some(ExpectedVersion::Any),
+        expected::EXISTS => Some(ExpectedVersion::Exists),
+        expected::DELETED => Some(ExpectedVersion::Deleted),
+        expected::TOMBSTONED => Some(ExpectedVersion::Tombstoned),
+        revision => u64::try_from(revision).ok().map(ExpectedVersion::Exact),
+    }
+}
+
+/// Number that stands for an expectation.
+pub fn expected_number(expected: ExpectedVersion) -> i64 {
+    match expected {
+        ExpectedVersion::NoStream => expected::NO_STREAM,
+        ExpectedVersion::Any => expected::ANY,
+        ExpectedVersion::Exists => expected::EXISTS,
+        ExpectedVersion::Deleted => expected::DELETED,
+        ExpectedVersion::Tombstoned => expected::TOMBSTONED,
+        ExpectedVersion::Exact(revision) => i64::try_from(revision).unwrap_or(i64::MAX),
+    }
+}
+
+/// Number that stands for the state of a stream.
+pub fn actual_number(state: StreamState) -> i64 {
+    match state {
+        StreamState::Missing => expected::NO_STREAM,
+        StreamState::Live { last, .. } => last as i64,
+        StreamState::Deleted { .. } => expected::DELETED,
+        StreamState::Tombstoned => expected::TOMBSTONED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_names_hold_only_their_counted_memory() {
+        let budget = Arc::new(InboundQuota::default());
+        let mut transaction = Transaction::new(&budget);
+        let name = || {
+            let mut name = String::with_capacity(1 << 20);
+            name.push_str("cart");
+            name
+        };
+        transaction.add_stream(name(), ExpectedVersion::Any).unwrap();
+        transaction.add_check(name(), ExpectedVersion::Any).unwrap();
+        let capacities =
+            [transaction.streams[0].stream.capacity(), transaction.checks[0].0.capacity()];
+        assert!(capacities.iter().all(|capacity| *capacity < 1000), "{capacities:?}");
+    }
+
+    #[test]
+    fn expected_state_numbers_are_parsed() {
+        for number in [-1, -2, -4, -5, -6, 0, 7, i64::MAX] {
+            assert_eq!(expected_from_number(number).map(expected_number), Some(number));
+        }
+        for number in [-3, -7, i64::MIN] {
+            assert_eq!(expected_from_number(number), None);
+        }
+    }
+}

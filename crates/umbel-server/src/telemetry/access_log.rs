@@ -1,0 +1,320 @@
+//! [`AccessLogLine`]: the log line of one call, and [`AccessLog`], which limits the rate of lines.
+//!
+//! A call that fails or is slow is logged; other calls are logged at debug level. Where logging is
+//! off, a call costs one comparison. Lines contain nothing that a client sent, except the call's
+//! name and, once authenticated, its user. The reason of a failure is logged where the server is to
+//! blame. Lines per second are limited, and suppressed lines are counted.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use umbel_env::Env;
+
+use crate::auth::authorization::Caller;
+use crate::limits::ACCESS_LOG_LINES_MAX;
+use crate::protocol::grpc_status::{EXCEPTION, PATH_CHARS_MAX};
+use crate::telemetry::trace_context::{self, TraceId};
+
+/// Most logged characters of a failure's reason.
+const REASON_CHARS_MAX: usize = 500;
+/// Exception name for invalid settings of a group, which clients know as a server failure.
+const INVALID_SETTINGS: &[u8] = b"persistent-subscription-failed";
+
+/// State of the access log, shared by all calls of a server.
+#[derive(Debug)]
+pub struct AccessLog {
+    env: Env,
+    slow_threshold: Duration,
+    limiter: Mutex<LineLimiter>,
+}
+
+/// Lines logged and suppressed in the current second.
+#[derive(Debug, Default)]
+struct LineLimiter {
+    second: u64,
+    logged: u32,
+    suppressed: u64,
+}
+
+/// The log line of one call.
+#[derive(Debug)]
+pub struct AccessLogLine {
+    log: Arc<AccessLog>,
+    began: Duration,
+    /// Method and URI of the request.
+    method: Method,
+    uri: Uri,
+    is_call: bool,
+    trace: Option<TraceId>,
+    peer: Option<SocketAddr>,
+    caller: Option<Caller>,
+}
+
+/// A log record of a call.
+struct LogRecord<'a> {
+    level: Level,
+    message: &'static str,
+    code: &'a str,
+    reason: Option<&'a str>,
+}
+
+impl AccessLog {
+    /// A log for which a call is slow if its response begins later than this.
+    pub fn new(env: &Env, slow: Duration) -> AccessLog {
+        AccessLog { env: env.clone(), slow_threshold: slow, limiter: Mutex::default() }
+    }
+
+    /// Whether one more line may be logged at this time.
+    fn admit_line(&self, now: Duration) -> bool {
+        let mut limiter = self.limiter.lock().ignore_poison();
+        let (may, suppressed) = limiter.count(now.as_secs());
+        drop(limiter);
+        if suppressed > 0 {
+            tracing::warn!(calls = suppressed, "more calls failed or were slow than are logged");
+        }
+        may
+    }
+}
+
+impl LineLimiter {
+    /// Counts a line: whether it may be logged, and the number suppressed in an earlier second.
+    fn count(&mut self, second: u64) -> (bool, u64) {
+        let mut suppressed = 0;
+        if second != self.second {
+            suppressed = self.suppressed;
+            *self = LineLimiter { second, ..LineLimiter::default() };
+        }
+        let may = self.logged < ACCESS_LOG_LINES_MAX;
+        if may {
+            self.logged += 1;
+        } else {
+            self.suppressed += 1;
+        }
+        (may, suppressed)
+    }
+}
+
+impl AccessLogLine {
+    /// Begins the line of a request; `None` where logging is off.
+    pub fn begin<B>(
+        log: &Arc<AccessLog>,
+        request: &Request<B>,
+        peer: Option<SocketAddr>,
+        is_call: bool,
+    ) -> Option<AccessLogLine> {
+        if LevelFilter::current() == LevelFilter::OFF {
+            return None;
+        }
+        Some(AccessLogLine {
+            began: log.env.clock.now(),
+            log: Arc::clone(log),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            is_call,
+            trace: TraceId::from_headers(request.headers()),
+            peer,
+            caller: None,
+        })
+    }
+
+    /// Sets the authenticated caller.
+    pub fn set_caller(&mut self, caller: &Caller) {
+        self.caller = Some(caller.clone());
+    }
+
+    /// Logs a failure or slowness at the response head. Returns the line where the call continues.
+    pub fn record_head(mut self, response: &mut Response<Body>) -> Option<AccessLogLine> {
+        let (status, headers) = (response.status(), response.headers_mut());
+        let is_logged = match Status::from_header_map(headers) {
+            _ if !self.is_call => self.log_page_failure(status),
+            Some(status) if status.code() != Code::Ok => {
+                let is_clients = is_clients(&status, headers);
+                self.log_failure("call failed", &status, is_clients);
+                true
+            }
+            _ => false,
+        };
+        let took = self.elapsed();
+        let is_slow = !is_logged && took > self.log.slow_threshold;
+        if is_slow {
+            let message = "call was slow";
+            self.write(&LogRecord { level: Level::WARN, message, code: "Ok", reason: None });
+        }
+        if self.trace.is_none() && tracing::enabled!(Level::DEBUG) {
+            self.trace_id();
+        }
+        if let Some(trace) = self.trace {
+            headers.insert(trace_context::TRACE_ID_HEADER, trace.header());
+        }
+        (!is_logged).then_some(self)
+    }
+
+    /// Logs the end of the call with the status in its trailers.
+    pub fn record_trailers(mut self, trailers: &mut HeaderMap) {
+        match Status::from_header_map(trailers).filter(|status| status.code() != Code::Ok) {
+            Some(status) => {
+                let is_clients = is_clients(&status, trailers);
+                self.log_failure("call failed after the first response", &status, is_clients);
+                if let Some(trace) = self.trace {
+                    trailers.insert(trace_context::TRACE_ID_HEADER, trace.header());
+                }
+            }
+            None => self.record_end(true),
+        }
+    }
+
+    /// Logs the end of a response without trailers: it was sent completely, or the client
+    /// disconnected.
+    pub fn record_end(mut self, is_complete: bool) {
+        if tracing::enabled!(Level::DEBUG) {
+            let (message, code) = if is_complete {
+                ("call done", "Ok")
+            } else {
+                ("client disconnected", "Cancelled")
+            };
+            self.write(&LogRecord { level: Level::DEBUG, message, code, reason: None });
+        }
+    }
+
+    fn log_failure(&mut self, message: &'static str, status: &Status, is_clients: bool) {
+        let level = match status.code() {
+            _ if is_clients => Level::INFO,
+            Code::Internal | Code::Unknown | Code::DataLoss => Level::ERROR,
+            _ => Level::WARN,
+        };
+        let reason = sanitize(status.message(), REASON_CHARS_MAX);
+        let (code, reason) = (format!("{:?}", status.code()), (!is_clients).then_some(&*reason));
+        self.write(&LogRecord { level, message, code: &code, reason });
+    }
+
+    /// Logs a page that was refused or failed; whether it did.
+    fn log_page_failure(&mut self, status: StatusCode) -> bool {
+        let level = match status.as_u16() {
+            ..400 => return false,
+            400..500 => Level::INFO,
+            503 => Level::WARN,
+            _ => Level::ERROR,
+        };
+        self.write(&LogRecord {
+            level,
+            message: "request failed",
+            code: status.as_str(),
+            reason: None,
+        });
+        true
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.log.env.clock.now().saturating_sub(self.began)
+    }
+
+    /// The trace id of the call, generated where it has none.
+    fn trace_id(&mut self) -> TraceId {
+        *self.trace.get_or_insert_with(|| TraceId::generate(&*self.log.env.entropy))
+    }
+
+    fn write(&mut self, record: &LogRecord<'_>) {
+        let trace = self.trace_id();
+        if record.level > LevelFilter::current() {
+            return;
+        }
+        let now = self.log.env.clock.now();
+        if record.level != Level::DEBUG && !self.log.admit_line(now) {
+            return;
+        }
+        let path = self.uri.path();
+        let method = match self.is_call {
+            true => sanitize(path.trim_start_matches('/'), PATH_CHARS_MAX),
+            false => format!("{} {}", self.method, sanitize(path, PATH_CHARS_MAX)),
+        };
+        let user = self.caller.as_ref().and_then(Caller::user_name);
+        let peer = self.peer.map(|peer| peer.to_string());
+        let milliseconds = self.elapsed().as_micros() as f64 / 1e3;
+        // The level of a tracing event is static.
+        macro_rules! line {
+            ($level:expr) => {
+                tracing::event!(
+                    $level,
+                    trace_id = %trace,
+                    method,
+                    code = record.code,
+                    user,
+                    peer,
+                    milliseconds,
+                    reason = record.reason,
+                    "{}",
+                    record.message
+                )
+            };
+        }
+        match record.level {
+            Level::ERROR => line!(Level::ERROR),
+            Level::WARN => line!(Level::WARN),
+            Level::INFO => line!(Level::INFO),
+            _ => line!(Level::DEBUG),
+        }
+    }
+}
+
+/// Whether the failure is the client's fault, or no fault.
+fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
+    match status.code() {
+        Code::Internal => {
+            headers.get(EXCEPTION).is_some_and(|name| name.as_bytes() == INVALID_SETTINGS)
+        }
+        Code::Unknown
+        | Code::DataLoss
+        | Code::Unavailable
+        | Code::ResourceExhausted
+        | Code::DeadlineExceeded => false,
+        _ => true,
+    }
+}
+
+/// The beginning of a text, which a client may have chosen, on one line.
+fn sanitize(text: &str, max_chars: usize) -> String {
+    text.chars()
+        .take(max_chars)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_failures_are_rate_limited_and_counted() {
+        let mut limiter = LineLimiter::default();
+        let logged = (0..ACCESS_LOG_LINES_MAX + 7).filter(|_| limiter.count(3).0).count();
+        assert_eq!(logged, ACCESS_LOG_LINES_MAX as usize);
+        assert_eq!(limiter.count(4), (true, 7));
+        assert_eq!(limiter.count(4), (true, 0));
+    }
+
+    #[test]
+    fn failures_are_attributed_to_client_or_server() {
+        let blamed = |status: Status| {
+            let headers = status.metadata().clone().into_headers();
+            is_clients(&status, &headers)
+        };
+        let key = crate::protocol::group_key::GroupKey { stream: None, group: "group".to_string() };
+        assert!(blamed(crate::protocol::grpc_status::group_failed(&key, "settings")));
+        assert!(!blamed(Status::internal("a disk that fails")));
+        assert!(blamed(Status::invalid_argument("invalid request")));
+        assert!(!blamed(crate::protocol::grpc_status::shutting_down()));
+    }
+
+    #[test]
+    fn logged_text_is_one_bounded_line() {
+        assert_eq!(sanitize("a\nb\u{1b}c", 9), "a b c");
+        assert_eq!(sanitize(&"é".repeat(600), REASON_CHARS_MAX).chars().count(), REASON_CHARS_MAX);
+    }
+}

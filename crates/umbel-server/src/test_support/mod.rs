@@ -1,0 +1,7 @@
+//! Services without a connection and malformed requests, for tests.
+
+mod malformed_kv_request_tests;
+mod malformed_request_tests;
+
+pub mod malformed_client;
+pub mod test_service;

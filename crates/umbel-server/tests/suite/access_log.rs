@@ -1,0 +1,355 @@
+//! Tests of the access log, and of the trace id by which clients find their calls in it.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+#[cfg(unix)]
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Status};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use umbel_proto::streams::ReadReq;
+use umbel_proto::streams::read_req::RevisionOption;
+use umbel_server::Config;
+
+use super::client::{ANY, Client, NO_STREAM, at_most, events, of_stream, subscription};
+#[cfg(unix)]
+use super::monitoring::{http_request, metric};
+use super::test_server::TestServer;
+
+/// Prefix of the trace ids of these tests, because other tests are logged, too.
+const OURS: &str = "7e577e577e577e57";
+/// Maximum number of lines kept, and time limit for a line to appear.
+const KEPT: usize = 1 << 14;
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+const START: RevisionOption = RevisionOption::Start(());
+const TRACE_HEADER: &str = "umbel-trace-id";
+/// Credentials of the user `ops` with the first password, as a header value.
+const OPS: &str = "b3BzOnNlY29uZA==";
+
+/// Log lines of the process: all of its threads share one subscriber.
+struct Lines;
+
+static LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+fn lines() -> MutexGuard<'static, VecDeque<String>> {
+    LINES.lock().ignore_poison()
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8(line.to_vec()).unwrap();
+        if text.contains(OURS) || !text.contains(r#""level":"DEBUG""#) {
+            let mut lines = lines();
+            lines.push_back(text);
+            if lines.len() > KEPT {
+                lines.pop_front();
+            }
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn listen() {
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    LISTENING.get_or_init(|| {
+        let layer = fmt::layer().json().flatten_event(true).with_writer(|| Lines);
+        let targets = Targets::new().with_target("umbel", Level::DEBUG);
+        tracing_subscriber::registry().with(targets).with(layer).init();
+    });
+}
+
+/// Lines with this trace id and message.
+fn found(trace: &str, message: &str) -> Vec<Value> {
+    let lines = lines();
+    let ours = lines.iter().filter(|line| line.contains(trace));
+    let read = ours.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    read.filter(|line| line["trace_id"] == trace && line["message"] == message).collect()
+}
+
+/// Waits for the line with this trace id and message.
+async fn line(trace: &str, message: &str) -> Value {
+    let until = Instant::now() + TEST_TIMEOUT;
+    loop {
+        if let Some(line) = found(trace, message).pop() {
+            return line;
+        }
+        assert!(Instant::now() < until, "{trace}, {message}: {:?}", found(trace, message));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits for a line with this path and message, and returns the newest.
+#[cfg(unix)]
+async fn last_of(path: &str, message: &str) -> Value {
+    let until = Instant::now() + TEST_TIMEOUT;
+    let is_it = |line: &Value| {
+        line["path"] == path && line["message"].as_str().is_some_and(|text| text.contains(message))
+    };
+    loop {
+        let read = |line: &String| serde_json::from_str::<Value>(line).unwrap();
+        if let Some(line) = lines().iter().map(read).rfind(is_it) {
+            return line;
+        }
+        assert!(Instant::now() < until, "{path}: no line says {message}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Trace id with this number, and the client's header for it.
+fn trace(number: u64) -> (String, String) {
+    let trace = format!("{OURS}{number:016x}");
+    let traceparent = format!("00-{trace}-00f067aa0ba902b7-01");
+    (trace, traceparent)
+}
+
+fn number(metadata: &MetadataMap) -> Option<String> {
+    metadata.get(TRACE_HEADER).map(|trace| trace.to_str().unwrap().to_string())
+}
+
+/// Builds a request with this trace header.
+fn with_trace(client: &Client, message: ReadReq, traceparent: &str) -> Request<ReadReq> {
+    let mut request = client.request(message);
+    request.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
+    request
+}
+
+async fn refused(client: &Client, request: Request<ReadReq>) -> Status {
+    client.open(request).await.expect_err("a read without options")
+}
+
+#[test]
+fn failed_call_is_logged_under_its_trace_id() {
+    listen();
+    TestServer::new().run(async |client, _| {
+        let (given, traceparent) = trace(1);
+        let status = refused(&client, with_trace(&client, ReadReq::default(), &traceparent)).await;
+        assert_eq!(
+            (status.code(), number(status.metadata())),
+            (Code::InvalidArgument, Some(given))
+        );
+        let entry = line(&trace(1).0, "call failed").await;
+        assert_eq!(entry["level"], "INFO", "the server is not to blame");
+        assert_eq!(entry["method"], "event_store.client.streams.Streams/Read");
+        assert_eq!((&entry["code"], &entry["reason"]), (&"InvalidArgument".into(), &Value::Null));
+        assert!(entry["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{entry}");
+        assert!(entry["milliseconds"].as_f64().unwrap() >= 0.0, "{entry}");
+        // A request without a valid trace header gets a new trace id.
+        let requests = [client.request(ReadReq::default()), {
+            with_trace(&client, ReadReq::default(), &traceparent.to_ascii_uppercase())
+        }];
+        for request in requests {
+            let made = number(refused(&client, request).await.metadata()).unwrap();
+            assert!(made.len() == 32 && !made.eq_ignore_ascii_case(&trace(1).0), "{made}");
+            line(&made, "call failed").await;
+        }
+    });
+}
+
+/// An operator swapped the directory of a served store for a restored one. The server continued in
+/// the old one, and only `stats()` showed it.
+#[test]
+#[cfg(unix)]
+fn moved_directory_is_logged_and_counted() {
+    listen();
+    TestServer::new().run(async |client, server| {
+        let (address, store) = (server.address(), server.store.clone());
+        let path = store.path().to_path_buf();
+        let moved = |text: &str| metric(text, "umbel_directory_moved", &[]);
+        let page = async move || {
+            let page =
+                tokio::task::spawn_blocking(move || http_request(address, "GET", "/metrics").1);
+            page.await.unwrap()
+        };
+        assert_eq!(moved(&page().await), 0.0);
+        let (aside, message) = (path.with_extension("aside"), "the event store was moved");
+        Command::new("mv").args([&path, &aside]).status().unwrap();
+        let line = last_of(&path.display().to_string(), message).await;
+        assert_eq!(
+            (&line["level"], &line["path_now"]),
+            (&"WARN".into(), &Value::from(aside.to_str()))
+        );
+        assert_eq!(moved(&page().await), 1.0);
+        let _ = client.append("cart", NO_STREAM, &events(0..3)).await.expect("it goes on there");
+        Command::new("mv").args([&aside, &path]).status().unwrap();
+        last_of(&path.display().to_string(), "is at its path again").await;
+        assert_eq!(moved(&page().await), 0.0);
+    });
+}
+
+/// A store whose directory was removed accepts no append until a restart. The server still reported
+/// readiness, so that a load balancer sent calls to it. Without `--sync` it acknowledged appends
+/// for minutes that no later open could find.
+#[test]
+#[cfg(unix)]
+fn server_with_an_unwritable_store_is_not_ready() {
+    TestServer::new().run(async |client, server| {
+        let (address, store) = (server.address(), server.store.clone());
+        let ready = async move || {
+            let request =
+                tokio::task::spawn_blocking(move || http_request(address, "GET", "/health/ready"));
+            request.await.unwrap()
+        };
+        assert!(ready().await.0.starts_with("http/1.1 204"));
+        std::fs::remove_dir_all(store.path()).unwrap();
+        let end = Instant::now() + TEST_TIMEOUT;
+        while ready().await.0.starts_with("http/1.1 204") && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let (head, body) = ready().await;
+        assert!(head.starts_with("http/1.1 503"), "{head}");
+        let refused = client.append("cart", NO_STREAM, &events(0..3)).await;
+        assert!(refused.is_err(), "{refused:?}");
+        assert!(body.contains("writes fail") && body.contains("removed"), "{body}");
+    });
+}
+
+#[test]
+fn late_failure_has_its_trace_id_in_the_trailers() {
+    listen();
+    TestServer::new().run(async |client, _| {
+        let (given, traceparent) = trace(2);
+        let options = Some(subscription(of_stream("cart", START)));
+        let mut request = with_trace(&client, ReadReq { options }, &traceparent);
+        request.metadata_mut().insert("grpc-timeout", "200m".parse().unwrap());
+        let mut answers = client.open(request).await.unwrap();
+        let status = loop {
+            match answers.message().await {
+                Ok(answer) => assert!(answer.is_some(), "it ends with a failure"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(number(status.metadata()), Some(given.clone()));
+        let entry = line(&given, "call failed after the first response").await;
+        assert_eq!((&entry["level"], &entry["code"]), (&"WARN".into(), &"DeadlineExceeded".into()));
+        assert!(entry["milliseconds"].as_f64().unwrap() >= 150.0, "{entry}");
+        assert!(entry["reason"].as_str().unwrap().contains("deadline"), "{entry}");
+    });
+}
+
+#[test]
+fn slow_calls_are_warnings_and_fast_ones_debug_lines() {
+    listen();
+    let read = || ReadReq { options: Some(at_most(9, of_stream("cart", START))) };
+    TestServer::with(Config { slow_call_time: Duration::ZERO, ..Config::default() }).run(
+        async |client, _| {
+            let (given, traceparent) = trace(3);
+            drop(client.open(with_trace(&client, read(), &traceparent)).await.unwrap());
+            let entry = line(&given, "call was slow").await;
+            assert_eq!((&entry["level"], &entry["code"]), (&"WARN".into(), &"Ok".into()));
+        },
+    );
+    TestServer::new().run(async |client, _| {
+        let _ = client.append("cart", ANY, &events(0..3)).await.unwrap();
+        let (given, traceparent) = trace(4);
+        let mut answers = client.open(with_trace(&client, read(), &traceparent)).await.unwrap();
+        while answers.message().await.unwrap().is_some() {}
+        let entry = line(&given, "call done").await;
+        assert_eq!(entry["level"], "DEBUG");
+        assert!(found(&given, "call was slow").is_empty());
+        let (given, traceparent) = trace(5);
+        let options = Some(subscription(of_stream("cart", START)));
+        let mut answers =
+            client.open(with_trace(&client, ReadReq { options }, &traceparent)).await.unwrap();
+        assert!(answers.message().await.unwrap().is_some());
+        drop(answers);
+        line(&given, "client disconnected").await;
+    });
+}
+
+/// Each client that left in the middle of a request counted as an error of the server: one `ERROR`
+/// line for every client that crashed.
+#[test]
+fn client_disconnect_is_not_a_server_error() {
+    listen();
+    TestServer::new().run(async |client, _| {
+        for (number, method) in [(8, "Append"), (9, "Read")] {
+            let (given, traceparent) = trace(number);
+            let mut grpc = client.clone();
+            let path = format!("http://localhost/event_store.client.streams.Streams/{method}");
+            let (sender, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(1);
+            let frames = futures_util::stream::unfold(body, async |mut body| {
+                body.recv().await.map(|frame| (frame, body))
+            });
+            let request = hyper::Request::post(path)
+                .header("content-type", "application/grpc")
+                .header("traceparent", traceparent)
+                .body(Body::new(StreamBody::new(frames)));
+            let call = tokio::spawn(GrpcService::call(&mut grpc, request.unwrap()));
+            sender.send(Ok(Frame::data(Bytes::from_static(&[0, 0])))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            sender.send(Err(Status::cancelled("it breaks off"))).await.unwrap();
+            let entry = line(&given, "call failed").await;
+            assert_eq!((&entry["level"], &entry["code"]), (&"INFO".into(), &"Cancelled".into()));
+            call.abort();
+        }
+    });
+}
+
+#[test]
+fn log_names_users_but_not_passwords() {
+    listen();
+    TestServer::with_users().run(async |client, server| {
+        let (given, traceparent) = trace(6);
+        let admin = client.with_user("admin", "first");
+        let _ = refused(&admin, with_trace(&admin, ReadReq::default(), &traceparent)).await;
+        assert_eq!(line(&given, "call failed").await["user"], "admin");
+        let (given, traceparent) = trace(7);
+        let wrong_user = client.with_user("admin", "no-such-secret");
+        let status =
+            refused(&wrong_user, with_trace(&wrong_user, ReadReq::default(), &traceparent)).await;
+        assert_eq!(status.code(), Code::Unauthenticated);
+        let entry = line(&given, "call failed").await;
+        assert_eq!((&entry["user"], &entry["code"]), (&Value::Null, &"Unauthenticated".into()));
+        // Story: the log line of a call that policy refused omitted its caller.
+        let (given, traceparent) = trace(10);
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head =
+            format!("host: a\r\nauthorization: Basic {OPS}\r\ntraceparent: {traceparent}\r\n\r\n");
+        let request = format!("GET /console/api/users HTTP/1.1\r\n{head}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let entry = line(&given, "request failed").await;
+        assert_eq!((&entry["user"], &entry["code"]), (&"ops".into(), &"403".into()));
+    });
+    let coded = "YWRtaW46bm8tc3VjaC1zZWNyZXQ";
+    for line in lines().iter() {
+        assert!(!line.contains("no-such-secret") && !line.contains(coded), "{line}");
+    }
+}
+
+/// A client that fails as fast as it can would fill the disk of the log.
+#[test]
+fn repeated_failures_are_rate_limited() {
+    listen();
+    TestServer::new().run(async |client, _| {
+        let began = Instant::now();
+        for number in 1000..2000 {
+            let _ =
+                refused(&client, with_trace(&client, ReadReq::default(), &trace(number).1)).await;
+        }
+        let seconds = began.elapsed().as_secs() + 2;
+        let entry: usize =
+            (1000..2000).map(|number| found(&trace(number).0, "call failed").len()).sum();
+        assert!(entry >= 100 && entry as u64 <= 100 * seconds, "{entry} in {seconds} s");
+    });
+}

@@ -1,0 +1,108 @@
+//! Tests of the monitoring endpoints: pages of JSON, and metrics.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+use umbel_server::Config;
+
+use super::client::{ANY, NO_STREAM, events};
+use super::test_server::TestServer;
+
+/// Head and body of the response to `METHOD path` over HTTP/1.1.
+pub fn http_request(address: SocketAddr, method: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: a:7\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_string())
+}
+
+fn json(address: SocketAddr, path: &str) -> Value {
+    let (head, body) = http_request(address, "GET", path);
+    assert!(head.starts_with("http/1.1 200") && head.contains("application/json"), "{head}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// Value of the metrics line that begins with `name` and has all of `labels`.
+pub fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let mut lines = text.lines().filter(|line| {
+        let begins = line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        begins && labels.iter().all(|label| line.contains(label))
+    });
+    let line = lines.next().unwrap_or_else(|| panic!("no {name} {labels:?} in\n{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn info_pages_describe_server_and_store() {
+    TestServer::new().run(async |client, server| {
+        let _ = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
+        let (address, store) = (server.address(), server.store.clone());
+        let check = move || {
+            assert!(http_request(address, "GET", "/health/ready").0.starts_with("http/1.1 204"));
+            assert_eq!(json(address, "/info")["state"], "leader");
+            let gossip = json(address, "/gossip");
+            let member = &gossip["members"][0];
+            assert_eq!(
+                (&member["httpEndPointIp"], &member["httpEndPointPort"]),
+                (&Value::from("a"), &Value::from(7))
+            );
+            let stats = json(address, "/stats");
+            assert_eq!(stats["store"]["position"], store.visible_position().0);
+            assert_eq!(stats["existenceFilter"]["items"], 1);
+            let (head, body) = http_request(address, "HEAD", "/stats");
+            assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}\n{body}");
+            assert!(http_request(address, "POST", "/stats").0.starts_with("http/1.1 405"));
+            assert!(http_request(address, "GET", "/stats/").0.starts_with("http/1.1 404"));
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
+    });
+    let advertise = Some(("store.example".to_string(), 9));
+    TestServer::with(Config { advertise, ..Config::default() }).run(async |_, server| {
+        let address = server.address();
+        let check = move || assert_eq!(json(address, "/gossip")["serverIp"], "store.example");
+        tokio::task::spawn_blocking(check).await.unwrap();
+    });
+}
+
+#[test]
+fn metrics_count_calls_and_store_contents() {
+    TestServer::new().run(async |client, server| {
+        let _ = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
+        let _ = client.append("cart", ANY, &events(3..4)).await.unwrap();
+        for number in 0..3 {
+            let path = format!("Call{number}");
+            let status = client.unary::<(), ()>("no.such.Service", &path, ()).await;
+            status.expect_err("the server does not answer");
+        }
+        let (address, store) = (server.address(), server.store.clone());
+        let check = move || {
+            let (head, text) = http_request(address, "GET", "/metrics");
+            assert!(head.contains("application/openmetrics-text"), "{head}");
+            assert!(text.ends_with("# EOF\n"), "{text}");
+            let append = "call=\"event_store.client.streams.Streams/Append\"";
+            assert_eq!(metric(&text, "umbel_calls_total", &[append]), 2.0);
+            assert_eq!(metric(&text, "umbel_call_seconds_count", &[append]), 2.0);
+            let not_served = "call=\"not served\"";
+            assert_eq!(metric(&text, "umbel_calls_total", &[not_served]), 3.0);
+            let failed = [not_served, "code=\"Unimplemented\""];
+            assert_eq!(metric(&text, "umbel_calls_failed_total", &failed), 3.0);
+            assert!(metric(&text, "umbel_connections", &[]) >= 1.0);
+            for name in ["umbel_appends_bytes", "umbel_unread_bytes"] {
+                assert!(metric(&text, name, &[]) >= 0.0);
+            }
+            assert_eq!(metric(&text, "umbel_position", &[]), store.visible_position().0 as f64);
+            assert_eq!(metric(&text, "umbel_existence_items", &[]), 1.0);
+            assert!(metric(&text, "umbel_existence_denied_total", &[]) >= 1.0);
+            store.flush().unwrap();
+            let (_, text) = http_request(address, "GET", "/metrics");
+            assert_eq!(metric(&text, "umbel_index_lag_bytes", &[]), 0.0);
+            let heads = ["keyspace=\"heads\"", "level=\"0\""];
+            // The background thread may have flushed as well.
+            assert!(metric(&text, "umbel_level_tables", &heads) >= 1.0);
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
+    });
+}

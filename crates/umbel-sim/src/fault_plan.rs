@@ -1,0 +1,180 @@
+//! Planned faults.
+
+use std::io;
+
+use crate::call_site::{Operation, matches};
+
+/// On which side of a call the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashSide {
+    /// The call has no effect.
+    Before,
+    /// The call has its full effect, but returns an error.
+    After,
+}
+
+/// Error that the disk returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// An input or output error. Any call but a mapped store can say it.
+    Eio,
+    /// The disk is full. Calls that need space can say it, a sync among them.
+    Enospc,
+    /// The quota is used up. As `Enospc`.
+    Edquot,
+    /// Too many open files. Calls that open something can say it.
+    Emfile,
+    /// Permission denied. Calls that open or change a name can say it.
+    Eacces,
+}
+
+impl FaultKind {
+    /// The error as the operating system words it.
+    pub(crate) fn error(self) -> io::Error {
+        match self {
+            FaultKind::Eio => io::Error::from_raw_os_error(5),
+            FaultKind::Enospc => io::Error::from_raw_os_error(28),
+            FaultKind::Edquot => io::Error::from(io::ErrorKind::QuotaExceeded),
+            FaultKind::Emfile => io::Error::from_raw_os_error(24),
+            FaultKind::Eacces => io::Error::from_raw_os_error(13),
+        }
+    }
+
+    /// Whether a real disk could answer this call so.
+    fn fits(self, operation: Operation) -> bool {
+        use Operation as O;
+        let names = matches!(
+            operation,
+            O::CreateDir | O::Create | O::Rename | O::HardLink | O::Remove | O::Lock
+        );
+        let opens = matches!(operation, O::Create | O::Open | O::Lock | O::ReadDir | O::SyncDir);
+        match self {
+            // Where a mapped store fails the process dies, which is a crash and not an error.
+            FaultKind::Eio => operation != O::Store,
+            FaultKind::Enospc | FaultKind::Edquot => {
+                (names && operation != O::Remove)
+                    || matches!(
+                        operation,
+                        O::Write | O::WriteDirect | O::SetLen | O::Preallocate | O::Sync
+                    )
+            }
+            FaultKind::Emfile => opens,
+            FaultKind::Eacces => names || opens,
+        }
+    }
+}
+
+/// A failing call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Error that the call returns.
+    pub kind: FaultKind,
+    /// Whether every later call that the fault fits fails too. A fault set for a site stays with
+    /// that site.
+    pub sticky: bool,
+}
+
+#[derive(Debug, Clone)]
+struct ArmedFault {
+    trigger: FaultTrigger,
+    fault: Fault,
+    has_fired: bool,
+}
+
+#[derive(Debug, Clone)]
+enum FaultTrigger {
+    Call(u64),
+    Site { pattern: String, calls_left: u64 },
+}
+
+/// Every fault to come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FaultPlan {
+    pub(crate) crash: Option<(u64, CrashSide)>,
+    armed: Vec<ArmedFault>,
+    ignored: Vec<String>,
+    /// Number of calls that failed by plan.
+    pub(crate) fired: u64,
+    /// Number of calls that were ignored by plan.
+    pub(crate) skipped: u64,
+    /// Whether syncs only say that they did it.
+    pub(crate) lies: bool,
+    /// Whether bytes that a failed sync gave up vanish from the page cache too.
+    pub(crate) reverts: bool,
+    /// Whether files cannot be mapped.
+    pub(crate) refuses_mappings: bool,
+    /// Whether files cannot be written directly.
+    pub(crate) refuses_direct: bool,
+    /// Whether a file cannot get a second name, as between two file systems.
+    pub(crate) refuses_links: bool,
+    /// Whether the files of two names cannot be exchanged.
+    pub(crate) refuses_exchanges: bool,
+    /// Whether no reader can pin a version.
+    pub(crate) refuses_pins: bool,
+    /// Number of bytes all files together may take.
+    pub(crate) capacity: Option<u64>,
+}
+
+impl FaultPlan {
+    pub(crate) fn fail_call(&mut self, call: u64, fault: Fault) {
+        self.armed.push(ArmedFault { trigger: FaultTrigger::Call(call), fault, has_fired: false });
+    }
+
+    pub(crate) fn fail_site(&mut self, pattern: &str, nth: u64, fault: Fault) {
+        let trigger = FaultTrigger::Site { pattern: pattern.to_owned(), calls_left: nth };
+        self.armed.push(ArmedFault { trigger, fault, has_fired: false });
+    }
+
+    pub(crate) fn ignore(&mut self, pattern: &str) {
+        self.ignored.push(pattern.to_owned());
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.armed.clear();
+        self.ignored.clear();
+        self.lies = false;
+    }
+
+    /// The fault of this call, if it has one. Called once per call.
+    pub(crate) fn fault(
+        &mut self,
+        call: u64,
+        operation: Operation,
+        class: &str,
+    ) -> Option<FaultKind> {
+        let mut found = None;
+        for armed in &mut self.armed {
+            if !armed.fault.kind.fits(operation) {
+                continue;
+            }
+            let is_due = match &mut armed.trigger {
+                // The named call itself may be one that cannot fail so; a sticky fault then begins
+                // with the next one that can.
+                FaultTrigger::Call(number) => {
+                    call == *number || (armed.fault.sticky && call > *number)
+                }
+                FaultTrigger::Site { pattern, calls_left } => {
+                    if !matches(pattern, operation, class) {
+                        continue;
+                    }
+                    *calls_left = calls_left.saturating_sub(1);
+                    *calls_left == 0 && (armed.fault.sticky || !armed.has_fired)
+                }
+            };
+            if is_due {
+                armed.has_fired = true;
+                found = found.or(Some(armed.fault.kind));
+            }
+        }
+        self.fired += u64::from(found.is_some());
+        found
+    }
+
+    /// Whether this call is to be left out. Called once per call.
+    pub(crate) fn ignores(&mut self, operation: Operation, class: &str) -> bool {
+        let ignores = operation.can_be_ignored()
+            && self.ignored.iter().any(|pattern| matches(pattern, operation, class));
+        self.skipped += u64::from(ignores);
+        ignores
+    }
+}

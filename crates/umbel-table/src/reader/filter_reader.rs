@@ -1,0 +1,83 @@
+//! Reading the filters of a table, which stand one after the other in one region of the file.
+
+use umbel_base::Result;
+
+use crate::filter::table_filter::{FilterResidency, TableFilter};
+use crate::filter::table_prefix_filter::TablePrefixFilter;
+use crate::format::BlockKind;
+use crate::format::footer::{Region, read_metadata_block};
+use crate::reader::table_reader::Table;
+
+impl Table {
+    /// Reads the filter that `keep` names. `None` where the table has no such filter, where the
+    /// opener cannot probe its hash, or where this build does not know its kind.
+    ///
+    /// # Errors
+    /// [`umbel_base::Error::Corruption`] where it is damaged; the file's error where it cannot be
+    /// read.
+    pub fn read_filter(&self, keep: FilterResidency) -> Result<Option<TableFilter>> {
+        if !self.filter_is_usable() || keep == FilterResidency::Nothing {
+            return Ok(None);
+        }
+        let [plain, second, _] = self.filter_regions();
+        match (keep, second) {
+            (FilterResidency::Second, Some(second)) => {
+                self.decode_filter(second, BlockKind::SecondFilter, 1)
+            }
+            (keep, _) => {
+                let Some(plain) = plain else { return Ok(None) };
+                let factor = if let FilterResidency::Plain { factor } = keep { factor } else { 1 };
+                self.decode_filter(plain, BlockKind::Filter, factor)
+            }
+        }
+    }
+
+    /// Reads the prefix filter. `None` where the table has none, where the opener cannot probe it,
+    /// or where this build does not know its kind.
+    ///
+    /// # Errors
+    /// As [`Table::read_filter`].
+    pub fn read_prefix_filter(&self) -> Result<Option<TablePrefixFilter>> {
+        let [.., prefix] = self.filter_regions();
+        match prefix.filter(|_| self.filter_is_usable()) {
+            Some(region) => self.decode_prefix_filter(region),
+            None => Ok(None),
+        }
+    }
+
+    /// Regions of the plain, the second and the prefix filter.
+    pub(crate) fn filter_regions(&self) -> [Option<Region>; 3] {
+        let (all, meta) = (self.footer().filter, self.meta());
+        let checksums = self.properties().filter_checksums;
+        // The last filter has the checksum of all.
+        let before_prefix = checksums.before_prefix.unwrap_or(all.checksum);
+        let lens =
+            [meta.plain_filter_bytes(), meta.second_filter_bytes(), meta.prefix_filter_bytes];
+        let sums = [checksums.plain.unwrap_or(before_prefix), before_prefix, all.checksum];
+        let mut offset = all.offset;
+        std::array::from_fn(|at| {
+            let region = Region { offset, len: lens[at], checksum: sums[at] };
+            offset += region.len;
+            (region.len > 0).then_some(region)
+        })
+    }
+
+    /// Reads and checks the prefix filter, whether or not it can be probed.
+    pub(crate) fn decode_prefix_filter(&self, region: Region) -> Result<Option<TablePrefixFilter>> {
+        let payload =
+            read_metadata_block(self.file(), self.footer(), region, BlockKind::PrefixFilter)?;
+        TablePrefixFilter::decode(payload).map_err(|reason| self.corruption(region.offset, reason))
+    }
+
+    /// Reads and checks a filter, whether or not it can be probed.
+    pub(crate) fn decode_filter(
+        &self,
+        region: Region,
+        kind: BlockKind,
+        factor: u64,
+    ) -> Result<Option<TableFilter>> {
+        let payload = read_metadata_block(self.file(), self.footer(), region, kind)?;
+        TableFilter::decode(self.pinned_arena(), &payload, self.footer().hash_kind, factor)
+            .map_err(|reason| self.corruption(region.offset, reason))
+    }
+}

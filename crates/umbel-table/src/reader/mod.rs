@@ -1,0 +1,7 @@
+//! An open table: point lookups, loading of blocks, filters and index blocks.
+
+pub mod cache_warming;
+pub mod filter_reader;
+pub mod paged_index;
+pub mod pinned_memory;
+pub mod table_reader;

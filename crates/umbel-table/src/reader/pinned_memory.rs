@@ -1,0 +1,22 @@
+//! Memory that a table pins while it is open.
+
+use crate::cache::block_slots::BlockSlots;
+use crate::reader::table_reader::Table;
+
+impl Table {
+    /// Number of bytes stay in memory while the table is open: index, range tombstones and slots,
+    /// but neither filters nor cached blocks.
+    pub fn pinned_bytes(&self) -> usize {
+        let key_bytes: usize =
+            self.original_tombstones().iter().map(|t| t.start.len() + t.end.len()).sum();
+        let fragments: usize = self
+            .tombstones()
+            .fragments()
+            .iter()
+            .map(|f| f.start.len() + f.end.len() + 8 * f.sequences.len() + 72)
+            .sum();
+        let slots = size_of::<BlockSlots>() + self.slots().memory_bytes();
+        let index = self.index().memory_bytes() + self.top().memory_bytes();
+        size_of::<Table>() + index + slots + key_bytes + fragments
+    }
+}

@@ -1,0 +1,503 @@
+//! Reads a table file: point reads, and the loading of blocks for everything else.
+
+use std::sync::Arc;
+
+use umbel_arena::Arena;
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_env::File;
+use umbel_filter::{KeyHasher, PrefixHasher};
+
+use crate::block::Block;
+use crate::block::block_aux::AuxKind;
+use crate::cache::block_slots::{BlockCache, BlockSlots, UnboundedCache};
+use crate::format::footer::{Footer, Region, read_metadata_block};
+use crate::format::properties::Properties;
+use crate::format::range_tombstone_block;
+use crate::format::table_meta::TableMeta;
+use crate::format::{BlockKind, feature, open_sealed};
+use crate::index::head_search::{SearchState, SearchStep};
+use crate::index::in_memory_index::{PAGED_INDEX, TableIndex};
+use crate::index::index_region::IndexRegion;
+use crate::index::top_level_index::TopLevelIndex;
+use crate::options::TableHasher;
+
+/// An open table. Threads share it; a read takes no lock.
+#[derive(Debug)]
+pub struct Table {
+    index: TableIndex,
+    top_level_index: TopLevelIndex,
+    slots: Arc<BlockSlots>,
+    /// Arena of pinned data.
+    pinned: Arena,
+    /// Hash of tags; where there is nothing, blocks are searched by order.
+    hasher: Option<KeyHasher>,
+    /// Hash of prefixes.
+    prefixes: Option<PrefixHasher>,
+    /// Whether the filters in the file can be probed with this hash.
+    filter_is_usable: bool,
+    tombstones: Arc<FragmentedTombstones>,
+    original_tombstones: Vec<RangeTombstone>,
+    cache: Arc<dyn BlockCache>,
+    file: Arc<dyn File>,
+    footer: Footer,
+    properties: Properties,
+    /// The greatest sequence number in the table, where point reads need it at hand.
+    sequence_max: SequenceNumber,
+    readahead_bytes: usize,
+}
+
+/// A walk that does not fill the cache and goes forwards reads pieces of this size, unless the
+/// table got another.
+const AHEAD_BYTES: usize = 256 * 1024;
+
+impl Table {
+    /// Opens the table that `meta` describes. Reads the footer, the index, the range tombstones and
+    /// the properties, and keeps the first three in memory. Its filters are read by
+    /// [`Table::read_filter`].
+    ///
+    /// `hasher` makes the hashes passed to [`Table::get_with`] and to filters.
+    /// Where it is `None`, hashes are ignored and blocks are searched by key order. Where its kind
+    /// or seed id is not the table's, tags are made with it at block load, but no filter
+    /// is read.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
+    /// [`Error::Invalid`] where a newer version wrote it.
+    pub fn open(
+        file: Arc<dyn File>,
+        meta: &TableMeta,
+        hasher: Option<&TableHasher>,
+        cache: Arc<dyn BlockCache>,
+    ) -> Result<Table> {
+        let meta = Arc::new(meta.clone());
+        Table::open_as(file, &meta, hasher, cache, false)
+    }
+
+    /// As [`Table::open`], but shares `meta`. With `paged`, only the top of the index stays
+    /// in memory; its parts are loaded as needed and cached as blocks are. Reads then take a lock
+    /// and scan a part.
+    ///
+    /// # Errors
+    /// As [`Table::open`]; data that does not stay in memory is checked at each read.
+    pub fn open_as(
+        file: Arc<dyn File>,
+        meta: &Arc<TableMeta>,
+        hasher: Option<&TableHasher>,
+        cache: Arc<dyn BlockCache>,
+        paged: bool,
+    ) -> Result<Table> {
+        let file_bytes = file.len()?;
+        if file_bytes != meta.file_bytes {
+            let reason = format!(
+                "the table has {file_bytes} bytes, but {} are recorded for it",
+                meta.file_bytes
+            );
+            let at = file_bytes.min(meta.file_bytes);
+            return Err(Error::corruption(file.path(), at, reason));
+        }
+        let (footer, checksum) = Footer::read(&*file, meta.id)?;
+        let mut table = Table::assemble(file, footer, checksum, hasher, cache, paged)?;
+        if *table.meta() != **meta {
+            let reason = "the table is not the one that is recorded under its id: it was replaced";
+            return Err(table.corruption(table.footer.properties.offset, reason));
+        }
+        table.properties.meta = Arc::clone(meta);
+        Ok(table)
+    }
+
+    /// Opens table `id` knowing nothing else of it, for tools. Blocks are searched by key order,
+    /// there is no filter, and every block that was read is kept.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Table> {
+        let (footer, checksum) = Footer::read(&*file, id)?;
+        Table::assemble(file, footer, checksum, None, Arc::new(UnboundedCache), false)
+    }
+
+    fn assemble(
+        file: Arc<dyn File>,
+        footer: Footer,
+        footer_checksum: u64,
+        hasher: Option<&TableHasher>,
+        cache: Arc<dyn BlockCache>,
+        paged: bool,
+    ) -> Result<Table> {
+        let part = |region: Region, kind| read_metadata_block(&*file, &footer, region, kind);
+        let damaged = |region: Region| {
+            let path = file.path();
+            move |reason: &'static str| Error::corruption(path, region.offset, reason)
+        };
+        let payload = part(footer.properties, BlockKind::Properties)?;
+        let mut properties = Properties::decode(&payload).map_err(damaged(footer.properties))?;
+        complete_meta(Arc::make_mut(&mut properties.meta), &footer, footer_checksum);
+        let meta = &properties.meta;
+        let has = |feature| footer.features & feature != 0;
+        let checksums = properties.filter_checksums;
+        if !meta.is_plausible()
+            || meta.entries != footer.entries
+            || checksums.plain.is_some() != has(feature::SECOND_FILTER)
+            || checksums.before_prefix.is_some() != has(feature::PREFIX_FILTER)
+        {
+            return Err(damaged(footer.properties)("the properties contradict the footer"));
+        }
+        let arena = cache.arena();
+        let own = cache.pinned_arena(&arena);
+        let region = IndexRegion::new(file.path(), &footer);
+        let (top, index, slots) = if paged && footer.blocks > 0 {
+            let index = TableIndex::paged(&own, footer.blocks as usize);
+            (region.read_top(&*file)?, index, BlockSlots::paged(&own, arena))
+        } else {
+            let (top, index) = region.read_all(&*file, &own)?;
+            let slots = BlockSlots::new(&own, arena, index.blocks());
+            (top, index, slots)
+        };
+        let tombstones_given = match part(footer.tombstones, BlockKind::Tombstones)? {
+            payload if payload.is_empty() => Vec::new(),
+            payload => {
+                range_tombstone_block::decode(&payload).map_err(damaged(footer.tombstones))?
+            }
+        };
+        if tombstones_given.len() as u64 != meta.range_tombstones {
+            return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
+        }
+        let usable = |hasher: &TableHasher| {
+            hasher.kind() == footer.hash_kind && hasher.seed_id == footer.seed_id
+        };
+        Ok(Table {
+            slots: Arc::new(slots),
+            pinned: own,
+            index,
+            top_level_index: top,
+            filter_is_usable: hasher.is_some_and(usable),
+            hasher: hasher.map(|hasher| hasher.keys),
+            prefixes: hasher.and_then(|hasher| hasher.prefixes),
+            tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
+            original_tombstones: tombstones_given,
+            cache,
+            footer,
+            sequence_max: properties.meta.sequence_max,
+            properties,
+            file,
+            readahead_bytes: AHEAD_BYTES,
+        })
+    }
+
+    /// The table in numbers.
+    pub fn meta(&self) -> &TableMeta {
+        &self.properties.meta
+    }
+
+    /// Options with which the table was written.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Sets how many bytes a walk reads at a time that does not fill the cache and goes forwards.
+    pub fn set_readahead_bytes(&mut self, bytes: usize) {
+        self.readahead_bytes = bytes;
+    }
+
+    pub(crate) fn readahead_bytes(&self) -> usize {
+        self.readahead_bytes
+    }
+
+    /// Whether the filters in the file can be probed.
+    pub(crate) fn filter_is_usable(&self) -> bool {
+        self.filter_is_usable
+    }
+
+    /// Arena of pinned data.
+    pub(crate) fn pinned_arena(&self) -> &Arena {
+        &self.pinned
+    }
+
+    pub(crate) fn prefixes(&self) -> Option<PrefixHasher> {
+        self.prefixes
+    }
+
+    pub(crate) fn hasher(&self) -> Option<&KeyHasher> {
+        self.hasher.as_ref()
+    }
+
+    /// Lends the newest version of `key` that is not newer than `sequence` to `read`: its sequence
+    /// number, its kind and its value. `None` where there is no such version. Range tombstones are
+    /// not applied and the filter is not probed.
+    ///
+    /// `hash` is the key's, made with the hasher that the table was opened with.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where the block of the key is damaged; the file's error
+    /// where it cannot be read.
+    #[inline]
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        match self.locate(key, sequence) {
+            Some(number) => self.get_in_block(number, key, hash, sequence, read),
+            None => Ok(None),
+        }
+    }
+
+    // A get in stages, so that a batch of gets overlaps the misses of each stage: prefetch the
+    // memory of the next stage for every key of the batch before the first of them needs it. Every
+    // stage is optional; `get_in` is right without them.
+
+    /// The number of the only block that can hold the newest version of `key` that is not newer
+    /// than `sequence`, for the stages below. `None` where the table ends before.
+    #[inline]
+    pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+        self.locate_from(SearchState::default(), key, sequence)
+    }
+
+    /// First stage: prefetches the memory that [`Table::prefetch_index`]
+    /// reads.
+    #[inline]
+    pub fn begin_lookup(&self, key: &[u8]) -> SearchState {
+        self.index.begin_search(key)
+    }
+
+    /// Prefetches the memory that the next step of [`Table::locate_from`] reads. `way` is the
+    /// result of [`Table::begin_lookup`]. Returns whether there may be a step below, for
+    /// [`Table::descend`].
+    #[inline]
+    pub fn prefetch_index(&self, way: SearchState, key: &[u8]) -> bool {
+        self.index.prefetch(way, key, |near| self.slots.prefetch(near))
+    }
+
+    /// Goes one step down, where there may be one, and prefetches the memory that
+    /// [`Table::prefetch_step`] reads.
+    #[inline]
+    pub fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
+        self.index.descend(way, key)
+    }
+
+    /// Prefetches the memory that [`Table::prefetch_index`] reads at the way that a step down gave,
+    /// or for the key that it returned for a comparison. Returns the way, if any.
+    #[inline]
+    pub fn prefetch_step(&self, below: SearchStep, key: &[u8]) -> Option<SearchState> {
+        match below {
+            SearchStep::Done => None,
+            SearchStep::Keys(low, high) => {
+                self.index.prefetch_separator(low, high);
+                None
+            }
+            SearchStep::Node(way) => {
+                self.index.prefetch_node(way, key);
+                Some(way)
+            }
+        }
+    }
+
+    /// As [`Table::locate`], from the result of [`Table::begin_lookup`] for the key.
+    #[inline]
+    pub fn locate_from(
+        &self,
+        way: SearchState,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<usize> {
+        self.index.find_from(way, key, sequence, |near| self.slots.prefetch(near))
+    }
+
+    /// Prefetches the slot of the block that [`Table::locate`] named.
+    #[inline]
+    pub fn prefetch_slot(&self, number: usize) {
+        self.slots.prefetch(number);
+    }
+
+    /// Reads the slot and, where the block is cached, prefetches the start that a point read
+    /// needs: header, tags and offsets. Returns whether it is cached.
+    #[inline]
+    pub fn prefetch_block(&self, number: usize) -> bool {
+        self.slots.prefetch_block(number)
+    }
+
+    /// Checks the tags of the block, where it is cached, and prefetches the entry that `key` may
+    /// be. `hash` is the key's.
+    #[inline]
+    pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) {
+        if let Some(block) = self.slots.read().peek(number) {
+            block.prefetch_entry(key, hash);
+        }
+    }
+
+    /// [`Table::get_with`] with the block already found: `number` is what [`Table::locate`] gave
+    /// for the same key and sequence number.
+    ///
+    /// # Errors
+    /// As [`Table::get_with`].
+    #[inline]
+    pub fn get_in_block<R>(
+        &self,
+        number: usize,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        // Where no entry is too new, the sequence numbers of the entries need no check.
+        let too_new = self.sequence_max > sequence;
+        let sequence = if too_new { sequence } else { SequenceNumber::MAX };
+        let reading = self.slots.read();
+        let loaded;
+        let found = if let Some(block) = reading.get(number) {
+            block.find(key, hash, sequence)
+        } else {
+            // A read of the file is slow: no memory that other readers released waits for it.
+            drop(reading);
+            let Some(block) = self.load_for_lookup(number, key, sequence)? else { return Ok(None) };
+            loaded = block;
+            loaded.view().find(key, hash, sequence)
+        };
+        // In one place, so that it is always inlined.
+        Ok(found.map(|found| read(found.trailer.sequence(), found.trailer.kind(), found.value)))
+    }
+
+    /// Enters an epoch, for a batch of gets of cached blocks. Until the result is dropped,
+    /// each of them is cheaper, and no evicted memory is freed. Do not read
+    /// from a file meanwhile.
+    pub fn pin_slots(&self) -> impl Sized + '_ {
+        self.slots.read()
+    }
+
+    /// The block that `locate` named, which has no piece in its slot. `None` where a paged index
+    /// says that the table ends before the key.
+    #[cold]
+    fn load_for_lookup(
+        &self,
+        number: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<Block>> {
+        let number =
+            if number == PAGED_INDEX { self.find_paged(key, sequence)? } else { Some(number) };
+        number.map(|number| self.load(number)).transpose()
+    }
+
+    /// Reads a block into its slot and notifies the cache.
+    #[cold]
+    pub(crate) fn load(&self, number: usize) -> Result<Block> {
+        if let Some(block) = self.paged_block(number) {
+            return Ok(block);
+        }
+        self.slots.count_miss();
+        let block = self.read_block(number, AuxKind::Full(self.hasher.as_ref()))?;
+        if !self.cache.on_block_read(block.memory_bytes()) {
+            return Ok(block);
+        }
+        let (block, taken) = self.slots.put(number, block);
+        if let Some(bytes) = taken {
+            self.cache.admit(&self.slots, number as u32, bytes);
+        }
+        Ok(block)
+    }
+
+    fn read_block(&self, number: usize, derive: AuxKind<'_>) -> Result<Block> {
+        let (offset, len) = self.extent(number)?;
+        let mut sealed = vec![0; len];
+        self.file.read_exact_at(&mut sealed, offset)?;
+        self.parse_block(offset, &sealed, derive)
+    }
+
+    /// Offset at which a block starts and how many bytes it takes with its trailer.
+    pub(crate) fn extent(&self, number: usize) -> Result<(u64, usize)> {
+        let extent = match self.index.extent(number) {
+            None if self.is_paged() => self.extent_paged(number)?,
+            extent => extent,
+        };
+        extent
+            .ok_or_else(|| self.corruption(self.footer.index.offset, "a block is not in the index"))
+    }
+
+    /// Checks and parses a block's bytes as they stand at `offset` of the file.
+    pub(crate) fn parse_block(
+        &self,
+        offset: u64,
+        sealed: impl AsRef<[u8]>,
+        derive: AuxKind<'_>,
+    ) -> Result<Block> {
+        let limit = self.footer.payload_bytes_max as usize;
+        let (path, id) = (self.file.path(), self.footer.file_id);
+        let payload = open_sealed(path, id, offset, BlockKind::Data, sealed.as_ref(), limit)?;
+        Block::parse(self.slots.arena(), &payload, derive)
+            .map_err(|reason| self.corruption(offset, reason))
+    }
+
+    pub(crate) fn corruption(&self, offset: u64, reason: &str) -> Error {
+        Error::corruption(self.file.path(), offset, reason)
+    }
+
+    /// Whether the table has range tombstones: without them, callers can skip
+    /// [`Table::tombstones`].
+    #[inline]
+    pub fn has_tombstones(&self) -> bool {
+        !self.original_tombstones.is_empty()
+    }
+
+    /// The sequence number of the newest range tombstone over `key` that is not newer than
+    /// `sequence`; 0 where no such tombstone exists.
+    #[inline]
+    pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> SequenceNumber {
+        if self.original_tombstones.is_empty() {
+            return 0;
+        }
+        self.tombstones.covering(key, sequence).unwrap_or(0)
+    }
+
+    /// The range tombstones, cut where they overlap.
+    pub fn tombstones(&self) -> &Arc<FragmentedTombstones> {
+        &self.tombstones
+    }
+
+    /// The range tombstones as they were written.
+    pub fn original_tombstones(&self) -> &[RangeTombstone] {
+        &self.original_tombstones
+    }
+
+    /// Keys that split the table into ranges of about 64 blocks, ascending, each with the number
+    /// of data bytes at or before it: to divide a compaction.
+    pub fn block_separators(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let start = self.footer.data.offset;
+        self.top_level_index.splits().map(move |(key, end)| (key, end - start))
+    }
+
+    /// The slots of the table's blocks.
+    pub fn slots(&self) -> &Arc<BlockSlots> {
+        &self.slots
+    }
+
+    pub(crate) fn index(&self) -> &TableIndex {
+        &self.index
+    }
+
+    pub(crate) fn top(&self) -> &TopLevelIndex {
+        &self.top_level_index
+    }
+
+    pub(crate) fn cache(&self) -> &dyn BlockCache {
+        &*self.cache
+    }
+
+    pub(crate) fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+}
+
+/// Fills the fields of the meta that stand in the footer.
+fn complete_meta(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
+    meta.id = footer.file_id;
+    meta.file_bytes = footer.file_bytes;
+    meta.filter_bytes = footer.filter.len;
+    meta.index_bytes = footer.index.len;
+    meta.blocks = footer.blocks;
+    meta.footer_checksum = footer_checksum;
+}

@@ -1,0 +1,83 @@
+//! Stores whose directories an operator moves, replaces and removes between any two calls of the
+//! file system: key-value stores and event stores, opened by relative and by absolute paths.
+//!
+//! Whatever the operator does, these hold:
+//!
+//! - No file outside of the opened directory is touched.
+//! - Nothing acknowledged is lost.
+//! - No damage is reported for an intact store.
+//! - A read is right or an error.
+//! - Nothing is acknowledged that cannot be kept.
+//!
+//! Each script follows from its seed.
+
+mod allowed_states;
+mod directory_model;
+mod directory_script;
+mod faulty_directories;
+mod operator;
+mod store_handle;
+
+#[cfg(feature = "canary")]
+use umbel_base::failpoint::Failpoint;
+
+use crate::support::seeded_campaign::SeededCampaign;
+
+/// Planted file system that does not hold directories.
+const HOLD: &str = "hold of the directory";
+/// Planted file system that leaves relative paths relative.
+const ABSOLUTE: &str = "absolute path";
+/// Planted file system that does not hold subdirectories.
+const SUBDIRECTORIES: &str = "hold of subdirectories";
+/// Planted file system that locks the lock file alone.
+const DIRECTORY_LOCK: &str = "lock of the directory";
+
+/// Default number of scripts.
+pub const SCRIPTS: u64 = 10_000;
+pub const SCRIPTS_SMALL: u64 = 300;
+
+/// The campaign.
+pub const CAMPAIGN: SeededCampaign = SeededCampaign {
+    campaign: "directories",
+    subject: "the stores",
+    script: directory_script::run_script,
+    omitted_calls: &[HOLD, ABSOLUTE, SUBDIRECTORIES, DIRECTORY_LOCK],
+    #[cfg(feature = "canary")]
+    failpoints: &[
+        Failpoint::OwnershipIgnored,
+        Failpoint::EventsChunksNotOwned,
+        Failpoint::RemovedDirectorySynced,
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::seeded_random::derive_seed;
+    use crate::support::tally::Tally;
+
+    /// The small part of the campaign.
+    #[test]
+    fn stores_keep_to_the_directory_they_opened() {
+        let tally = Tally::new(CAMPAIGN.campaign);
+        for number in 0..SCRIPTS_SMALL {
+            let seed = derive_seed(1, number);
+            if let Err(text) = directory_script::run_script(seed, None, &tally) {
+                panic!("--replay 'directories {seed}': {text}");
+            }
+        }
+    }
+
+    /// A file system with a planted bug is noticed.
+    #[test]
+    fn planted_bugs_are_found() {
+        let tally = Tally::new("planted");
+        for left_out in CAMPAIGN.omitted_calls {
+            let found = |number| {
+                directory_script::run_script(derive_seed(1, number), Some(left_out), &tally)
+                    .is_err()
+            };
+            assert!((0..1000).any(found), "no seed noticed the missing {left_out}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Scripts of `umbel-existence`: a user with a log and keys, a filter on the crash disk, and all
+//! faults. No key of the log may ever be denied.
+//!
+//! The crate's own tests run the same scripts with some hundred seeds.
+
+#[path = "../../umbel-existence/tests/suite/corruption.rs"]
+mod corruption;
+#[path = "../../umbel-existence/tests/suite/failpoint_list.rs"]
+mod failpoint_list;
+#[path = "../../umbel-existence/tests/suite/script.rs"]
+mod script;
+#[path = "../../umbel-existence/tests/suite/test_keys.rs"]
+mod test_keys;
+
+use self::script::{Plant, ScriptResult};
+use crate::simulation::image_check::no_panic;
+use crate::support::seeded_random::derive_seed;
+use crate::support::tally::Tally;
+
+/// Default number of seeds.
+pub const SEEDS: u64 = 100_000;
+pub const SEEDS_SMALL: u64 = 1000;
+/// Number of seeds within which each planted bug must be noticed.
+pub const SEEDS_PLANTED: u64 = 10_000;
+
+/// Runs scripts of the given number of seeds.
+pub fn campaign(seed: u64, seeds: u64) -> Tally {
+    let tally = Tally::new("existence");
+    for number in 0..seeds {
+        let own = derive_seed(seed, number);
+        let ended = run_script(own, |_| ());
+        tally.scenario(ended.is_ok());
+        match ended {
+            Ok(done) => count(&tally, &done),
+            Err(text) => tally.violation(text, format!("existence {own}")),
+        }
+    }
+    tally
+}
+
+/// Replays one script.
+pub fn replay(seed: u64) -> Result<(), String> {
+    run_script(seed, |_| ()).map(|done| println!("nothing was wrong: {done:?}"))
+}
+
+fn run_script(seed: u64, plant: Plant) -> Result<ScriptResult, String> {
+    no_panic(|| script::run(seed, plant))
+}
+
+fn count(tally: &Tally, done: &ScriptResult) {
+    for (what, count) in [
+        ("opens", done.opens),
+        ("ends of a life", done.crashes),
+        ("failed calls", done.faults),
+        ("lives that began with damaged files", done.rotten),
+        ("growths", done.growths),
+        ("rebuilds", done.rebuilds),
+        ("lines healed", done.healed),
+        ("keys probed", done.checks),
+    ] {
+        tally.add(what, count);
+    }
+}
+
+/// Hunts each planted bug within the limit of seeds.
+pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> Tally {
+    let tally = Tally::new("existence-planted");
+    for (pattern, plant) in failpoint_list::FORGOTTEN {
+        hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
+    }
+    #[cfg(feature = "canary")]
+    for bug in failpoint_list::INSIDE {
+        bug.enable();
+        hunt(&tally, &format!("{bug:?}"), seed, seeds, |_| ());
+        umbel_base::failpoint::disable_all();
+    }
+    #[cfg(not(feature = "canary"))]
+    tally.skip("bugs inside the filter: they are built in with the feature canary".to_string());
+    tally
+}
+
+fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, plant: Plant) {
+    let noticed = (0..seeds)
+        .find_map(|number| Some((number, run_script(derive_seed(seed, number), plant).err()?)));
+    match &noticed {
+        Some((after, text)) => tally.note(format!("{bug}: noticed by seed {after}: {text:.300}")),
+        None => tally
+            .violation(format!("{bug}: not noticed in {seeds} seeds"), format!("existence {seed}")),
+    }
+    tally.scenario(noticed.is_some());
+}

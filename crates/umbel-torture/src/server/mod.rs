@@ -1,0 +1,6 @@
+//! Campaigns against the server: concurrent clients, right and wrong calls.
+
+pub mod calls;
+pub mod concurrent_clients;
+#[path = "../../../umbel-server/tests/suite/connection.rs"]
+pub mod connection;

@@ -1,0 +1,118 @@
+//! Campaigns with one script for each seed, and the bugs that they must notice.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+#[cfg(feature = "canary")]
+use umbel_base::failpoint::{self, Failpoint};
+use umbel_env::Env;
+
+use crate::support::seeded_random::derive_seed;
+use crate::support::tally::Tally;
+
+/// Default number of seeds.
+pub const SEEDS: u64 = 1000;
+pub const SEEDS_SMALL: u64 = 30;
+/// Limit of seeds in the hunt for a planted bug. One bug, about the records after a gap that a
+/// power cut left in the log, shows in one of about 600 seeds.
+pub const SEEDS_PLANTED: u64 = 10_000;
+/// Number of further tries of a script.
+const REPLAY_TRIES: usize = 20;
+/// Time limit of a script, which takes a tenth of a second. A longer one has a thread that waits or
+/// retries for ever.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// A campaign with one script for each seed.
+pub struct SeededCampaign {
+    /// Its name, for replays.
+    pub campaign: &'static str,
+    /// Its subject, in words.
+    pub subject: &'static str,
+    /// Script of a seed, without the calls whose site matches the pattern.
+    pub script: fn(u64, Option<&str>, &Tally) -> Result<(), String>,
+    /// Calls that an implementation might forget; scripts must notice each omission.
+    pub omitted_calls: &'static [&'static str],
+    /// Bugs inside; scripts must notice each.
+    #[cfg(feature = "canary")]
+    pub failpoints: &'static [Failpoint],
+}
+
+impl SeededCampaign {
+    /// Runs scripts of the given number of seeds.
+    pub fn run(&self, seed: u64, seeds: u64) -> Tally {
+        let tally = Tally::new(self.campaign);
+        for number in 0..seeds {
+            let own = derive_seed(seed, number);
+            let held = self.run_script(own, None, &tally);
+            if let Err(text) = &held {
+                let replay = format!("{} {own}", self.campaign);
+                tally.violation(format!("seed {own}: {text:.2000}"), replay);
+            }
+            tally.scenario(held.is_ok());
+        }
+        tally
+    }
+
+    /// Runs one script. Ends the program if the script does not end: its threads cannot be stopped.
+    fn run_script(&self, seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+        let (ends, ended) = mpsc::channel::<()>();
+        let campaign = self.campaign;
+        let watch = move || {
+            if ended.recv_timeout(SCRIPT_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let waited = SCRIPT_TIMEOUT.as_secs();
+                eprintln!(
+                    "{campaign}: seed {seed} has not ended after {waited} s; --replay \"{campaign} \
+                     {seed}\" replays it"
+                );
+                std::process::exit(1);
+            }
+        };
+        let watcher = Env::system().threads.spawn("watch", Box::new(watch));
+        let held = (self.script)(seed, left_out, tally);
+        drop(ends);
+        let _ = watcher.map(|watcher| watcher.join());
+        held
+    }
+
+    /// Replays one script. The order of threads varies, so it may take several tries to repeat a
+    /// violation.
+    pub fn replay(&self, seed: u64) -> Result<(), String> {
+        let tally = Tally::new(self.campaign);
+        (0..REPLAY_TRIES).try_for_each(|_| self.run_script(seed, None, &tally))
+    }
+
+    /// Hunts each planted bug within the limit of seeds.
+    pub fn hunt_planted_bugs(&self, seed: u64, seeds: u64) -> Tally {
+        let tally = Tally::new(&format!("{}-planted", self.campaign));
+        let hunt = |bug: &str, left_out: Option<&str>| {
+            let quiet = Tally::new(bug);
+            let noticed = (0..seeds).find_map(|number| {
+                Some((number, self.run_script(derive_seed(seed, number), left_out, &quiet).err()?))
+            });
+            match &noticed {
+                Some((after, text)) => {
+                    tally.note(format!("{bug}: noticed by seed {after}: {text:.300}"));
+                }
+                None => {
+                    let replay = format!("{} {seed}", self.campaign);
+                    tally.violation(format!("{bug}: not noticed in {seeds} seeds"), replay);
+                }
+            }
+            tally.scenario(noticed.is_some());
+        };
+        for pattern in self.omitted_calls {
+            hunt(&format!("'{pattern}' left out"), Some(pattern));
+        }
+        #[cfg(feature = "canary")]
+        for bug in self.failpoints {
+            bug.enable();
+            hunt(&format!("{bug:?}"), None);
+            failpoint::disable_all();
+        }
+        if cfg!(not(feature = "canary")) {
+            let about = self.subject;
+            tally.skip(format!("bugs inside {about}: they are built in with the feature canary"));
+        }
+        tally
+    }
+}

@@ -1,0 +1,67 @@
+//! Tests that look at a store's internals.
+
+use std::sync::Arc;
+
+use umbel_sim::Sim;
+
+use super::*;
+use crate::state::write_batch::{Action, CommitRequest, Condition, WriteBatch};
+use crate::write::commit::{self, PostCommit};
+
+/// A leader that committed for other writers and was refused itself dropped their remaining work.
+/// Memtables that they had filled were not flushed, and in the end every writer waited forever.
+#[test]
+fn rejected_leader_flushes_memtables_of_its_group() {
+    let env = Sim::new(1).env();
+    let options = Options { env, background_threads: 0, ..Options::default() };
+    let db = Db::open("/store", options).unwrap();
+    let small = KeyspaceOptions { memtable_bytes: 16 << 10, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("k", small).unwrap();
+    let store = &db.handle.store;
+    let mut long = WriteBatch::default();
+    for index in 0..40u32 {
+        long.push(Action::Put, &keyspace.state, &index.to_be_bytes(), &[1; 1000]);
+    }
+    let other = Arc::new(CommitRequest::new(long, None));
+    store.commit_queue.lock().unwrap().push(Arc::clone(&other));
+    let mut refused = WriteBatch::default();
+    refused.require(
+        &keyspace.state,
+        &0u32.to_be_bytes(),
+        Condition::Value(b"other".to_vec(), None),
+    );
+    refused.push(Action::Put, &keyspace.state, b"mine", b"");
+    let mut aftermath = PostCommit::default();
+    let committed = commit::commit(store, &mut refused, None, &mut aftermath);
+    assert!(matches!(committed, Err(Error::Conflict(_))), "{committed:?}");
+    assert!(other.outcome.lock().unwrap().take().unwrap().is_ok());
+    assert!(aftermath.frozen);
+}
+
+/// A writer that makes a segment drops the spare ones before it from the manifest. Where another
+/// thread was about to give one of them back and had no disk space for that, the close dropped it
+/// again and failed.
+#[test]
+fn close_skips_spare_segment_dropped_concurrently() {
+    let env = Sim::new(1).env();
+    let log_segment_bytes = 16 << 10;
+    let options = Options { env, background_threads: 0, log_segment_bytes, ..Options::default() };
+    let db = Db::open("/store", options.clone()).unwrap();
+    let keyspace = db.keyspace("k", None).unwrap();
+    for index in 0..50u32 {
+        keyspace.put(index.to_be_bytes(), [1; 100]).unwrap();
+    }
+    let surplus = {
+        let mut state = db.handle.store.commit_lock();
+        let surplus = state.wal.release_idle(0).unwrap();
+        state.wal.begin_release();
+        surplus
+    };
+    assert_eq!(surplus.spares.len(), 1);
+    keyspace.put("k", "v").unwrap();
+    db.handle.store.commit_lock().wal.cancel_release(Vec::new(), surplus);
+    db.close().unwrap();
+    drop(keyspace);
+    let db = Db::open("/store", options).unwrap();
+    assert_eq!(db.existing_keyspace("k").unwrap().unwrap().iter().count(), 51);
+}

@@ -1,0 +1,7 @@
+//! Compaction: choice of the tables, entries that survive, and write throttle.
+
+pub mod bottommost;
+pub mod compaction_stream;
+pub mod picker;
+pub mod retained_versions;
+pub mod write_throttle;

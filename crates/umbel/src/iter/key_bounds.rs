@@ -1,0 +1,30 @@
+//! Comparison of keys with bounds.
+
+use std::ops::Bound;
+
+/// Writes the least key greater than `key` to `buffer`.
+pub fn put_successor(buffer: &mut Vec<u8>, key: &[u8]) {
+    buffer.clear();
+    buffer.extend_from_slice(key);
+    buffer.push(0);
+}
+
+/// Whether the key is before a lower bound.
+#[inline]
+pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+    match lower {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key < bound.as_slice(),
+        Bound::Excluded(bound) => key <= bound.as_slice(),
+    }
+}
+
+/// Whether the key is after an upper bound.
+#[inline]
+pub fn is_past_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+    match upper {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key > bound.as_slice(),
+        Bound::Excluded(bound) => key >= bound.as_slice(),
+    }
+}

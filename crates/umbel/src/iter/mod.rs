@@ -1,0 +1,14 @@
+//! Iteration over many sources: the merge of cursors, one cursor over a run of tables, and a
+//! reader's visible entries at one sequence number.
+//!
+//! Nothing here depends on versions, files or locks; everything builds on `umbel_base::Cursor`.
+
+mod cursor_position;
+mod key_bounds;
+mod range_tombstone_finder;
+mod shared_prefix;
+
+pub mod detached_cursor;
+pub mod level_cursor;
+pub mod merging_cursor;
+pub mod mvcc_cursor;

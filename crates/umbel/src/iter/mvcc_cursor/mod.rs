@@ -1,0 +1,501 @@
+//! Visible entries of a reader: one entry per key, at one sequence number, without deleted keys.
+//!
+//! INVARIANT: forward, the inner cursor is on the current entry, which is lent directly from it.
+//! Backward, the current entry is kept in two reused buffers, and the inner cursor is on the last
+//! entry of the preceding keys. Going backward the newest version of a key comes last, so only the
+//! step beyond it shows that it was the newest.
+//!
+//! While memory is tight a cursor parks after a seek: its current entry is kept in the buffers, and
+//! the inner cursor holds nothing until its next seek.
+//!
+//! Key ranges under a range tombstone are stepped through, not skipped: any source may hold an
+//! entry newer than the tombstone there.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use umbel_base::{Cursor, Error, FragmentedTombstones, Result, SequenceNumber, ValueKind};
+
+use crate::cache::cursor_memory::CursorMemory;
+use crate::iter::cursor_position::CursorPosition;
+use crate::iter::key_bounds::{is_before_lower, is_past_upper, put_successor};
+use crate::iter::range_tombstone_finder::RangeTombstoneFinder;
+
+/// Number of hidden versions of one key after which a seek is cheaper than more steps.
+const STEPS_MAX: u32 = 8;
+
+/// Value of a cursor's current entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VisibleValue<'a> {
+    /// The cursor is on no entry.
+    Unpositioned,
+    /// The value.
+    Value(&'a [u8]),
+    /// Pointer to the value.
+    Pointer(&'a [u8]),
+}
+
+/// Handling of the versions of the key in the key buffer when moving forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OlderVersions {
+    /// They were passed already.
+    Skipped,
+    /// They are to be passed.
+    Pending,
+}
+
+/// Cursor over the keys and values that a reader at one sequence number sees within bounds.
+pub struct VisibleCursor<C: Cursor> {
+    inner: C,
+    sequence: SequenceNumber,
+    /// Whether each newest put of a key that `try_next_visible` reaches is visible.
+    may_try_next_visible: bool,
+    tombstones: RangeTombstoneFinder,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    position: CursorPosition,
+    /// Error, where `position` is failed.
+    failure: Option<Error>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// Key of a run of versions newer than the reader.
+    too_new_key: Vec<u8>,
+    /// Counter of the memory, which also says when to park.
+    memory: Option<Arc<CursorMemory>>,
+    /// Bytes counted there, and the share of the buffers in them.
+    counted_bytes: u64,
+    counted_buffer_bytes: u64,
+}
+
+impl<C: Cursor> Drop for VisibleCursor<C> {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.subtract(self.counted_bytes);
+        }
+    }
+}
+
+impl<C: Cursor> VisibleCursor<C> {
+    /// Creates a cursor over `inner` at `sequence`, within `lower` and `upper`. `tombstones` are
+    /// those of every source that `inner` merges. Reversed bounds are an empty range.
+    #[inline]
+    pub fn new(
+        inner: C,
+        sequence: SequenceNumber,
+        tombstones: Option<Arc<FragmentedTombstones>>,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+    ) -> Self {
+        let tombstones = RangeTombstoneFinder::new(tombstones);
+        VisibleCursor {
+            inner,
+            sequence,
+            may_try_next_visible: tombstones.is_empty() && upper == Bound::Unbounded,
+            tombstones,
+            lower,
+            upper,
+            position: CursorPosition::Unpositioned,
+            failure: None,
+            key: Vec::new(),
+            value: Vec::new(),
+            too_new_key: Vec::new(),
+            memory: None,
+            counted_bytes: 0,
+            counted_buffer_bytes: 0,
+        }
+    }
+
+    /// Counts `bytes` for the cursor until it is dropped, and parks it after each movement while
+    /// `memory` is tight.
+    #[inline]
+    pub fn count_memory(&mut self, memory: &Arc<CursorMemory>, bytes: u64) {
+        memory.add(bytes);
+        (self.memory, self.counted_bytes) = (Some(Arc::clone(memory)), bytes);
+    }
+
+    /// Moves to the first key.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        let result = self.seek_to_lower_bound();
+        self.set_position_or_park(result)
+    }
+
+    /// Moves to the last key.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        let result = self.seek_to_upper_bound();
+        self.set_position_or_park(result)
+    }
+
+    /// Moves to the first key not less than `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let result = if is_before_lower(key, &self.lower) {
+            self.seek_to_lower_bound()
+        } else {
+            self.inner
+                .seek(key, self.sequence)
+                .and_then(|()| self.find_forward(OlderVersions::Skipped))
+        };
+        self.set_position_or_park(result)
+    }
+
+    /// Moves to the last key not greater than `key`.
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        let result = if is_past_upper(key, &self.upper) {
+            self.seek_to_upper_bound()
+        } else {
+            self.seek_to_key_or_before(key)
+        };
+        self.set_position_or_park(result)
+    }
+
+    /// Releases its memory. It is on no entry then.
+    pub fn release(&mut self) {
+        self.position = CursorPosition::Unpositioned;
+        self.failure = None;
+        self.inner.release();
+    }
+
+    /// Moves to the next key. REQUIRES: `valid()`; otherwise it stays, and repeats an error.
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        if self.position == CursorPosition::Lent {
+            if self.may_try_next_visible && self.inner.try_next_visible(self.sequence) {
+                return Ok(());
+            }
+            return self.try_next();
+        }
+        self.next_slowly()
+    }
+
+    #[inline(never)]
+    fn try_next(&mut self) -> Result<()> {
+        if let Some(repeats) = self.inner.try_next() {
+            if !repeats && self.is_inner_visible() {
+                return Ok(());
+            }
+            return self.finish_step(Ok(repeats));
+        }
+        self.next_slowly()
+    }
+
+    /// Whether a fast check finds the inner cursor's entry visible, where no other version of its
+    /// key was.
+    #[inline]
+    fn is_inner_visible(&self) -> bool {
+        self.inner.sequence() <= self.sequence
+            && self.inner.kind() == ValueKind::Put
+            && self.tombstones.is_empty()
+            && (self.upper == Bound::Unbounded || !is_past_upper(self.inner.key(), &self.upper))
+    }
+
+    #[inline(never)]
+    fn next_slowly(&mut self) -> Result<()> {
+        match self.position {
+            CursorPosition::Lent | CursorPosition::LentPointer => {
+                let moved = self.inner.next_repeats();
+                self.finish_step(moved)
+            }
+            CursorPosition::Buffered | CursorPosition::BufferedPointer => {
+                let moved = self.next_from_buffers();
+                self.set_position(moved)
+            }
+            CursorPosition::Parked | CursorPosition::ParkedPointer => {
+                let moved = self.next_from_buffers();
+                self.set_position_or_park(moved)
+            }
+            CursorPosition::Unpositioned | CursorPosition::Failed => {
+                self.failure.clone().map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    /// Finds the next visible key, after a step away from the current entry that says whether the
+    /// key repeats.
+    #[inline(never)]
+    fn finish_step(&mut self, stepped: Result<bool>) -> Result<()> {
+        let moved = stepped.and_then(|repeats| {
+            if !repeats {
+                return self.find_forward(OlderVersions::Skipped);
+            }
+            self.key.clear();
+            self.key.extend_from_slice(self.inner.key());
+            self.find_forward(OlderVersions::Pending)
+        });
+        self.set_position(moved)
+    }
+
+    /// Moves to the previous key. REQUIRES: `valid()`; otherwise it stays, and repeats an error.
+    #[inline]
+    pub fn prev(&mut self) -> Result<()> {
+        let moved = match self.position {
+            CursorPosition::Lent | CursorPosition::LentPointer => self.prev_from_lent(),
+            CursorPosition::Buffered | CursorPosition::BufferedPointer => self.find_backward(),
+            CursorPosition::Parked | CursorPosition::ParkedPointer => {
+                let moved = self.prev_from_parked();
+                return self.set_position_or_park(moved);
+            }
+            CursorPosition::Unpositioned | CursorPosition::Failed => {
+                return self.failure.clone().map_or(Ok(()), Err);
+            }
+        };
+        self.set_position(moved)
+    }
+
+    /// Whether the cursor is on a key.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        !matches!(self.position, CursorPosition::Unpositioned | CursorPosition::Failed)
+    }
+
+    /// Current key; valid until the cursor moves. REQUIRES: `valid()`.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self.position {
+            CursorPosition::Lent | CursorPosition::LentPointer => self.inner.key(),
+            _ => &self.key,
+        }
+    }
+
+    /// Whether it is on an entry that points at its value.
+    #[inline]
+    pub fn is_blob_pointer(&self) -> bool {
+        self.position.is_blob_pointer()
+    }
+
+    /// Current value, where a fast check finds it lent; valid until the cursor moves.
+    #[inline]
+    pub fn lent(&self) -> Option<&[u8]> {
+        if self.position == CursorPosition::Lent { Some(self.inner.value()) } else { None }
+    }
+
+    /// Value or pointer of the current entry; valid until the cursor moves.
+    pub fn shown(&self) -> VisibleValue<'_> {
+        match self.position {
+            CursorPosition::Lent => VisibleValue::Value(self.inner.value()),
+            CursorPosition::Buffered | CursorPosition::Parked => VisibleValue::Value(&self.value),
+            CursorPosition::LentPointer => VisibleValue::Pointer(self.inner.value()),
+            CursorPosition::BufferedPointer | CursorPosition::ParkedPointer => {
+                VisibleValue::Pointer(&self.value)
+            }
+            CursorPosition::Unpositioned | CursorPosition::Failed => VisibleValue::Unpositioned,
+        }
+    }
+
+    /// Stores the position after a movement.
+    #[inline]
+    fn set_position(&mut self, moved: Result<CursorPosition>) -> Result<()> {
+        match moved {
+            Ok(position) => {
+                if self.position == CursorPosition::Failed {
+                    self.failure = None;
+                }
+                self.position = position;
+                Ok(())
+            }
+            Err(error) => {
+                self.position = CursorPosition::Failed;
+                self.failure = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Stores the position after a movement, and parks while memory is tight.
+    #[inline]
+    fn set_position_or_park(&mut self, moved: Result<CursorPosition>) -> Result<()> {
+        let is_tight = self.memory.as_ref().is_some_and(|memory| memory.is_tight());
+        let settled = self.set_position(moved);
+        if is_tight && settled.is_ok() {
+            self.park();
+        }
+        settled
+    }
+
+    /// Copies the current entry, and releases the memory of the inner cursor.
+    #[cold]
+    fn park(&mut self) {
+        if matches!(self.position, CursorPosition::Lent | CursorPosition::LentPointer) {
+            self.key.clear();
+            self.key.extend_from_slice(self.inner.key());
+            self.buffer_value();
+        }
+        self.position = self.position.parked();
+        self.inner.release();
+        let bytes = (self.key.capacity() + self.value.capacity()) as u64;
+        let more = bytes.saturating_sub(self.counted_buffer_bytes);
+        if let Some(memory) = &self.memory {
+            memory.add(more);
+        }
+        (self.counted_bytes, self.counted_buffer_bytes) =
+            (self.counted_bytes + more, self.counted_buffer_bytes + more);
+    }
+
+    fn next_from_buffers(&mut self) -> Result<CursorPosition> {
+        self.inner.seek(&self.key, 0)?;
+        self.find_forward(OlderVersions::Pending)
+    }
+
+    fn prev_from_parked(&mut self) -> Result<CursorPosition> {
+        self.inner.seek_before(&self.key)?;
+        self.find_backward()
+    }
+
+    fn seek_to_lower_bound(&mut self) -> Result<CursorPosition> {
+        let older = match &self.lower {
+            Bound::Unbounded => {
+                self.inner.seek_to_first()?;
+                OlderVersions::Skipped
+            }
+            Bound::Included(bound) => {
+                self.inner.seek(bound, self.sequence)?;
+                OlderVersions::Skipped
+            }
+            Bound::Excluded(bound) => {
+                self.inner.seek(bound, 0)?;
+                self.key.clear();
+                self.key.extend_from_slice(bound);
+                OlderVersions::Pending
+            }
+        };
+        self.find_forward(older)
+    }
+
+    fn seek_to_upper_bound(&mut self) -> Result<CursorPosition> {
+        match &self.upper {
+            Bound::Unbounded => self.inner.seek_to_last()?,
+            Bound::Excluded(bound) => self.inner.seek_before(bound)?,
+            Bound::Included(bound) => {
+                put_successor(&mut self.key, bound);
+                self.inner.seek_before(&self.key)?;
+            }
+        }
+        self.find_backward()
+    }
+
+    fn seek_to_key_or_before(&mut self, key: &[u8]) -> Result<CursorPosition> {
+        put_successor(&mut self.key, key);
+        self.inner.seek_before(&self.key)?;
+        self.find_backward()
+    }
+
+    fn prev_from_lent(&mut self) -> Result<CursorPosition> {
+        self.key.clear();
+        self.key.extend_from_slice(self.inner.key());
+        self.inner.seek_before(&self.key)?;
+        self.find_backward()
+    }
+
+    /// Finds the first visible key at or after the inner cursor's position.
+    fn find_forward(&mut self, mut older: OlderVersions) -> Result<CursorPosition> {
+        let mut steps = 0;
+        while self.inner.valid() {
+            if older == OlderVersions::Pending && self.inner.key() == self.key {
+                steps += 1;
+                if steps == STEPS_MAX {
+                    self.inner.seek(&self.key, 0)?;
+                } else {
+                    self.inner.next()?;
+                }
+                continue;
+            }
+            if is_past_upper(self.inner.key(), &self.upper) {
+                return Ok(CursorPosition::Unpositioned);
+            }
+            let sequence = self.inner.sequence();
+            if sequence > self.sequence {
+                self.skip_too_new()?;
+                continue;
+            }
+            let key = self.inner.key();
+            let kind = self.inner.kind();
+            if kind != ValueKind::Delete && !self.tombstones.hides(key, sequence, self.sequence) {
+                return Ok(match kind {
+                    ValueKind::BlobPointer => CursorPosition::LentPointer,
+                    _ => CursorPosition::Lent,
+                });
+            }
+            // The newest visible version is a delete, so all older ones are hidden too.
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            older = OlderVersions::Pending;
+            steps = 0;
+            self.inner.next()?;
+        }
+        Ok(CursorPosition::Unpositioned)
+    }
+
+    /// Steps forward over versions newer than the reader. Stops at the newest visible version of
+    /// the same key, or at the next key.
+    fn skip_too_new(&mut self) -> Result<()> {
+        // The first step is nearly always enough, and costs no copy of the key.
+        self.inner.next()?;
+        if !self.inner.valid() || self.inner.sequence() <= self.sequence {
+            return Ok(());
+        }
+        self.too_new_key.clear();
+        self.too_new_key.extend_from_slice(self.inner.key());
+        for _ in 0..STEPS_MAX {
+            self.inner.next()?;
+            let stays = self.inner.valid()
+                && self.inner.sequence() > self.sequence
+                && self.inner.key() == self.too_new_key;
+            if !stays {
+                return Ok(());
+            }
+        }
+        self.inner.seek(&self.too_new_key, self.sequence)
+    }
+
+    /// Finds the last visible key at or before the inner cursor's position.
+    fn find_backward(&mut self) -> Result<CursorPosition> {
+        while self.inner.valid() {
+            if is_before_lower(self.inner.key(), &self.lower) {
+                return Ok(CursorPosition::Unpositioned);
+            }
+            self.key.clear();
+            self.key.extend_from_slice(self.inner.key());
+            if let Some((sequence, kind)) = self.buffer_newest()?
+                && kind != ValueKind::Delete
+                && !self.tombstones.hides(&self.key, sequence, self.sequence)
+            {
+                return Ok(match kind {
+                    ValueKind::BlobPointer => CursorPosition::BufferedPointer,
+                    _ => CursorPosition::Buffered,
+                });
+            }
+        }
+        Ok(CursorPosition::Unpositioned)
+    }
+
+    /// Moves back over all versions of the key in the key buffer, from the oldest on, and buffers
+    /// the newest that the reader sees.
+    fn buffer_newest(&mut self) -> Result<Option<(SequenceNumber, ValueKind)>> {
+        let mut newest = None;
+        let mut steps = 0;
+        while self.inner.valid() && self.inner.key() == self.key {
+            let jumps = steps == STEPS_MAX;
+            if jumps && self.inner.sequence() <= self.sequence {
+                self.inner.seek(&self.key, self.sequence)?;
+            }
+            if self.inner.valid() && self.inner.sequence() <= self.sequence {
+                newest = Some((self.inner.sequence(), self.inner.kind()));
+                self.buffer_value();
+            }
+            if jumps {
+                self.inner.seek_before(&self.key)?;
+                break;
+            }
+            steps += 1;
+            self.inner.prev()?;
+        }
+        Ok(newest)
+    }
+
+    #[inline]
+    fn buffer_value(&mut self) {
+        self.value.clear();
+        self.value.extend_from_slice(self.inner.value());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! Open, recovery, close, checkpoint and verification of a store.
+
+pub mod checkpoint;
+pub mod close;
+pub mod manifest_reservation;
+pub mod open;
+pub mod open_read_only;
+pub mod read_only_view;
+pub mod recovery;
+pub mod recovery_flush;
+pub mod verify;
+pub mod wal_rewrite;

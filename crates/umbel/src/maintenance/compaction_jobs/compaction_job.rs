@@ -1,0 +1,537 @@
+//! Compaction job: merges the inputs, writes the outputs, and installs both in one edit.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
+
+use crate::advisor;
+use crate::compaction::bottommost::{self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason};
+use crate::compaction::compaction_stream::{
+    CompactionStream, SnapshotStripes, StreamCounts, surviving_tombstones,
+};
+use crate::compaction::picker::{self, Pick, RangePick};
+use crate::maintenance::advisor_job;
+use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
+use crate::maintenance::compaction_jobs::picker_input;
+use crate::maintenance::compaction_jobs::preemption::Preemption;
+use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
+use crate::shared_budget::JobSlot;
+use crate::shared_budget::budget_shares::merging_bytes;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::snapshot_list::AwaitedRelease;
+use crate::state::store::Store;
+use crate::super_version::merge_inputs::{self, CompactionInputs};
+use crate::thread_counters::add;
+use crate::version::blob_files;
+use crate::version::{Edit, TableFile, Version};
+
+/// A picked compaction; its inputs are marked busy until it is dropped.
+#[derive(Debug)]
+pub struct CompactionJob {
+    /// The keyspace.
+    pub keyspace: Arc<KeyspaceState>,
+    target: usize,
+    is_trivial_move: bool,
+    inputs: Vec<(usize, Arc<TableFile>)>,
+    /// The inputs in the form for reading.
+    scan_inputs: Vec<(usize, Arc<TableFile>)>,
+    /// Tables that may hold something older than an input, over the inputs' keys. Those of level 0
+    /// have a list each; the others are grouped by level and sorted. Usually empty.
+    older_tables: Vec<Vec<Arc<TableFile>>>,
+    /// Preemption check of an optional compaction.
+    preemption: Option<Preemption>,
+    /// Whether writers would eventually stall without it.
+    is_required: bool,
+}
+
+/// REQUIRES: the work lock, where the job was installed: a pick that began with the earlier version
+/// must not find its inputs idle.
+impl Drop for CompactionJob {
+    fn drop(&mut self) {
+        for (_, table) in &self.inputs {
+            table.set_busy(false);
+        }
+    }
+}
+
+/// Urgency of a keyspace's most urgent compaction; `None` without one.
+pub fn urgency(keyspace: &KeyspaceState) -> Option<f64> {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.super_version.load().version);
+    let cursors = keyspace.pick_cursors();
+    picker::pick(&picker_input::build(&version, &options, &cursors)).map(|picked| picked.score)
+}
+
+/// Picks the most urgent compaction of a keyspace and marks its inputs busy.
+/// REQUIRES: the work lock, so that no two picks see the same tables idle.
+pub fn pick_most_urgent(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.super_version.load().version);
+    let cursors = keyspace.pick_cursors();
+    let picked = picker::pick(&picker_input::build(&version, &options, &cursors))?;
+    Some(claim(keyspace, &version, &picked))
+}
+
+/// Picks a rewrite in a keyspace's last level of entries that only past readers could see. Returns
+/// a job for a table with such garbage, or the snapshots that must be dropped first.
+/// REQUIRES: the work lock.
+pub fn pick_bottommost_rewrite(
+    keyspace: &Arc<KeyspaceState>,
+    readers: &[SequenceNumber],
+) -> (Option<CompactionJob>, AwaitedRelease) {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.super_version.load().version);
+    let found = bottommost::pick_rewrite(&picker_input::build(&version, &options, &[]), readers);
+    let awaited = AwaitedRelease {
+        oldest: found.oldest_reader_needed,
+        released_one_of: found.blocking_snapshots,
+    };
+    let job = found.pick.map(|picked| claim(keyspace, &version, &picked).into_optional());
+    (job, awaited)
+}
+
+/// Picks tables of the last level to rewrite. REQUIRES: the work lock.
+pub fn pick_bottommost(
+    keyspace: &Arc<KeyspaceState>,
+    wanted: RewriteReason<'_>,
+    range: (Option<&[u8]>, Option<&[u8]>),
+    resume_after: &ResumeKey,
+) -> JobPick {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.super_version.load().version);
+    match bottommost::pick_in_range(
+        &picker_input::build(&version, &options, &[]),
+        wanted,
+        range,
+        resume_after,
+    ) {
+        BottommostPick::Done => JobPick::Done,
+        BottommostPick::Blocked => JobPick::Blocked,
+        BottommostPick::Run(picked) => JobPick::Run(claim(keyspace, &version, &picked)),
+    }
+}
+
+/// Outcome of installing a result.
+#[derive(Debug)]
+enum InstallResult {
+    Done,
+    /// The keyspace was dropped meanwhile.
+    KeyspaceDropped,
+    /// The disk has no space for the edit: nothing was done.
+    DiskFull(Error),
+}
+
+/// Next step of a manual compaction.
+#[derive(Debug)]
+pub enum JobPick {
+    /// The level holds nothing of the range any more.
+    Done,
+    /// Running compactions read the rest.
+    Blocked,
+    /// A job to run; its inputs are marked busy.
+    Run(CompactionJob),
+}
+
+/// Picks the tables of `level` that overlap the range. REQUIRES: the work lock.
+pub fn pick_range(
+    keyspace: &Arc<KeyspaceState>,
+    level: usize,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> JobPick {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.super_version.load().version);
+    let cursors = keyspace.pick_cursors();
+    match picker::pick_range(&picker_input::build(&version, &options, &cursors), level, start, end)
+    {
+        RangePick::Done => JobPick::Done,
+        RangePick::Blocked => JobPick::Blocked,
+        RangePick::Run(picked) => JobPick::Run(claim(keyspace, &version, &picked)),
+    }
+}
+
+fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> CompactionJob {
+    let mut inputs = Vec::new();
+    for (level, ids) in &picked.inputs {
+        let tables = &version.levels[*level];
+        inputs.extend(
+            tables.iter().filter(|t| ids.contains(&t.meta.id)).map(|t| (*level, Arc::clone(t))),
+        );
+    }
+    if picked.level > 0
+        && picked.level < LAST_LEVEL
+        && let Some((_, last)) = inputs.iter().rfind(|(level, _)| *level == picked.level)
+    {
+        keyspace.set_pick_cursor(picked.level, last.meta.largest.clone());
+    }
+    for (_, table) in &inputs {
+        table.set_busy(true);
+    }
+    let beneath = find_older_tables(version, &inputs);
+    let scan_inputs =
+        inputs.iter().map(|(level, table)| (*level, table.for_sequential_read())).collect();
+    let keyspace = Arc::clone(keyspace);
+    let (target, trivial) = (picked.target_level, picked.trivial_move);
+    let (preemption, is_needed) = (None, true);
+    CompactionJob {
+        keyspace,
+        target,
+        is_trivial_move: trivial,
+        inputs,
+        scan_inputs,
+        older_tables: beneath,
+        preemption,
+        is_required: is_needed,
+    }
+}
+
+/// Finds the tables older than the inputs that are no inputs and overlap their keys. They are below
+/// the inputs' first level and, because tables overlap there, in level 0 itself.
+fn find_older_tables(
+    version: &Version,
+    inputs: &[(usize, Arc<TableFile>)],
+) -> Vec<Vec<Arc<TableFile>>> {
+    let source = inputs.first().map_or(0, |(level, _)| *level);
+    let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
+    let largest = inputs.iter().map(|(_, table)| table.meta.largest.as_slice()).max();
+    let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
+    let is_input = |id: u64| inputs.iter().any(|(_, table)| table.meta.id == id);
+    let near =
+        |table: &&Arc<TableFile>| overlaps(table, smallest, largest) && !is_input(table.meta.id);
+    let mut beneath: Vec<Vec<Arc<TableFile>>> = Vec::new();
+    let first = if source == 0 { 0 } else { source + 1 };
+    for (level, tables) in version.levels.iter().enumerate().skip(first) {
+        let near = tables.iter().filter(near).cloned();
+        match level {
+            0 => beneath.extend(near.map(|table| vec![table])),
+            _ => beneath.push(near.collect()),
+        }
+    }
+    beneath.retain(|tables| !tables.is_empty());
+    beneath
+}
+
+/// Whether a table's bounds overlap `start..=end`.
+fn overlaps(table: &TableFile, start: &[u8], end: &[u8]) -> bool {
+    table.reaches(start) && table.meta.smallest.as_slice() <= end
+}
+
+/// Runs a compaction and installs its result, unless it is preempted.
+pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
+    let clock = &store.options.env.clock;
+    let begun = clock.now();
+    let counts = if job.is_trivial_move { Some(job.move_table(store)?) } else { job.merge(store)? };
+    let Some(counts) = counts else { return Ok(()) };
+    let work = &job.keyspace.counters.levels[job.target];
+    add(&work.jobs, 1);
+    add(&work.micros, (clock.now() - begun).as_micros() as u64);
+    // For level 0 it counts the inputs of flushes, not of joins there.
+    add(&work.entries_in, if job.target > 0 { counts.entries_in } else { 0 });
+    work.note_dropped(&counts);
+    Ok(())
+}
+
+impl CompactionJob {
+    /// Makes the job preemptible by required work.
+    pub fn preemptible(mut self) -> CompactionJob {
+        self.preemption = Some(Preemption::default());
+        self.into_optional()
+    }
+
+    fn into_optional(mut self) -> CompactionJob {
+        self.is_required = false;
+        self
+    }
+
+    /// Whether writers would eventually stall without it.
+    pub fn is_required(&self) -> bool {
+        self.is_required
+    }
+
+    /// Keeps the files of the job's tables while the result is held.
+    pub fn files(&self) -> impl Sized + use<> {
+        (self.inputs.clone(), self.scan_inputs.clone(), self.older_tables.clone())
+    }
+
+    /// Returns the end of its keys.
+    pub fn resume_key(&self) -> ResumeKey {
+        let (_, table) = self.inputs.last()?;
+        bottommost::resume_key_of(&table.meta.largest, table.meta.largest_is_exclusive)
+    }
+
+    fn move_table(&self, store: &Store) -> Result<StreamCounts> {
+        let keyspace = self.keyspace.id;
+        let mut edits = self.removals();
+        let mut added = Vec::new();
+        for (_, table) in &self.inputs {
+            let meta = table.meta.clone();
+            edits.push(Edit::AddTable { keyspace, level: self.target, meta });
+            added.push((self.target, Arc::clone(table)));
+        }
+        match self.install(store, &edits, &added, || ())? {
+            InstallResult::Done => {
+                let bytes = self.input_bytes();
+                add(&self.keyspace.counters.levels[self.target].bytes_moved, bytes);
+            }
+            InstallResult::KeyspaceDropped => {}
+            InstallResult::DiskFull(refused) => return Err(refused),
+        }
+        add(&store.counters.bytes_compacted, self.input_bytes());
+        Ok(StreamCounts::default())
+    }
+
+    /// Merges the inputs and installs the result; `None` where it was preempted.
+    fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<Option<StreamCounts>> {
+        // One list of boundaries serves all parts, entries and tombstones.
+        let boundaries = store.snapshots.boundaries();
+        let tombstones = Arc::new(self.tombstones()?);
+        let (parts, _turns) = self.split_ranges(store)?;
+        let mut outputs = self.merge_ranges(store, parts, &boundaries, &tombstones)?;
+        if outputs.iter().any(|output| output.is_abandoned) {
+            return Ok(None);
+        }
+        let mut counts = StreamCounts::default();
+        outputs.iter().for_each(|output| counts.add(&output.counts));
+        let expected = self.inputs.iter().map(|(_, table)| table.meta.entries).sum();
+        counts.check(expected).map_err(|reason| {
+            Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
+        })?;
+        let mut edits = self.removals();
+        let mut added = Vec::new();
+        for output in &outputs {
+            for table in output.open_tables()? {
+                let (keyspace, meta) = (self.keyspace.id, table.meta.clone());
+                edits.push(Edit::AddTable { keyspace, level: self.target, meta });
+                added.push((self.target, table));
+            }
+        }
+        let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
+        let inputs = self.inputs.iter().map(|(_, table)| table);
+        let carried = warm_outputs(inputs, &tables, || self.should_stop(store));
+        add(&store.counters.blocks_warmed, carried);
+        let adopt = || outputs.iter_mut().for_each(TableOutput::keep_files);
+        match self.install(store, &edits, &added, adopt)? {
+            InstallResult::Done => {
+                self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+                let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
+                blob_files::mark_dropped(
+                    held,
+                    added.iter().flat_map(|(_, table)| &table.meta.blobs),
+                );
+            }
+            InstallResult::KeyspaceDropped => {}
+            InstallResult::DiskFull(refused) => {
+                // No edit names them.
+                tables.iter().for_each(|table| table.mark_obsolete());
+                return Err(refused);
+            }
+        }
+        let work = &self.keyspace.counters.levels[self.target];
+        add(&work.bytes_read, self.input_bytes());
+        add(&store.counters.bytes_compacted, self.input_bytes());
+        add(&work.bytes_written, added.iter().map(|(_, table)| table.meta.file_bytes).sum());
+        Ok(Some(counts))
+    }
+
+    /// Maximum number of tables read at the same time: those of level 0 and one of each deeper
+    /// level.
+    fn sources(&self) -> usize {
+        let of_level0 = self.inputs.iter().filter(|(level, _)| *level == 0).count();
+        of_level0 + 2
+    }
+
+    fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|(_, table)| table.meta.file_bytes).sum()
+    }
+
+    fn removals(&self) -> Vec<Edit> {
+        let keyspace = self.keyspace.id;
+        let remove = |(level, table): &(usize, Arc<TableFile>)| Edit::RemoveTable {
+            keyspace,
+            level: *level,
+            id: table.meta.id,
+        };
+        self.inputs.iter().map(remove).collect()
+    }
+
+    /// Makes the result durable and visible.
+    fn install(
+        &self,
+        store: &Store,
+        edits: &[Edit],
+        added: &[(usize, Arc<TableFile>)],
+        adopt: impl FnOnce(),
+    ) -> Result<InstallResult> {
+        let removed: Vec<_> =
+            self.inputs.iter().map(|(level, table)| (*level, table.meta.id)).collect();
+        let mut manifest = store.manifest_lock()?;
+        if self.keyspace.check_not_dropped().is_err() {
+            return Ok(InstallResult::KeyspaceDropped);
+        }
+        let version = self.keyspace.super_version.load().version.apply(&removed, added)?;
+        // From here on a durable manifest may name the tables, whatever the commit returns.
+        adopt();
+        if let Some(refused) = manifest.commit_unless_full(edits)? {
+            return Ok(InstallResult::DiskFull(refused));
+        }
+        self.keyspace.super_version.install(version, &[]);
+        Ok(InstallResult::Done)
+    }
+
+    fn tombstones(&self) -> Result<FragmentedTombstones> {
+        let mut all: Vec<RangeTombstone> = Vec::new();
+        for (_, table) in &self.scan_inputs {
+            if table.meta.range_tombstones > 0 {
+                all.extend(table.reader()?.tombstones().to_tombstones());
+            }
+        }
+        Ok(FragmentedTombstones::new(&all))
+    }
+
+    /// Merges the inputs, newest source first.
+    fn cursor(&self) -> CompactionInputs {
+        let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
+        let mut before = 0;
+        for (level, table) in &self.scan_inputs {
+            match runs.last_mut() {
+                Some(run) if *level > 0 && *level == before => run.push(Arc::clone(table)),
+                _ => runs.push(vec![Arc::clone(table)]),
+            }
+            before = *level;
+        }
+        merge_inputs::of_tables(runs)
+    }
+
+    /// Whether nothing older than the inputs can hold a key in `start..=end`.
+    #[inline]
+    fn is_bottommost(&self, start: &[u8], end: &[u8]) -> bool {
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::TombstonesDroppedEarly.is_enabled() {
+            return true;
+        }
+        !self.older_tables.iter().any(|tables| {
+            let first = tables.partition_point(|table| !table.reaches(start));
+            tables.get(first).is_some_and(|table| table.meta.smallest.as_slice() <= end)
+        })
+    }
+
+    /// Returns the keys that split the work into parts of about the same size, and a slot for each
+    /// part except one.
+    fn split_ranges(&self, store: &Store) -> Result<(Vec<Vec<u8>>, Vec<JobSlot>)> {
+        let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
+        let threads = threads.min(store.budget.sizes.compactions);
+        let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
+        let parts = if self.target == 0 { 1 } else { threads.min(tables / 2) };
+        let turns: Vec<JobSlot> = (1..parts).map_while(|_| store.budget.try_take_slot()).collect();
+        let parts = turns.len() + 1;
+        if parts < 2 {
+            return Ok((Vec::new(), turns));
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for (_, table) in &self.scan_inputs {
+            let reader = table.reader()?;
+            keys.extend(reader.block_separators().map(|(key, _)| key.to_vec()));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let cut = |part: usize| keys.get(keys.len() * part / parts).cloned();
+        let mut cuts: Vec<_> = (1..parts).filter_map(cut).collect();
+        cuts.dedup();
+        Ok((cuts, turns))
+    }
+
+    /// Merges each part, all except the last on a thread of its own.
+    fn merge_ranges(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        cuts: Vec<Vec<u8>>,
+        boundaries: &[u64],
+        tombstones: &Arc<FragmentedTombstones>,
+    ) -> Result<Vec<TableOutput>> {
+        let mut bounds: Vec<Option<Vec<u8>>> = vec![None];
+        bounds.extend(cuts.into_iter().map(Some));
+        bounds.push(None);
+        let (sender, receiver) = mpsc::channel();
+        let mut threads = Vec::new();
+        let last = bounds.len() - 2;
+        for (index, pair) in bounds.windows(2).enumerate() {
+            let (job, store, sender) = (Arc::clone(self), Arc::clone(store), sender.clone());
+            let (lower, upper) = (pair[0].clone(), pair[1].clone());
+            let stripes = SnapshotStripes::new(boundaries.to_vec());
+            let tombstones = Arc::clone(tombstones);
+            let spawner = Arc::clone(&store.options.env.threads);
+            let work = move || {
+                let merged = job.merge_range(&store, lower, upper, stripes, &tombstones);
+                // No receiver is left where another part could not be started.
+                let _ = sender.send((index, merged));
+            };
+            if index == last {
+                work();
+            } else {
+                threads.push(spawner.spawn("umbel-merge", Box::new(work))?);
+            }
+        }
+        drop(sender);
+        let mut parts: Vec<(usize, Result<TableOutput>)> = receiver.iter().collect();
+        let succeeded = threads.into_iter().all(|thread| thread.join()) && parts.len() == last + 1;
+        if !succeeded {
+            return Err(Error::invalid("internal: a part of a compaction panicked"));
+        }
+        parts.sort_by_key(|(index, _)| *index);
+        parts.into_iter().map(|(_, merged)| merged).collect()
+    }
+
+    fn merge_range(
+        &self,
+        store: &Arc<Store>,
+        lower: Option<Vec<u8>>,
+        upper: Option<Vec<u8>>,
+        stripes: SnapshotStripes,
+        tombstones: &FragmentedTombstones,
+    ) -> Result<TableOutput> {
+        let readers = stripes.boundaries().to_vec();
+        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottommost(start, end);
+        let kept = surviving_tombstones(tombstones, &stripes, is_bottom);
+        // Tables of level 0 stay in order by their sequence numbers.
+        let (zero, is_last) = (self.target > 0, |key: &[u8]| self.is_bottommost(key, key));
+        let (cursor, tombstones) = (self.cursor(), tombstones.clone());
+        let stream = CompactionStream::new(cursor, tombstones, stripes, zero, is_last);
+        let stream = stream.within(lower.as_deref(), upper.as_deref());
+        let (level, split) = (self.target, self.target > 0);
+        let options = self.keyspace.options_of_level(level);
+        let merging =
+            merging_bytes(self.sources(), store.budget.sizes.readahead, options.table_bytes);
+        let _merging = store.budget.reserve(merging);
+        let table_bytes_max = if split { options.table_bytes } else { u64::MAX };
+        let expected_bytes = table_bytes_max.min(self.input_bytes());
+        let entries = |(level, table): &(usize, Arc<TableFile>)| (Some(*level), table.meta.entries);
+        let inputs: Vec<_> = self.inputs.iter().map(entries).collect();
+        let second_filter =
+            advisor_job::choose_second_filter(store, &self.keyspace, level, &inputs);
+        let part = (expected_bytes, self.input_bytes());
+        let _building = store.budget.reserve(advisor::building_bytes(second_filter, &inputs, part));
+        let plan = TablePlan {
+            level,
+            options,
+            selection: self
+                .keyspace
+                .advisor
+                .selection_for_new_table(level, second_filter.is_some()),
+            second_filter,
+            split,
+            expected_bytes,
+            lower,
+            upper,
+            snapshots: readers,
+        };
+        table_writer::write_tables(store, &plan, stream, &kept, || self.should_stop(store))
+    }
+
+    /// Whether required work preempts this job.
+    fn should_stop(&self, store: &Store) -> bool {
+        self.preemption
+            .as_ref()
+            .is_some_and(|preemption| preemption.should_preempt(store, &self.keyspace))
+    }
+}

@@ -1,0 +1,74 @@
+//! Frees disk space prepared for the WAL on a full disk, for work that frees more of it: a flush, a
+//! compaction, a delete, the drop of a keyspace.
+
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Error, Result};
+
+use crate::fs::filenames;
+use crate::maintenance::wal_provisioner;
+use crate::state::store::Store;
+
+/// Space to reclaim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReclaimScope {
+    /// Segments that no writer has begun.
+    Spare,
+    /// Also the rest of the current segment.
+    All,
+}
+
+/// Calls `attempt`, and once more after a reclaim where the disk was full and there was space to
+/// reclaim.
+/// REQUIRES: no lock is held.
+pub fn retry_after_reclaim<T>(
+    store: &Store,
+    extent: ReclaimScope,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match attempt() {
+        Err(Error::DiskFull { .. }) if reclaim(store, extent)? => store.or_reserve_again(attempt()),
+        done => done,
+    }
+}
+
+/// Calls `attempt` after a reclaim, where there was space to reclaim; otherwise returns `refused`.
+/// REQUIRES: no lock is held.
+#[cold]
+pub fn reclaim_and_retry<T>(
+    store: &Store,
+    refused: Result<T>,
+    attempt: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    if reclaim(store, ReclaimScope::All)? { store.or_reserve_again(attempt()) } else { refused }
+}
+
+/// Reclaims space prepared for the WAL, and where there was none, a reserved segment. `false` where
+/// there was neither.
+/// REQUIRES: no lock is held.
+#[cold]
+pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
+    let has_released = {
+        // The lock makes a close wait for it.
+        let _wal_tasks = store.wal_task_lock.lock().ignore_poison();
+        if store.fatal_error.is_set() || store.check_open().is_err() {
+            return Ok(false);
+        }
+        let mut state = store.commit_lock();
+        let shed = state.wal.release_spares(extent == ReclaimScope::All);
+        let shed =
+            shed.map_err(|error| wal_provisioner::fatal_unless_full(store, &state.wal, error));
+        drop(state);
+        let (reusable, has_released) = shed?;
+        if let Some(file) = reusable {
+            // A file that cannot be removed now is removed at the next open.
+            let _ =
+                store.options.env.files.remove_file(&filenames::segment(&store.folder, file.id));
+        }
+        has_released
+    };
+    // A mapped file is truncated once it is unmapped.
+    wal_provisioner::run_tasks(store)?;
+    Ok(has_released
+        || (extent == ReclaimScope::All && store.manifest_lock()?.release_reserved_segment()))
+}

@@ -1,0 +1,99 @@
+//! [`KeyspaceKeys`]: iterates over every key of a keyspace, to build its existence filter.
+//!
+//! INVARIANT: the result includes every key with a put in the memtables or tables, whatever its
+//! number, hidden or deleted: a reader of an old snapshot may still see it. So a key is found from
+//! the moment it is in the memtable, before it is published. A super version has it in the
+//! memtables or in the tables, never in neither.
+
+use std::sync::Arc;
+
+use umbel_base::{Cursor, Result, ValueKind};
+use umbel_existence::HashSource;
+
+use crate::state::keyspace_state::KeyspaceState;
+use crate::super_version::merge_inputs;
+use crate::super_version::super_version::SuperVersion;
+use crate::version::TableFile;
+
+/// Keys of a keyspace.
+pub struct KeyspaceKeys<'a>(pub &'a KeyspaceState);
+
+impl HashSource for KeyspaceKeys<'_> {
+    fn hashes(
+        &self,
+        after: Option<&[u8]>,
+        limit: usize,
+        output: &mut Vec<u64>,
+    ) -> Result<Option<Vec<u8>>> {
+        let view = self.0.super_version.acquire();
+        let buffers = std::iter::once(&view.active).chain(&view.frozen);
+        let mut memory = merge_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable));
+        let mut tables = merge_inputs::of_tables(runs(&view, after));
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::ExistenceWalkSkipsMemtables.is_enabled() {
+            memory = merge_inputs::of_memtables(std::iter::empty());
+        }
+        seek_after(&mut memory, after)?;
+        seek_after(&mut tables, after)?;
+        let mut last: Vec<u8> = Vec::new();
+        let mut taken = 0;
+        // A key is emitted at its first put; a key may have several entries.
+        let mut is_out = true;
+        loop {
+            let memory_first = match (memory.valid(), tables.valid()) {
+                (false, false) => return Ok(None),
+                (true, true) => memory.key() <= tables.key(),
+                (is_in_memory, _) => is_in_memory,
+            };
+            let source: &mut dyn Cursor = if memory_first { &mut memory } else { &mut tables };
+            if taken == 0 || source.key() != last {
+                if taken >= limit.max(1) {
+                    return Ok(Some(last));
+                }
+                last.clear();
+                last.extend_from_slice(source.key());
+                taken += 1;
+                is_out = false;
+            }
+            if !is_out && source.kind() != ValueKind::Delete {
+                output.push(self.0.hash(source.key()));
+                is_out = true;
+            }
+            source.next()?;
+        }
+    }
+
+    fn estimated(&self) -> u64 {
+        let view = self.0.super_version.acquire();
+        let tables =
+            view.version.tables().map(|(_, table)| table.meta.entries - table.meta.deletes);
+        let buffers = std::iter::once(&view.active).chain(&view.frozen);
+        let buffered: u64 = buffers.map(|buffer| buffer.memtable.entries()).sum();
+        // 0 would mean that it is not known.
+        (tables.sum::<u64>() + buffered).max(1)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.0.super_version.acquire().version.tables().any(|(_, table)| table.is_busy())
+    }
+}
+
+/// Returns the tables that reach beyond `after`, as sorted runs, newest first.
+fn runs(view: &SuperVersion, after: Option<&[u8]>) -> Vec<Vec<Arc<TableFile>>> {
+    let reaches = |table: &&Arc<TableFile>| after.is_none_or(|after| table.reaches(after));
+    let sequential = |table: &Arc<TableFile>| table.for_sequential_read();
+    let (newest, deeper) = view.version.levels.split_at(1);
+    let newest = newest.iter().flatten().filter(reaches).map(|table| vec![sequential(table)]);
+    let deeper = deeper.iter().map(|level| level.iter().filter(reaches).map(sequential).collect());
+    newest.chain(deeper.filter(|run: &Vec<_>| !run.is_empty())).collect()
+}
+
+/// Moves to the first entry after all entries of the key `after`.
+fn seek_after(cursor: &mut impl Cursor, after: Option<&[u8]>) -> Result<()> {
+    let Some(after) = after else { return cursor.seek_to_first() };
+    cursor.seek(after, 0)?;
+    while cursor.valid() && cursor.key() == after {
+        cursor.next()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! Enforces a store's memory budget: sizes the block cache, closes readers of tables, and decides
+//! how large filters are kept.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_arena::ArenaUsage;
+use umbel_base::limits::LEVELS;
+
+use crate::shared_budget::MemberUsage;
+use crate::shared_budget::budget_shares::{CACHE_ENTRIES_SHARE, CHUNK_BYTES};
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::store_budget::residency::LevelDemand;
+use crate::version::TableFile;
+
+/// Memory of a store by use, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Memtables that take writes or wait for a flush.
+    pub memtables: u64,
+    /// Flushed memtables that cursors still read.
+    pub memtables_held: u64,
+    /// Cached blocks.
+    pub blocks: u64,
+    /// Allocated for blocks and indexes, but free: pieces of chunks that are freed only as a whole.
+    pub spare: u64,
+    /// Part of it in chunks for pinned data, where no block can use it.
+    pinned_spare: u64,
+    /// Readers of tables: indexes, filters, slots, range tombstones. Also metadata of all tables,
+    /// open or not, and the existence filters of keyspaces.
+    pub tables: u64,
+    /// Mapped WAL as far as it was touched.
+    pub log: u64,
+    /// Buffers of running compactions and flushes, about.
+    pub compactions: u64,
+    /// Open cursors, and blocks that are in memory only because a cursor is in them.
+    pub cursors: u64,
+}
+
+impl MemoryUsage {
+    /// Everything except the cached blocks and the free space between them.
+    fn fixed_bytes(&self) -> u64 {
+        self.counted_bytes() + self.pinned_spare
+    }
+
+    fn counted_bytes(&self) -> u64 {
+        let [held, cursors] = [self.memtables_held, self.cursors];
+        self.memtables + held + self.tables + self.log + self.compactions + cursors
+    }
+
+    /// Sum of all parts.
+    pub fn total(&self) -> u64 {
+        self.counted_bytes() + self.blocks + self.spare
+    }
+}
+
+/// Measures the memory of `store`; `log` is the memory of its WAL.
+pub fn measure(store: &Store, log: u64) -> MemoryUsage {
+    let keyspaces = store.keyspaces();
+    let [arena, stays] = store.cache.chunk_bytes();
+    let spare = |arena: ArenaUsage| arena.reserved.saturating_sub(arena.used) as u64;
+    let held =
+        keyspaces.iter().map(|keyspace| keyspace.super_version.retired_stats().memtable_bytes);
+    store.cache.note_cursors();
+    MemoryUsage {
+        memtables: keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum(),
+        memtables_held: held.sum(),
+        blocks: store.cache.held_bytes() + store.cache.held_bytes() / CACHE_ENTRIES_SHARE,
+        spare: spare(arena) + spare(stays),
+        pinned_spare: spare(stays),
+        tables: store.budget.tables.load(Ordering::Relaxed)
+            + store.budget.table_metadata.load(Ordering::Relaxed)
+            + existence_bytes(&keyspaces),
+        log,
+        compactions: store.budget.compactions.load(Ordering::Relaxed),
+        cursors: store.budget.cursors.bytes(),
+    }
+}
+
+fn existence_bytes(keyspaces: &[Arc<KeyspaceState>]) -> u64 {
+    keyspaces.iter().map(|keyspace| keyspace.existence.memory_bytes()).sum()
+}
+
+/// Gives the cache the bytes that the other parts leave. Excess blocks are evicted at once, but
+/// chunks of the arena only by [`release_memory`].
+///
+/// Where writes are possible, their memory is kept free from the start.
+///
+/// In a shared budget the other parts are those of all stores.
+pub fn resize_cache(store: &Store, parts: &MemoryUsage) {
+    if let Some(membership) = store.budget.membership() {
+        publish(store, Some(parts.log));
+        return membership.shared().resize_cache();
+    }
+    let (least, limit) = store.budget.sizes.cache;
+    let left = block_bytes_available(store, parts);
+    let left = left - left / CACHE_ENTRIES_SHARE;
+    store.cache.set_capacity(left.max(least).min(limit));
+}
+
+/// Publishes the memory of `store` where it shares a budget; `log` is the memory of its WAL, if
+/// known.
+pub fn publish(store: &Store, log: Option<u64>) {
+    let Some(membership) = store.budget.membership() else { return };
+    membership.publish(|| {
+        let mut holding = MemberUsage {
+            readers: store.budget.tables.load(Ordering::Relaxed),
+            known: store.budget.table_metadata.load(Ordering::Relaxed),
+            log,
+            can_flush: !store.read_only && !store.fatal_error.is_set(),
+            ..MemberUsage::default()
+        };
+        for keyspace in store.keyspaces() {
+            holding.memtables += keyspace.memtable_bytes();
+            holding.writable += keyspace.super_version.load().active.memtable.memory_bytes() as u64;
+            holding.memtables_held += keyspace.super_version.retired_stats().memtable_bytes;
+            holding.known += keyspace.existence.memory_bytes();
+        }
+        holding
+    });
+}
+
+/// Frees the cache's excess chunks, and free memory of the allocator. It is slow, because it checks
+/// every cached block.
+pub fn release_memory(store: &Store) {
+    let log = store.commit_lock().wal.mapped_bytes();
+    if let Some(membership) = store.budget.membership() {
+        publish(store, Some(log));
+        membership.shared().release_memory();
+    } else {
+        let parts = measure(store, log);
+        let left = block_bytes_available(store, &parts);
+        // The chunk that is filled, and the empty one that the arena keeps.
+        let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
+        // Blocks with cursors are in these chunks, too, and were counted separately.
+        store.cache.release_chunks(left.max(least) + store.budget.cursors.block_bytes());
+        resize_cache(store, &parts);
+    }
+    if store.budget.is_time_to_trim(store.options.env.clock.now()) {
+        store.options.env.resources.trim_memory();
+    }
+}
+
+/// Bytes of chunks that blocks may take.
+fn block_bytes_available(store: &Store, parts: &MemoryUsage) -> u64 {
+    let mut parts = *parts;
+    if !store.read_only {
+        let sizes = &store.budget.sizes;
+        parts.memtables = parts.memtables.max(2 * sizes.buffers);
+        parts.log = parts.log.max(sizes.segment);
+        parts.compactions = parts.compactions.max(sizes.job_buffers);
+    }
+    let sizes = &store.budget.sizes;
+    sizes.total.saturating_sub(parts.fixed_bytes() + CHUNK_BYTES + sizes.overhead)
+}
+
+/// Decides which parts of each level's tables stay in memory, by the filter selections.
+pub fn plan_residency(store: &Store) {
+    let keyspaces = store.keyspaces();
+    store.budget.existence.store(existence_bytes(&keyspaces), Ordering::Relaxed);
+    let mut levels = [LevelDemand::default(); LEVELS];
+    let mut current = 0;
+    for keyspace in &keyspaces {
+        for (level, table) in keyspace.super_version.load().version.tables() {
+            levels[level].add(&table.meta, table.selection());
+            current += table.reader_bytes().unwrap_or(0);
+            // Tables may have moved to other levels.
+            table.set_level(level);
+        }
+    }
+    let budget = &store.budget;
+    // Readers of replaced tables, or of tables closed under a cursor, stay until the cursors end.
+    let past = budget.tables.load(Ordering::Relaxed).saturating_sub(current);
+    budget.plan_residency(&levels, past);
+    budget.set_close_threshold(budget.readers_max(), 0);
+}
+
+/// Closes readers where they take too much, and leaves the rest to the blocks.
+pub fn enforce_budget(store: &Store) {
+    if store.budget.exceeds_readers_max() {
+        close_readers(store);
+    }
+    // A reader may have the commit lock; a thread with that lock checks the budget itself when it
+    // is done.
+    let log = store.commit.try_lock().ok().map(|state| state.wal.mapped_bytes());
+    if let Some(log) = log {
+        resize_cache(store, &measure(store, log));
+    }
+}
+
+/// Freezes the fullest memtables until the active ones take at most `limit` bytes. Returns whether
+/// one was frozen.
+/// REQUIRES: the commit lock of `store`.
+pub fn freeze_fullest(store: &Store, limit: u64) -> bool {
+    let mut keyspaces = store.keyspaces();
+    let active = |keyspace: &Arc<KeyspaceState>| {
+        keyspace.super_version.load().active.memtable.memory_bytes() as u64
+    };
+    keyspaces.retain(|keyspace| !keyspace.super_version.load().active.is_empty());
+    keyspaces.sort_by_cached_key(|keyspace| std::cmp::Reverse(active(keyspace)));
+    let mut left: u64 = keyspaces.iter().map(active).sum();
+    let mut frozen = false;
+    for keyspace in &keyspaces {
+        if left <= limit {
+            break;
+        }
+        left -= active(keyspace);
+        keyspace.super_version.freeze(&keyspace.options());
+        frozen = true;
+    }
+    frozen
+}
+
+/// References to a table from its version: in its level, and in the form for point reads.
+const REFERENCES_PER_VERSION: usize = 2;
+
+/// A reader that may be closed.
+struct CloseCandidate<'a> {
+    keyspace: usize,
+    /// Whether less of it would stay if it were opened now.
+    is_heavier_than_planned: bool,
+    /// Whether its whole level is so small that nearly every read needs it.
+    is_small_level: bool,
+    table: &'a TableFile,
+    bytes: u64,
+    cached_bytes: u64,
+}
+
+/// Sort key of the order of closing. Tables of which less would stay if they were opened now come
+/// first. Then come tables of large levels, those with the fewest cached blocks first, which says
+/// that they were rarely read of late. Among these the one opened first comes first.
+fn close_order(candidate: &CloseCandidate<'_>) -> (bool, bool, u64, u64) {
+    let recently_read = candidate.cached_bytes / (64 << 10);
+    let stays = !candidate.is_heavier_than_planned;
+    (stays, candidate.is_small_level, recently_read, candidate.table.opening_number())
+}
+
+/// Closes readers until a quarter of their limit is free again. They are freed once current reads
+/// end.
+pub fn close_readers(store: &Store) {
+    // A concurrent caller need not do it again.
+    let Ok(_one_at_a_time) = store.budget.close_lock.try_lock() else { return };
+    if !store.budget.exceeds_readers_max() {
+        return;
+    }
+    let (held, limit) = (store.budget.tables.load(Ordering::Relaxed), store.budget.readers_max());
+    let wanted = held.saturating_sub(limit / 4 * 3);
+    let keyspaces = store.keyspaces();
+    let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.super_version.acquire()).collect();
+    let mut candidates = Vec::new();
+    for (keyspace, view) in views.iter().enumerate() {
+        for tables in &view.version.levels {
+            let level_bytes: u64 = tables.iter().filter_map(|table| table.reader_bytes()).sum();
+            for table in tables.iter().filter(|table| !table.is_busy()) {
+                let (Some(bytes), Some(reader)) = (table.reader_bytes(), table.opened()) else {
+                    continue;
+                };
+                // A table in an older version too stays with its cursors: closing it here would
+                // only make it open twice.
+                if Arc::strong_count(table) > REFERENCES_PER_VERSION {
+                    continue;
+                }
+                let cached_bytes = reader.table().slots().resident_bytes();
+                let is_small_level = level_bytes <= limit / 8;
+                candidates.push(CloseCandidate {
+                    keyspace,
+                    is_heavier_than_planned: table.is_heavier_than_planned(),
+                    is_small_level,
+                    table,
+                    bytes,
+                    cached_bytes,
+                });
+            }
+        }
+    }
+    candidates.sort_by_cached_key(close_order);
+    let mut closed = vec![HashSet::new(); keyspaces.len()];
+    let mut freed = 0;
+    for candidate in candidates.iter().take_while(|candidate| {
+        let enough = freed >= wanted;
+        freed += candidate.bytes;
+        !enough
+    }) {
+        closed[candidate.keyspace].insert(candidate.table.meta.id);
+    }
+    close_tables(&keyspaces, &closed);
+    let count: usize = closed.iter().map(HashSet::len).sum();
+    store.budget.readers_closed.fetch_add(count as u64, Ordering::Relaxed);
+    store.budget.set_close_threshold(limit, held.saturating_sub(freed));
+}
+
+fn close_tables(keyspaces: &[Arc<KeyspaceState>], closed: &[HashSet<u64>]) {
+    for (keyspace, ids) in keyspaces.iter().zip(closed) {
+        if !ids.is_empty() {
+            keyspace.super_version.close_readers(ids);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Limit of all memtables together: freezes the fullest above it, and stalls writers.
+
+use std::sync::atomic::Ordering;
+
+use crate::maintenance::budget_sharing::{self, MEMTABLES_HARD_FACTOR};
+use crate::maintenance::memory_enforcement;
+use crate::state::store::{CommitState, Store};
+
+/// Checks all memtables together where enough was written since the last check. Returns whether any
+/// was frozen.
+#[inline]
+pub fn enforce_if_due(store: &Store, state: &mut CommitState, bytes: usize) -> bool {
+    state.bytes_since_check += bytes as u64;
+    state.bytes_since_check > state.check_interval_bytes && enforce(store, state)
+}
+
+#[cold]
+fn enforce(store: &Store, state: &mut CommitState) -> bool {
+    let total = store.budget.sizes.buffers;
+    state.bytes_since_check = 0;
+    let mut frozen = match store.budget.membership() {
+        Some(membership) => budget_sharing::enforce_shared(store, membership),
+        None => freeze_above(store, total),
+    };
+    frozen |= freeze_segment_holders(store, state, total);
+    memory_enforcement::resize_cache(
+        store,
+        &memory_enforcement::measure(store, state.wal.mapped_bytes()),
+    );
+    state.check_interval_bytes = store.budget.check_interval_bytes();
+    frozen
+}
+
+/// Checks all memtables now. Returns whether one was frozen.
+pub fn enforce_now(store: &Store) -> bool {
+    enforce(store, &mut store.commit_lock())
+}
+
+/// Freezes the fullest memtables where all together exceed `total`, until the active ones take half
+/// of it. Where they exceed the hard limit, writers wait.
+fn freeze_above(store: &Store, total: u64) -> bool {
+    let bytes = memtable_bytes(store);
+    if bytes <= total {
+        return false;
+    }
+    let frozen = memory_enforcement::freeze_fullest(store, total / 2);
+    match bytes > total * MEMTABLES_HARD_FACTOR {
+        true => budget_sharing::stall_writers(store, || {
+            memtable_bytes(store) > total * MEMTABLES_HARD_FACTOR
+        }),
+        false => store.memtables_full.store(false, Ordering::Release),
+    }
+    frozen
+}
+
+fn memtable_bytes(store: &Store) -> u64 {
+    store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum()
+}
+
+/// Freezes keyspaces whose old entries alone keep old WAL segments from being dropped.
+fn freeze_segment_holders(store: &Store, state: &CommitState, total: u64) -> bool {
+    let (_, bytes, Some(oldest)) = state.wal.old_summary() else { return false };
+    if bytes <= total {
+        return false;
+    }
+    let mut frozen = false;
+    for keyspace in store.keyspaces() {
+        let view = keyspace.super_version.load();
+        let holds = keyspace.uses_wal() && view.active.first_sequence() <= oldest;
+        if holds && !keyspace.dropped.load(Ordering::Relaxed) {
+            keyspace.super_version.freeze(&keyspace.options());
+            frozen = true;
+        }
+    }
+    frozen
+}
+
+/// Releases stalled writers once the memtables are within bounds again.
+pub fn release_writers(store: &Store) {
+    let must_wait = match store.budget.membership() {
+        Some(membership) => budget_sharing::must_stall(store, membership),
+        None => memtable_bytes(store) > store.budget.sizes.buffers * MEMTABLES_HARD_FACTOR,
+    };
+    if !must_wait {
+        store.memtables_full.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,236 @@
+//! Writes the output of a flush or compaction to new tables.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
+use umbel_table::{FilterChoice, TableBuilder, TableMeta, TableOptions};
+
+use crate::compaction::compaction_stream::{CompactionStream, StreamCounts, clip};
+use crate::compaction::retained_versions::RetainedVersions;
+use crate::fs::filenames;
+use crate::options::{HashKind, KeyspaceOptions};
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::store_budget::filter_selection::FilterSelection;
+use crate::thread_counters::add;
+use crate::version::TableFile;
+
+/// Minimum size of a table, in keys of the length of its last one. The bounds of a table stay in
+/// memory. With smaller tables of long keys, they would take a good part of the bytes of these
+/// keys.
+const FILTER_KEYS_MIN: u64 = 64;
+
+/// Properties of the tables to write.
+#[derive(Debug)]
+pub struct TablePlan {
+    /// The level they are for.
+    pub level: usize,
+    /// The options of their keyspace.
+    pub options: Arc<KeyspaceOptions>,
+    /// The second filter that the tables get.
+    pub second_filter: Option<FilterChoice>,
+    /// Filter that is kept of them.
+    pub selection: FilterSelection,
+    /// Whether a table ends once it reaches the size in the options. Level 0 takes one table.
+    pub split: bool,
+    /// Approximate maximum bytes of a table.
+    pub expected_bytes: u64,
+    /// First key that the output may hold.
+    pub lower: Option<Vec<u8>>,
+    /// First key after the output.
+    pub upper: Option<Vec<u8>>,
+    /// Snapshots of readers, for which older versions are kept.
+    pub snapshots: Vec<SequenceNumber>,
+}
+
+/// Tables that are written but not yet part of a version. Dropping it removes their files.
+#[derive(Debug)]
+pub struct TableOutput {
+    store: Arc<Store>,
+    /// Metadata of the tables, in key order.
+    pub metas: Vec<TableMeta>,
+    /// Ranges of snapshots for which each of them holds many older versions.
+    retained_for: Vec<Vec<(SequenceNumber, SequenceNumber)>>,
+    level: usize,
+    /// Hash of the keys.
+    hash: HashKind,
+    selection: FilterSelection,
+    /// Counts of entries by their fate.
+    pub counts: StreamCounts,
+    /// Whether writing was abandoned before the end.
+    pub is_abandoned: bool,
+    unfinished: Option<u64>,
+    keeps_files: bool,
+}
+
+impl TableOutput {
+    fn new(store: &Arc<Store>, plan: &TablePlan) -> TableOutput {
+        let counts = StreamCounts::default();
+        let (store, level, choice) = (Arc::clone(store), plan.level, plan.selection);
+        let hash = plan.options.hash;
+        let (metas, kept_for, is_given_up, unfinished, adopted) = Default::default();
+        TableOutput {
+            store,
+            metas,
+            retained_for: kept_for,
+            level,
+            hash,
+            selection: choice,
+            counts,
+            is_abandoned: is_given_up,
+            unfinished,
+            keeps_files: adopted,
+        }
+    }
+
+    /// Makes the names durable, opens every table, which checks that it can be read back, and
+    /// returns them. The caller removes those that do not become part of a version.
+    pub fn open_tables(&self) -> Result<Vec<Arc<TableFile>>> {
+        let folder = &self.store.folder;
+        self.store.options.env.files.sync_dir(folder)?;
+        let open = |(meta, kept_for): (&TableMeta, &Vec<(SequenceNumber, SequenceNumber)>)| {
+            let context = Arc::clone(&self.store.context);
+            let table = TableFile::new(meta.clone(), self.level, self.hash, context);
+            let table = Arc::new(table.retaining_for(kept_for.clone()));
+            table.set_selection(self.selection);
+            table.reader()?;
+            Ok(table)
+        };
+        self.metas.iter().zip(&self.retained_for).map(open).collect()
+    }
+
+    /// Keeps the tables: a durable manifest names them, or may.
+    pub fn keep_files(&mut self) {
+        self.keeps_files = true;
+    }
+
+    fn begin(&mut self, plan: &TablePlan) -> Result<TableBuilder> {
+        let id = self.store.ids.fetch_add(1, Ordering::Relaxed);
+        let path = filenames::table(&self.store.folder, id);
+        let file = self.store.options.env.files.create(&path)?;
+        self.unfinished = Some(id);
+        let filter = plan.options.level_filter(plan.level);
+        let options = TableOptions {
+            block_bytes: plan.options.block_bytes,
+            compression: plan.options.compression.levels[plan.level],
+            bloom_bits: filter.bits_per_key,
+            filter_kind: filter.kind,
+            filter_probes: filter.probes,
+            second_filter: plan.second_filter,
+        };
+        let hasher = *self.store.context.hashers.of(self.hash);
+        let pieces = write_chunk_bytes(self.store.budget.sizes.readahead);
+        let builder = TableBuilder::new(file, id, hasher, options);
+        let builder = builder.with_prefix(plan.options.prefix.as_ref());
+        Ok(builder.with_chunk_size(pieces, plan.expected_bytes, uses_direct_writes(&self.store)))
+    }
+
+    fn end(
+        &mut self,
+        mut builder: TableBuilder,
+        older: &mut RetainedVersions<'_>,
+        tombstones: Vec<RangeTombstone>,
+    ) -> Result<()> {
+        tombstones.iter().for_each(|tombstone| builder.add_tombstone(tombstone));
+        let direct = builder.is_direct();
+        let meta = builder.finish()?;
+        let counters = &self.store.counters;
+        let written = if direct { &counters.bytes_direct } else { &counters.bytes_buffered };
+        add(written, meta.file_bytes);
+        self.retained_for.push(older.take_ranges(meta.entries / RETAINED_SHARE));
+        self.metas.push(meta);
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for TableOutput {
+    fn drop(&mut self) {
+        if self.keeps_files {
+            return;
+        }
+        for id in self.metas.iter().map(|meta| meta.id).chain(self.unfinished) {
+            // A file that cannot be removed now is removed at the next open.
+            let path = filenames::table(&self.store.folder, id);
+            let _ = self.store.options.env.files.remove_file(&path);
+        }
+    }
+}
+
+/// Smallest and largest size of one write.
+const WRITE_CHUNK_BYTES: (u64, u64) = (256 << 10, 1 << 20);
+
+/// Returns the size of one write for a given read-ahead.
+pub fn write_chunk_bytes(ahead: u64) -> usize {
+    ahead.saturating_mul(4).clamp(WRITE_CHUNK_BYTES.0, WRITE_CHUNK_BYTES.1) as usize
+}
+
+/// Whether to write tables past the page cache.
+fn uses_direct_writes(store: &Store) -> bool {
+    store.options.direct_writes.unwrap_or_else(|| {
+        let sizes = &store.budget.sizes;
+        let cached = sizes.machine.unwrap_or(sizes.total.saturating_mul(4)) / 4;
+        let bytes = |keyspace: &Arc<KeyspaceState>| -> u64 {
+            let version = Arc::clone(&keyspace.super_version.load().version);
+            version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+        };
+        store.keyspaces().iter().map(bytes).sum::<u64>() > cached
+    })
+}
+
+/// Divisor of a table's entries: where more of them are older versions for the same readers, the
+/// table is worth a rewrite once these readers end.
+const RETAINED_SHARE: u64 = 12;
+
+/// Number of entries between two checks for preemption.
+const PREEMPTION_CHECK_ENTRIES: u32 = 1024;
+
+/// Writes the entries of `stream`, and `tombstones`, to tables, until `should_preempt` says so.
+///
+/// INVARIANT: all versions of a key are in one table, and each tombstone is cut to the keys of its
+/// table.
+pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
+    store: &Arc<Store>,
+    plan: &TablePlan,
+    mut stream: CompactionStream<C, B>,
+    tombstones: &[RangeTombstone],
+    should_preempt: impl Fn() -> bool,
+) -> Result<TableOutput> {
+    let mut output = TableOutput::new(store, plan);
+    let (mut entries_read, mut older) = (0u32, RetainedVersions::new(&plan.snapshots));
+    let mut builder: Option<TableBuilder> = None;
+    let mut lower = plan.lower.clone();
+    while let Some(entry) = stream.next_entry()? {
+        entries_read += 1;
+        if entries_read % PREEMPTION_CHECK_ENTRIES == 0 && should_preempt() {
+            output.is_abandoned = true;
+            return Ok(output);
+        }
+        let full = builder.as_ref().is_some_and(|builder| {
+            let table_bytes_max =
+                plan.options.table_bytes.max(FILTER_KEYS_MIN * entry.key.len() as u64);
+            plan.split && builder.estimated_bytes() >= table_bytes_max && !entry.repeats
+        });
+        if full && let Some(done) = builder.take() {
+            let clipped = clip(tombstones, lower.as_deref(), Some(entry.key));
+            output.end(done, &mut older, clipped)?;
+            lower = Some(entry.key.to_vec());
+        }
+        older.note(entry.sequence, entry.repeats);
+        let builder = match &mut builder {
+            Some(builder) => builder,
+            none => none.insert(output.begin(plan)?),
+        };
+        builder.add(entry.key, entry.sequence, entry.kind, entry.value)?;
+    }
+    let clipped = clip(tombstones, lower.as_deref(), plan.upper.as_deref());
+    if builder.is_none() && !clipped.is_empty() {
+        builder = Some(output.begin(plan)?);
+    }
+    if let Some(builder) = builder {
+        output.end(builder, &mut older, clipped)?;
+    }
+    output.counts = stream.counts();
+    Ok(output)
+}

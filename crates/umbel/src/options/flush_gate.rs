@@ -1,0 +1,29 @@
+//! [`FlushGate`]: condition that must succeed before a flush becomes part of the store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use umbel_base::Result;
+
+/// Condition of a flush of keyspaces without WAL; see
+/// [`Options::before_flush`](crate::Options::before_flush).
+#[derive(Clone)]
+pub struct FlushGate(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl FlushGate {
+    /// A gate that passes if `open` succeeds. Background threads and writers of the store call it;
+    /// it must not write to the store.
+    pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushGate {
+        FlushGate(Arc::new(open))
+    }
+
+    pub(crate) fn pass(&self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for FlushGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FlushGate")
+    }
+}

@@ -1,0 +1,243 @@
+//! Lookup of one key in one source after the other, newest first.
+
+use std::cell::Cell;
+
+use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
+
+use crate::super_version::super_version::{MemtableSlot, SuperVersion};
+use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
+use crate::version::{TableFile, TableHandle};
+
+/// Result of the newest source that has an entry of the key.
+#[derive(Debug)]
+pub enum LookupResult<R> {
+    /// It has a value; holds the closure's result.
+    Value(R),
+    /// It was deleted.
+    Deleted,
+    /// It has a long value. The pointer to it is in the lookup's [`PointerCell`].
+    Pointer,
+}
+
+/// Cell that takes the pointer to a long value, so that results stay small. `None` if no pointer
+/// was found or it is malformed.
+pub type PointerCell = Cell<Option<BlobPointer>>;
+
+/// A lookup: the key, the state to read, and counters.
+#[derive(Debug)]
+pub struct Lookup<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its head.
+    pub head: u64,
+    /// Its hash.
+    pub hash: u64,
+    /// Sequence number of the state; newer entries are not visible.
+    pub sequence: SequenceNumber,
+    /// Counters of the reading thread.
+    pub counters: ThreadReadCounters<'a>,
+    /// Pointer to the value, if one was found.
+    pub pointer: PointerCell,
+}
+
+/// Reads an entry that a range tombstone of number `covering` may cover; 0 without one.
+#[inline]
+pub fn take_result<R>(
+    covering: SequenceNumber,
+    sequence: SequenceNumber,
+    kind: ValueKind,
+    value: &[u8],
+    read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    aside: &PointerCell,
+) -> LookupResult<R> {
+    if (covering > 0 && sequence < covering) || kind == ValueKind::Delete {
+        return LookupResult::Deleted;
+    }
+    if kind == ValueKind::BlobPointer {
+        store_pointer(value, aside);
+        return LookupResult::Pointer;
+    }
+    let read = read.take().expect("a key is found once");
+    LookupResult::Value(read(value))
+}
+
+#[cold]
+fn store_pointer(value: &[u8], aside: &PointerCell) {
+    aside.set(BlobPointer::decode(value));
+}
+
+impl Lookup<'_> {
+    /// Hands the value of the key to `read`. For a long value, hands its pointer and `read` to
+    /// `fetch`.
+    #[inline]
+    pub fn run<R, F: FnOnce(&[u8]) -> R>(
+        &self,
+        view: &SuperVersion,
+        read: F,
+        fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let read = Cell::new(Some(read));
+        // Passed on until one place finds the key and uses it. The blocks read are counted before
+        // the value is lent, so that the callback's own reads are counted separately.
+        let mut lend = Some(|value: &[u8]| {
+            self.counters.count_loads();
+            (read.take().expect("the value callback is called once"))(value)
+        });
+        let deepest = self.prefetch_deepest(view);
+        let found = match self.search_memtables(view, &mut lend) {
+            Some(found) => Ok(Some(found)),
+            None => self.search_tables(view, deepest, &mut lend),
+        };
+        if let Ok(Some(LookupResult::Value(value))) = found {
+            return Ok(Some(value));
+        }
+        self.counters.count_loads();
+        match (found?, read.take()) {
+            (Some(LookupResult::Pointer), Some(read)) => fetch(self.pointer.get(), read).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Searches the memtables.
+    #[inline]
+    pub fn search_memtables<R>(
+        &self,
+        view: &SuperVersion,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<LookupResult<R>> {
+        if !view.active.starts_after(self.sequence)
+            && let Some(found) = self.search_memtable(&view.active, read)
+        {
+            return Some(found);
+        }
+        if view.frozen.is_empty() { None } else { self.search_frozen(view, read) }
+    }
+
+    /// Separate from the active memtable: in a loop over both, the compiler hoists the filter's
+    /// work, and readers of empty memtables would pay for it.
+    #[inline(never)]
+    fn search_frozen<R>(
+        &self,
+        view: &SuperVersion,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<LookupResult<R>> {
+        let mut seen = view.frozen.iter().filter(|buffer| !buffer.starts_after(self.sequence));
+        seen.find_map(|buffer| self.search_memtable(buffer, read))
+    }
+
+    #[inline]
+    fn search_memtable<R>(
+        &self,
+        buffer: &MemtableSlot,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<LookupResult<R>> {
+        let memtable = &buffer.memtable;
+        let covering = memtable.covering(self.key, self.sequence).unwrap_or(0);
+        if memtable.may_contain(self.hash) {
+            if let Some(found) = memtable.get(self.key, self.sequence) {
+                return Some(take_result(
+                    covering,
+                    found.sequence,
+                    found.kind,
+                    found.value,
+                    read,
+                    &self.pointer,
+                ));
+            }
+        } else {
+            self.counters.count_memtable_negative();
+        }
+        // All entries in older sources are older than the range tombstone.
+        (covering > 0).then_some(LookupResult::Deleted)
+    }
+
+    /// The table of the deepest level that may hold the key. Prefetches its filter, which most
+    /// likely misses the CPU caches, so that the wait overlaps with earlier steps.
+    #[inline]
+    fn prefetch_deepest<'v>(&self, view: &'v SuperVersion) -> Option<&'v TableFile> {
+        let file = view.version.deeper().last()?.find(self.key, self.head)?;
+        if let Some(table) = file.opened() {
+            table.prefetch_filter(self.hash);
+        }
+        Some(file)
+    }
+
+    #[inline]
+    fn search_tables<R>(
+        &self,
+        view: &SuperVersion,
+        deepest: Option<&TableFile>,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<Option<LookupResult<R>>> {
+        // Summed up, because most probes in level 0 reject the key.
+        let mut refused = 0;
+        let mut found = None;
+        for table in view.version.level0() {
+            if let Some(file) = table.table_for(self.key, self.head) {
+                let table = file.open()?;
+                if self.is_filtered_out(table) {
+                    refused += 1;
+                    continue;
+                }
+                found = self.search_table(0, table, read)?;
+                if found.is_some() {
+                    break;
+                }
+                table.note_miss();
+            }
+        }
+        self.counters.count(0, ProbeOutcome::FilterNegative, refused);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let mut runs = view.version.deeper().iter();
+        while let Some(run) = runs.next() {
+            let is_deepest = runs.as_slice().is_empty();
+            let file = if is_deepest { deepest } else { run.find(self.key, self.head) };
+            if let Some(file) = file {
+                let table = file.open()?;
+                if self.is_filtered_out(table) {
+                    self.counters.count(run.level, ProbeOutcome::FilterNegative, 1);
+                    continue;
+                }
+                found = self.search_table(run.level, table, read)?;
+                if found.is_some() {
+                    break;
+                }
+                table.note_miss();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the table has no entry of the key, by its filter.
+    #[inline(always)]
+    fn is_filtered_out(&self, table: &TableHandle) -> bool {
+        !table.has_tombstones() && !table.may_contain(self.hash)
+    }
+
+    /// Searches the table for the key. A call of its own, so that the path past tables that reject
+    /// the key stays short.
+    #[inline(never)]
+    fn search_table<R>(
+        &self,
+        level: usize,
+        open: &TableHandle,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<Option<LookupResult<R>>> {
+        let table = open.table();
+        let covering = table.covering(self.key, self.sequence);
+        let hidden = || (covering > 0).then_some(LookupResult::Deleted);
+        if open.has_tombstones() && !open.may_contain(self.hash) {
+            self.counters.count(level, ProbeOutcome::FilterNegative, 1);
+            return Ok(hidden());
+        }
+        let found =
+            table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
+                take_result(covering, sequence, kind, value, read, &self.pointer)
+            })?;
+        let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
+        self.counters.count(level, answered, 1);
+        Ok(found.or_else(hidden))
+    }
+}

@@ -1,0 +1,242 @@
+//! [`KeyspaceState`]: state that every handle of a keyspace shares.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use arc_swap::ArcSwap;
+use umbel_base::limits::LEVELS;
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::OpenMark;
+use umbel_filter::KeyHasher;
+
+use crate::advisor::Advisor;
+use crate::options::{KeyPrefix, KeyspaceOptions, OptionCaps};
+use crate::state::existence_slot::ExistenceSlot;
+use crate::super_version::super_version::{MemtableBytes, SuperVersionCell};
+use crate::thread_counters::{KeyspaceCounters, ReadCounters};
+use crate::version::{PrefixCounters, Version};
+
+/// Factor of the configured memtable size: bytes of long values that its entries may point at
+/// before a flush. A flush deletes the files of overwritten long values, which take disk space
+/// until then. It applies to the configured size, not the memory-limited one, because these values
+/// take no memory.
+const BLOB_BYTES_FACTOR: u64 = 4;
+
+/// A keyspace of an open store.
+#[derive(Debug)]
+pub struct KeyspaceState {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Hash function of its keys.
+    pub hasher: KeyHasher,
+    /// Its memtables and tables.
+    pub super_version: SuperVersionCell,
+    /// Its existence filter, if it has one.
+    pub existence: ExistenceSlot,
+    /// Counters of reads.
+    pub reads: ReadCounters,
+    /// Decides which filters are built and kept in memory.
+    pub advisor: Advisor,
+    /// Counters of prefix filter probes by scans.
+    pub prefixes: Arc<PrefixCounters>,
+    has_prefix: AtomicBool,
+    /// Counters of writes, flushes and compactions.
+    pub counters: KeyspaceCounters,
+    marker: Mutex<Option<Vec<u8>>>,
+    /// Keyspace that is flushed whenever this one is.
+    flush_partner: OnceLock<Weak<KeyspaceState>>,
+    /// Set when it is dropped.
+    pub dropped: AtomicBool,
+    /// Whether it can be read: it is not dropped, its store is not closed, and this process opened
+    /// it. One load answers all three.
+    pub open: OpenMark,
+    /// Key at which the compaction picker continues, per level.
+    pick_cursors: Mutex<Vec<Vec<u8>>>,
+    /// Nanoseconds per byte by which a writer is throttled, as the bits of an `f64`.
+    delay_per_byte: AtomicU64,
+    /// Accumulated delay of writers, in nanoseconds, until it is long enough to sleep.
+    pub delay_debt_ns: AtomicU64,
+    /// Whether writers must wait for background work.
+    pub is_stalled: AtomicBool,
+    uses_wal: AtomicBool,
+    memtable_bytes_max: AtomicU64,
+    blob_bytes_max: AtomicU64,
+    caps: OptionCaps,
+    /// The configured options, and the same limited to what the memory allows.
+    options: ArcSwap<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
+}
+
+impl KeyspaceState {
+    /// A keyspace with these tables. `hasher` is of the kind that the options name. `caps` limits
+    /// its sizes.
+    pub fn new(
+        id: u32,
+        name: String,
+        options: KeyspaceOptions,
+        hasher: KeyHasher,
+        caps: OptionCaps,
+        version: Version,
+    ) -> KeyspaceState {
+        let within = options.within(&caps);
+        let view = SuperVersionCell::new(&within, version);
+        KeyspaceState {
+            id,
+            name,
+            hasher,
+            super_version: view,
+            existence: ExistenceSlot::default(),
+            reads: ReadCounters::default(),
+            advisor: Advisor::default(),
+            prefixes: Arc::default(),
+            has_prefix: AtomicBool::new(options.prefix.is_some()),
+            counters: KeyspaceCounters::default(),
+            marker: Mutex::default(),
+            flush_partner: OnceLock::new(),
+            dropped: AtomicBool::new(false),
+            open: OpenMark::new(),
+            pick_cursors: Mutex::new(vec![Vec::new(); LEVELS]),
+            delay_per_byte: AtomicU64::new(0),
+            delay_debt_ns: AtomicU64::new(0),
+            is_stalled: AtomicBool::new(false),
+            uses_wal: AtomicBool::new(options.log),
+            memtable_bytes_max: AtomicU64::new(within.memtable_bytes),
+            blob_bytes_max: AtomicU64::new(options.memtable_bytes * BLOB_BYTES_FACTOR),
+            caps,
+            options: ArcSwap::from_pointee((Arc::new(options), Arc::new(within))),
+        }
+    }
+
+    /// The hash of `key`.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+
+    /// Whether its writes go to the WAL.
+    #[inline]
+    pub fn uses_wal(&self) -> bool {
+        self.uses_wal.load(Ordering::Relaxed)
+    }
+
+    /// The rule that gives its keys their prefixes, if there is one.
+    #[inline]
+    pub fn prefix(&self) -> Option<KeyPrefix> {
+        let has_prefix = self.has_prefix.load(Ordering::Relaxed);
+        if has_prefix { self.options().prefix.clone() } else { None }
+    }
+
+    /// Size of its memtable at which it is frozen.
+    #[inline]
+    pub fn memtable_bytes_max(&self) -> MemtableBytes {
+        MemtableBytes {
+            memory: self.memtable_bytes_max.load(Ordering::Relaxed),
+            blobs: self.blob_bytes_max.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Its effective options, limited to what the memory allows.
+    pub fn options(&self) -> Arc<KeyspaceOptions> {
+        Arc::clone(&self.options.load().1)
+    }
+
+    /// Its effective options for writing tables of this level.
+    pub fn options_of_level(&self, level: usize) -> Arc<KeyspaceOptions> {
+        let options = self.options.load();
+        let (given, within) = &**options;
+        let table_bytes = given.table_bytes.min(self.caps.last_table_bytes);
+        if level + 1 < LEVELS || table_bytes <= within.table_bytes {
+            return Arc::clone(within);
+        }
+        Arc::new(KeyspaceOptions { table_bytes, ..(**within).clone() })
+    }
+
+    /// Its options as configured.
+    pub fn configured_options(&self) -> Arc<KeyspaceOptions> {
+        Arc::clone(&self.options.load().0)
+    }
+
+    /// Replaces its options.
+    pub fn set_options(&self, options: KeyspaceOptions) {
+        self.uses_wal.store(options.log, Ordering::Relaxed);
+        self.has_prefix.store(options.prefix.is_some(), Ordering::Relaxed);
+        let within = options.within(&self.caps);
+        self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
+        let pointed_at = options.memtable_bytes * BLOB_BYTES_FACTOR;
+        self.blob_bytes_max.store(pointed_at, Ordering::Relaxed);
+        self.options.store(Arc::new((Arc::new(options), Arc::new(within))));
+    }
+
+    /// Write throttle per byte, in nanoseconds.
+    #[inline]
+    pub fn delay_per_byte_ns(&self) -> f64 {
+        f64::from_bits(self.delay_per_byte.load(Ordering::Relaxed))
+    }
+
+    /// Sets the write throttle per byte, in nanoseconds.
+    pub fn set_delay_per_byte_ns(&self, delay: f64) {
+        self.delay_per_byte.store(delay.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Has `other` flushed whenever this keyspace is. The first call wins.
+    pub fn flush_with(&self, other: &Arc<KeyspaceState>) {
+        let _ = self.flush_partner.set(Arc::downgrade(other));
+    }
+
+    /// Keyspace that is flushed whenever this one is.
+    pub fn flush_partner(&self) -> Option<Arc<KeyspaceState>> {
+        let other = self.flush_partner.get()?.upgrade()?;
+        (!other.dropped.load(Ordering::Acquire)).then_some(other)
+    }
+
+    /// Records a marker that the manifest holds.
+    pub fn set_durable_marker(&self, marker: Vec<u8>) {
+        *self.marker.lock().ignore_poison() = Some(marker);
+    }
+
+    /// The marker that the manifest holds.
+    pub fn durable_marker(&self) -> Option<Vec<u8>> {
+        self.marker.lock().ignore_poison().clone()
+    }
+
+    /// Keys at which the compaction picker continues, per level.
+    pub fn pick_cursors(&self) -> Vec<Vec<u8>> {
+        self.pick_cursors.lock().ignore_poison().clone()
+    }
+
+    /// Sets the key at which the compaction picker continues at a level.
+    pub fn set_pick_cursor(&self, level: usize, key: Vec<u8>) {
+        self.pick_cursors.lock().ignore_poison()[level] = key;
+    }
+
+    /// Fails if the keyspace was dropped.
+    pub fn check_not_dropped(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::invalid(format!("keyspace '{}' was dropped", self.name)));
+        }
+        Ok(())
+    }
+
+    /// Whether it holds writes that are not in tables yet.
+    pub fn has_unflushed(&self) -> bool {
+        let view = self.super_version.load();
+        !view.frozen.is_empty() || !view.active.is_empty()
+    }
+
+    /// Sequence number of its first write that is not in a table yet.
+    pub fn first_unflushed(&self) -> Option<SequenceNumber> {
+        let view = self.super_version.load();
+        let oldest = view.frozen.last().unwrap_or(&view.active);
+        let first = oldest.first_sequence().min(view.active.first_sequence());
+        (first != u64::MAX).then_some(first)
+    }
+
+    /// Bytes of its memtables.
+    pub fn memtable_bytes(&self) -> u64 {
+        let view = self.super_version.load();
+        let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.memory_bytes()).sum();
+        (frozen + view.active.memtable.memory_bytes()) as u64
+    }
+}

@@ -1,0 +1,8 @@
+//! State that all handles of an open store share, and the batches that writers commit.
+
+pub mod disk_full_backoff;
+pub mod existence_slot;
+pub mod keyspace_state;
+pub mod snapshot_list;
+pub mod store;
+pub mod write_batch;

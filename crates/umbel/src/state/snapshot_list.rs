@@ -1,0 +1,197 @@
+//! [`SnapshotList`]: the sequence numbers that readers still read at.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::SequenceNumber;
+
+/// The published sequence number and the snapshots below it.
+///
+/// INVARIANT: a reader takes a snapshot and reads the published number under the lock under which
+/// compaction collects its boundaries. So no snapshot appears below a boundary list that lacks it.
+///
+/// In a cache line of its own: the published number changes with each write. Readers load it with
+/// each read, but not the neighbouring fields.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SnapshotList {
+    visible: AtomicU64,
+    states: Mutex<SnapshotStates>,
+}
+
+#[derive(Debug, Default)]
+struct SnapshotStates {
+    /// Number of holders of each state, and the time when it was first recorded.
+    counts: BTreeMap<SequenceNumber, (usize, Option<Duration>)>,
+    /// Releases that a thread waits for.
+    awaited: AwaitedRelease,
+}
+
+/// Snapshots that readers must release before something can be dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AwaitedRelease {
+    /// The sequence number that the oldest reader must reach.
+    pub oldest: Option<SequenceNumber>,
+    /// States of which one must be released.
+    pub released_one_of: Vec<SequenceNumber>,
+}
+
+impl AwaitedRelease {
+    /// Adds alternatives that may happen first.
+    pub fn add(&mut self, other: AwaitedRelease) {
+        self.oldest = self.oldest.into_iter().chain(other.oldest).min();
+        self.released_one_of.extend(other.released_one_of);
+        self.released_one_of.sort_unstable();
+        self.released_one_of.dedup();
+    }
+}
+
+impl SnapshotList {
+    /// Snapshots of a store whose newest write has the number `visible`.
+    pub fn new(visible: SequenceNumber) -> SnapshotList {
+        SnapshotList { visible: AtomicU64::new(visible), states: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SnapshotStates> {
+        self.states.lock().ignore_poison()
+    }
+
+    /// The number up to which writes are visible.
+    #[inline]
+    pub fn visible(&self) -> SequenceNumber {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Makes writes up to `sequence` visible. REQUIRES: the commit lock.
+    #[inline]
+    pub fn publish(&self, sequence: SequenceNumber) {
+        self.visible.store(sequence, Ordering::Release);
+    }
+
+    /// Holds the present state; REQUIRES a [`SnapshotList::release`] later.
+    pub fn acquire(&self) -> SequenceNumber {
+        let mut held = self.lock();
+        let sequence = self.visible();
+        held.counts.entry(sequence).or_insert((0, None)).0 += 1;
+        sequence
+    }
+
+    /// Holds a state again that is already held.
+    pub fn acquire_again(&self, sequence: SequenceNumber) {
+        self.lock().counts.entry(sequence).or_insert((0, None)).0 += 1;
+    }
+
+    /// Releases a state that [`SnapshotList::acquire`] holds. Returns whether a thread waited for
+    /// that; see [`SnapshotList::await_release`].
+    #[must_use]
+    pub fn release(&self, sequence: SequenceNumber) -> bool {
+        let mut held = self.lock();
+        let mut is_released = false;
+        if let Some((count, _)) = held.counts.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                held.counts.remove(&sequence);
+                is_released = held.awaited.released_one_of.contains(&sequence);
+            }
+        }
+        let oldest = self.oldest_of(&held);
+        let answers = is_released || held.awaited.oldest.is_some_and(|awaited| awaited <= oldest);
+        if answers {
+            held.awaited = AwaitedRelease::default();
+        }
+        answers
+    }
+
+    fn oldest_of(&self, held: &SnapshotStates) -> SequenceNumber {
+        held.counts.keys().next().copied().unwrap_or_else(|| self.visible())
+    }
+
+    /// Makes [`SnapshotList::release`] return `true` when one of these releases happens. `false` if
+    /// one has already happened.
+    pub fn await_release(&self, awaited: AwaitedRelease) -> bool {
+        let mut held = self.lock();
+        let oldest = self.oldest_of(&held);
+        let is_released = |sequence: &SequenceNumber| !held.counts.contains_key(sequence);
+        if awaited.oldest.is_some_and(|it| it <= oldest)
+            || awaited.released_one_of.iter().any(is_released)
+        {
+            return false;
+        }
+        held.awaited.add(awaited);
+        true
+    }
+
+    /// Number of snapshots held, the oldest, and the time when [`SnapshotList::note_time`] first
+    /// recorded it.
+    pub fn summary(&self) -> (usize, Option<SequenceNumber>, Option<Duration>) {
+        let held = self.lock();
+        let since = held.counts.values().filter_map(|(_, since)| *since).min();
+        let count = held.counts.values().map(|(count, _)| count).sum();
+        (count, held.counts.keys().next().copied(), since)
+    }
+
+    /// Records that the states held now are held at `now`. Taking a snapshot reads no clock, so
+    /// other calls record the time.
+    pub fn note_time(&self, now: Duration) {
+        let mut held = self.lock();
+        held.counts.values_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
+    }
+
+    /// The sequence numbers at which readers may read, ascending, the published one last: entries
+    /// may be dropped only between them.
+    pub fn boundaries(&self) -> Vec<SequenceNumber> {
+        let held = self.lock();
+        let visible = self.visible();
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::SnapshotsForgotten.is_enabled() {
+            return vec![visible];
+        }
+        let mut boundaries: Vec<_> = held.counts.keys().copied().collect();
+        if boundaries.last() != Some(&visible) {
+            boundaries.push(visible);
+        }
+        boundaries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_are_snapshots_and_latest_state() {
+        let snapshots = SnapshotList::new(5);
+        let first = snapshots.acquire();
+        let again = snapshots.acquire();
+        snapshots.publish(9);
+        assert_eq!((first, again), (5, 5));
+        assert_eq!(snapshots.boundaries(), [5, 9]);
+        let seven = || AwaitedRelease { oldest: Some(7), released_one_of: Vec::new() };
+        assert!(snapshots.await_release(seven()), "a reader is older");
+        assert!(!snapshots.release(first), "it is held a second time");
+        assert_eq!(snapshots.boundaries(), [5, 9]);
+        assert!(snapshots.release(again));
+        assert!(
+            !snapshots
+                .await_release(AwaitedRelease { oldest: Some(9), released_one_of: Vec::new() })
+        );
+        assert_eq!(snapshots.boundaries(), [9]);
+        assert_eq!(snapshots.summary(), (0, None, None));
+    }
+
+    #[test]
+    fn release_notifies_waits_for_newer_snapshots() {
+        let snapshots = SnapshotList::new(5);
+        let older = snapshots.acquire();
+        snapshots.publish(9);
+        let newer = snapshots.acquire();
+        let released = || AwaitedRelease { oldest: None, released_one_of: vec![9] };
+        assert!(snapshots.await_release(released()));
+        assert!(snapshots.release(newer));
+        assert!(!snapshots.await_release(released()));
+        assert!(!snapshots.release(older));
+    }
+}

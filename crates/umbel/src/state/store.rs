@@ -1,0 +1,317 @@
+//! [`Store`]: state that every handle of an open store shares.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, Weak};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::{Env, JoinHandle, OpenMark, OpenState, Pin};
+
+use crate::advisor::AdvisorSchedule;
+use crate::cache::block_cache::ClockCache;
+use crate::fs::fatal_error::FatalError;
+use crate::options::SharedOptions;
+use crate::shared_budget::SlotWait;
+use crate::state::disk_full_backoff::DiskFullBackoff;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::snapshot_list::SnapshotList;
+use crate::state::write_batch::CommitRequest;
+use crate::store_budget::StoreBudget;
+use crate::thread_counters::StoreCounters;
+use crate::version::{Manifest, TableContext, Version};
+use crate::wal::{GroupSync, Wal, WorkerSignal};
+
+/// State that the commit lock guards. In a cache line of its own, because each write changes it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CommitState {
+    /// The WAL.
+    pub wal: Wal,
+    /// The last assigned sequence number.
+    pub last_sequence: SequenceNumber,
+    /// Reused buffer for records.
+    pub scratch: Vec<u8>,
+    /// Bytes written since the sizes of the memtables were last summed.
+    pub bytes_since_check: u64,
+    /// Bytes that may be written before the sizes are summed again.
+    pub check_interval_bytes: u64,
+}
+
+/// State that the work lock guards: the background work in progress.
+#[derive(Debug, Default)]
+pub struct SchedulerState {
+    /// Ids of the keyspaces that are being flushed now.
+    pub flushing: Vec<u32>,
+    /// Compactions that background threads run now.
+    pub compactions: usize,
+    /// Compactions that callers' threads run now.
+    pub manual_compactions: usize,
+    /// Callers' threads that write files of long values now.
+    pub blob_writers: usize,
+    /// Callers' threads that maintain existence filters now.
+    pub existence_callers: usize,
+    /// Whether the threads must end.
+    pub stop: bool,
+    /// Counts changes that could make work possible, so that no thread sleeps through one.
+    pub ticks: u64,
+    /// Work that waits for disk space.
+    pub disk_full_backoff: DiskFullBackoff,
+    /// Estimates of garbage.
+    pub garbage: GarbageState,
+    /// Time after which threads check for work again although nothing changed.
+    pub recheck_after: Option<Duration>,
+    /// Time of the advisor's next decision.
+    pub advisor_schedule: AdvisorSchedule,
+    /// Start of the current waits of flushes, and compactions, for a slot in a shared budget.
+    pub slot_waits: [Option<SlotWait>; 2],
+    /// Whether the work found last waits for a slot.
+    pub waits_for_slot: bool,
+}
+
+impl SchedulerState {
+    /// Fails if the store is being closed: no work may begin any more.
+    pub fn check_not_stopped(&self) -> Result<()> {
+        if self.stop { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+/// The background threads' estimates of garbage. The work lock guards them.
+#[derive(Debug, Default)]
+pub struct GarbageState {
+    /// Number of callers that wait for all compactions, garbage included.
+    pub drain_requests: usize,
+    /// The newest write at the last check, and the time since which it has been the newest.
+    pub newest: Option<(SequenceNumber, Duration)>,
+    /// For each keyspace, the version that was examined and its approximate number of garbage
+    /// entries.
+    pub estimates: HashMap<u32, (Weak<Version>, u64)>,
+}
+
+/// State that every handle of an open store shares.
+///
+/// Locks are taken in this order: `commit`, `manifest`, `keyspaces`, `scheduler`. `SnapshotList`
+/// and the cache have leaf locks of their own.
+#[derive(Debug)]
+pub struct Store {
+    /// Its directory, as an absolute path, as it was opened.
+    pub folder: PathBuf,
+    /// The environment outside its directory; the options' environment is inside it.
+    pub outer_env: Env,
+    /// Instance id: identifies this copy of the store.
+    pub instance: Option<[u8; 16]>,
+    /// Its options.
+    pub options: SharedOptions,
+    /// Whether it was opened for reading only.
+    pub read_only: bool,
+    /// State that its tables share.
+    pub context: Arc<TableContext>,
+    /// The published sequence number and the snapshots.
+    pub snapshots: SnapshotList,
+    /// Set after a failed write.
+    pub fatal_error: Arc<FatalError>,
+    /// The block cache.
+    pub cache: Arc<ClockCache>,
+    /// The memory budget.
+    pub budget: Arc<StoreBudget>,
+    /// Reason why background work was postponed last, until it is done.
+    pub postponed: Mutex<Option<Error>>,
+    /// The allocator of file ids.
+    pub ids: Arc<AtomicU64>,
+    /// Writes that wait until the holder of the commit lock includes them in its group.
+    pub commit_queue: Mutex<Vec<Arc<CommitRequest>>>,
+    /// The commit lock.
+    pub commit: Mutex<CommitState>,
+    /// The one sync for all waiting writers.
+    pub group_sync: GroupSync,
+    /// Signals the thread that provisions WAL segments.
+    pub wal_signal: WorkerSignal,
+    /// Held by the thread that provisions WAL segments. Taken before every other lock.
+    pub wal_task_lock: Mutex<()>,
+    /// The manifest lock; `None` if the store is open read-only.
+    pub manifest: Option<Mutex<Manifest>>,
+    /// The keyspaces.
+    pub keyspaces: RwLock<Vec<Arc<KeyspaceState>>>,
+    /// Held by a reader that has the advisor decide again because it needs evicted filters.
+    pub advisor_lock: Mutex<()>,
+    /// Whether writers wait because all memtables together are too large.
+    pub memtables_full: AtomicBool,
+    /// The work lock.
+    pub scheduler: Mutex<SchedulerState>,
+    /// Signalled when background work was done or became possible.
+    pub changed: Condvar,
+    /// Counters.
+    pub counters: StoreCounters,
+    /// Whether the store is open in this process: not closed, not being closed, and not in a forked
+    /// child. A forked child must wait for none of the locks here.
+    pub open: OpenMark,
+    /// Whether a thread maintains the existence filters.
+    pub has_existence_thread: AtomicBool,
+    /// Result of closing. Locked while a thread closes; only the locks named above are taken before
+    /// it.
+    pub close_result: Mutex<Option<Result<()>>>,
+    /// The background threads.
+    pub threads: Mutex<Vec<Box<dyn JoinHandle>>>,
+    /// Pins the files of the version that is read, if the store is open read-only.
+    pub pin: Mutex<Option<Box<dyn Pin>>>,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Super versions that outlive the store hold tables, and those hold the allocation of the
+        // lock.
+        self.context.obsolete.release_lock();
+    }
+}
+
+impl Store {
+    /// Takes the commit lock.
+    pub fn commit_lock(&self) -> MutexGuard<'_, CommitState> {
+        self.commit.lock().ignore_poison()
+    }
+
+    /// Takes the manifest lock; fails if the store is open read-only.
+    pub fn manifest_lock(&self) -> Result<MutexGuard<'_, Manifest>> {
+        Ok(self.manifest()?.lock().ignore_poison())
+    }
+
+    /// Calls `attempt`. If the disk is full and a segment is reserved, frees the segment's space
+    /// and calls `attempt` again. REQUIRES: the manifest is not locked.
+    pub fn with_reserved_segment<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(Error::DiskFull { .. })
+                if !self.fatal_error.is_set()
+                    && self.manifest_lock()?.release_reserved_segment() =>
+            {
+                self.or_reserve_again(attempt())
+            }
+            done => done,
+        }
+    }
+
+    /// Returns `done`. If it failed on a full disk, first reserves the remaining space again,
+    /// before other programs take it. REQUIRES: the manifest is not locked.
+    pub fn or_reserve_again<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(Error::DiskFull { .. }) = done
+            && let Ok(mut manifest) = self.manifest_lock()
+        {
+            manifest.reserve_for_next();
+        }
+        done
+    }
+
+    /// The manifest; fails if the store is open read-only.
+    pub fn manifest(&self) -> Result<&Mutex<Manifest>> {
+        self.manifest.as_ref().ok_or_else(|| {
+            Error::invalid("the store was opened read-only; open it with Db::open to write")
+        })
+    }
+
+    /// Takes the work lock.
+    pub fn scheduler_lock(&self) -> MutexGuard<'_, SchedulerState> {
+        self.scheduler.lock().ignore_poison()
+    }
+
+    /// Every keyspace.
+    pub fn keyspaces(&self) -> Vec<Arc<KeyspaceState>> {
+        self.keyspaces.read().ignore_poison().clone()
+    }
+
+    /// The keyspace with this name.
+    pub fn keyspace(&self, name: &str) -> Option<Arc<KeyspaceState>> {
+        self.keyspaces().into_iter().find(|keyspace| keyspace.name == name)
+    }
+
+    /// Adds a keyspace. REQUIRES: the manifest lock.
+    pub fn add_keyspace(&self, keyspace: Arc<KeyspaceState>) {
+        self.keyspaces.write().ignore_poison().push(keyspace);
+    }
+
+    /// Removes a keyspace. REQUIRES: the manifest lock.
+    pub fn remove_keyspace(&self, id: u32) {
+        let mut keyspaces = self.keyspaces.write().ignore_poison();
+        keyspaces.retain(|keyspace| keyspace.id != id);
+    }
+
+    /// Fails if the store was closed, or was opened by a process that forked this one. Takes no
+    /// lock.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        if self.open.is_open() { Ok(()) } else { Err(self.not_open_error()) }
+    }
+
+    #[cold]
+    fn not_open_error(&self) -> Error {
+        match self.open.state() {
+            OpenState::Forked => Error::Forked(self.folder.clone()),
+            OpenState::Open | OpenState::Closed => Error::Closed,
+        }
+    }
+
+    /// Fails in a forked child; there the store counts as closed too. Takes no lock.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        if self.open.is_forked() { Err(self.not_open_error()) } else { Ok(()) }
+    }
+
+    /// Fails if the store accepts no writes.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.manifest()?;
+        self.fatal_error.check()
+    }
+
+    /// Records `error` as the reason why the store refuses writes, unless it is transient. Without
+    /// a file descriptor or disk space nothing was done, and the work is retried. If a full disk is
+    /// final, the fatal error is set already.
+    pub fn set_fatal_error(&self, error: Error) -> Error {
+        let passes = error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. });
+        if passes && !self.fatal_error.is_set() {
+            self.note_postponed(Some(error.clone()));
+            return error;
+        }
+        self.fatal_error.set(error)
+    }
+
+    /// Records the reason why work is postponed, or that it was done.
+    pub fn note_postponed(&self, reason: Option<Error>) {
+        *self.postponed.lock().ignore_poison() = reason;
+    }
+
+    /// Records the states that readers hold at this moment.
+    pub fn note_time(&self) {
+        let now = self.options.env.clock.now();
+        self.snapshots.note_time(now);
+        self.keyspaces().iter().for_each(|keyspace| keyspace.super_version.note_time(now));
+    }
+
+    /// Wakes the threads that wait for background work.
+    pub fn signal(&self) {
+        self.scheduler_lock().ticks += 1;
+        self.changed.notify_all();
+    }
+
+    /// Releases a state that [`SnapshotList::acquire`] holds, and wakes the threads that wait for
+    /// it. Does nothing in a forked child.
+    pub fn release(&self, sequence: SequenceNumber) {
+        if !self.open.is_forked() && self.snapshots.release(sequence) {
+            self.signal();
+        }
+    }
+
+    /// Waits until `done`, or until a change that may make it true; for `limit` at most.
+    pub fn wait_for_change(&self, limit: Duration, done: impl Fn() -> bool) {
+        let work = self.scheduler_lock();
+        if !done() {
+            drop(self.changed.wait_timeout(work, limit).ignore_poison());
+        }
+    }
+
+    /// Makes everything up to `sequence` durable.
+    pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
+        let clock = &*self.options.env.clock;
+        self.group_sync.sync_through(sequence, &self.fatal_error, &self.counters, clock)
+    }
+}

@@ -1,0 +1,124 @@
+//! Inputs that flushes and compactions merge: runs of tables and memtables, each scanned forwards
+//! once.
+
+use std::sync::Arc;
+
+use umbel_base::{Error, Result, SequenceNumber, ValueKind};
+use umbel_memtable::Memtable;
+use umbel_table::{SequentialReader, Table};
+
+use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::level_cursor::{LevelCursor, SortedRun};
+use crate::iter::merging_cursor::MergingCursor;
+use crate::super_version::memtable_cursor::DetachedMemtableCursor;
+use crate::super_version::table_runs::first_reaching;
+use crate::version::TableFile;
+
+/// The tables of one level that a compaction reads; for level 0 a single table.
+#[derive(Debug)]
+pub struct InputTables(Vec<Arc<TableFile>>);
+
+/// The merged inputs of a compaction.
+pub type CompactionInputs = MergingCursor<LevelCursor<InputTables, SequentialReader>>;
+
+/// The merged inputs of a flush.
+pub type FlushInputs = MergingCursor<DetachedMemtableCursor>;
+
+/// A merge of `runs`, newest first, each sorted and without overlap.
+pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
+    let walk = |tables| LevelCursor::over(InputTables(tables), SequentialReader::default());
+    MergingCursor::new(runs.into_iter().map(walk).collect())
+}
+
+/// A merge of memtables, newest first.
+pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> FlushInputs {
+    let walk = |memtable: &Arc<Memtable>| DetachedMemtableCursor::new(memtable.cursor());
+    MergingCursor::new(memtables.map(walk).collect())
+}
+
+#[cold]
+fn backward_error() -> Error {
+    Error::invalid("internal: the inputs of a compaction are read forwards")
+}
+
+impl SortedRun<()> for InputTables {
+    type Table = Table;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn find(&self, _: &(), key: &[u8]) -> usize {
+        first_reaching(&self.0, key)
+    }
+
+    fn find_before(&self, _: &(), _: &[u8]) -> Option<usize> {
+        None
+    }
+
+    fn table<'a>(&'a self, _: &'a (), index: usize) -> Result<&'a Table> {
+        self.0[index].reader().map(|table| &**table)
+    }
+}
+
+impl DetachedCursor<Table> for SequentialReader {
+    fn seek_to_first(&mut self, table: &Table) -> Result<()> {
+        SequentialReader::seek_to_first(self, table)
+    }
+
+    fn seek_to_last(&mut self, _: &Table) -> Result<()> {
+        Err(backward_error())
+    }
+
+    fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        SequentialReader::seek(self, table, key, sequence)
+    }
+
+    fn seek_before(&mut self, _: &Table, _: &[u8]) -> Result<()> {
+        Err(backward_error())
+    }
+
+    #[inline]
+    fn next(&mut self, table: &Table) -> Result<()> {
+        SequentialReader::next(self, table)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, table: &Table) -> Result<bool> {
+        SequentialReader::next_repeats(self, table)
+    }
+
+    fn prev(&mut self, _: &Table) -> Result<()> {
+        Err(backward_error())
+    }
+
+    #[inline]
+    fn try_next(&mut self) -> Option<bool> {
+        SequentialReader::try_next(self)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        SequentialReader::valid(self)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        SequentialReader::key(self)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        SequentialReader::sequence(self)
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        SequentialReader::kind(self)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        SequentialReader::value(self)
+    }
+}

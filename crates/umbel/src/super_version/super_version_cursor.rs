@@ -1,0 +1,401 @@
+//! [`SuperVersionCursor`]: merge of all entries of a super version within bounds.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_table::{DetachedTableCursor, Table};
+
+use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::level_cursor::{LevelCursor, SortedRun};
+use crate::iter::merging_cursor::MergingCursor;
+use crate::super_version::memtable_cursor::DetachedMemtableCursor;
+use crate::super_version::super_version::SuperVersion;
+use crate::super_version::table_runs::{KeyBounds, first_reaching, last_before, overlaps};
+use crate::version::lsm_version::TableBounds;
+use crate::version::{PrefixProbe, TableFile};
+
+/// A cursor over every version of every key of a super version. It holds the super version once;
+/// its sources find their tables in it.
+pub struct SuperVersionCursor {
+    merged: MergingCursor<EntrySource>,
+    // Keeps memtables and tables alive; dropped after the cursors over them.
+    super_version: Arc<SuperVersion>,
+}
+
+impl SuperVersionCursor {
+    /// Bytes that it takes besides the current blocks, if each source reads `ahead` bytes ahead.
+    pub fn memory_bytes(&self, ahead: u64) -> u64 {
+        self.merged.children() as u64 * (size_of::<EntrySource>() as u64 + ahead)
+    }
+}
+
+/// One source of a super version.
+#[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box adds a pointer")]
+enum EntrySource {
+    Memtable(DetachedMemtableCursor),
+    Tables(LevelCursor<TableRange, DetachedTableCursor>),
+}
+
+/// Tables of one level of a super version that do not overlap; for level 0 a single table.
+#[derive(Debug, Clone)]
+struct TableRange {
+    /// Index among the version's deeper levels that have tables; `None` for level 0.
+    deeper: Option<usize>,
+    tables: Range<usize>,
+}
+
+impl TableRange {
+    #[inline]
+    fn tables<'a>(&self, view: &'a SuperVersion) -> &'a [TableBounds] {
+        let all = match self.deeper {
+            None => view.version.level0(),
+            Some(place) => view.version.deeper()[place].tables(),
+        };
+        &all[self.tables.clone()]
+    }
+}
+
+impl SortedRun<SuperVersion> for TableRange {
+    type Table = Table;
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.tables.len()
+    }
+
+    #[inline]
+    fn find(&self, view: &SuperVersion, key: &[u8]) -> usize {
+        let head = view.version.head(key);
+        match self.deeper {
+            None => self.tables(view).partition_point(|near| !near.reaches(key, head)),
+            Some(place) => {
+                let first = view.version.deeper()[place].first_reaching(key, head);
+                first.clamp(self.tables.start, self.tables.end) - self.tables.start
+            }
+        }
+    }
+
+    fn find_before(&self, view: &SuperVersion, key: &[u8]) -> Option<usize> {
+        let starts_before = |near: &TableBounds| near.table().meta.smallest.as_slice() < key;
+        self.tables(view).partition_point(starts_before).checked_sub(1)
+    }
+
+    #[inline]
+    fn table<'a>(&'a self, view: &'a SuperVersion, index: usize) -> Result<&'a Table> {
+        self.tables(view)[index].table().reader().map(|table| &**table)
+    }
+}
+
+/// Parameters of a read of a super version.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadParams<'a> {
+    /// Later writes are not visible.
+    pub sequence: SequenceNumber,
+    /// Probe of prefix filters, if all keys within the bounds have one prefix.
+    pub prefix_probe: Option<&'a PrefixProbe>,
+    /// Whether blocks that are read enter the cache.
+    pub fill_cache: bool,
+}
+
+/// Opens a merge of all entries of `view` within `bounds` that this reader may see. Also returns
+/// the range tombstones that apply to the reader, if there are any.
+pub fn open(
+    view: Arc<SuperVersion>,
+    bounds: &KeyBounds,
+    reading: ReadParams<'_>,
+) -> Result<(SuperVersionCursor, Option<Arc<FragmentedTombstones>>)> {
+    let ReadParams { sequence, prefix_probe: probe, fill_cache } = reading;
+    let levels = &view.version.levels;
+    let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
+    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
+        // Every write visible to the reader was recorded before its number became visible.
+        if buffer.first_sequence() <= sequence && buffer.memtable.entries() > 0 {
+            let cursor = buffer.memtable.cursor();
+            sources.push(EntrySource::Memtable(DetachedMemtableCursor::new(cursor)));
+        }
+    }
+    let mut add = |deeper: Option<usize>, tables: Range<usize>| {
+        let run = TableRange { deeper, tables };
+        sources.push(EntrySource::Tables(LevelCursor::over(
+            run,
+            DetachedTableCursor::new(fill_cache),
+        )));
+    };
+    for (place, table) in levels[0].iter().enumerate() {
+        if overlaps(table, bounds) && may_have(table, probe)? {
+            add(None, place..place + 1);
+        }
+    }
+    for (place, level) in view.version.deeper().iter().enumerate() {
+        let mut near = tables_in_bounds(&levels[level.level], bounds);
+        // Keys with one prefix are adjacent: mostly in one table.
+        while !near.is_empty() && !may_have(&levels[level.level][near.start], probe)? {
+            near.start += 1;
+        }
+        if !near.is_empty() {
+            add(Some(place), near);
+        }
+    }
+    let tombstones = tombstones(&view, bounds, sequence)?;
+    Ok((
+        SuperVersionCursor { merged: MergingCursor::new(sources), super_version: view },
+        tombstones,
+    ))
+}
+
+/// Whether a table may have keys with the probed prefix.
+fn may_have(table: &TableFile, probe: Option<&PrefixProbe>) -> Result<bool> {
+    match probe {
+        Some(probe) if table.meta.prefix_filter_bytes > 0 => {
+            let may = table.open()?.may_have_prefix(probe);
+            probe.count(may);
+            Ok(may)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// Indexes of the tables of a sorted level that may hold keys within `bounds`.
+fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usize> {
+    let from = match &bounds.0 {
+        Bound::Unbounded => 0,
+        Bound::Included(key) | Bound::Excluded(key) => first_reaching(tables, key),
+    };
+    let tail = &tables[from..];
+    let count = match &bounds.1 {
+        Bound::Unbounded => tail.len(),
+        Bound::Included(key) => {
+            tail.partition_point(|table| table.meta.smallest.as_slice() <= key.as_slice())
+        }
+        Bound::Excluded(key) => last_before(tail, key).map_or(0, |last| last + 1),
+    };
+    from..from + count
+}
+
+/// The range tombstones that overlap `bounds` and that a reader at `sequence` sees.
+fn tombstones(
+    view: &SuperVersion,
+    bounds: &KeyBounds,
+    sequence: SequenceNumber,
+) -> Result<Option<Arc<FragmentedTombstones>>> {
+    let mut found: Vec<Arc<FragmentedTombstones>> = Vec::new();
+    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
+        if buffer.memtable.has_tombstones() {
+            found.push(buffer.memtable.tombstones());
+        }
+    }
+    if view.version.has_range_tombstones() {
+        for (_, table) in view.version.tables() {
+            if table.meta.range_tombstones > 0 && overlaps(table, bounds) {
+                found.push(Arc::clone(table.reader()?.tombstones()));
+            }
+        }
+    }
+    // The tombstones of one source serve unchanged: a reader queries only visible ones.
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let seen: Vec<RangeTombstone> = found.iter().flat_map(|one| one.visible_at(sequence)).collect();
+    Ok(Some(Arc::new(FragmentedTombstones::new(&seen))))
+}
+
+/// Calls one method of the source, whatever its kind.
+macro_rules! of_source {
+    ($source:expr, $walk:ident => $call:expr) => {
+        match $source {
+            EntrySource::Memtable($walk) => $call,
+            EntrySource::Tables($walk) => $call,
+        }
+    };
+}
+
+impl DetachedCursor<SuperVersion> for EntrySource {
+    fn seek_to_first(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.seek_to_first(view))
+    }
+
+    fn seek_to_last(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.seek_to_last(view))
+    }
+
+    fn seek(&mut self, view: &SuperVersion, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        of_source!(self, walk => walk.seek(view, key, sequence))
+    }
+
+    fn begin_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.begin_seek(view, key, sequence))
+    }
+
+    fn prefetch_seek(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.prefetch_seek(view))
+    }
+
+    fn narrow_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.narrow_seek(view, key, sequence))
+    }
+
+    fn finish_seek(
+        &mut self,
+        view: &SuperVersion,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        of_source!(self, walk => walk.finish_seek(view, key, sequence))
+    }
+
+    #[inline]
+    fn prefetch_entries(&self) {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::prefetch_entries(walk));
+    }
+
+    fn seek_before(&mut self, view: &SuperVersion, key: &[u8]) -> Result<()> {
+        of_source!(self, walk => walk.seek_before(view, key))
+    }
+
+    #[inline]
+    fn next(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.next(view))
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, view: &SuperVersion) -> Result<bool> {
+        of_source!(self, walk => walk.next_repeats(view))
+    }
+
+    #[inline]
+    fn prev(&mut self, view: &SuperVersion) -> Result<()> {
+        of_source!(self, walk => walk.prev(view))
+    }
+
+    #[inline]
+    fn try_next(&mut self) -> Option<bool> {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next(walk))
+    }
+
+    #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::set_limit(walk, key));
+    }
+
+    #[inline]
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next_visible(walk, sequence))
+    }
+
+    #[inline]
+    fn try_prev(&mut self) -> bool {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_prev(walk))
+    }
+
+    fn release(&mut self) {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::release(walk));
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::valid(walk))
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::key(walk))
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::sequence(walk))
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::kind(walk))
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        of_source!(self, walk => DetachedCursor::<SuperVersion>::value(walk))
+    }
+}
+
+impl Cursor for SuperVersionCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.merged.seek_to_first(&*self.super_version)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.merged.seek_to_last(&*self.super_version)
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.merged.seek(&*self.super_version, key, sequence)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.merged.seek_before(&*self.super_version, key)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        DetachedCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self) -> Result<bool> {
+        DetachedCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
+    }
+
+    #[inline]
+    fn try_next(&mut self) -> Option<bool> {
+        DetachedCursor::<SuperVersion>::try_next(&mut self.merged)
+    }
+
+    #[inline]
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        DetachedCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        DetachedCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
+    }
+
+    fn release(&mut self) {
+        DetachedCursor::<SuperVersion>::release(&mut self.merged);
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        DetachedCursor::<SuperVersion>::valid(&self.merged)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        DetachedCursor::<SuperVersion>::key(&self.merged)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        DetachedCursor::<SuperVersion>::sequence(&self.merged)
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        DetachedCursor::<SuperVersion>::kind(&self.merged)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        DetachedCursor::<SuperVersion>::value(&self.merged)
+    }
+}

@@ -1,0 +1,269 @@
+//! [`Version`]: the tables of one keyspace at one moment.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use umbel_base::limits::LEVELS;
+use umbel_base::{Error, Result};
+use umbel_table::TableMeta;
+
+use super::TableFile;
+use crate::version::key_heads::{BoundMatch, KeyHeadRange, LevelPrefix};
+
+/// The tables of a keyspace, by level. Never changed, only replaced.
+///
+/// INVARIANT: level 0 is sorted newest first. Every deeper level is sorted by key and its tables'
+/// bounds do not overlap. For any key, entries in level n are newer than those in level n + 1.
+#[derive(Debug, Default, Clone)]
+pub struct Version {
+    /// The levels, level 0 first.
+    pub levels: [Vec<Arc<TableFile>>; LEVELS],
+    /// The same tables in the layout for point reads.
+    point_index: PointIndex,
+    /// Whether some table has range tombstones.
+    range_tombstones: bool,
+}
+
+/// The tables with heads, which nearly always decide the table of a key. So a point read touches
+/// only the tables that it probes.
+#[derive(Debug, Default, Clone)]
+struct PointIndex {
+    /// The prefix that heads skip.
+    prefix: LevelPrefix,
+    level0: Vec<TableBounds>,
+    deeper: Vec<LevelBounds>,
+}
+
+impl PointIndex {
+    fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
+        let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
+        let bounds = levels
+            .iter()
+            .flatten()
+            .flat_map(|table| [table.meta.smallest.as_slice(), table.meta.largest.as_slice()]);
+        let common = LevelPrefix::of(bounds);
+        let near_table = |table: &Arc<TableFile>| TableBounds::new(table, &common);
+        let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| LevelBounds {
+            level,
+            largest: tables.iter().map(|table| common.head(&table.meta.largest)).collect(),
+            tables: tables.iter().map(near_table).collect(),
+        };
+        let newest = levels[0].iter().map(near_table).collect();
+        let deeper = deeper.map(near_level).collect();
+        PointIndex { prefix: common, level0: newest, deeper }
+    }
+}
+
+/// A table with the heads of its bounds.
+#[derive(Debug, Clone)]
+pub struct TableBounds {
+    heads: KeyHeadRange,
+    table: Arc<TableFile>,
+}
+
+impl TableBounds {
+    fn new(table: &Arc<TableFile>, common: &LevelPrefix) -> TableBounds {
+        let TableMeta { smallest, largest, .. } = &*table.meta;
+        let heads = KeyHeadRange { smallest: common.head(smallest), largest: common.head(largest) };
+        TableBounds { heads, table: Arc::clone(table) }
+    }
+
+    /// The table, if it may hold `key`, which has this head.
+    #[inline]
+    pub fn table_for(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+        let holds = match self.heads.locate(head) {
+            BoundMatch::InRange => true,
+            BoundMatch::OutOfRange => false,
+            BoundMatch::OnBound => self.table.spans_key(key),
+        };
+        holds.then_some(&*self.table)
+    }
+
+    /// The table.
+    #[inline]
+    pub fn table(&self) -> &TableFile {
+        &self.table
+    }
+
+    /// Whether the table's upper bound is at or after `key`, which has this head.
+    #[inline]
+    pub fn reaches(&self, key: &[u8], head: u64) -> bool {
+        match head.cmp(&self.heads.largest) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => self.table.reaches(key),
+        }
+    }
+}
+
+/// A deeper level that has tables.
+#[derive(Debug, Clone)]
+pub struct LevelBounds {
+    /// Its number.
+    pub level: usize,
+    /// The heads of the tables' upper bounds.
+    largest: Vec<u64>,
+    tables: Vec<TableBounds>,
+}
+
+impl LevelBounds {
+    /// The only table that may hold `key`, which has this head.
+    #[inline]
+    pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+        self.tables.get(self.first_reaching(key, head))?.table_for(key, head)
+    }
+
+    /// The index of the first table whose upper bound is at or after `key`, which has this head.
+    /// Without such a table, the number of tables.
+    #[inline]
+    pub fn first_reaching(&self, key: &[u8], head: u64) -> usize {
+        let at = self.largest.partition_point(|&largest| largest < head);
+        if self.largest.get(at).is_some_and(|&largest| largest == head) {
+            return at + self.resolve_tie(at, key, head);
+        }
+        at
+    }
+
+    /// Its tables in order.
+    #[inline]
+    pub fn tables(&self) -> &[TableBounds] {
+        &self.tables
+    }
+
+    /// Number of tables from `at` on that end with this head and before `key`: only whole keys
+    /// decide.
+    #[cold]
+    fn resolve_tie(&self, at: usize, key: &[u8], head: u64) -> usize {
+        let same_heads = self.largest[at..].partition_point(|&largest| largest == head);
+        self.tables[at..at + same_heads].partition_point(|near| !near.table.reaches(key))
+    }
+}
+
+impl Version {
+    /// The version after removing the tables with ids `removed` and adding `added` at their levels.
+    /// Tables of level 0 are ordered by their sequence numbers.
+    ///
+    /// Fails if the result would break an invariant or a removed table does not exist: then the
+    /// caller must install nothing.
+    pub fn apply(
+        &self,
+        removed: &[(usize, u64)],
+        added: &[(usize, Arc<TableFile>)],
+    ) -> Result<Version> {
+        let mut next = self.clone();
+        for &(level, id) in removed {
+            let tables = &mut next.levels[level];
+            let before = tables.len();
+            tables.retain(|table| table.meta.id != id);
+            if tables.len() + 1 != before {
+                let message = format!("internal: table {id} is not in level {level}");
+                return Err(Error::invalid(message));
+            }
+        }
+        for (level, table) in added {
+            let tables = &mut next.levels[*level];
+            let at = if *level == 0 {
+                tables.partition_point(|t| t.meta.sequence_max > table.meta.sequence_max)
+            } else {
+                tables.partition_point(|t| t.meta.smallest < table.meta.smallest)
+            };
+            tables.insert(at, Arc::clone(table));
+        }
+        next.check()?;
+        next.point_index = PointIndex::new(&next.levels);
+        let has_some = |(_, table): (_, &Arc<TableFile>)| table.meta.range_tombstones > 0;
+        let range_tombstones = next.tables().any(has_some);
+        next.range_tombstones = range_tombstones;
+        Ok(next)
+    }
+
+    /// The same tables, with those that `other` replaces replaced.
+    pub fn with_replacements(
+        &self,
+        other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>,
+    ) -> Version {
+        let mut next = self.clone();
+        for table in next.levels.iter_mut().flatten() {
+            if let Some(other) = other(table) {
+                *table = other;
+            }
+        }
+        next.point_index = PointIndex::new(&next.levels);
+        next
+    }
+
+    fn check(&self) -> Result<()> {
+        for (number, tables) in self.levels.iter().enumerate().skip(1) {
+            for pair in tables.windows(2) {
+                if pair[0].reaches(&pair[1].meta.smallest) {
+                    return Err(Error::invalid(format!(
+                        "internal: tables {} and {} of level {number} overlap",
+                        pair[0].meta.id, pair[1].meta.id
+                    )));
+                }
+            }
+        }
+        for pair in self.levels[0].windows(2) {
+            if pair[0].meta.sequence_min < pair[1].meta.sequence_max {
+                return Err(Error::invalid(format!(
+                    "internal: table {} of level 0 is not newer than table {}",
+                    pair[0].meta.id, pair[1].meta.id
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The head of a key, as the point index uses it: of the part after the common prefix of all
+    /// bounds.
+    #[inline]
+    pub fn head(&self, key: &[u8]) -> u64 {
+        self.point_index.prefix.head(key)
+    }
+
+    /// The tables of level 0, newest first.
+    #[inline]
+    pub fn level0(&self) -> &[TableBounds] {
+        &self.point_index.level0
+    }
+
+    /// The deeper levels that have tables, newest first.
+    #[inline]
+    pub fn deeper(&self) -> &[LevelBounds] {
+        &self.point_index.deeper
+    }
+
+    /// Maximum number of sources that a point read searches: the tables of level 0 and the deeper
+    /// levels that have tables.
+    #[inline]
+    pub fn sources(&self) -> usize {
+        self.point_index.level0.len() + self.point_index.deeper.len()
+    }
+
+    /// The only table of a source that may hold `key`, which has this head, and its level. Entries
+    /// of a source are newer than those of later sources.
+    #[inline]
+    fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
+        if let Some(newest) = self.point_index.level0.get(number) {
+            return newest.table_for(key, head).map(|table| (0, table));
+        }
+        let deeper = self.point_index.deeper.get(number - self.point_index.level0.len())?;
+        deeper.find(key, head).map(|table| (deeper.level, table))
+    }
+
+    /// The tables that may hold `key`, which has this head, newest first, and their levels.
+    pub fn candidates(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
+        (0..self.sources()).filter_map(move |number| self.source(number, key, head))
+    }
+
+    /// Whether some table has range tombstones.
+    #[inline]
+    pub fn has_range_tombstones(&self) -> bool {
+        self.range_tombstones
+    }
+
+    /// Every table, level 0 first.
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        self.levels.iter().enumerate().flat_map(|(level, t)| t.iter().map(move |t| (level, t)))
+    }
+}

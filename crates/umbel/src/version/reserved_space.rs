@@ -1,0 +1,183 @@
+//! [`ReservedSpace`]: a file of zeros that keeps disk space for the manifest that the next open
+//! creates, and for small segments of its WAL.
+//!
+//! A store that is open for writing keeps the file that large. It stays when the store is closed or
+//! its process dies. If the disk is full at the next open, that open removes it. A file of that
+//! name with other content belongs to another program and is left alone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, Env, File};
+
+use crate::fs::filenames;
+
+const PAGE_BYTES: u64 = 4096;
+/// For `CURRENT.new`, and for ends of files that fill no page.
+const PAGES_EXTRA: u64 = 4;
+/// For edits of the next open that the manifest's last record lacks: one for each WAL segment, a
+/// new instance id, the open itself.
+const EDITS_BYTES: u64 = 4096;
+/// For the smallest WAL segment, which takes deletes.
+const SEGMENT_BYTES: u64 = 16 << 10;
+/// Number of successive opens, on a disk that stays full, that get a segment.
+const SEGMENTS: u64 = 4;
+/// A longer file is not examined, and counts as another program's.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Disk space for a manifest.
+#[derive(Debug, Clone, Copy)]
+pub struct ReservedSpace {
+    /// Length of the file; 0 if it is not known to exist.
+    bytes: u64,
+    /// Size of the manifest's state at the last measurement, and the end of the manifest then.
+    measured_at: (u64, u64),
+}
+
+impl ReservedSpace {
+    /// No space yet, for a manifest whose state was written as its first record up to `end`.
+    pub fn none(end: u64) -> ReservedSpace {
+        ReservedSpace { bytes: 0, measured_at: (end, end) }
+    }
+
+    /// The same space, for a manifest that was rewritten with its state up to `end`.
+    pub fn rewritten(self, end: u64) -> ReservedSpace {
+        ReservedSpace { measured_at: (end, end), ..self }
+    }
+
+    /// Keeps space for a manifest that ends at `end` now and whose state has the size that
+    /// `measure` returns. Also keeps space for as many WAL segments as fit on the disk.
+    pub fn keep(
+        &mut self,
+        env: &Env,
+        folder: &Path,
+        end: u64,
+        measure: impl FnOnce() -> u64,
+    ) -> Result<()> {
+        if self.wanted(end) + SEGMENTS * SEGMENT_BYTES <= self.bytes {
+            return Ok(());
+        }
+        self.measured_at = (measure(), end);
+        let wanted = self.wanted(end);
+        // Measuring takes long for a large state: an eighth more, for later edits.
+        let ample = wanted + SEGMENTS * SEGMENT_BYTES + self.measured_at.0 / 8;
+        let pages = (0..SEGMENTS * SEGMENT_BYTES / PAGE_BYTES).rev();
+        let held = self.bytes;
+        let fewer = pages.map(|pages| wanted + pages * PAGE_BYTES).take_while(|it| *it > held);
+        self.grow(env, folder, std::iter::once(ample).chain(fewer))
+    }
+
+    /// Releases the space of one segment to the disk, if a manifest that ends at `end` has enough
+    /// without it. Returns whether there was any.
+    pub fn release_segment(&mut self, env: &Env, folder: &Path, end: u64) -> Result<bool> {
+        let wanted = self.wanted(end).next_multiple_of(PAGE_BYTES);
+        let segments = self.bytes.saturating_sub(wanted) / SEGMENT_BYTES;
+        if segments == 0 {
+            return Ok(false);
+        }
+        let Some(file) = open_existing(env, folder)? else { return Ok(false) };
+        // Including the partial segment, for the edit that records the freed space.
+        self.bytes = wanted + (segments - 1) * SEGMENT_BYTES;
+        file.set_len(self.bytes)?;
+        Ok(true)
+    }
+
+    /// An edit enlarges a state by at most the bytes that it takes in the manifest.
+    fn wanted(&self, end: u64) -> u64 {
+        let (state_bytes, at) = self.measured_at;
+        state_bytes + (end - at) + EDITS_BYTES + PAGES_EXTRA * PAGE_BYTES
+    }
+
+    /// Extends the file to the first of `sizes` for which there is space, and reserves it.
+    fn grow(
+        &mut self,
+        env: &Env,
+        folder: &Path,
+        sizes: impl IntoIterator<Item = u64>,
+    ) -> Result<()> {
+        let path = filenames::reserved(folder);
+        let file = match env.files.exists(&path)? {
+            true => open_existing(env, folder)?,
+            false => Some(env.files.create(&path)?),
+        };
+        let Some(file) = file else { return Ok(()) };
+        let mut grown = Ok(());
+        for bytes in sizes.into_iter().map(|bytes| bytes.next_multiple_of(PAGE_BYTES)) {
+            grown = reserve(&*file, bytes);
+            if grown.is_ok() {
+                self.bytes = bytes;
+            }
+            if !matches!(grown, Err(Error::DiskFull { .. })) {
+                break;
+            }
+        }
+        grown
+    }
+}
+
+fn reserve(file: &dyn File, wanted: u64) -> Result<()> {
+    let len = file.len()?;
+    if len / 4 > wanted {
+        file.set_len(wanted)?;
+    }
+    // A copied file may have as many bytes in holes.
+    file.preallocate(wanted)?;
+    // Some file systems reserve space only for written bytes.
+    let zeros = [0; PAGE_BYTES as usize];
+    for at in (len..wanted).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    Ok(())
+}
+
+/// Keeps space for a manifest with a state of `state_bytes` bytes.
+pub fn reserve_for(env: &Env, folder: &Path, state_bytes: u64) -> Result<()> {
+    let mut space = ReservedSpace::none(state_bytes);
+    let wanted = space.wanted(state_bytes);
+    match space.grow(env, folder, [wanted]) {
+        // Any other failure is not a full disk.
+        Err(full @ Error::DiskFull { .. }) => Err(full),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Releases the space to the disk. Returns the number of bytes, for [`restore`] if they did not
+/// suffice.
+pub fn release(env: &Env, folder: &Path) -> u64 {
+    let give = || -> Result<u64> {
+        let Some(file) = open_existing(env, folder)? else { return Ok(0) };
+        let len = file.len()?;
+        // Some file systems free the space of a removed file only later.
+        file.set_len(0)?;
+        env.files.remove_file(&filenames::reserved(folder))?;
+        Ok(len)
+    };
+    give().unwrap_or(0)
+}
+
+/// Reserves `bytes` bytes again, if the disk has space.
+pub fn restore(env: &Env, folder: &Path, bytes: u64) {
+    if bytes > 0 {
+        // A later open with enough disk space reserves the rest.
+        let _ = ReservedSpace::none(0).grow(env, folder, [bytes]);
+    }
+}
+
+/// The file; `None` if it belongs to another program, or has a second name, under which it belongs
+/// to another store.
+fn open_existing(env: &Env, folder: &Path) -> Result<Option<Arc<dyn File>>> {
+    let file = env.files.open(&filenames::reserved(folder), Access::ReadWrite)?;
+    let len = file.len()?;
+    if len > BYTES_MAX || file.has_other_names()? {
+        return Ok(None);
+    }
+    let mut buffer = [0; PAGE_BYTES as usize];
+    for at in (0..len).step_by(buffer.len()) {
+        let read = file.read_at(&mut buffer, at)?;
+        if buffer.iter().take(read).any(|byte| *byte != 0) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(file))
+}

@@ -1,0 +1,230 @@
+//! A table's reader, and its filter in memory.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use umbel_base::Result;
+use umbel_filter::{KeyPrefix, PrefixHasher};
+use umbel_table::{FilterResidency, Table, TableFilter, TablePrefixFilter};
+
+use super::table_context::TableContext;
+
+/// Number of searches of one table for absent keys that call the advisor; it doubles each time.
+const MISSES_MIN: u32 = 16;
+
+/// An open table. Its filter is separate from its reader, so that the same reader, with its cached
+/// blocks, can get another filter.
+#[derive(Debug)]
+pub struct TableHandle {
+    filter: Option<TableFilter>,
+    /// The prefix filter, independent of the filter of keys.
+    prefixes: Option<Arc<CountedPrefixFilter>>,
+    /// Whether the table has range tombstones.
+    has_tombstones: bool,
+    table: Arc<Table>,
+    /// Requested residency of the filter.
+    keep: FilterResidency,
+    filter_bytes: FilterBytes,
+    /// Set if its filter was omitted because it would not pay.
+    miss_tripwire: Option<MissTripwire>,
+}
+
+/// Start of keys for which prefix filters are probed.
+#[derive(Debug)]
+pub struct PrefixProbe {
+    /// The rule that gives keys their prefixes.
+    pub rule: KeyPrefix,
+    /// Hash function of prefixes.
+    pub hasher: PrefixHasher,
+    /// The start.
+    pub start: Vec<u8>,
+    /// Counters of probes and rejections.
+    pub counters: Arc<PrefixCounters>,
+}
+
+/// Counters of prefix filters.
+#[derive(Debug, Default)]
+pub struct PrefixCounters {
+    /// Number of probes.
+    pub probes: AtomicU64,
+    /// Number of rejections, each of which saved a scan of the table.
+    pub negatives: AtomicU64,
+}
+
+impl PrefixProbe {
+    /// Counts the result of a probe.
+    pub fn count(&self, may: bool) {
+        self.counters.probes.fetch_add(1, Ordering::Relaxed);
+        self.counters.negatives.fetch_add(u64::from(!may), Ordering::Relaxed);
+    }
+}
+
+/// Counts the reads that an omitted filter would have saved.
+#[derive(Debug)]
+struct MissTripwire {
+    misses: AtomicU32,
+    table: u64,
+    context: Arc<TableContext>,
+}
+
+impl MissTripwire {
+    #[cold]
+    fn note(&self) {
+        let misses = self.misses.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if misses >= MISSES_MIN
+            && misses.is_power_of_two()
+            && let Some(keeper) = self.context.owner.get().and_then(Weak::upgrade)
+        {
+            keeper.note_filter_miss(self.table);
+        }
+    }
+}
+
+/// A prefix filter in memory.
+#[derive(Debug)]
+struct CountedPrefixFilter {
+    filter: TablePrefixFilter,
+    _counted: FilterBytes,
+}
+
+/// Bytes of a filter, counted in a sum until drop.
+#[derive(Debug)]
+struct FilterBytes {
+    bytes: u64,
+    sum: Arc<AtomicU64>,
+}
+
+impl FilterBytes {
+    fn new(bytes: usize, sum: &Arc<AtomicU64>) -> FilterBytes {
+        sum.fetch_add(bytes as u64, Ordering::Relaxed);
+        FilterBytes { bytes: bytes as u64, sum: Arc::clone(sum) }
+    }
+}
+
+impl Drop for FilterBytes {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl TableHandle {
+    /// The table with the filter that `keep` names. `has_wire` says that the advisor chose to keep
+    /// none.
+    pub fn new(
+        table: Arc<Table>,
+        keep: FilterResidency,
+        has_wire: bool,
+        context: &Arc<TableContext>,
+    ) -> Result<TableHandle> {
+        let filter = table.read_filter(keep)?;
+        let sum = &context.budget.tables;
+        let counted = FilterBytes::new(filter.as_ref().map_or(0, TableFilter::bytes), sum);
+        let has_tombstones = table.has_tombstones();
+        let wire = has_wire.then(|| MissTripwire {
+            misses: AtomicU32::new(0),
+            table: table.meta().id,
+            context: Arc::clone(context),
+        });
+        Ok(TableHandle {
+            filter,
+            prefixes: None,
+            has_tombstones,
+            table,
+            keep,
+            filter_bytes: counted,
+            miss_tripwire: wire,
+        })
+    }
+
+    /// The same with the table's prefix filter in memory.
+    pub fn with_prefixes(mut self, context: &TableContext) -> Result<TableHandle> {
+        let filter = self.table.read_prefix_filter()?;
+        self.prefixes = filter.map(|filter| {
+            let counted = FilterBytes::new(filter.bytes(), &context.budget.tables);
+            Arc::new(CountedPrefixFilter { filter, _counted: counted })
+        });
+        Ok(self)
+    }
+
+    /// The same with the prefix filter of `other`, a handle of the same table.
+    pub fn with_prefixes_of(mut self, other: &TableHandle) -> TableHandle {
+        self.prefixes.clone_from(&other.prefixes);
+        self
+    }
+
+    /// Whether the table may have keys with the start of `probe`, by its prefix filter.
+    pub fn may_have_prefix(&self, probe: &PrefixProbe) -> bool {
+        self.prefixes.as_ref().is_none_or(|prefixes| {
+            prefixes.filter.may_contain_start(&probe.rule, &probe.hasher, &probe.start)
+        })
+    }
+
+    /// Counts a search for an absent key.
+    #[inline]
+    pub fn note_miss(&self) {
+        if let Some(wire) = &self.miss_tripwire {
+            wire.note();
+        }
+    }
+
+    /// Its reader.
+    #[inline(always)]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Whether the key of `hash` may be in the table; never a false negative.
+    #[inline(always)]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        match &self.filter {
+            Some(filter) => filter.may_contain(hash),
+            None => true,
+        }
+    }
+
+    /// Whether the table has range tombstones.
+    #[inline(always)]
+    pub fn has_tombstones(&self) -> bool {
+        self.has_tombstones
+    }
+
+    /// Prefetches the memory that [`TableHandle::may_contain`] reads for `hash`.
+    #[inline]
+    pub fn prefetch_filter(&self, hash: u64) {
+        if let Some(filter) = &self.filter {
+            filter.prefetch(hash);
+        }
+    }
+
+    /// Whether there is a filter in memory that can reject keys.
+    #[inline]
+    pub fn has_filter(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Whether its filter was omitted because it would not pay, and not for lack of memory.
+    pub fn is_filter_omitted(&self) -> bool {
+        self.miss_tripwire.is_some()
+    }
+
+    /// Bytes of the filter of keys in memory.
+    pub fn filter_bytes(&self) -> u64 {
+        self.filter_bytes.bytes
+    }
+
+    /// Bytes of all filters in memory.
+    pub fn all_filter_bytes(&self) -> u64 {
+        let prefixes = self.prefixes.as_ref().map_or(0, |prefixes| prefixes.filter.bytes());
+        self.filter_bytes.bytes + prefixes as u64
+    }
+
+    /// Designed false-positive rate of the filter; 1 without one.
+    pub fn designed_rate(&self) -> f64 {
+        self.filter.as_ref().map_or(1.0, TableFilter::designed_rate)
+    }
+
+    /// Requested residency of the filters.
+    pub fn keep(&self) -> FilterResidency {
+        self.keep
+    }
+}

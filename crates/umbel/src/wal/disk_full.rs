@@ -1,0 +1,114 @@
+//! Operation of the WAL on a full disk.
+//!
+//! A segment whose space is reserved keeps a little of it for deletes, which free space. Space
+//! prepared beyond the records can be released without an edit of the manifest.
+
+use umbel_base::{Error, Result};
+use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogWriter, record_bytes};
+
+use super::{Arc, Ordering, RecyclableSegment, Wal, create, log_options};
+
+/// Bytes of a segment if the disk has no space for one of the usual size.
+const TINY_SEGMENT_BYTES: u64 = 1 << 20;
+/// Bytes of the smallest segment, for batches that free space, if a tiny one does not fit either.
+const LEAST_SEGMENT_BYTES: u64 = 16 << 10;
+/// Divisor and maximum of the part of a segment that is kept for deletes on a full disk.
+const RESERVE: (u64, u64) = (16, 256 << 10);
+/// Minimum length of a segment that keeps such a part: a smaller part would not help.
+const RESERVING_BYTES: u64 = 64 << 10;
+
+/// Bytes of a segment of this length that only batches that free space may use.
+pub(super) fn reserve_bytes(capacity: u64) -> usize {
+    let reserve = (capacity / RESERVE.0).min(RESERVE.1);
+    if capacity < RESERVING_BYTES { 0 } else { reserve as usize }
+}
+
+impl Wal {
+    /// Whether a record with this payload fits into the current segment's reserve for batches that
+    /// free space.
+    pub fn fits_in_reserve(&self, payload_bytes: usize) -> bool {
+        self.current.as_ref().is_some_and(|writer| writer.is_open() && writer.fits(payload_bytes))
+    }
+
+    /// Whether the WAL accepts writes: after [`Error::DiskFull`] it is as it was before the call.
+    pub fn is_writable(&self) -> bool {
+        !self.is_truncation_lost && self.current.as_ref().is_none_or(LogWriter::is_open)
+    }
+
+    /// Creates the file of a segment that fits `payload_bytes`. On a disk too full for the usual
+    /// size it is smaller, and the smallest for a batch that frees space. A failure leaves the WAL
+    /// unchanged, so that the caller may retry after freeing space.
+    pub fn create_segment(&mut self, payload_bytes: usize, frees_space: bool) -> Result<LogWriter> {
+        let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
+        // Excluding its reserve.
+        let least = least + least / (RESERVE.0 - 1) + RESERVE.0;
+        let mut wanted = vec![self.next_bytes(), TINY_SEGMENT_BYTES.min(self.next_bytes())];
+        if frees_space {
+            wanted.push(LEAST_SEGMENT_BYTES.min(self.next_bytes()));
+        }
+        let mut wanted: Vec<u64> = wanted.into_iter().map(|bytes| bytes.max(least)).collect();
+        wanted.dedup();
+        let mut created = self.create_segment_of(wanted.remove(0));
+        for bytes in wanted {
+            if !matches!(created, Err(Error::DiskFull { .. })) {
+                break;
+            }
+            created = self.create_segment_of(bytes);
+        }
+        created
+    }
+
+    fn create_segment_of(&self, segment_bytes: u64) -> Result<LogWriter> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        create(&self.env, &self.folder, log_options(&self.secret, id, segment_bytes))
+    }
+
+    /// After [`Error::DiskFull`], makes the truncation of the partial record durable: its missing
+    /// end may be zeros, and it must not reappear. Returns the error.
+    #[cold]
+    pub(super) fn sync_truncation(&mut self, error: Error) -> Error {
+        let is_open = self.current.as_ref().is_some_and(LogWriter::is_open);
+        if !is_open || !matches!(error, Error::DiskFull { .. }) {
+            return error;
+        }
+        // Older segments first.
+        let synced = self.tail.snapshot().1.iter().try_for_each(|segment| segment.sync());
+        self.is_truncation_lost |= synced.is_err();
+        synced.err().unwrap_or(error)
+    }
+
+    /// Releases the space prepared for later records: of spare segments, except for their headers,
+    /// and of a dropped segment, whose file the caller removes. With `even_current` it also ends
+    /// the current segment and releases the space after its records. The manifest still names the
+    /// spare segments. Returns the dropped segment's file and whether any space was released. After
+    /// a failure the caller sets the fatal error.
+    pub fn release_spares(
+        &mut self,
+        even_current: bool,
+    ) -> Result<(Option<RecyclableSegment>, bool)> {
+        let reusable = self.reusable.take();
+        let mut has_released = reusable.is_some();
+        for mut spare in std::mem::take(&mut self.spares) {
+            has_released |= spare.release_unused_space().is_ok();
+            self.released_spares.push(spare);
+        }
+        if even_current && self.current.as_ref().is_some_and(LogWriter::is_mapped) {
+            self.retire_current()?;
+            self.truncate_last();
+            has_released = true;
+        }
+        // No other spare is made before a writer needs one.
+        self.spare_at = u64::MAX;
+        Ok((reusable, has_released))
+    }
+
+    /// Cuts the segment that ended last to the space it needs; its file is not reused.
+    pub(super) fn truncate_last(&mut self) {
+        if let Some(old) = self.old.last_mut()
+            && let Some((progress, sealed)) = &old.unrecorded
+        {
+            self.to_truncate.push((Arc::clone(progress.file()), sealed.len));
+            old.reusable_bytes = 0;
+        }
+    }
+}

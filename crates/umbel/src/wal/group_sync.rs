@@ -1,0 +1,259 @@
+//! Group sync: one fsync serves all waiting writers.
+//!
+//! A writer waits for the running sync if that began after the writer's record was appended; a
+//! later writer waits for the next sync. So the end of a sync wakes the writers it served, and one
+//! of the others, which does the next. No thread takes the commit lock.
+//!
+//! Served writers return soon, and would find the next sync running: half of them would wait for
+//! every other sync. So the writer that is to sync first waits briefly for as many writers as there
+//! were recently, as long as they do come.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Result, SequenceNumber};
+use umbel_env::{Clock, FileSystem};
+use umbel_log::LogProgress;
+
+use crate::fs::fatal_error::FatalError;
+use crate::fs::filenames;
+use crate::thread_counters::{StoreCounters, add};
+
+/// The part of the WAL that is not known to be durable. The thread that holds the commit lock adds
+/// to it, the thread that syncs removes from it.
+#[derive(Debug)]
+pub struct UnsyncedTail {
+    /// The segments that were begun, oldest first, up to the current one.
+    segments: Mutex<Vec<Arc<LogProgress>>>,
+    /// The newest sequence number appended.
+    through: AtomicU64,
+}
+
+impl UnsyncedTail {
+    /// The tail of a WAL whose every record up to `through` is durable.
+    pub fn new(through: SequenceNumber) -> UnsyncedTail {
+        UnsyncedTail { segments: Mutex::default(), through: AtomicU64::new(through) }
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Vec<Arc<LogProgress>>> {
+        self.segments.lock().ignore_poison()
+    }
+
+    /// Adds a segment before its first record.
+    pub fn add(&self, segment: Arc<LogProgress>) {
+        self.segments().push(segment);
+    }
+
+    /// Removes a segment that is no longer needed.
+    pub fn remove(&self, id: u64) {
+        self.segments().retain(|segment| segment.log_id() != id);
+    }
+
+    /// Whether a segment is still needed.
+    fn contains(&self, id: u64) -> bool {
+        self.segments().iter().any(|segment| segment.log_id() == id)
+    }
+
+    /// Records that all writes up to `sequence` were appended.
+    #[inline]
+    pub fn set_through(&self, sequence: SequenceNumber) {
+        self.through.store(sequence, Ordering::Release);
+    }
+
+    /// Scope of a sync that begins now. Loads the number first, so that the segments hold it.
+    pub(super) fn snapshot(&self) -> (SequenceNumber, Vec<Arc<LogProgress>>) {
+        let through = self.through.load(Ordering::Acquire);
+        (through, self.segments().clone())
+    }
+
+    /// Removes old segments that are durable. The last one grows.
+    fn remove_synced(&self) {
+        let mut segments = self.segments();
+        let last = segments.last().map(|segment| segment.log_id());
+        segments.retain(|it| Some(it.log_id()) == last || it.durable() < it.end());
+    }
+}
+
+/// Group sync of the WAL.
+#[derive(Debug)]
+pub struct GroupSync {
+    tail: Arc<UnsyncedTail>,
+    /// File system pinned to the store's directory.
+    files: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    progress: Mutex<SyncProgress>,
+    /// Writers that wait for the end of a sync with an even number, and with an odd one.
+    turns: [Condvar; 2],
+    /// Signals the writer that gathers others before its sync.
+    gathered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SyncProgress {
+    /// All writes up to this sequence number are durable.
+    through: SequenceNumber,
+    /// Scope of the running sync; [`GATHERING`] before that is decided.
+    running: Option<SequenceNumber>,
+    /// The number of the running sync, or of the last one.
+    round: usize,
+    /// Number of waiting writers of each parity.
+    waiting: [usize; 2],
+    /// Number of writers that did the last sync, or waited for it or the next one, at its end.
+    recent_waiters: usize,
+    /// Number of syncs that still begin without gathering.
+    rounds_without_gathering: usize,
+    /// Duration of the last sync.
+    last_duration: Duration,
+}
+
+/// Scope of a sync that still gathers writers: all writes appended by its start.
+const GATHERING: SequenceNumber = SequenceNumber::MAX;
+/// Number of syncs that begin without gathering after a gathering that found no writers.
+const ROUNDS_WITHOUT_GATHERING: usize = 16;
+/// Divisor of a sync's duration, and maximum, for the time of gathering.
+const GATHER: (u32, Duration) = (2, Duration::from_millis(5));
+
+impl GroupSync {
+    /// A group sync of `tail` in a directory. REQUIRES: `files` is pinned to the directory.
+    pub fn new(
+        tail: Arc<UnsyncedTail>,
+        files: Arc<dyn FileSystem>,
+        directory: PathBuf,
+    ) -> GroupSync {
+        let (turns, gathered) = Default::default();
+        GroupSync { tail, files, directory, progress: Mutex::default(), turns, gathered }
+    }
+
+    /// Fails if the directory was removed, or a WAL segment was removed or replaced: writes synced
+    /// into it are lost with this handle.
+    pub fn check_present(&self) -> Result<()> {
+        let (_, segments) = self.tail.snapshot();
+        self.check_named(&segments)?;
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
+            return Ok(());
+        }
+        self.files.check_directory(&self.directory)
+    }
+
+    fn check_named(&self, segments: &[Arc<LogProgress>]) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
+            return Ok(());
+        }
+        for segment in segments {
+            let id = segment.log_id();
+            // A segment that is no longer needed may have been removed meanwhile.
+            if let Err(replaced) = self.files.check_named(&filenames::segment(&self.directory, id))
+                && self.tail.contains(id)
+            {
+                return Err(replaced);
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> MutexGuard<'_, SyncProgress> {
+        self.progress.lock().ignore_poison()
+    }
+
+    /// Returns once all writes up to `sequence` are durable. A failed sync is fatal for the store
+    /// and fails all waiting writers. REQUIRES: `sequence` was appended.
+    pub fn sync_through(
+        &self,
+        sequence: SequenceNumber,
+        poison: &FatalError,
+        counters: &StoreCounters,
+        clock: &dyn Clock,
+    ) -> Result<()> {
+        let mut progress = self.progress();
+        while progress.through < sequence {
+            if let Err(error) = poison.check() {
+                // A writer woken to do the next sync must wake the others too.
+                self.turns.iter().for_each(Condvar::notify_all);
+                return Err(error);
+            }
+            // A sync that begins now covers this writer's record.
+            let Some(covered) = progress.running else {
+                return self.sync(progress, poison, counters, clock);
+            };
+            let turn = (progress.round + usize::from(sequence > covered)) % 2;
+            progress.waiting[turn] += 1;
+            if covered == GATHERING && progress.waiting[turn] + 1 >= progress.recent_waiters {
+                self.gathered.notify_one();
+            }
+            progress = self.turns[turn].wait(progress).ignore_poison();
+            progress.waiting[turn] -= 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for as many writers as there were recently, unless a recent gathering found none.
+    fn gather<'a>(
+        &self,
+        mut progress: MutexGuard<'a, SyncProgress>,
+    ) -> MutexGuard<'a, SyncProgress> {
+        let (turn, expected_waiters) = (progress.round % 2, progress.recent_waiters);
+        if expected_waiters < 2 || progress.rounds_without_gathering > 0 {
+            progress.rounds_without_gathering = progress.rounds_without_gathering.saturating_sub(1);
+            return progress;
+        }
+        let limit = GATHER.1.min(progress.last_duration / GATHER.0);
+        let few = |progress: &mut SyncProgress| progress.waiting[turn] + 1 < expected_waiters;
+        let waited = self.gathered.wait_timeout_while(progress, limit, few);
+        let (mut progress, outcome) = waited.ignore_poison();
+        if outcome.timed_out() {
+            progress.rounds_without_gathering = ROUNDS_WITHOUT_GATHERING;
+        }
+        progress
+    }
+
+    fn sync(
+        &self,
+        mut progress: MutexGuard<'_, SyncProgress>,
+        poison: &FatalError,
+        counters: &StoreCounters,
+        clock: &dyn Clock,
+    ) -> Result<()> {
+        progress.round += 1;
+        progress.running = Some(GATHERING);
+        progress = self.gather(progress);
+        let (through, segments) = self.tail.snapshot();
+        progress.running = Some(through);
+        drop(progress);
+        add(&counters.log_syncs, 1);
+        let begun = clock.now();
+        // Older segments first.
+        let synced = segments.iter().try_for_each(|segment| segment.sync());
+        let synced = synced.and_then(|()| self.check_named(&segments));
+        let took = clock.now().saturating_sub(begun);
+        let synced = synced.map_err(|error| poison.set(error));
+        if segments.len() > 1 {
+            self.tail.remove_synced();
+        }
+        let mut progress = self.progress();
+        progress.running = None;
+        if synced.is_ok() {
+            progress.through = progress.through.max(through);
+        }
+        let (served, next) = (progress.round % 2, (progress.round + 1) % 2);
+        progress.last_duration = took;
+        progress.recent_waiters = 1 + progress.waiting[served] + progress.waiting[next];
+        let waiting = [progress.waiting[served] > 0, progress.waiting[next] > 0];
+        drop(progress);
+        if waiting[1] {
+            // One of them does the next sync; after a failure all must wake.
+            match &synced {
+                Ok(()) => self.turns[next].notify_one(),
+                Err(_) => self.turns[next].notify_all(),
+            }
+        }
+        if waiting[0] {
+            self.turns[served].notify_all();
+        }
+        synced
+    }
+}

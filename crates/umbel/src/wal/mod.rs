@@ -1,0 +1,466 @@
+//! The write-ahead log (WAL) as a sequence of segments.
+//!
+//! Segments are provisioned in advance of the writers: `wal_provisioner` does the tasks that this
+//! module requests, on another thread if there is one.
+//!
+//! INVARIANTS:
+//! 1. A durable manifest edit names a segment before its first record.
+//! 2. A newer segment is never synced before every older one, except for its header, which says
+//!    nothing about other segments.
+//! 3. Syncs happen outside the commit lock; one thread syncs for all waiting writers.
+//! 4. Segments are written in the order of their ids. At the first record of a segment, the
+//!    manifest names no unsealed segment with a lower id: recovery stops at the first unsealed one.
+
+mod disk_full;
+mod group_sync;
+mod segment_files;
+mod segment_list;
+mod segment_seal;
+mod wal_options;
+mod worker_signal;
+mod write_back;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::{Env, File, Mapping};
+use umbel_filter::HashSecret;
+use umbel_log::{HEADER_BYTES, LogWriter};
+
+use crate::fs::filenames;
+use crate::fs::obsolete_files::ObsoleteFiles;
+use crate::version::{Edit, LogState, Manifest};
+
+pub use group_sync::{GroupSync, UnsyncedTail};
+pub use segment_files::{create, log_options, read};
+pub use segment_list::{OldSegment, ReclaimableSegments, RecyclableSegment, WalStats, WalTask};
+pub use wal_options::{SegmentSize, WalOptions};
+pub use worker_signal::{Wakeup, WorkerSignal};
+use write_back::WriteBack;
+
+/// Maximum size of the first segment, and of the spare one of an idle WAL. Each next one is twice
+/// as long, up to the configured size.
+const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// Minimum and maximum of the bytes of the current segment whose pages are populated in advance.
+const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+
+/// The segments of the WAL. The commit lock guards them.
+#[derive(Debug)]
+pub struct Wal {
+    env: Env,
+    folder: PathBuf,
+    /// Maximum bytes of a segment, unless a record needs more.
+    segment_bytes: SegmentSize,
+    secret: HashSecret,
+    ids: Arc<AtomicU64>,
+    /// Takes files that no edit names any more.
+    obsolete: Arc<ObsoleteFiles>,
+    has_worker: bool,
+    current: Option<LogWriter>,
+    /// Bytes at the end of the current segment that only batches that free space may use.
+    reserve_bytes: usize,
+    /// Whether the truncation of a record after a full disk could not be made durable.
+    is_truncation_lost: bool,
+    /// Empty segments that the manifest names, in the order of their ids.
+    spares: VecDeque<LogWriter>,
+    /// Spares to be dropped: the disk had no space for the edit that drops them. No spare is begun
+    /// before that.
+    released_spares: Vec<LogWriter>,
+    reusable: Option<RecyclableSegment>,
+    /// Mappings of old segments.
+    retired: Vec<Box<dyn Mapping>>,
+    write_back: WriteBack,
+    /// Files to truncate, with their new lengths.
+    to_truncate: Vec<(Arc<dyn File>, u64)>,
+    tail: Arc<UnsyncedTail>,
+    last_sequence: SequenceNumber,
+    old: Vec<OldSegment>,
+    /// The id of the newest segment that was begun.
+    newest_id: u64,
+    /// Offset in the current segment at which tasks become due.
+    task_at: u64,
+    /// Offset in the current segment at which a spare one is made.
+    spare_at: u64,
+    /// Whether the prepared space was released, and little was written since.
+    is_idle: bool,
+    /// Bytes of the spare segment of an idle WAL.
+    idle_segment_bytes: u64,
+    /// Whether pages of the current segment must be populated.
+    needs_populate: bool,
+    /// Whether a task became due.
+    is_task_due: bool,
+    /// Number of releases of segments that the manifest may still name.
+    pending_releases: usize,
+    stats: WalStats,
+}
+
+impl Wal {
+    /// A WAL whose earlier segments, read by recovery and durable, are `old`.
+    pub fn new(options: WalOptions, old: Vec<OldSegment>) -> Wal {
+        let last_sequence = old.iter().map(|segment| segment.last_sequence).max().unwrap_or(0);
+        Wal {
+            env: options.env,
+            folder: options.folder,
+            segment_bytes: options.segment_bytes,
+            secret: options.secret,
+            ids: options.ids,
+            obsolete: options.obsolete,
+            has_worker: options.has_worker,
+            current: None,
+            reserve_bytes: 0,
+            is_truncation_lost: false,
+            spares: VecDeque::new(),
+            released_spares: Vec::new(),
+            reusable: None,
+            retired: Vec::new(),
+            write_back: WriteBack::default(),
+            to_truncate: Vec::new(),
+            tail: Arc::new(UnsyncedTail::new(last_sequence)),
+            last_sequence,
+            newest_id: old.iter().map(|segment| segment.id).max().unwrap_or(0),
+            old,
+            task_at: 0,
+            spare_at: 0,
+            is_idle: false,
+            idle_segment_bytes: 0,
+            needs_populate: false,
+            is_task_due: false,
+            pending_releases: 0,
+            stats: WalStats::default(),
+        }
+    }
+
+    /// The part that a sync must cover.
+    pub fn tail(&self) -> Arc<UnsyncedTail> {
+        Arc::clone(&self.tail)
+    }
+
+    /// Whether a record with this payload needs a new segment first.
+    #[inline]
+    pub fn needs_segment(&self, payload_bytes: usize) -> bool {
+        let with_reserve = payload_bytes.saturating_add(self.reserve_bytes);
+        self.current.as_ref().is_none_or(|writer| !writer.fits(with_reserve))
+    }
+
+    /// Continues in a spare segment. `false`, with nothing done, if the payload fits in none, or if
+    /// older ones are about to be dropped. Recovery would stop at an empty one of them. After a
+    /// failure no append may follow and the caller sets the fatal error.
+    pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
+        if self.pending_releases > 0 || !self.released_spares.is_empty() {
+            return Ok(false);
+        }
+        if !self.spares.front().is_some_and(|spare| spare.fits(payload_bytes)) {
+            return Ok(false);
+        }
+        self.retire_current()?;
+        if let Some(spare) = self.spares.pop_front() {
+            self.begin(spare);
+        }
+        Ok(true)
+    }
+
+    /// Ends the current segment and continues in `writer`, a new one. After a failure no append may
+    /// follow and the caller sets the fatal error. The exceptions are a lack of file descriptors or
+    /// disk space: then the WAL can be written as before.
+    pub fn start_segment(
+        &mut self,
+        mut writer: LogWriter,
+        manifest: &Mutex<Manifest>,
+    ) -> Result<()> {
+        let path = filenames::segment(&self.folder, writer.log_id());
+        let remove_file = |error: &Error| {
+            if error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. }) {
+                // No edit names it, and it takes disk space that is needed.
+                let _ = self.env.files.remove_file(&path);
+            }
+        };
+        writer.file().sync().inspect_err(remove_file)?;
+        self.env.files.sync_dir(&self.folder).inspect_err(remove_file)?;
+        // A header that was durable and is lost later is damage, not a torn creation.
+        writer.set_durable(HEADER_BYTES);
+        {
+            let mut manifest = manifest.lock().ignore_poison();
+            // Spare segments with lower ids would be between this one and its predecessor. One of
+            // them may be under construction: `add_spare` rejects it.
+            let skipped = manifest.state().logs.range(self.newest_id + 1..writer.log_id());
+            let mut edits: Vec<_> = skipped.map(|(id, _)| Edit::DropLog(*id)).collect();
+            edits.push(Edit::Log { id: writer.log_id(), state: LogState::Open });
+            if let Some(refused) = manifest.commit_unless_full(&edits)? {
+                remove_file(&refused);
+                return Err(refused);
+            }
+        }
+        // Each of them got its id before this one.
+        let unwanted = std::mem::take(&mut self.released_spares);
+        for spare in std::mem::take(&mut self.spares).into_iter().chain(unwanted) {
+            self.obsolete.remove(&filenames::segment(&self.folder, spare.log_id()));
+        }
+        self.stats.made += 1;
+        self.stats.awaited += 1;
+        if let Err(error) = self.retire_current() {
+            // The manifest names it, it is empty, and there is no other.
+            self.spares.push_back(writer);
+            return Err(error);
+        }
+        self.begin(writer);
+        Ok(())
+    }
+
+    /// Continues in `writer`. REQUIRES: there is no current segment.
+    fn begin(&mut self, writer: LogWriter) {
+        self.reserve_bytes = disk_full::reserve_bytes(writer.capacity());
+        self.newest_id = writer.log_id();
+        self.tail.add(Arc::clone(writer.progress()));
+        self.stats.is_mapped = Some(writer.is_mapped());
+        self.stats.why_unmapped = writer.file().unmapped_reason();
+        self.spare_at = writer.capacity() / 4;
+        self.task_at = 0;
+        self.is_idle = false;
+        self.is_task_due = true;
+        self.current = Some(writer);
+    }
+
+    /// Ends the current segment. After [`Error::DiskFull`] the segment continues, if the WAL [is
+    /// writable](Wal::is_writable).
+    fn retire_current(&mut self) -> Result<()> {
+        let Some(writer) = &mut self.current else { return Ok(()) };
+        let sealed = writer.seal().map_err(|error| self.sync_truncation(error))?;
+        let Some(writer) = self.current.take() else { return Ok(()) };
+        let progress = Arc::clone(writer.progress());
+        let reusable_bytes = if writer.is_mapped() { writer.capacity() } else { 0 };
+        if self.has_worker {
+            self.write_back.end(writer.file(), sealed.len);
+        }
+        self.old.push(OldSegment {
+            id: writer.log_id(),
+            last_sequence: self.last_sequence,
+            bytes: sealed.len,
+            reusable_bytes,
+            unrecorded: Some((progress, sealed)),
+        });
+        self.retired.extend(writer.into_mapping());
+        Ok(())
+    }
+
+    /// Appends one record; `last` is the newest sequence number in it. After [`Error::DiskFull`]
+    /// everything is as it was, if the WAL [is writable](Wal::is_writable). REQUIRES: not
+    /// [`Wal::needs_segment`], or [`Wal::fits_in_reserve`].
+    #[inline]
+    pub fn append(
+        &mut self,
+        first: SequenceNumber,
+        last: SequenceNumber,
+        payload: &[&[u8]],
+    ) -> Result<u64> {
+        let writer = self.current.as_mut().expect("the caller started a segment");
+        let before = writer.end();
+        let end = match writer.append(first, payload) {
+            Ok(appended) => appended.end,
+            Err(error) => return Err(self.sync_truncation(error)),
+        };
+        self.last_sequence = last;
+        self.tail.set_through(last);
+        if end >= self.task_at {
+            self.note_task_due(end);
+        }
+        Ok(end - before)
+    }
+
+    #[cold]
+    fn note_task_due(&mut self, end: u64) {
+        let populates = self.has_worker && self.current.as_ref().is_some_and(LogWriter::is_mapped);
+        self.task_at = if populates { end + ahead(end) } else { u64::MAX };
+        if end < self.spare_at {
+            self.task_at = self.task_at.min(self.spare_at);
+        }
+        self.is_idle &= end < self.spare_at;
+        self.needs_populate |= populates;
+        self.is_task_due |= populates || end >= self.spare_at;
+    }
+
+    /// Returns whether tasks became due since the last call.
+    #[inline]
+    pub fn take_task_due(&mut self) -> bool {
+        std::mem::take(&mut self.is_task_due)
+    }
+
+    /// The bytes of the next segment.
+    fn next_bytes(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, LogWriter::capacity);
+        if self.is_idle && current == 0 {
+            return self.idle_segment_bytes;
+        }
+        self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes.next()))
+    }
+
+    /// The bytes of the first segment.
+    pub fn small_bytes(&self) -> u64 {
+        FIRST_SEGMENT_BYTES_MAX.min(self.segment_bytes.next())
+    }
+
+    /// The next task to do.
+    pub fn next_task(&mut self) -> Option<WalTask> {
+        if std::mem::take(&mut self.needs_populate)
+            && let Some(writer) = &self.current
+            && let Some(populator) = writer.prefaulter()
+        {
+            return Some(WalTask::Populate(populator, writer.end() + 2 * ahead(writer.end())));
+        }
+        if !self.retired.is_empty() {
+            return Some(WalTask::Unmap(std::mem::take(&mut self.retired)));
+        }
+        let current = self.current.as_ref().filter(|_| self.has_worker);
+        if let Some(task) = self.write_back.next(current) {
+            return Some(task);
+        }
+        if let Some((file, len)) = self.to_truncate.pop() {
+            return Some(WalTask::Truncate(file, len));
+        }
+        let is_due = match &self.current {
+            Some(writer) => writer.end() >= self.spare_at,
+            None => self.is_idle && self.spare_at < u64::MAX,
+        };
+        let pending = self.spares.len() + self.released_spares.len() + self.pending_releases;
+        if !is_due || pending > 0 {
+            return None;
+        }
+        // No retry after a failure.
+        self.spare_at = u64::MAX;
+        let bytes = self.next_bytes();
+        Some(WalTask::CreateSpare(bytes, self.reusable.take_if(|file| file.bytes == bytes)))
+    }
+
+    /// Takes a spare segment, which the manifest names. Returns it if it comes too late: a newer
+    /// one has records, or writes have stopped and it is too long for an idle spare.
+    pub fn add_spare(&mut self, writer: LogWriter, is_reused: bool) -> Option<LogWriter> {
+        let is_too_long = self.is_idle && writer.capacity() > self.small_bytes();
+        if writer.log_id() < self.newest_id || is_too_long {
+            return Some(writer);
+        }
+        match is_reused {
+            true => self.stats.reused += 1,
+            false => self.stats.made += 1,
+        }
+        self.spares.push_back(writer);
+        None
+    }
+
+    /// Takes the file of a dropped segment for reuse; `false` if none is needed.
+    pub fn offer_for_reuse(&mut self, segment: &OldSegment) -> bool {
+        let wanted = self.reusable.is_none()
+            && self.current.is_some()
+            && segment.reusable_bytes > 0
+            && segment.reusable_bytes == self.next_bytes();
+        if wanted {
+            self.reusable =
+                Some(RecyclableSegment { id: segment.id, bytes: segment.reusable_bytes });
+        }
+        wanted
+    }
+
+    /// Bytes that were prepared and hold no record.
+    fn spare_bytes(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, |writer| writer.capacity() - writer.end());
+        let spares: u64 = self.spares.iter().map(LogWriter::capacity).sum();
+        current + spares + self.reusable.map_or(0, |file| file.bytes)
+    }
+
+    /// Releases the prepared space beyond `allowance` bytes, because writes have stopped: the
+    /// caller drops it from the manifest and removes it. After a failure the caller sets the fatal
+    /// error.
+    pub fn release_idle(&mut self, allowance: u64) -> Result<ReclaimableSegments> {
+        if self.spare_bytes() <= allowance && self.released_spares.is_empty() {
+            return Ok(ReclaimableSegments::default());
+        }
+        let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();
+        spares.append(&mut self.released_spares);
+        let surplus = ReclaimableSegments { spares, reusable: self.reusable.take() };
+        if self.spare_bytes() > allowance {
+            match self.retire_current() {
+                // The segment keeps its length.
+                Err(Error::DiskFull { .. }) if self.is_writable() => return Ok(surplus),
+                retired => retired?,
+            }
+            self.truncate_last();
+            self.spare_at = 0;
+        } else if let Some(writer) = &self.current {
+            // Makes the next one when half of the rest is written.
+            let left = writer.capacity() - writer.end();
+            self.spare_at = writer.end() + left.saturating_sub(self.reserve_bytes as u64) / 2;
+            self.task_at = self.task_at.min(self.spare_at);
+        }
+        self.idle_segment_bytes = allowance.min(self.small_bytes());
+        (self.is_idle, self.is_task_due) = (true, true);
+        Ok(surplus)
+    }
+
+    /// The newest sequence number in the WAL.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.last_sequence
+    }
+
+    /// Removes and returns the old segments whose every entry is at or below `sequence`, oldest
+    /// first.
+    pub fn take_obsolete(&mut self, sequence: SequenceNumber) -> Vec<OldSegment> {
+        let count = self.old.iter().take_while(|s| s.last_sequence <= sequence).count();
+        self.old.drain(..count).collect()
+    }
+
+    /// Records that segments were removed here which the manifest names until
+    /// [`Wal::note_released`]. Until then a sync covers them, so that no newer one is durable
+    /// before them.
+    pub fn begin_release(&mut self) {
+        self.pending_releases += 1;
+    }
+
+    /// Cancels a release: the disk has no space for the edit.
+    pub fn cancel_release(&mut self, obsolete: Vec<OldSegment>, surplus: ReclaimableSegments) {
+        self.pending_releases -= 1;
+        self.old.splice(..0, obsolete);
+        self.released_spares.extend(surplus.spares);
+        self.reusable = self.reusable.or(surplus.reusable);
+    }
+
+    /// Records that no edit names the released segments any more.
+    pub fn note_released(&mut self, obsolete: &[OldSegment]) {
+        self.pending_releases -= 1;
+        self.is_task_due = true;
+        obsolete.iter().for_each(|segment| self.tail.remove(segment.id));
+    }
+
+    /// Number of old segments, their bytes, and the newest sequence number of the oldest.
+    pub fn old_summary(&self) -> (usize, u64, Option<SequenceNumber>) {
+        let bytes = self.old.iter().map(|segment| segment.bytes).sum();
+        (self.old.len(), bytes, self.old.first().map(|segment| segment.last_sequence))
+    }
+
+    /// Bytes of the segments that are still needed; of the current one only the written part.
+    pub fn live_bytes(&self) -> u64 {
+        self.old_summary().1 + self.current.as_ref().map_or(0, LogWriter::end)
+    }
+
+    /// Approximate memory of the current segment's mapping, in bytes: written and not yet evicted
+    /// pages, and populated pages.
+    pub fn mapped_bytes(&self) -> u64 {
+        let bytes =
+            |writer: &LogWriter| (writer.end() + 2 * ahead(writer.end())).min(writer.capacity());
+        self.current.as_ref().map_or(0, bytes).saturating_sub(self.write_back.begun())
+    }
+
+    /// Statistics of the WAL.
+    pub fn stats(&self) -> WalStats {
+        WalStats { spare_bytes: self.spare_bytes(), ..self.stats.clone() }
+    }
+}
+
+/// Number of bytes after `end` that are populated: it grows with the segment.
+fn ahead(end: u64) -> u64 {
+    end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
+}
+
+#[cfg(test)]
+mod tests;

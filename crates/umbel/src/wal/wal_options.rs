@@ -1,0 +1,57 @@
+//! [`WalOptions`]: parameters of a WAL.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use umbel_env::Env;
+use umbel_filter::HashSecret;
+
+use crate::fs::obsolete_files::ObsoleteFiles;
+use crate::store_budget::StoreBudget;
+
+/// Maximum size of a segment.
+#[derive(Debug)]
+pub enum SegmentSize {
+    /// A fixed number of bytes.
+    Fixed(u64),
+    /// The number of bytes that a shared memory budget has for the next one.
+    Shared(Arc<StoreBudget>),
+}
+
+impl SegmentSize {
+    /// The size for a store with this budget.
+    pub fn of(budget: &Arc<StoreBudget>) -> SegmentSize {
+        match budget.membership() {
+            Some(_) => SegmentSize::Shared(Arc::clone(budget)),
+            None => SegmentSize::Fixed(budget.segment_bytes()),
+        }
+    }
+
+    /// The size of the next segment.
+    pub fn next(&self) -> u64 {
+        match self {
+            SegmentSize::Fixed(bytes) => *bytes,
+            SegmentSize::Shared(budget) => budget.segment_bytes(),
+        }
+    }
+}
+
+/// Parameters of [`super::Wal::new`].
+#[derive(Debug)]
+pub struct WalOptions {
+    /// The environment.
+    pub env: Env,
+    /// The store's directory.
+    pub folder: PathBuf,
+    /// Maximum bytes of a segment, unless a record needs more.
+    pub segment_bytes: SegmentSize,
+    /// Secret from which salts derive.
+    pub secret: HashSecret,
+    /// The allocator of file ids.
+    pub ids: Arc<AtomicU64>,
+    /// Takes files that no edit names any more.
+    pub obsolete: Arc<ObsoleteFiles>,
+    /// Whether a thread of its own does the tasks.
+    pub has_worker: bool,
+}

@@ -1,0 +1,78 @@
+//! Puts of long values: their files are written and made durable first, outside every lock. The
+//! commit then contains pointers to them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::{BlobPointer, Error, Result};
+use umbel_blob::file_bytes;
+
+use crate::state::store::Store;
+use crate::state::write_batch::WriteBatch;
+use crate::thread_counters::add;
+
+/// Files written for a commit that is still pending. Dropping it removes them, unless
+/// [`PendingBlobs::commit`] was called.
+#[derive(Debug)]
+pub struct PendingBlobs {
+    store: Arc<Store>,
+    ids: Vec<u64>,
+}
+
+impl PendingBlobs {
+    /// Keeps the store from being closed until the result is dropped.
+    pub fn begin(store: &Arc<Store>) -> Result<PendingBlobs> {
+        store.check_writable()?;
+        let mut state = store.scheduler_lock();
+        if state.stop {
+            return Err(Error::Closed);
+        }
+        state.blob_writers += 1;
+        Ok(PendingBlobs { store: Arc::clone(store), ids: Vec::new() })
+    }
+
+    /// Writes a value into a file of its own. Makes its bytes durable, but not its name.
+    pub fn write_blob(&mut self, value: &[u8]) -> Result<BlobPointer> {
+        let store = &self.store;
+        let id = store.ids.fetch_add(1, Ordering::Relaxed);
+        let pointer = store.context.blobs.write(id, value)?;
+        self.ids.push(id);
+        add(&store.counters.blob_bytes, file_bytes(pointer.value_bytes));
+        Ok(pointer)
+    }
+
+    /// Makes the names durable.
+    pub fn finish(&self) -> Result<()> {
+        let synced = self.store.context.blobs.sync_names();
+        // Names of other files may be lost with it, so the store refuses further writes.
+        synced.map_err(|error| self.store.set_fatal_error(error))
+    }
+
+    /// Records that the pointers to the files were committed.
+    pub fn commit(mut self) {
+        self.ids.clear();
+    }
+}
+
+impl Drop for PendingBlobs {
+    fn drop(&mut self) {
+        // After a panic it is unknown which pointers were committed; the next open determines it.
+        if !std::thread::panicking() {
+            self.ids.iter().for_each(|&id| self.store.context.blobs.remove_unreferenced(id));
+        }
+        self.store.scheduler_lock().blob_writers -= 1;
+        self.store.signal();
+    }
+}
+
+/// Writes the long values of a batch into files of their own and fills in the pointers to them.
+/// `None` if it has none.
+pub fn write_blobs(store: &Arc<Store>, writes: &mut WriteBatch) -> Result<Option<PendingBlobs>> {
+    if !writes.has_long_values() {
+        return Ok(None);
+    }
+    let mut blobs = PendingBlobs::begin(store)?;
+    writes.place_long_values(|value| blobs.write_blob(value))?;
+    blobs.finish()?;
+    Ok(Some(blobs))
+}

@@ -1,0 +1,390 @@
+//! Commit: sequence number, WAL, memtable, publication; then, outside every lock, the sync.
+//!
+//! The thread that gets the commit lock commits every waiting batch in arrival order. It copies the
+//! batches into the WAL, inserts them into the memtables and publishes them together. The other
+//! threads find their outcome when they get the lock.
+
+use std::array;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{Error, Result, SequenceNumber, limits, varint};
+
+use crate::maintenance::memory_enforcement;
+use crate::maintenance::memtable_limit;
+use crate::maintenance::wal_provisioner;
+use crate::options::Durability;
+use crate::read;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::{CommitState, Store};
+use crate::state::write_batch::{
+    Action, CommitOutcome, CommitRequest, Condition, WriteBatch, WriteOperation, check_operation,
+    encode_head,
+};
+use crate::thread_counters::add_exclusive;
+
+/// Number of comparisons of a batch's conditions on long values outside the commit lock, one each
+/// time another writer put the same value again. After that they are compared under the lock.
+const UNLOCKED_COMPARES_MAX: u32 = 3;
+
+/// Number of operations of a batch that are hashed, and whose filter lines are prefetched, before
+/// the first is inserted into its memtable. It matches the latency of a cache line from memory.
+const PREFETCH_DISTANCE: usize = 8;
+
+/// Work that a commit leaves to its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PostCommit {
+    /// Whether a memtable was frozen and waits for a flush.
+    pub frozen: bool,
+    /// Whether the WAL has tasks for `wal_provisioner`.
+    pub wal_task_due: bool,
+}
+
+/// Commits a batch. On success it is visible, and durable as `durability` says or, if that is
+/// `None`, as the store's options say. `writes` is unchanged afterwards, whatever the result.
+///
+/// The caller must handle `aftermath` even after a failure: the call may have committed other
+/// batches.
+pub fn commit(
+    store: &Store,
+    writes: &mut WriteBatch,
+    durability: Option<Durability>,
+    aftermath: &mut PostCommit,
+) -> Result<()> {
+    store.check_writable()?;
+    writes.check(durability)?;
+    let mut times_compared = 0;
+    loop {
+        let mut request = CommitRequest::new(std::mem::take(writes), durability);
+        request.compares_under_lock = times_compared == UNLOCKED_COMPARES_MAX;
+        let mut request = Arc::new(request);
+        let outcome = enqueue(store, &request, aftermath);
+        // The thread that committed it released the group before the lock.
+        let request = Arc::get_mut(&mut request).expect("a request with an outcome has one owner");
+        *writes = std::mem::take(&mut request.writes);
+        if !*request.needs_compare.get_mut() {
+            let committed = outcome.unwrap_or(Err(Error::Closed))?;
+            return sync_if_requested(store, committed, durability);
+        }
+        // A value that differs, or differed a moment ago, is a conflict even if another one came
+        // meanwhile. The commit's place in the order of all commits is that moment.
+        writes.compare_values(|keyspace, key, value, compared| {
+            match read::compare_value(store, keyspace, key, None, value, compared)? {
+                true => Ok(()),
+                false => Err(conflict(keyspace, key)),
+            }
+        })?;
+        times_compared += 1;
+    }
+}
+
+fn conflict(keyspace: &KeyspaceState, key: &[u8]) -> Error {
+    Error::Conflict(format!(
+        "key {} of keyspace '{}' does not match its condition",
+        key.escape_ascii(),
+        keyspace.name
+    ))
+}
+
+/// Waits until the holder of the commit lock commits a request, or commits it with all other
+/// waiting requests.
+fn enqueue(
+    store: &Store,
+    request: &Arc<CommitRequest>,
+    aftermath: &mut PostCommit,
+) -> Option<Result<CommitOutcome>> {
+    lock_queue(store).push(Arc::clone(request));
+    let mut state = store.commit_lock();
+    let outcome = take_outcome(request);
+    if outcome.is_some() {
+        return outcome;
+    }
+    let group = std::mem::take(&mut *lock_queue(store));
+    let group_aftermath = commit_group(store, &mut state, &group);
+    aftermath.frozen |= group_aftermath.frozen;
+    aftermath.wal_task_due |= group_aftermath.wal_task_due;
+    drop(group);
+    take_outcome(request)
+}
+
+/// Commits one put or delete with the store's default durability, on a short path if no other
+/// thread is writing. `aftermath` is that of [`commit`].
+pub fn commit_one(
+    store: &Store,
+    keyspace: &Arc<KeyspaceState>,
+    action: Action,
+    key: &[u8],
+    value: &[u8],
+    aftermath: &mut PostCommit,
+) -> Result<()> {
+    check_operation(action, key, value)?;
+    let mut state = match store.commit.try_lock() {
+        Ok(state) => state,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let mut writes = WriteBatch::default();
+            writes.push(action, keyspace, key, value);
+            return commit(store, &mut writes, None, aftermath);
+        }
+    };
+    store.check_writable()?;
+    keyspace.check_not_dropped()?;
+    let write = WriteOperation { action, keyspace, key, value };
+    let hash = hash_and_prefetch(&write);
+    let committed = append_one(store, &mut state, &write)?;
+    let sequence = state.last_sequence + 1;
+    let full = insert_into_memtable(store, &write, hash, sequence);
+    state.last_sequence = sequence;
+    store.snapshots.publish(sequence);
+    add_exclusive(&store.counters.commits, 1);
+    add_exclusive(&store.counters.commit_groups, 1);
+    if full {
+        keyspace.super_version.freeze(&keyspace.options());
+    }
+    let frozen = full | memtable_limit::enforce_if_due(store, &mut state, key.len() + value.len());
+    *aftermath = PostCommit { frozen, wal_task_due: state.wal.take_task_due() };
+    drop(state);
+    sync_if_requested(store, committed, None)
+}
+
+fn lock_queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<CommitRequest>>> {
+    store.commit_queue.lock().ignore_poison()
+}
+
+fn take_outcome(request: &CommitRequest) -> Option<Result<CommitOutcome>> {
+    request.outcome.lock().ignore_poison().take()
+}
+
+fn sync_if_requested(
+    store: &Store,
+    committed: CommitOutcome,
+    durability: Option<Durability>,
+) -> Result<()> {
+    // Writes without WAL have nothing to sync: the store's default promises them nothing.
+    if committed.logged_through == 0 {
+        return Ok(());
+    }
+    match durability.unwrap_or(store.options.durability) {
+        Durability::Synced => store.sync_through(committed.logged_through),
+        Durability::Buffered => Ok(()),
+    }
+}
+
+fn commit_group(
+    store: &Store,
+    state: &mut CommitState,
+    group: &[Arc<CommitRequest>],
+) -> PostCommit {
+    let (mut frozen, mut commits) = (false, 0);
+    for request in group {
+        let writes = &request.writes;
+        let outcome = commit_in_order(store, state, request);
+        if outcome.is_ok() {
+            commits += 1;
+            frozen |= freeze_full(store, state, writes.keyspaces(), writes.bytes());
+        }
+        *request.outcome.lock().ignore_poison() = Some(outcome);
+    }
+    store.snapshots.publish(state.last_sequence);
+    add_exclusive(&store.counters.commits, commits);
+    add_exclusive(&store.counters.commit_groups, u64::from(commits > 0));
+    PostCommit { frozen, wal_task_due: state.wal.take_task_due() }
+}
+
+fn commit_in_order(
+    store: &Store,
+    state: &mut CommitState,
+    request: &CommitRequest,
+) -> Result<CommitOutcome> {
+    let writes = &request.writes;
+    store.check_writable()?;
+    // Again, because a keyspace may have been dropped, or reopened without WAL, meanwhile.
+    writes.check_keyspaces(request.durability)?;
+    check_conditions(store, state.last_sequence, request)?;
+    let mut scratch = std::mem::take(&mut state.scratch);
+    scratch.clear();
+    let logged = writes.encode(&mut scratch);
+    let result = append_batch(store, state, logged, &[&scratch], || frees_space(writes));
+    state.scratch = scratch;
+    let committed = result?;
+    let mut sequence = state.last_sequence;
+    let mut hashed = writes.iter().map(|write| hash_and_prefetch(&write));
+    let mut hashes: [u64; PREFETCH_DISTANCE] =
+        array::from_fn(|_| hashed.next().unwrap_or_default());
+    for (number, write) in writes.iter().enumerate() {
+        sequence += 1;
+        let next = hashed.next().unwrap_or_default();
+        let hash = std::mem::replace(&mut hashes[number % PREFETCH_DISTANCE], next);
+        insert_into_memtable(store, &write, hash, sequence);
+    }
+    state.last_sequence = sequence;
+    for (keyspace, marker) in writes.markers() {
+        keyspace.super_version.load().active.set_marker(marker);
+    }
+    Ok(committed)
+}
+
+/// Whether a batch only deletes, so that a compaction can free disk space.
+pub fn frees_space(writes: &WriteBatch) -> bool {
+    writes.iter().all(|write| write.action.frees_space())
+}
+
+fn check_conditions(store: &Store, present: SequenceNumber, request: &CommitRequest) -> Result<()> {
+    for (keyspace, key, condition) in request.writes.conditions() {
+        let holds = match condition {
+            Condition::UnchangedSince(seen) => read::newest_write(keyspace, key)? <= *seen,
+            Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
+            Condition::Value(value, compared) => {
+                let mut holds = read::is_value(store, keyspace, key, present, value, *compared)?;
+                if holds.is_none() && request.compares_under_lock {
+                    let at = Some(present);
+                    holds = Some(read::compare_value(store, keyspace, key, at, value, &mut None)?);
+                }
+                request.needs_compare.fetch_or(holds.is_none(), Ordering::Relaxed);
+                holds == Some(true)
+            }
+        };
+        if !holds {
+            return Err(conflict(keyspace, key));
+        }
+    }
+    Ok(())
+}
+
+fn append_one(
+    store: &Store,
+    state: &mut CommitState,
+    write: &WriteOperation<'_>,
+) -> Result<CommitOutcome> {
+    if !write.keyspace.uses_wal() {
+        return append_batch(store, state, 0, &[], || false);
+    }
+    let mut scratch = std::mem::take(&mut state.scratch);
+    scratch.clear();
+    varint::put_u64(&mut scratch, 1);
+    encode_head(write.action, write.keyspace.id, write.key, write.value.len(), &mut scratch);
+    let result =
+        append_batch(store, state, 1, &[&scratch, write.value], || write.action.frees_space());
+    state.scratch = scratch;
+    result
+}
+
+/// Appends one record with `count` operations to the WAL. An error leaves everything as it was,
+/// unless it set the fatal error.
+fn append_batch(
+    store: &Store,
+    state: &mut CommitState,
+    count: u64,
+    payload: &[&[u8]],
+    frees_space: impl Fn() -> bool,
+) -> Result<CommitOutcome> {
+    if state.last_sequence + limits::BATCH_OPERATIONS_MAX as u64 > limits::SEQUENCE_MAX {
+        return Err(Error::invalid("the store has used up its sequence numbers"));
+    }
+    if count == 0 {
+        return Ok(CommitOutcome { logged_through: 0 });
+    }
+    let payload_bytes = payload.iter().map(|part| part.len()).sum();
+    if state.wal.needs_segment(payload_bytes) {
+        wal_provisioner::switch_segment(store, state, payload_bytes, frees_space())?;
+    }
+    let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
+    let written = state.wal.append(first, last, payload);
+    let bytes =
+        written.map_err(|error| wal_provisioner::fatal_unless_full(store, &state.wal, error))?;
+    add_exclusive(&store.counters.log_bytes, bytes);
+    Ok(CommitOutcome { logged_through: last })
+}
+
+/// Inserts writes to keyspaces without WAL into the memtables of a store opened read-only, as
+/// recovery does with those of the WAL. No file holds them, and no flush will.
+pub fn replay(store: &Store, writes: &WriteBatch) -> Result<()> {
+    store.check_open()?;
+    writes.check(None)?;
+    let mut keyspaces = writes.keyspaces().iter();
+    if !store.read_only || keyspaces.any(|keyspace| keyspace.uses_wal()) {
+        return Err(Error::invalid(
+            "internal: replay needs writes without a log and a store that is open for reading only",
+        ));
+    }
+    let mut state = store.commit_lock();
+    // Checks that sequence numbers are left, and writes nothing.
+    append_batch(store, &mut state, 0, &[], || false)?;
+    for write in writes.iter() {
+        state.last_sequence += 1;
+        let hash = hash_and_prefetch(&write);
+        if insert_into_memtable(store, &write, hash, state.last_sequence) {
+            write.keyspace.super_version.freeze(&write.keyspace.options());
+        }
+    }
+    store.snapshots.publish(state.last_sequence);
+    state.bytes_since_check += writes.bytes() as u64;
+    if state.bytes_since_check > store.budget.sizes.buffers / 64 {
+        state.bytes_since_check = 0;
+        memory_enforcement::resize_cache(
+            store,
+            &memory_enforcement::measure(store, state.wal.mapped_bytes()),
+        );
+    }
+    Ok(())
+}
+
+/// The hash of a write's key; prefetches its line of the memtable's filter. Meaningless for a
+/// range.
+#[inline]
+fn hash_and_prefetch(write: &WriteOperation<'_>) -> u64 {
+    let hash = write.keyspace.hash(write.key);
+    write.keyspace.super_version.load().active.memtable.prefetch(hash);
+    hash
+}
+
+/// Inserts a write into its memtable. `hash` is that of its key. Returns whether the memtable is
+/// now full.
+fn insert_into_memtable(
+    store: &Store,
+    write: &WriteOperation<'_>,
+    hash: u64,
+    sequence: SequenceNumber,
+) -> bool {
+    let view = write.keyspace.super_version.load();
+    let memtable = &view.active.memtable;
+    match write.action.kind() {
+        Some(kind) => {
+            if let Some(pointer) = write.blob() {
+                view.active.add_blob(store.context.blobs.acquire(&pointer));
+                add_exclusive(&write.keyspace.counters.user_bytes, pointer.value_bytes);
+            }
+            memtable.insert(write.key, sequence, kind, write.value, hash);
+            if write.keyspace.existence.is_on() {
+                write.keyspace.existence.note_write(kind, hash);
+            }
+        }
+        None => {
+            memtable.delete_range(write.key, write.value, sequence);
+            view.active.note_range_delete();
+        }
+    }
+    view.active.note(sequence);
+    let bytes = (write.key.len() + write.value.len()) as u64;
+    add_exclusive(&write.keyspace.counters.user_bytes, bytes);
+    view.active.is_full(write.keyspace.memtable_bytes_max())
+}
+
+/// Freezes memtables that have become too large. Returns whether any was frozen.
+fn freeze_full(
+    store: &Store,
+    state: &mut CommitState,
+    keyspaces: &[Arc<KeyspaceState>],
+    bytes: usize,
+) -> bool {
+    let mut frozen = false;
+    for keyspace in keyspaces {
+        let full = keyspace.super_version.load().active.is_full(keyspace.memtable_bytes_max());
+        if full {
+            keyspace.super_version.freeze(&keyspace.options());
+            frozen = true;
+        }
+    }
+    frozen | memtable_limit::enforce_if_due(store, state, bytes)
+}

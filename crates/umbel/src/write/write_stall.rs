@@ -1,0 +1,108 @@
+//! Write stalls and the write throttle: writers wait for flushes and compactions.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use umbel_base::{Error, Result};
+
+use crate::maintenance::disk_full_retry::StalledWriter;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::Store;
+use crate::thread_counters::add;
+
+/// Number of frozen memtables of one keyspace at which its writers wait for a flush.
+const FROZEN_MAX: usize = 4;
+/// Delay below which a writer does not sleep yet.
+const DELAY_MIN_NS: u64 = 1_000_000;
+/// Number of retries of a writer without background threads before its write fails.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Whether a writer must wait until background work is done.
+pub fn is_stalled(store: &Store, keyspace: &KeyspaceState) -> bool {
+    keyspace.super_version.load().frozen.len() >= FROZEN_MAX
+        || keyspace.is_stalled.load(Ordering::Acquire)
+        || store.memtables_full.load(Ordering::Acquire)
+}
+
+/// Whether a writer would be throttled or stalled now.
+pub fn is_delayed(store: &Store, keyspace: &KeyspaceState) -> bool {
+    keyspace.delay_per_byte_ns() != 0.0 || is_stalled(store, keyspace)
+}
+
+/// Admits a write that stalls because a flush or a compaction found the disk full, if the write
+/// helps to free space. The WAL keeps a little space for it, which bounds the memory it takes.
+#[cold]
+pub fn admit_if_frees_space(store: &Store, frees_space: bool, error: Error) -> Result<()> {
+    let passes =
+        frees_space && matches!(error, Error::DiskFull { .. }) && !store.fatal_error.is_set();
+    if passes { Ok(()) } else { Err(error) }
+}
+
+/// Throttles a writer in proportion to the bytes it writes, or stalls it, before it takes any lock.
+/// If the writer waits for work that finds the disk full, it fails with that error.
+///
+/// Without background threads the writer does all pending work by `run_inline`.
+pub fn delay_writer(
+    store: &Store,
+    keyspace: &KeyspaceState,
+    bytes: usize,
+    run_inline: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let full = || is_stalled(store, keyspace);
+    if store.options.background_threads == 0 {
+        return if full() { run_until_unstalled(store, keyspace, run_inline) } else { Ok(()) };
+    }
+    let delay = keyspace.delay_per_byte_ns();
+    if delay == 0.0 && !full() {
+        return Ok(());
+    }
+    // Without flushes there is nothing to wait for.
+    store.check_writable()?;
+    keyspace.check_not_dropped()?;
+    let clock = &store.options.env.clock;
+    let begun = clock.now();
+    let debt_ns = (delay * bytes as f64) as u64;
+    let debt_ns = keyspace.delay_debt_ns.fetch_add(debt_ns, Ordering::Relaxed) + debt_ns;
+    if debt_ns >= DELAY_MIN_NS {
+        // One of several writers sleeps for all, so that no delay is subtracted twice.
+        let debt_ns = keyspace.delay_debt_ns.swap(0, Ordering::Relaxed);
+        // A spurious or early wake-up only shortens the delay.
+        store.wait_for_change(Duration::from_nanos(debt_ns), || false);
+    }
+    let waits = full().then(|| StalledWriter::new(store));
+    while full() && !store.fatal_error.is_set() {
+        store.check_open()?;
+        keyspace.check_not_dropped()?;
+        if let Some(refusal) = waits.as_ref().and_then(StalledWriter::refusal) {
+            return Err(refusal);
+        }
+        store.wait_for_change(Duration::from_millis(100), || !full() || store.fatal_error.is_set());
+    }
+    add(&store.counters.stalls, 1);
+    add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
+    Ok(())
+}
+
+/// Does all pending work, until `keyspace` may be written to. With several writers, a thread that
+/// finds the work taken waits for the thread that took it.
+#[cold]
+fn run_until_unstalled(
+    store: &Store,
+    keyspace: &KeyspaceState,
+    run_inline: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let (waits, mut tries) = (StalledWriter::new(store), 0);
+    while is_stalled(store, keyspace) {
+        store.check_writable()?;
+        keyspace.check_not_dropped()?;
+        if let Some(refusal) = waits.refusal() {
+            return Err(refusal);
+        }
+        match run_inline() {
+            Err(error) if error.is_out_of_descriptors() && tries < ATTEMPTS_MAX => tries += 1,
+            done => done?,
+        }
+        store.wait_for_change(Duration::from_millis(10), || !is_stalled(store, keyspace));
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Check of the packaged systemd unit, by `systemd-analyze`.
+
+use std::process::Command;
+
+use crate::checkout::tree;
+use crate::tools::steps::StepOutcome;
+
+/// The unit, and the program that it starts.
+const UNIT: &str = "packaging/umbel.service";
+const PROGRAM: &str = "/usr/local/bin/umbel";
+
+/// Runs the check, if systemd is installed.
+pub fn packaging() -> StepOutcome {
+    let text = match std::fs::read_to_string(tree::root().join(UNIT)) {
+        Ok(text) => text,
+        Err(error) => {
+            println!("FAILED {UNIT}: {error}");
+            return StepOutcome::of(false);
+        }
+    };
+    // `systemd-analyze` complains of programs that are not installed.
+    let folder = std::env::temp_dir().join(format!("umbel-unit-{}", std::process::id()));
+    let unit = folder.join("umbel.service");
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&unit, text.replace(PROGRAM, "/bin/true")));
+    let read = written.and_then(|()| {
+        Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output()
+    });
+    std::fs::remove_dir_all(&folder).ok();
+    match read {
+        Ok(output) => {
+            let messages = String::from_utf8_lossy(&output.stderr);
+            let is_good = output.status.success() && !messages.contains("umbel.service");
+            println!("{} {UNIT} {messages}", if is_good { "ok" } else { "FAILED" });
+            StepOutcome::of(is_good)
+        }
+        Err(error) => StepOutcome::skip(format!("{UNIT}: systemd-analyze: {error}")),
+    }
+}

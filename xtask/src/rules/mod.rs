@@ -1,0 +1,12 @@
+//! The rules for sources, documents, layers and modules, and what they report.
+
+pub mod const_expression;
+pub mod documents;
+pub mod forbidden_uses;
+pub mod layers;
+pub mod lock_files;
+pub mod module_cycles;
+pub mod prose;
+pub mod size_exceptions;
+pub mod tidy;
+pub mod violation;

