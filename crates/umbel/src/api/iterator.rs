@@ -12,7 +12,7 @@ use crate::api::db_handle::DbHandle;
 use crate::api::snapshot::Snapshot;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
 use crate::state::keyspace_state::KeyspaceState;
-use crate::super_version::super_version::SuperVersion;
+use crate::super_version::SuperVersion;
 use crate::super_version::super_version_cursor::{self, ReadParams, SuperVersionCursor};
 use crate::super_version::table_runs::KeyBounds;
 use crate::version::PrefixProbe;

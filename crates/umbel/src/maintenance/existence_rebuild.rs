@@ -11,8 +11,8 @@ use umbel_base::{Cursor, Result, ValueKind};
 use umbel_existence::HashSource;
 
 use crate::state::keyspace_state::KeyspaceState;
+use crate::super_version::SuperVersion;
 use crate::super_version::merge_inputs;
-use crate::super_version::super_version::SuperVersion;
 use crate::version::TableFile;
 
 /// Keys of a keyspace.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 
-use crate::super_version::super_version::{MemtableSlot, SuperVersion};
+use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
 use crate::version::{TableFile, TableHandle};
 

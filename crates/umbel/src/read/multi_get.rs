@@ -10,7 +10,7 @@ use umbel_table::{SearchState, SearchStep};
 use crate::read::lookup::{Lookup, LookupResult, PointerCell, take_result};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
-use crate::super_version::super_version::SuperVersion;
+use crate::super_version::SuperVersion;
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
 use crate::version::blob_files::BlobFiles;
 use crate::version::{TableFile, TableHandle, Version};

@@ -13,7 +13,7 @@ use umbel_filter::KeyHasher;
 use crate::advisor::Advisor;
 use crate::options::{KeyPrefix, KeyspaceOptions, OptionCaps};
 use crate::state::existence_slot::ExistenceSlot;
-use crate::super_version::super_version::{MemtableBytes, SuperVersionCell};
+use crate::super_version::{MemtableBytes, SuperVersionCell};
 use crate::thread_counters::{KeyspaceCounters, ReadCounters};
 use crate::version::{PrefixCounters, Version};
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
 use crate::state::store::Store;
-use crate::super_version::super_version::SuperVersion;
+use crate::super_version::SuperVersion;
 use crate::thread_counters::read;
 use crate::version::blob_files::BlobTotals;
 

@@ -18,7 +18,7 @@ use crate::lifecycle::recovery_flush::RecoveryFlush;
 use crate::lifecycle::wal_rewrite::{self, RecordRange};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::write_batch::{self, LoggedWrite};
-use crate::super_version::super_version::SuperVersion;
+use crate::super_version::SuperVersion;
 use crate::version::reserved_space;
 use crate::version::version_edit::{ManifestState, encoded_bytes};
 use crate::version::{LogState, TableContext};
