@@ -74,7 +74,7 @@ mod tests {
     const ROUNDS: usize = 2000;
 
     fn seeds() -> Vec<Vec<u8>> {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/cli_texts");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/cli_input");
         let entries = std::fs::read_dir(directory).unwrap();
         entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
     }

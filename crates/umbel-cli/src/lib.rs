@@ -103,7 +103,9 @@ fn parser() -> clap::Command {
 
 /// Warns of options that have no effect on the command.
 fn warn_unused_options(command: &str, matches: &clap::ArgMatches) {
-    for option in command_groups::unused_options(command) {
+    // Scripts name the store of all their commands, as the variable `UMBEL_DB` does.
+    let unused = command_groups::unused_options(command);
+    for option in unused.into_iter().filter(|option| *option != "db") {
         if matches.value_source(option) == Some(ValueSource::CommandLine) {
             note(&format!(
                 "umbel: warning: --{} has no effect on `{command}`; a later release refuses it",

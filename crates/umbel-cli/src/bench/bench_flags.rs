@@ -163,7 +163,7 @@ pub struct StoreFlags {
     /// Memtable size in bytes [default: 128MiB]
     #[arg(long, value_name = "BYTES", value_parser = integer_parser(4 << 10, 16 << 30))]
     pub write_buffer_size: Option<u64>,
-    /// Size of all memtables together in bytes [default: 256MiB, or four memtables]
+    /// Total size of all memtables in bytes [default: 256MiB, at least four memtables]
     #[arg(long, value_name = "BYTES", value_parser = integer_parser(0, 1 << 40))]
     pub db_write_buffer_size: Option<u64>,
     /// Minimum size in bytes of a value that is stored in a blob file [default: 1048577]

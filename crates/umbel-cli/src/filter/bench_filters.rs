@@ -21,7 +21,7 @@ const QUERIES: u64 = 2_000_000;
 /// Hashes that are probed at once.
 const BATCH: usize = 1024;
 
-/// Times of one kind, in nanoseconds per key.
+/// Times of one filter kind, in nanoseconds per key.
 #[derive(Debug, Default)]
 struct KindTimes {
     build: Vec<f64>,
