@@ -6,4 +6,5 @@ pub mod group_command;
 pub mod group_config;
 pub mod group_registry;
 pub mod group_stats;
+pub mod parked_stream;
 pub mod rate_meter;

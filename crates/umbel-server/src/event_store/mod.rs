@@ -1,5 +1,5 @@
-//! [`EventStore`]: the event store as async calls use it. No other code calls the store's
-//! functions.
+//! [`EventStore`]: the event store as async calls use it. Handlers reach the store through it,
+//! directly or by a closure that they pass to [`EventStore::blocking`].
 //!
 //! The store's functions block. Reads and deletes run on blocking threads; small reads run inline
 //! while those are fast. One thread submits appends to the store in the order of their arrival. A

@@ -130,7 +130,7 @@ impl GroupTask {
             }
             let stream = self.key.parked_stream();
             let read =
-                move |store: &Store| checkpoint_store::read_parked(store, &stream, from, before);
+                move |store: &Store| parked_stream::read_parked(store, &stream, from, before);
             let events = self.service.store.blocking(read).await?;
             let last = events.last().map_or(before - 1, |(revision, _)| *revision);
             let skipped = usize::from(is_enabled(Failpoint::ReplaySkips));

@@ -23,6 +23,7 @@ use crate::consumer_groups::dispatcher::{
 use crate::consumer_groups::group_command::{ConnectedConsumer, GroupCommand};
 use crate::consumer_groups::group_config::GroupConfig;
 use crate::consumer_groups::group_stats::GroupStats;
+use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
 use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
 use crate::failpoints::{Failpoint, is_enabled};
@@ -235,7 +236,7 @@ impl GroupTask {
             let stream = self.key.parked_stream();
             let is_of_view = self.key.is_of_view();
             let write = move |store: &Store| {
-                checkpoint_store::append_parked(store, &stream, &parking, is_of_view, added)
+                parked_stream::append_parked(store, &stream, &parking, is_of_view, added)
             };
             if !is_enabled(Failpoint::ParkedUnwritten) {
                 self.service.store.blocking(write).await?;
@@ -260,7 +261,7 @@ impl GroupTask {
             let stream = self.key.parked_stream();
             self.service
                 .store
-                .blocking(move |store| checkpoint_store::truncate_parked(store, &stream, first))
+                .blocking(move |store| parked_stream::truncate_parked(store, &stream, first))
                 .await?;
             self.parked_count = self.parked_count.saturating_sub(first - self.first_parked);
             self.first_parked = first;
