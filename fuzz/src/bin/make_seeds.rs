@@ -27,7 +27,7 @@ fn main() -> Result<(), Failure> {
     existence()?;
     let (manifest, log) = template().payloads();
     logs("log_reader", &[0], &log)?;
-    logs("batch", &[], &log)?;
+    logs("write_batch", &[], &log)?;
     logs("manifest_edit", &[1], &manifest)?;
     let mut bytes = vec![0];
     // Saying again that there is a keyspace changes nothing.
