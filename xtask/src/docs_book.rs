@@ -88,11 +88,26 @@ fn write_source(folder: &Path) -> std::io::Result<()> {
             if let Some(parent) = to.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            std::fs::copy(from, to)?;
+            match tree.text(&path) {
+                Some(text) if path.ends_with(".md") => std::fs::write(to, with_index_links(text))?,
+                _ => std::fs::copy(from, to).map(drop)?,
+            }
         }
     }
-    let summary = tree.text(SUMMARY).unwrap_or_default();
-    std::fs::write(source.join("SUMMARY.md"), at_root(summary))
+    let summary = at_root(tree.text(SUMMARY).unwrap_or_default());
+    let results = tree.ending(".md").map(|(path, _)| path).filter(|path| is_result(path, &summary));
+    let results: String = results.map(|path| format!("- [{path}]({path})\n")).collect();
+    std::fs::write(source.join("SUMMARY.md"), format!("{summary}\n# Results\n\n{results}"))
+}
+
+/// Whether a document is a result, which the summary does not list.
+fn is_result(path: &str, summary: &str) -> bool {
+    path.starts_with("docs/lab/") && !summary.contains(&format!("({path})"))
+}
+
+/// Returns a document whose links to a `README.md` go to its page, which mdBook calls `index`.
+fn with_index_links(text: &str) -> String {
+    text.replace("/README.md", "/index.md").replace("](README.md", "](index.md")
 }
 
 /// Returns the summary with paths relative to the root instead of `docs/`.
@@ -110,6 +125,13 @@ fn at_root(summary: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_to_a_folder_page_go_to_its_index() {
+        let links = "[a](lab/README.md#figures) [b](README.md) [c](../README.md)";
+        let expected = "[a](lab/index.md#figures) [b](index.md) [c](../index.md)";
+        assert_eq!(with_index_links(links), expected);
+    }
 
     #[test]
     fn summary_paths_begin_at_the_root() {
