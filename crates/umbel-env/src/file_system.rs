@@ -158,7 +158,8 @@ pub trait Prefaulter: Send + Sync + Debug {
     /// page counts as dirty and goes to the disk with the next sync. So call it only for pages that
     /// are written soon.
     fn prefault(&self, end: u64) -> Result<()>;
-    /// Takes whole pages within these bytes out of the mapping; the file keeps the stores.
+    /// Evicts the whole pages of this range from the mapping. The file keeps the bytes that were
+    /// written to them.
     /// The write-back of a mapped page stops every processor that runs the process for a
     /// moment. A later store to such a page is correct, but faults.
     fn release(&self, range: Range<u64>) {

@@ -91,7 +91,7 @@ impl ExistenceOptions {
         let (least, most) = (self.covered_min, self.covered_max);
         let fits = (least..=most).contains(&position);
         (!fits).then(|| {
-            format!("it covers the log up to {position}, which is not in {least}..={most}")
+            format!("it covers the log up to {position}, which is not between {least} and {most}")
         })
     }
 

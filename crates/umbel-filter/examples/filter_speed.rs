@@ -2,7 +2,7 @@
 //! `cargo run --release -p umbel-filter --example filter_speed`.
 //!
 //! Prints the fastest of several rounds, in nanoseconds for each operation. An argument is the
-//! size of the largest filter in millions of keys, 40 without; each million takes 20 MB.
+//! size of the largest filter in millions of keys (default 40); each million takes 20 MB.
 
 use std::hint::black_box;
 use std::time::Duration;

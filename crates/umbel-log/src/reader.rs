@@ -400,7 +400,8 @@ impl LogReader {
     fn finish_at_end(&mut self, offset: u64, payload_bytes: usize) -> Result<()> {
         let payload = self.window.filled_bytes(offset + RECORD_HEADER_BYTES as u64, payload_bytes);
         let Some(stated) = RunningChecksum::decode(payload) else {
-            let reason = format!("an end record has 16 bytes of payload, not {payload_bytes}");
+            let reason =
+                format!("the payload of this end record has {payload_bytes} bytes instead of 16");
             return Err(self.corruption(offset, reason));
         };
         if stated != self.running {

@@ -118,7 +118,8 @@ impl Table {
         if !payload.is_empty() {
             let given = range_tombstone_block::decode(&payload);
             if given.as_deref() != Ok(self.original_tombstones()) {
-                let reason = "the range tombstones are not those that were read before";
+                let reason =
+                    "the range tombstones differ from those that the open of the table read";
                 return Err(self.corruption(footer.tombstones.offset, reason));
             }
         }

@@ -291,7 +291,10 @@ impl Prefaulter for MappedPages {
 #[cold]
 fn outside(path: &Path, bytes: usize, offset: u64, mapped: usize) -> Error {
     let path = path.display();
-    Error::invalid(format!("{bytes} bytes at {offset} do not fit the {mapped} mapped of {path}"))
+    Error::invalid(format!(
+        "internal: a range of {bytes} bytes at {offset} is beyond the {mapped} mapped bytes of \
+         {path}"
+    ))
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ fn prefetch_block<L: BlockLayout>(blocks: &[L::Block], crosses: bool, hash: u64)
     }
 }
 
-/// Whether a block may lie in two cache lines.
+/// Whether a block can span two cache lines.
 fn crosses_lines<B>(blocks: &[B]) -> bool {
     !blocks.as_ptr().addr().is_multiple_of(size_of::<B>())
 }

@@ -90,7 +90,7 @@ pub(crate) fn decode(
         return Err(FilterError::Unknown { kind, version, hash_kind });
     }
     if !(1..=MAX_PROBES).contains(&u32::from(probes)) {
-        return malformed("the filter's number of probes is not in 1..=24");
+        return malformed("the number of probes of the filter is not between 1 and 24");
     }
     if head[28..].iter().any(|&byte| byte != 0) {
         return malformed("the reserved bytes of the filter's header are not zero");

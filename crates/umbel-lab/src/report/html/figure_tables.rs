@@ -185,7 +185,7 @@ fn has_published(column: &Comparison<'_>) -> bool {
     beside.flat_map(|article| &article.cells).any(|cell| cell.value.is_some())
 }
 
-/// Returns the common name of all articles, or a general one.
+/// Returns the name of the published article if all results compare with the same one.
 fn published_name<'a>(column: &Comparison<'a>) -> &'a str {
     let mut names = column.articles.iter().map(|article| article.seed.series);
     let first = names.next().unwrap_or_default();
