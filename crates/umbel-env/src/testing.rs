@@ -76,7 +76,7 @@ pub fn in_children_while<T: PartialEq + std::fmt::Debug>(
         scope.spawn(|| hold(&until_told));
         held.wait();
         for without_handlers in [false, true] {
-            let before = look();
+            let before = settled(&look);
             match without_handlers {
                 false => in_forked_child(&work),
                 true => fork_without_handlers(&work).wait(),
@@ -85,6 +85,20 @@ pub fn in_children_while<T: PartialEq + std::fmt::Debug>(
         }
         held.wait();
     });
+}
+
+/// Looks until two looks in a row find the same. A background thread of the parent may be between
+/// two steps although all locks are held.
+fn settled<T: PartialEq>(look: impl Fn() -> T) -> T {
+    let mut before = look();
+    loop {
+        (0..10).for_each(|_| pause());
+        let now = look();
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
 }
 
 /// A forked child.
