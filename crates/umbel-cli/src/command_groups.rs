@@ -2,6 +2,18 @@
 
 use clap::{Arg, Command};
 
+/// Commands on an event store.
+const EVENT_STORE: [&str; 9] = [
+    "append",
+    "read",
+    "streams",
+    "metadata",
+    "scavenge",
+    "backup",
+    "restore",
+    "repair",
+    "import-events",
+];
 /// Command names by subject, in the order of the help.
 const GROUPS: [(&str, &[&str]); 4] = [
     (
@@ -21,20 +33,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "bench",
         ],
     ),
-    (
-        "Event store",
-        &[
-            "append",
-            "read",
-            "streams",
-            "metadata",
-            "scavenge",
-            "backup",
-            "restore",
-            "repair",
-            "import-events",
-        ],
-    ),
+    ("Event store", &EVENT_STORE),
     ("Server", &["serve", "subscribe", "doctor"]),
     ("Filters, lab and shell", &["filter", "lab", "completions", "man"]),
 ];
@@ -76,7 +75,7 @@ pub fn unused_options(command: &str) -> Vec<&'static str> {
     if WITHOUT_STORE.contains(&command) {
         unused.extend(STORE_OPTIONS);
     }
-    if command == "serve" || GROUPS[1].1.contains(&command) {
+    if command == "serve" || EVENT_STORE.contains(&command) {
         unused.push("open_tables");
     }
     if matches!(command, "restore" | "repair") {

@@ -2,7 +2,7 @@
 //! configured.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ impl Backups {
             ));
         };
         {
-            let mut last = locked(&self.last);
+            let mut last = self.last.lock().ignore_poison();
             if last.is_running {
                 return Err(Status::already_exists("a backup is already running"));
             }
@@ -51,14 +51,14 @@ impl Backups {
         }
         let (store, state) = (self.store.clone(), Arc::clone(&self.last));
         let work = move || {
-            let mut note = |progress| locked(&state).progress = Some(progress);
+            let mut note = |progress| state.lock().ignore_poison().progress = Some(progress);
             let options = CopyOptions { progress: Some(&mut note), ..CopyOptions::default() };
             let ended = store.backup(&directory, options).map_err(|error| error.to_string());
-            let mut last = locked(&state);
+            let mut last = state.lock().ignore_poison();
             (last.is_running, last.result) = (false, Some(ended));
         };
         if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
-            locked(&self.last).is_running = false;
+            self.last.lock().ignore_poison().is_running = false;
             return Err(Status::unavailable(format!(
                 "could not start a thread for the backup: {error}"
             )));
@@ -68,7 +68,7 @@ impl Backups {
 
     /// Progress or result of the last backup.
     pub fn progress(&self) -> Value {
-        let last = locked(&self.last);
+        let last = self.last.lock().ignore_poison();
         let (bytes, total) =
             last.progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
         json!({
@@ -82,10 +82,6 @@ impl Backups {
             "error": last.result.as_ref().and_then(|ended| ended.as_ref().err().cloned()),
         })
     }
-}
-
-fn locked(last: &Mutex<LastBackup>) -> MutexGuard<'_, LastBackup> {
-    last.lock().ignore_poison()
 }
 
 impl std::fmt::Debug for Backups {

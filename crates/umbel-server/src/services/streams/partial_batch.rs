@@ -4,7 +4,7 @@
 //! A call is not polled while its client takes no responses. So a separate task releases an open
 //! batch at its deadline; the response follows when the call is polled again.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use prost::bytes::Bytes;
@@ -129,7 +129,7 @@ impl OpenBatch {
         let held = Arc::clone(&batch);
         let timer = tokio::spawn(async move {
             until.wait().await;
-            drop(locked(&held).take());
+            drop(held.lock().ignore_poison().take());
         });
         OpenBatch { batch, response: echo, bytes, deadline: until, timer: timer.abort_handle() }
     }
@@ -141,7 +141,7 @@ impl OpenBatch {
         refusal: Option<Status>,
         budget: &Arc<InboundQuota>,
     ) {
-        let mut batch = locked(&self.batch);
+        let mut batch = self.batch.lock().ignore_poison();
         if let Some(batch) = &mut *batch {
             batch.add(part, budget);
             if let Some(refusal) = refusal {
@@ -154,7 +154,7 @@ impl OpenBatch {
     /// Returns the complete batch. After the deadline: the builder of its response, unless it was
     /// used.
     pub fn finish(mut self) -> Result<PartialBatch, Option<BatchResponseBuilder>> {
-        let batch = locked(&self.batch).take();
+        let batch = self.batch.lock().ignore_poison().take();
         batch.ok_or_else(|| self.response.take())
     }
 
@@ -168,7 +168,7 @@ impl OpenBatch {
         if !self.response_deadline().has_passed() {
             return None;
         }
-        drop(locked(&self.batch).take());
+        drop(self.batch.lock().ignore_poison().take());
         self.bytes = 0;
         self.response.take().map(BatchResponseBuilder::expire)
     }
@@ -178,10 +178,6 @@ impl Drop for OpenBatch {
     fn drop(&mut self) {
         self.timer.abort();
         // The aborted task may be destroyed late; its bytes are released now.
-        drop(locked(&self.batch).take());
+        drop(self.batch.lock().ignore_poison().take());
     }
-}
-
-fn locked(batch: &Mutex<Option<PartialBatch>>) -> MutexGuard<'_, Option<PartialBatch>> {
-    batch.lock().ignore_poison()
 }
