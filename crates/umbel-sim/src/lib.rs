@@ -99,5 +99,6 @@ mod survival;
 
 pub use directory_operations::Mount;
 pub use fault_plan::{CrashSide, Fault, FaultKind};
+pub use random::{Random, scramble};
 pub use sim::{CrashImages, EXHAUSTIVE_UNITS_MAX, Sim};
 pub use survival::{SECTOR_BYTES, Survival};

@@ -1,43 +1,76 @@
-//! Seeded numbers: SplitMix64, and a hash for traces. Neither is secret.
+//! Seeded numbers: the generator of all tests and campaigns, and a hash for traces. Neither is
+//! secret.
+//!
+//! INVARIANT: a seed has the same numbers permanently. Campaign reports, failpoints and regression
+//! tests name seeds.
 
-/// A stream of numbers that its seed decides.
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// Stream of numbers that a seed decides: SplitMix64 by Steele, Lea and Flood.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
-    state: u64,
-}
+pub struct Random(SplitMix64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random { state: seed }
+    /// Creates the stream of a seed. Neighbouring seeds have unrelated streams.
+    pub fn new(seed: u64) -> Random {
+        Random(SplitMix64::seed_from_u64(seed))
     }
 
-    /// The next number, by Steele, Lea and Flood's SplitMix64.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        scramble(self.state)
+    /// Returns the next number.
+    #[expect(clippy::should_implement_trait, reason = "the stream never ends")]
+    pub fn next(&mut self) -> u64 {
+        self.0.next_u64()
     }
 
-    /// A number below `bound`, which is not 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// Returns a number below `bound`. REQUIRES: `bound > 0`.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// `true` with probability `p`.
-    pub(crate) fn chance(&mut self, p: f64) -> bool {
+    /// Returns a number below `bound`, as for an index. REQUIRES: `bound > 0`.
+    pub fn below_usize(&mut self, bound: usize) -> usize {
+        self.below(bound as u64) as usize
+    }
+
+    /// Returns `true` with probability `p`.
+    pub fn chance(&mut self, p: f64) -> bool {
         ((self.next() >> 11) as f64) < p * (1u64 << 53) as f64
     }
 
-    /// Fills `buffer` with the stream.
-    pub(crate) fn fill(&mut self, buffer: &mut [u8]) {
+    /// Returns `true` with a probability of `chance` percent.
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    /// Returns `true` once in `times` calls on average; always for 0.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times.max(1)) == 0
+    }
+
+    /// Returns one of `choices`. REQUIRES: there is one.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below_usize(choices.len())]
+    }
+
+    /// Fills `buffer` with numbers, each little-endian. The last one may be cut.
+    pub fn fill(&mut self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
             let word = self.next().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
+
+    /// Returns `count` random bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.fill(&mut bytes);
+        bytes
+    }
 }
 
-/// A number in which every bit depends on every bit of `word`.
-pub(crate) fn scramble(mut word: u64) -> u64 {
+/// Returns a number in which every bit depends on every bit of `word`.
+pub fn scramble(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)
@@ -57,4 +90,28 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
         hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
     chunks.remainder().iter().fold(hash, |hash, byte| join(hash, u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another sequence would change what every seed means that a report or a test names.
+    #[test]
+    fn numbers_of_a_seed_never_change() {
+        let mut random = Random::new(1_234_567);
+        // Published with Vigna's `splitmix64.c`.
+        for number in [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ] {
+            assert_eq!(random.next(), number);
+        }
+        let bytes = Random::new(1_234_567).bytes(12);
+        assert_eq!(bytes[..8], 6_457_827_717_110_365_317_u64.to_le_bytes());
+        assert_eq!(bytes[8..], 3_203_168_211_198_807_973_u64.to_le_bytes()[..4]);
+    }
 }

@@ -14,7 +14,7 @@ mod test_keys;
 
 use self::script::{Plant, ScriptResult};
 use crate::simulation::image_check::no_panic;
-use crate::support::seeded_random::derive_seed;
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::Tally;
 
 /// Default number of seeds.

@@ -14,7 +14,7 @@ use crate::kv::{
 use crate::server::{calls, concurrent_clients};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
-use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::tally::Tally;
 use crate::{directories, existence_filter};
 

@@ -33,7 +33,6 @@ mod suite {
     mod option_sets;
     mod prefix_filters;
     mod races;
-    mod random;
     mod read_only;
     mod regressions_arena;
     mod regressions_crash;

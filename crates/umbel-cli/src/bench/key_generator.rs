@@ -1,4 +1,7 @@
 //! Random numbers, and keys made of numbers.
+//!
+//! Not the generator of tests (`umbel_sim::Random`): committed results depend on this sequence, and
+//! each operation of a benchmark draws from it.
 
 use super::settings::Settings;
 use crate::bench::bench_flags::KeyFormat;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use umbel_env::Env;
+use umbel_sim::Random;
 
 use super::test_binary::Fixture;
 
@@ -18,23 +19,10 @@ use super::test_binary::Fixture;
 const STREAMS: u64 = 40;
 const EVENTS: u64 = 1600;
 
-/// A round's numbers: another for each call (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ mixed >> 31) % limit
-    }
-}
-
 /// Four chunks, nine tenths of whose events are deleted.
 fn mostly_deleted() -> Fixture {
     let fixture = Fixture::new();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let lines: String = (0..EVENTS)
         .map(|number| {
             let stream = format!("cart-{}", number % STREAMS);
@@ -118,7 +106,7 @@ fn killed_scavenge_resumes_and_finishes() {
 
     let mut interrupted = 0;
     for round in 0..rounds {
-        let mut random = Random(round);
+        let mut random = Random::new(round);
         let fixture = Fixture::new();
         copy(&before.store(), &fixture.store());
         for _ in 0..=random.below(3) {

@@ -8,23 +8,12 @@ use umbel_events::{
     Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Position, Revision, Store,
     StoreOptions,
 };
-use umbel_sim::{CrashSide, Sim, Survival};
+use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use super::support::{id, options};
 
 const STREAMS: [&str; 4] = ["a", "b", "c", "$$a"];
 const METADATA: &[u8] = br#"{"x":1}"#;
-
-/// A small random number generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (mixed ^ mixed >> 32) % end
-    }
-}
 
 /// One append, as the client knows it.
 #[derive(Debug, Clone)]
@@ -196,7 +185,7 @@ impl CrashScript {
 
 /// Runs one script: a few process lives, each ended by a kill, a power cut or a close.
 fn run_script(seed: u64, omitted: Option<&str>) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
     let mut script =
         CrashScript { sim: Sim::new(seed), random, model: Model::default(), durability };
@@ -216,8 +205,9 @@ fn run_script(seed: u64, omitted: Option<&str>) {
                 script.model.acknowledged
             }
             _ => {
-                let survival = Survival::any(script.random.0, script.sim.pending_units());
-                script.sim = script.sim.crash_image(&survival, script.random.0);
+                let seed = script.random.next();
+                let survival = Survival::any(seed, script.sim.pending_units());
+                script.sim = script.sim.crash_image(&survival, seed);
                 script.model.durable
             }
         };

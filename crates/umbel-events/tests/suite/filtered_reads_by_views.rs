@@ -8,7 +8,7 @@ use umbel_events::{
     Direction, Error, EventFilter, ExpectedVersion, FilterStrategy, FilteredItem, NewEvent,
     Position, RecordedEvent, Store,
 };
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use super::scavenge;
 use super::support::{id, options};
@@ -32,16 +32,6 @@ const STREAMS: [&str; 14] = [
 ];
 const KINDS: [&str; 7] = ["Opened", "OpenedTwice", "Added", "Closed", "$>", "OrderPlaced", "käse"];
 const DIRECTIONS: [Direction; 2] = [Direction::Forwards, Direction::Backwards];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (mixed ^ mixed >> 32) % end
-    }
-}
 
 /// Filters of every kind, including those that no view helps.
 fn filters() -> Vec<Arc<EventFilter>> {
@@ -251,7 +241,7 @@ fn view_reads_match_a_full_scan() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
     let mut scavenged = 0;
     for seed in 0..seeds {
-        let (sim, random) = (Sim::new(seed), Random((seed * 0x9e37_79b9) | 1));
+        let (sim, random) = (Sim::new(seed), Random::new(seed));
         let mut script = FilterScript { sim, random, next_id: 0, scavenged: 0 };
         let mut store = script.open();
         (0..40).for_each(|_| script.append(&store));

@@ -7,23 +7,12 @@ use umbel_events::{
     Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent,
     Revision, Store, StoreOptions, metadata_stream,
 };
-use umbel_sim::{CrashSide, Sim, Survival};
+use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use super::scavenge::all;
 use super::support::{id, options};
 
 const STREAMS: [&str; 3] = ["a", "cart-b", "cart-c"];
-
-/// A small random number generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (mixed ^ mixed >> 32) % end
-    }
-}
 
 /// Operation of the client on a stream.
 #[derive(Debug, Clone)]
@@ -204,7 +193,7 @@ fn scripts_of_scavenges_and_crashes_keep_readable_events() {
     let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let mut removed = 0;
     for seed in 0..seeds {
-        let mut random = Random((seed * 0x9e37_79b9) | 1);
+        let mut random = Random::new(seed);
         let durability =
             if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
         let (done, seen) = (Vec::new(), BTreeMap::new());
@@ -227,8 +216,9 @@ fn scripts_of_scavenges_and_crashes_keep_readable_events() {
                 }
                 _ => {
                     let units = script.sim.pending_units();
-                    let survival = Survival::any(script.random.0, units);
-                    script.sim.crash_image(&survival, script.random.0)
+                    let seed = script.random.next();
+                    let survival = Survival::any(seed, units);
+                    script.sim.crash_image(&survival, seed)
                 }
             };
             script.check();

@@ -7,24 +7,13 @@ use umbel_events::{
     Position, Store, StoreOptions, StreamAppend, Subscription, SubscriptionSource,
     SubscriptionStart,
 };
-use umbel_sim::{CrashSide, Sim, Survival};
+use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use super::support::{id, options};
 
 const STREAMS: [&str; 4] = ["cart-1", "cart-2", "order-1", "$system"];
 const TYPES: [&str; 3] = ["Opened", "Added", "Closed"];
 const LIVES: u64 = 4;
-
-/// A small random number generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (mixed ^ mixed >> 32) % end
-    }
-}
 
 /// Possible bug of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,7 +167,7 @@ impl SubscriptionScript {
 /// Runs a few process lives, each ended by a kill, a power cut or a close. If appends are not
 /// synced, a power cut may remove visible events, so there are only kills.
 fn run_script(seed: u64, bug: SubscriberBug) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
     let sim = Sim::new(seed);
     let mut script =
@@ -193,8 +182,9 @@ fn run_script(seed: u64, bug: SubscriberBug) {
         script.sim = match is_killed {
             true => script.sim.kill_image(),
             false => {
-                let survival = Survival::any(script.random.0, script.sim.pending_units());
-                script.sim.crash_image(&survival, script.random.0)
+                let seed = script.random.next();
+                let survival = Survival::any(seed, script.sim.pending_units());
+                script.sim.crash_image(&survival, seed)
             }
         };
     }

@@ -7,22 +7,12 @@ use umbel_events::{
     Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Store, StoreOptions,
     StreamAppend,
 };
-use umbel_sim::{CrashSide, Sim, Survival};
+use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use super::support::{id, options};
 use super::views::{check_all, drop_views, oracle, read};
 
 const STREAMS: [&str; 6] = ["cart-1", "cart-2", "order-1", "plain", "$sys-1", "$$cart-1"];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (mixed ^ mixed >> 32) % end
-    }
-}
 
 struct ViewScript {
     sim: Sim,
@@ -98,7 +88,7 @@ impl ViewScript {
 }
 
 fn run_script(seed: u64) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };
     let (sim, seen) = (Sim::new(seed), BTreeMap::new());
     let mut script = ViewScript { sim, random, durability, next_id: 0, seen };
@@ -111,8 +101,9 @@ fn run_script(seed: u64) {
         script.sim = match script.random.below(3) {
             0 => script.sim.kill_image(),
             _ => {
-                let survival = Survival::any(script.random.0, script.sim.pending_units());
-                script.sim.crash_image(&survival, script.random.0)
+                let seed = script.random.next();
+                let survival = Survival::any(seed, script.sim.pending_units());
+                script.sim.crash_image(&survival, seed)
             }
         };
         script.check();
@@ -134,7 +125,7 @@ fn kill_during_view_build_of_an_old_store_is_harmless() {
     let store = Store::open("/events", options(&sim)).expect("a new store");
     let mut script = ViewScript {
         sim: sim.clone_disk(),
-        random: Random(5),
+        random: Random::new(5),
         durability: Durability::Buffered,
         next_id: 0,
         seen: BTreeMap::new(),

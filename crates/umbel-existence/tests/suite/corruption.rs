@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use super::script::FOLDER;
-use super::test_keys::Random;
 
 /// The files of the filter.
 pub fn files(sim: &Sim) -> Vec<PathBuf> {

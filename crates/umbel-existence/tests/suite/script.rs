@@ -7,10 +7,10 @@ use std::path::Path;
 
 use umbel_base::Result;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
-use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
+use umbel_sim::{CrashSide, Fault, FaultKind, Random, Sim, Survival};
 
 use super::corruption;
-use super::test_keys::{Keys, Random, hash_of, settle};
+use super::test_keys::{Keys, hash_of, settle};
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/store/existence";

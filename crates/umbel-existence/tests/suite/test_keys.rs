@@ -1,4 +1,4 @@
-//! Random numbers, and keys of a source.
+//! Keys of a source.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -6,38 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_base::{Error, Result};
 use umbel_existence::{ExistenceFilter, HashSource, StepProgress};
-
-/// Numbers that a seed decides.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c908)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// `true` once in `times`.
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
+use umbel_sim::Random;
 
 /// The hash of a key by its number.
 pub fn hash_of(number: u64) -> u64 {

@@ -228,7 +228,8 @@ pub fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Pseudo-random numbers that are the same for every engine.
+/// Pseudo-random numbers that are the same for every engine. Committed results depend on them, so
+/// they are not those of tests (`umbel_sim::Random`).
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,

@@ -58,7 +58,7 @@ fn large_entries_and_empty_ones() {
 #[test]
 fn bytes_stay_near_the_entries_size() {
     let memtable = memtable(10);
-    let mut random = crate::test_keys::Random(1);
+    let mut random = umbel_sim::Random::new(1);
     for sequence in 0..50_000u64 {
         let key = crate::test_keys::key(crate::test_keys::Shape::Random, random.next());
         memtable.insert(&key, sequence, ValueKind::Put, &[1; 100], sequence);

@@ -1,6 +1,8 @@
 //! Readers and cursors concurrent with one writer: every published entry is found in order.
 
-use crate::test_keys::{Random, Shape, key};
+use umbel_sim::Random;
+
+use crate::test_keys::{Shape, key};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::{Cursor, ValueKind, cmp_internal};
@@ -12,7 +14,7 @@ const ENTRIES: u64 = 30_000;
 fn key_of(shape: Shape, sequence: u64) -> Vec<u8> {
     match shape {
         Shape::Ascending => key(shape, sequence),
-        _ => key(shape, Random(sequence).below(ENTRIES / 2)),
+        _ => key(shape, Random::new(sequence).below(ENTRIES / 2)),
     }
 }
 
@@ -22,7 +24,7 @@ fn value_of(sequence: u64) -> [u8; 8] {
 
 /// Reads published keys of any shape at any moment.
 fn read(memtable: &Memtable, published: &AtomicU64, shape: Shape, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     loop {
         let newest = published.load(Ordering::Acquire);
         for _ in 0..50 {
@@ -72,7 +74,7 @@ fn walk(memtable: &Arc<Memtable>, published: &AtomicU64, forwards: bool) {
 
 /// Goes to and fro around published entries.
 fn dither(memtable: &Arc<Memtable>, published: &AtomicU64, shape: Shape) {
-    let mut random = Random(99);
+    let mut random = Random::new(99);
     let mut cursor = memtable.cursor();
     loop {
         let newest = published.load(Ordering::Acquire);

@@ -1,6 +1,8 @@
 //! Memory of memtables: next to nothing while they are empty, and otherwise as they report.
 
-use crate::test_keys::{Random, Shape, key};
+use umbel_sim::Random;
+
+use crate::test_keys::{Shape, key};
 use umbel_base::ValueKind;
 use umbel_memtable::{Memtable, MemtableOptions};
 
@@ -11,7 +13,7 @@ fn memtable() -> Memtable {
 fn fill(memtable: &Memtable, entries: u64) {
     for sequence in 0..entries {
         let key = key(Shape::Random, sequence);
-        memtable.insert(&key, sequence, ValueKind::Put, &[1; 100], Random(sequence).next());
+        memtable.insert(&key, sequence, ValueKind::Put, &[1; 100], Random::new(sequence).next());
     }
 }
 
@@ -32,7 +34,13 @@ fn allocated_memory_is_near_the_used_memory() {
     for more in [1, 100, 1_000, 10_000, 40_000] {
         for sequence in entries..entries + more {
             let key = key(Shape::Random, sequence);
-            memtable.insert(&key, sequence, ValueKind::Put, &[1; 100], Random(sequence).next());
+            memtable.insert(
+                &key,
+                sequence,
+                ValueKind::Put,
+                &[1; 100],
+                Random::new(sequence).next(),
+            );
         }
         entries += more;
         let (filled, taken) = (memtable.bytes(), memtable.memory_bytes());

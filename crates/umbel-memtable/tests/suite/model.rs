@@ -1,6 +1,8 @@
 //! The memtable against `BTreeMap`, over every key shape, forwards and backwards.
 
-use crate::test_keys::{Random, SHAPES, Shape, key};
+use umbel_sim::Random;
+
+use crate::test_keys::{SHAPES, Shape, key};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -113,7 +115,7 @@ impl Pair {
 
 /// Inserts and reads by turns, with cursors that stay open across inserts.
 fn run(shape: Shape, seed: u64, steps: u64, numbers: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut pair = Pair::new();
     let mut cursors: Vec<MemtableCursor> = (0..3).map(|_| pair.memtable.cursor()).collect();
     for step in 0..steps {
@@ -172,11 +174,11 @@ proptest! {
     ) {
         let mut pair = Pair::new();
         for (step, key) in keys.iter().enumerate() {
-            pair.insert(key.clone(), Random(step as u64).next());
+            pair.insert(key.clone(), Random::new(step as u64).next());
         }
         let mut cursor = pair.memtable.cursor();
         for (step, probe) in probes.into_iter().chain(keys).enumerate() {
-            let sequence = Random(step as u64).below(pair.sequence + 2);
+            let sequence = Random::new(step as u64).below(pair.sequence + 2);
             pair.check_get(&probe, sequence);
             pair.check_move(&mut cursor, step as u64, probe, sequence);
         }

@@ -1,10 +1,10 @@
 //! Range tombstones single and cut, read while they are added.
 
-use crate::test_keys::Random;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::{FragmentedTombstones, RangeTombstone};
 use umbel_memtable::{Memtable, MemtableOptions};
+use umbel_sim::Random;
 
 fn memtable() -> Memtable {
     Memtable::new(&MemtableOptions { capacity_bytes: 1 << 20, bloom_bits: 10 })
@@ -32,7 +32,7 @@ proptest! {
             }
             if number % ask_each == 0 {
                 for key in 0..31u8 {
-                    let at = Random(sequence + u64::from(key)).below(sequence + 2);
+                    let at = Random::new(sequence + u64::from(key)).below(sequence + 2);
                     let over = |t: &&RangeTombstone| {
                         t.sequence <= at && t.start[0] <= key && key < t.end[0]
                     };
@@ -48,10 +48,10 @@ proptest! {
 fn readers_see_published_range_deletes() {
     const DELETES: u64 = 2_000;
     let (memtable, published) = (memtable(), AtomicU64::new(0));
-    let start = |number: u64| (Random(number).below(5_000) as u16).to_be_bytes();
-    let end = |number: u64| (Random(number).below(5_000) as u16 + 3).to_be_bytes();
+    let start = |number: u64| (Random::new(number).below(5_000) as u16).to_be_bytes();
+    let end = |number: u64| (Random::new(number).below(5_000) as u16 + 3).to_be_bytes();
     let read = |seed: u64| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         loop {
             let newest = published.load(Ordering::Acquire);
             if newest > 0 {

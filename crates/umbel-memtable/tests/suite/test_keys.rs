@@ -2,24 +2,7 @@
 
 use std::fmt::Write;
 
-/// A small generator of random numbers (SplitMix64), the same on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
+use umbel_sim::Random;
 
 /// Shapes of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +42,11 @@ pub const SHAPES: [Shape; 9] = [
 
 /// The key number `n` of this shape; numbers that differ may give the same key.
 pub fn key(shape: Shape, n: u64) -> Vec<u8> {
-    let mixed = Random(n).next();
+    let mixed = Random::new(n).next();
     let mut text = String::new();
     let written = match shape {
         Shape::Random => {
-            let pair = [mixed.to_be_bytes(), Random(mixed).next().to_be_bytes()];
+            let pair = [mixed.to_be_bytes(), Random::new(mixed).next().to_be_bytes()];
             return pair.concat();
         }
         Shape::Ascending => write!(text, "{n:016}"),
@@ -79,7 +62,7 @@ pub fn key(shape: Shape, n: u64) -> Vec<u8> {
         Shape::CategoryId => {
             let category =
                 ["account", "cart", "customer", "invoice", "order"][(mixed % 5) as usize];
-            write!(text, "{category}-{:016x}", Random(mixed).next())
+            write!(text, "{category}-{:016x}", Random::new(mixed).next())
         }
         Shape::Tiny => {
             let len = mixed % 5;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use umbel_proto::{monitoring, persistent, projections, streams};
+use umbel_sim::Random;
 
 /// Time limit of a call that does not hang.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,25 +27,6 @@ pub const ENDLESS: [(&str, &str); 4] = [
     (projections::SERVICE, "Statistics"),
     (streams::SERVICE, "BatchAppend"),
 ];
-
-/// Pseudo-random numbers from a seed.
-pub struct Random(pub u64);
-
-impl Random {
-    /// Random number below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
-    }
-
-    /// Random element of a slice.
-    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// End of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,12 +66,12 @@ pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 /// Builds a message with random fields, some of them nested messages.
 pub fn random_message(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for _ in 0..random.below(4) {
-        let tag = 1 + random.below(6) as u8;
-        match random.below(3) {
+    for _ in 0..random.below_usize(4) {
+        let tag = 1 + random.below_usize(6) as u8;
+        match random.below_usize(3) {
             0 => {
                 bytes.push(tag << 3);
-                let number = random.of(&[0, 1, 7, u64::MAX, i64::MIN as u64, 1 << 31]);
+                let number = random.pick(&[0, 1, 7, u64::MAX, i64::MIN as u64, 1 << 31]);
                 prost::encoding::encode_varint(number, &mut bytes);
             }
             1 if depth > 0 => {
@@ -99,7 +81,7 @@ pub fn random_message(random: &mut Random, depth: usize) -> Vec<u8> {
                 bytes.extend(inner);
             }
             _ => {
-                let text = random.of(&["", "group", "\u{0}", "$by_category", "a-b-c"]);
+                let text = random.pick(&["", "group", "\u{0}", "$by_category", "a-b-c"]);
                 bytes.extend([tag << 3 | 2, text.len() as u8]);
                 bytes.extend(text.as_bytes());
             }

@@ -23,6 +23,7 @@ use umbel_proto::kv::{
     MultiGetRequest, MultiGetResponse, Operation, OperationKind, PutRequest, SERVICE, ScanRequest,
     ScanResponse, WatchEvent, WatchRequest, WatchResponse,
 };
+use umbel_sim::Random;
 
 use crate::config::Config;
 use crate::failpoints::{Failpoint, set_failpoint};
@@ -30,8 +31,7 @@ use crate::limits::{KV_KEYS_MAX, KV_VALUE_BYTES_MAX};
 use crate::server::listener::{ListenerLimits, serve};
 use crate::services::kv::CALLS;
 use crate::test_support::malformed_client::{
-    BodyEnd, CALL_TIMEOUT, CallOutcome, LISTEN_TIME, MalformedClient, Random, framed,
-    random_message,
+    BodyEnd, CALL_TIMEOUT, CallOutcome, LISTEN_TIME, MalformedClient, framed, random_message,
 };
 use crate::test_support::test_service::TestService;
 
@@ -95,24 +95,24 @@ impl KvScript {
 
     /// Returns a keyspace, its name in the request, and whether it exists.
     fn keyspace(&mut self) -> (&'static str, String, bool) {
-        let name = self.random.of(&[KEYSPACES[0], KEYSPACES[0], KEYSPACES[1]]);
-        let is_unsaid = name == DEFAULT_KEYSPACE && self.random.below(2) == 0;
+        let name = self.random.pick(&[KEYSPACES[0], KEYSPACES[0], KEYSPACES[1]]);
+        let is_unsaid = name == DEFAULT_KEYSPACE && self.random.below_usize(2) == 0;
         let sent_name = if is_unsaid { String::new() } else { name.to_string() };
         (name, sent_name, self.model.contains_key(name))
     }
 
     /// Returns a key; one in ten is invalid.
     fn key(&mut self) -> (Vec<u8>, bool) {
-        match self.random.below(20) {
+        match self.random.below_usize(20) {
             0 => (Vec::new(), false),
             1 => (vec![7; KEY_BYTES_MAX + 1], false),
-            _ => (self.random.of(&KEYS).to_vec(), true),
+            _ => (self.random.pick(&KEYS).to_vec(), true),
         }
     }
 
     fn value(&mut self) -> (Vec<u8>, bool) {
         self.number += 1;
-        match self.random.below(40) {
+        match self.random.below_usize(40) {
             0 => (vec![0; KV_VALUE_BYTES_MAX + 1], false),
             1 => (Vec::new(), true),
             _ => (self.number.to_string().into_bytes(), true),
@@ -137,7 +137,7 @@ impl KvScript {
     async fn put(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let ((key, is_key), (value, is_value)) = (self.key(), self.value());
-        let sync = self.random.below(8) == 0;
+        let sync = self.random.below_usize(8) == 0;
         let request = PutRequest { keyspace, key: key.clone(), value: value.clone(), sync };
         let answer = self.call("Put", &request).await;
         let wanted = KvScript::wanted(is_key && is_value, is_there);
@@ -163,14 +163,14 @@ impl KvScript {
 
     /// Returns an operation of a batch, and whether it is valid.
     fn operation(&mut self, keyspace: String) -> (Operation, bool) {
-        let (kind, is_right) = match self.random.below(12) {
+        let (kind, is_right) = match self.random.below_usize(12) {
             0 => (None, false),
             1..4 => {
                 let (key, is_key) = self.key();
                 (Some(OperationKind::Delete(key.into())), is_key)
             }
             4 | 5 => {
-                let ends = [self.random.of(&KEYS), self.random.of(&KEYS)];
+                let ends = [self.random.pick(&KEYS), self.random.pick(&KEYS)];
                 let [start, end] = ends.map(Bytes::from_static);
                 let is_range = start < end;
                 (Some(OperationKind::DeleteRange(KeyRange { start, end })), is_range)
@@ -188,7 +188,7 @@ impl KvScript {
     fn condition(&mut self, name: &str, keyspace: String) -> (Condition, bool, bool) {
         let (key, is_key) = self.key();
         let present = self.model.get(name).and_then(|map| map.get(&key)).cloned();
-        let value = match self.random.below(6) {
+        let value = match self.random.below_usize(6) {
             0 => None,
             1 => Some(b"never".to_vec()),
             _ => present.clone(),
@@ -201,14 +201,14 @@ impl KvScript {
         let mut request = BatchRequest::default();
         let (mut is_right, mut are_there, mut holds) = (true, true, true);
         let mut names = Vec::new();
-        for _ in 0..self.random.below(4) {
+        for _ in 0..self.random.below_usize(4) {
             let (name, sent_name, is_there) = self.keyspace();
             let (operation, is_one) = self.operation(sent_name);
             request.operations.push(operation);
             names.push(name);
             (is_right, are_there) = (is_right && is_one, are_there && is_there);
         }
-        for _ in 0..self.random.below(3) {
+        for _ in 0..self.random.below_usize(3) {
             let (name, sent_name, is_there) = self.keyspace();
             let (condition, is_one, is_so) = self.condition(name, sent_name);
             request.conditions.push(condition);
@@ -257,12 +257,12 @@ impl KvScript {
     async fn multi_get(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let (mut keys, mut are_keys) = (Vec::new(), true);
-        for _ in 0..self.random.below(6) {
+        for _ in 0..self.random.below_usize(6) {
             let (key, is_key) = self.key();
             keys.push(key);
             are_keys &= is_key;
         }
-        if self.random.below(30) == 0 {
+        if self.random.below_usize(30) == 0 {
             keys = vec![b"a".to_vec(); KV_KEYS_MAX + 1];
             are_keys = false;
         }
@@ -281,15 +281,16 @@ impl KvScript {
 
     async fn scan(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
-        let mut bound = || match self.random.below(12) {
+        let mut bound = || match self.random.below_usize(12) {
             0 => (vec![1; KEY_BYTES_MAX + 1], false),
-            1..6 => (self.random.of(&KEYS).to_vec(), true),
+            1..6 => (self.random.pick(&KEYS).to_vec(), true),
             _ => (Vec::new(), true),
         };
         let ((start, is_start), (end, is_end)) = (bound(), bound());
-        let prefix = self.random.of(&PREFIXES).to_vec();
-        let [reverse, keys_only] = [self.random.below(2) == 0, self.random.below(2) == 0];
-        let limit = self.random.of(&[0, 1, 3, u64::MAX]);
+        let prefix = self.random.pick(&PREFIXES).to_vec();
+        let [reverse, keys_only] =
+            [self.random.below_usize(2) == 0, self.random.below_usize(2) == 0];
+        let limit = self.random.pick(&[0, 1, 3, u64::MAX]);
         let request = ScanRequest { keyspace, prefix, start, end, reverse, limit, keys_only };
         let answer = self.call("Scan", &request).await;
         match (KvScript::wanted(is_start && is_end, is_there), answer.code) {
@@ -326,8 +327,8 @@ impl KvScript {
     /// Checks the initial entries of a watch, and then leaves it.
     async fn watch(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
-        let prefix = self.random.of(&PREFIXES).to_vec();
-        let keys_only = self.random.below(2) == 0;
+        let prefix = self.random.pick(&PREFIXES).to_vec();
+        let keys_only = self.random.below_usize(2) == 0;
         let request =
             WatchRequest { keyspace, prefix: prefix.clone(), with_entries: true, keys_only };
         let has_started = |message: &[u8]| {
@@ -370,8 +371,8 @@ impl KvScript {
 
     async fn keyspaces(&mut self) -> Result<(), String> {
         let long = "n".repeat(KEYSPACE_NAME_BYTES_MAX + 1);
-        let wrong = self.random.of(&["\u{0}", "n\n", &long]);
-        let name = self.random.of(&[KEYSPACES[0], KEYSPACES[1], wrong]);
+        let wrong = self.random.pick(&["\u{0}", "n\n", &long]);
+        let name = self.random.pick(&[KEYSPACES[0], KEYSPACES[1], wrong]);
         let answer =
             self.call("CreateKeyspace", &CreateKeyspaceRequest { name: name.into() }).await;
         let wanted = match name == wrong {
@@ -397,9 +398,9 @@ impl KvScript {
     /// Sends random or truncated messages: no call may fail internally, and calls that write get no
     /// valid write.
     async fn other(&mut self) -> Result<(), String> {
-        let method = self.random.of(&CALLS);
+        let method = self.random.pick(&CALLS);
         let message = random_message(&mut self.random, 3);
-        let (bytes, end) = match self.random.below(8) {
+        let (bytes, end) = match self.random.below_usize(8) {
             0 => (Vec::new(), BodyEnd::Whole),
             1 => (framed(0, &GARBAGE), BodyEnd::Whole),
             2 => (framed(1, &message), BodyEnd::Whole),
@@ -448,12 +449,12 @@ async fn run(seed: u64) -> Result<(), String> {
         tokio::spawn(serve(listener, Arc::clone(&fixture.service), None, limits, stopped));
     let (client, connection) = MalformedClient::to(address).await;
     let model = BTreeMap::from([(DEFAULT_KEYSPACE, Map::new())]);
-    let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let random = Random::new(seed);
     let mut run = KvScript { random, client, model, number: 0, sequence: 0 };
     for step in 0..STEPS {
         let at_step = |why: String| format!("seed {seed}, step {step}: {why}");
         let done = async {
-            match run.random.below(40) {
+            match run.random.below_usize(40) {
                 0..9 => run.put().await,
                 9..12 => run.delete().await,
                 12..20 => run.batch().await,

@@ -21,12 +21,13 @@ use umbel_proto::streams::{
 };
 use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, SchemaInfo};
 use umbel_proto::{operations, persistent, projections, read_options, streams, users, v2};
+use umbel_sim::Random;
 
 use crate::config::Config;
 use crate::failpoints::{Failpoint, set_failpoint};
 use crate::server::listener::{ListenerLimits, serve};
 use crate::test_support::malformed_client::{
-    BodyEnd, CALL_TIMEOUT, CallOutcome, ENDLESS, MalformedClient, Random, framed, random_message,
+    BodyEnd, CALL_TIMEOUT, CallOutcome, ENDLESS, MalformedClient, framed, random_message,
 };
 use crate::test_support::test_service::{TestService, event};
 
@@ -73,7 +74,7 @@ fn identifier(name: &[u8]) -> Option<StreamIdentifier> {
 
 /// Invalid stream names.
 fn wrong_name(random: &mut Random) -> Option<StreamIdentifier> {
-    match random.below(4) {
+    match random.below_usize(4) {
         0 => None,
         1 => identifier(b""),
         2 => identifier(b"ca\xffrt"),
@@ -101,7 +102,7 @@ impl Script {
     fn expected(&mut self, stream: &str) -> (ExpectedRevision, bool) {
         let StreamModel { events, next, .. } = &self.model[stream];
         let (is_there, is_new, next) = (!events.is_empty(), *next == 0, *next);
-        match self.random.below(4) {
+        match self.random.below_usize(4) {
             0 if is_there => (ExpectedRevision::Revision(next - 1), true),
             1 if is_there => (ExpectedRevision::Revision(next + 7), false),
             2 if is_there || is_new => (ExpectedRevision::NoStream(()), is_new),
@@ -111,13 +112,13 @@ impl Script {
     }
 
     fn events(&mut self) -> Vec<ProposedMessage> {
-        let count = 1 + self.random.below(3) as i64;
+        let count = 1 + self.random.below_usize(3) as i64;
         self.number += count;
         (self.number - count + 1..=self.number).map(event).collect()
     }
 
     async fn append(&mut self) -> Result<(), String> {
-        let stream = self.random.of(&NAMES);
+        let stream = self.random.pick(&NAMES);
         let (expected, is_right) = self.expected(stream);
         let events = self.events();
         let options = append_req::Options {
@@ -127,7 +128,7 @@ impl Script {
         let mut parts = vec![part(Content::Options(options))];
         parts.extend(events.iter().cloned().map(Content::ProposedMessage).map(part));
         let (mut end, mut bytes) = (BodyEnd::Whole, None);
-        let wrong = self.random.below(26);
+        let wrong = self.random.below_usize(26);
         match (wrong, &mut parts[..]) {
             (0, _) => parts.clear(),
             (1, _) => drop(parts.remove(0)),
@@ -142,11 +143,11 @@ impl Script {
                 last.id = None;
             }
             (7, [.., AppendReq { content: Some(Content::ProposedMessage(last)) }]) => {
-                let text = self.random.of(&["", "no uuid", "0000"]).to_string();
+                let text = self.random.pick(&["", "no uuid", "0000"]).to_string();
                 last.id = Some(Uuid { value: Some(uuid::Value::String(text)) });
             }
             (8, [.., AppendReq { content: Some(Content::ProposedMessage(last)) }]) => {
-                last.metadata.remove(self.random.of(&["type", "content-type"]));
+                last.metadata.remove(self.random.pick(&["type", "content-type"]));
             }
             (9, [first, ..]) => {
                 let again = first.clone();
@@ -193,16 +194,16 @@ impl Script {
     }
 
     async fn delete(&mut self) -> Result<(), String> {
-        let stream = self.random.of(&NAMES);
+        let stream = self.random.pick(&NAMES);
         // A tombstone only rarely, so that streams remain to be read.
-        let is_final = self.random.below(12) == 0 && stream == NAMES[0];
+        let is_final = self.random.below_usize(12) == 0 && stream == NAMES[0];
         let (expected, is_right) = self.expected(stream);
         let mut options = DeleteOptions {
             stream_identifier: identifier(stream.as_bytes()),
             expected_stream_revision: Some(expected),
         };
         let (mut has_options, mut end, mut garbage) = (true, BodyEnd::Whole, None);
-        let wrong = self.random.below(14);
+        let wrong = self.random.below_usize(14);
         match wrong {
             0 => has_options = false,
             1 | 2 => options.stream_identifier = wrong_name(&mut self.random),
@@ -235,12 +236,12 @@ impl Script {
 
     async fn read(&mut self) -> Result<(), String> {
         use streams::read_req::{ReadDirection, RevisionOption};
-        let stream = self.random.of(&NAMES);
+        let stream = self.random.pick(&NAMES);
         let start = RevisionOption::Start(());
         let mut options = read_options::at_most(1000, read_options::of_stream(stream, start));
-        let wrong = self.random.below(12);
+        let wrong = self.random.below_usize(12);
         match wrong {
-            0 => options.read_direction = self.random.of(&[2, 7, -1, i32::MIN]),
+            0 => options.read_direction = self.random.pick(&[2, 7, -1, i32::MIN]),
             1 => options.stream_option = None,
             2 => options.count_option = None,
             3 => options.filter_option = None,
@@ -280,7 +281,7 @@ impl Script {
     }
 
     async fn records(&mut self) -> Result<(), String> {
-        let stream = self.random.of(&NAMES);
+        let stream = self.random.pick(&NAMES);
         self.number += 1;
         let data = self.number.to_string().into_bytes();
         let schema = SchemaInfo { format: 1, name: "Counted".to_string(), id: None };
@@ -290,13 +291,13 @@ impl Script {
             stream: stream.to_string(),
             ..AppendRecord::default()
         };
-        let (wrong, mut end) = (self.random.below(12), BodyEnd::Whole);
+        let (wrong, mut end) = (self.random.below_usize(12), BodyEnd::Whole);
         match (wrong, &mut record.schema) {
             (0, schema) => *schema = None,
-            (1, Some(schema)) => schema.format = self.random.of(&[0, 5, -1, i32::MAX]),
+            (1, Some(schema)) => schema.format = self.random.pick(&[0, 5, -1, i32::MAX]),
             (2, Some(schema)) => schema.name.clear(),
             (3, _) => record.record_id = Some("no uuid".to_string()),
-            (4, _) => record.stream = self.random.of(&["", &"n".repeat(1025)]).to_string(),
+            (4, _) => record.stream = self.random.pick(&["", &"n".repeat(1025)]).to_string(),
             (5, _) => end = BodyEnd::Half,
             _ => {}
         }
@@ -317,22 +318,22 @@ impl Script {
     }
 
     async fn other(&mut self) -> Result<(), String> {
-        let is_endless = self.random.below(8) == 0;
+        let is_endless = self.random.below_usize(8) == 0;
         let (service, method) = match is_endless {
-            true => self.random.of(&ENDLESS),
+            true => self.random.pick(&ENDLESS),
             false => {
-                let (service, methods) = self.random.of(&OTHERS);
-                (service, self.random.of(methods))
+                let (service, methods) = self.random.pick(&OTHERS);
+                (service, self.random.pick(methods))
             }
         };
         let message = random_message(&mut self.random, 4);
-        let bytes = match self.random.below(10) {
+        let bytes = match self.random.below_usize(10) {
             0 => Vec::new(),
             1 => framed(0, &[0xff; 5]),
             2 => framed(1, &message),
             _ => framed(0, &message),
         };
-        let end = if self.random.below(10) == 0 { BodyEnd::Half } else { BodyEnd::Whole };
+        let end = if self.random.below_usize(10) == 0 { BodyEnd::Half } else { BodyEnd::Whole };
         let answer = self.client.call(service, method, bytes.clone(), end).await;
         let Some(status) = answer.status else {
             return if is_endless { Ok(()) } else { Err(format!("{method} says nothing")) };
@@ -362,12 +363,12 @@ async fn run(seed: u64) -> Result<(), String> {
         tokio::spawn(serve(listener, Arc::clone(&fixture.service), None, limits, stopped));
     let (client, connection) = MalformedClient::to(address).await;
     let model = NAMES.map(|name| (name, StreamModel::default())).into();
-    let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let random = Random::new(seed);
     let mut run = Script { random, client, model, number: 0 };
     for step in 0..STEPS {
         let at_step = |why: String| format!("seed {seed}, step {step}: {why}");
         let done = async {
-            match run.random.below(10) {
+            match run.random.below_usize(10) {
                 0..4 => run.append().await,
                 4 => run.delete().await,
                 5 | 6 => run.read().await,

@@ -53,7 +53,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::support::seeded_random::derive_seed;
+    use crate::support::derived_seed::derive_seed;
     use crate::support::tally::Tally;
 
     /// The small part of the campaign.

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::FileIdentity;
-use umbel_sim::{Mount, Sim};
+use umbel_sim::{Mount, Random, Sim};
 
 use crate::directories::directory_model::{DirectoryCondition, DirectoryModel, StoreDirectory};
 use crate::directories::store_handle::StoreKind;
-use crate::support::seeded_random::Random;
 
 /// Model that the script and the operator share.
 pub type SharedWorld = Arc<Mutex<DirectoryModel>>;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Entropy;
 use umbel_lab::workload::zipfian;
+use umbel_sim::Random;
 
+use crate::support::derived_seed::derive_seed;
 use crate::support::scratch_directory::ScratchDirectory;
-use crate::support::seeded_random::{Random, derive_seed};
 use crate::support::tally::Tally;
 
 /// Keys of the full campaign.

@@ -10,10 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
+use umbel_sim::Random;
 
 use crate::support::bulk_entries::{KEY_BYTES, VALUE_BYTES, error_text, key, value};
+use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::scratch_directory::{self, ScratchDirectory};
-use crate::support::seeded_random::{Random, derive_seed, seed_from_name};
 use crate::support::tally::Tally;
 
 /// Hidden argument that makes the program the process to be killed.

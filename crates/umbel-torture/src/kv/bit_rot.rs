@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel::{Db, Error, Keyspace};
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::kv::crash::{EnvPlant, nothing_planted};
 use crate::simulation::full_read::{self, ReadError};
@@ -16,7 +16,7 @@ use crate::simulation::image_check::no_panic;
 use crate::simulation::oracle::{KeyspaceMap, Loss, Oracle};
 use crate::simulation::script::{Op, Script, compressed, roomy, small, unlogged};
 use crate::simulation::script_runner::ScriptRunner;
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::Tally;
 
 /// A closed store, its content, and its files at earlier moments.

@@ -14,7 +14,7 @@ use crate::simulation::image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_pani
 use crate::simulation::oracle::{Loss, Oracle};
 use crate::simulation::script::Script;
 use crate::simulation::script_runner::{EnvMaker, ScriptRunner};
-use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::tally::Tally;
 
 /// Amount of work at each moment.

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use umbel::{Db, Keyspace, KeyspaceOptions, LevelStats, Options};
 
+use crate::support::derived_seed::derive_seed;
 use crate::support::report_files;
 use crate::support::scratch_directory::ScratchDirectory;
-use crate::support::seeded_random::derive_seed;
 use crate::support::tally::Tally;
 
 /// The densities of the full campaign.

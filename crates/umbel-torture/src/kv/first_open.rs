@@ -10,7 +10,7 @@ use crate::kv::faults::FAULT_KINDS;
 use crate::simulation::full_read;
 use crate::simulation::image_check::no_panic;
 use crate::simulation::script::{Script, small};
-use crate::support::seeded_random::derive_seed;
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::Tally;
 
 const FOLDERS: [&str; 3] = ["/store", "/data/store", "/one/two/three/store"];

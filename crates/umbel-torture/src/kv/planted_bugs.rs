@@ -11,7 +11,7 @@ use crate::kv::faults::{self, FaultPlan};
 use crate::kv::faulty_env::{EnvBug, omit_calls, plant_bug};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
-use crate::support::seeded_random::{derive_seed, seed_from_name};
+use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::tally::Tally;
 
 /// Campaign that must find a bug.

@@ -14,7 +14,7 @@ use crate::simulation::full_read;
 use crate::simulation::oracle::{Loss, Oracle, StoreContents};
 use crate::simulation::script::{Script, small};
 use crate::simulation::script_runner::EnvMaker;
-use crate::support::seeded_random::derive_seed;
+use crate::support::derived_seed::derive_seed;
 
 /// Use of an image after the first read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Keys and values of very large stores.
 
-use crate::support::seeded_random::derive_seed;
+use crate::support::derived_seed::derive_seed;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;

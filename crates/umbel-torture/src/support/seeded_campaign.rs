@@ -7,7 +7,7 @@ use std::time::Duration;
 use umbel_base::failpoint::{self, Failpoint};
 use umbel_env::Env;
 
-use crate::support::seeded_random::derive_seed;
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::Tally;
 
 /// Default number of seeds.

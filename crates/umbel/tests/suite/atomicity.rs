@@ -6,10 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use umbel::{Db, Durability, Error, Keyspace, Snapshot};
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::suite::fixture::{PATH, again, all, existing, threaded, tiny, unlogged};
-use crate::suite::random::Random;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -22,7 +21,7 @@ fn state_number(value: Option<Vec<u8>>) -> usize {
 }
 
 fn random_key(random: &mut Random) -> Vec<u8> {
-    format!("key-{:03}", random.below(150)).into_bytes()
+    format!("key-{:03}", random.below_usize(150)).into_bytes()
 }
 
 /// One batch over two keyspaces, recorded before it is committed.
@@ -32,9 +31,9 @@ fn write_state(db: &Db, spaces: &[Keyspace; 2], states: &States, random: &mut Ra
     let (mut first, mut second) = states_held.last().unwrap().clone();
     let mut batch = db.batch();
     for (keyspace, map) in spaces.iter().zip([&mut first, &mut second]) {
-        for _ in 0..1 + random.below(6) {
+        for _ in 0..1 + random.below_usize(6) {
             let key = random_key(random);
-            match random.below(8) {
+            match random.below_usize(8) {
                 0 => {
                     let end = random_key(random);
                     batch.delete_range(keyspace, &key, &end);

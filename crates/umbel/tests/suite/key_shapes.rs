@@ -1,7 +1,7 @@
 //! Key shapes for the model test.
 
-use crate::suite::random::Random;
 use umbel::limits::KEY_BYTES_MAX;
+use umbel_sim::Random;
 
 /// Shape of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Keys {
         let mut random = Random::new(index as u64);
         match self.shape {
             Shape::Random => {
-                let len = 3 + random.below(20);
+                let len = 3 + random.below_usize(20);
                 random.bytes(len)
             }
             Shape::Decimal => format!("{:012}", index * 7).into_bytes(),
@@ -65,13 +65,13 @@ impl Keys {
 
     /// A key of the universe, or occasionally one near it.
     pub fn any(&self, random: &mut Random) -> Vec<u8> {
-        let mut key = self.key(random.below(self.count));
-        match random.below(30) {
+        let mut key = self.key(random.below_usize(self.count));
+        match random.below_usize(30) {
             0 => key.push(random.pick(&[0, 1, 0x7f, 0xff])),
             1 => {
                 key.pop();
             }
-            2 => key.truncate(random.below(key.len() + 1)),
+            2 => key.truncate(random.below_usize(key.len() + 1)),
             3 => {
                 if let Some(last) = key.last_mut() {
                     *last = last.wrapping_add(1);
@@ -85,7 +85,7 @@ impl Keys {
 }
 
 fn adversarial(index: usize, random: &mut Random) -> Vec<u8> {
-    let run = 1 + random.below(12);
+    let run = 1 + random.below_usize(12);
     match index {
         0 => Vec::new(),
         1 => vec![0xff; KEY_BYTES_MAX],
@@ -96,7 +96,7 @@ fn adversarial(index: usize, random: &mut Random) -> Vec<u8> {
         _ => match index % 5 {
             0 => vec![0; run + index / 16],
             1 => vec![0xff; run + index / 16],
-            2 => [vec![0xff; run], vec![0; random.below(4)]].concat(),
+            2 => [vec![0xff; run], vec![0; random.below_usize(4)]].concat(),
             3 => b"abcabcabcabcabcabcabcabcabcabcabcabc"[..index % 37].to_vec(),
             _ => [b"abcabc".to_vec(), random.bytes(2), vec![0; run / 4]].concat(),
         },

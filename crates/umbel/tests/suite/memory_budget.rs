@@ -1,9 +1,9 @@
 //! One memory budget and few file descriptors.
 
 use umbel::{Db, Iter, Keyspace, KeyspaceOptions, MemoryStats, Options};
+use umbel_sim::Random;
 
 use super::child_process::{self, Watch};
-use super::random::Random;
 
 /// Memory of a test process besides the store: code, stacks, and freed memory that the allocator
 /// keeps.
@@ -88,9 +88,9 @@ fn memory_parts_always_sum_to_the_total() {
     let mut cursors = Vec::new();
     let mut snapshots = Vec::new();
     for step in 0..60_000 {
-        let keyspace = &keyspaces[random.below(3)];
+        let keyspace = &keyspaces[random.below_usize(3)];
         let number = random.next() % 30_000;
-        match random.below(1000) {
+        match random.below_usize(1000) {
             0 => cursors.push(keyspace.cursor::<&[u8]>(..).unwrap()),
             1 => snapshots.push(db.snapshot()),
             2 if !cursors.is_empty() => drop(cursors.swap_remove(0)),

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
-use umbel_sim::{Sim, Survival};
+use umbel_sim::{Random, Sim, Survival};
 
 use super::fixture::{PATH, existing, inline};
-use super::random::Random;
 
 const MEMORY_MIN: u64 = 6 << 20;
 const KEYS: usize = 30_000;
@@ -30,12 +29,12 @@ fn key(number: usize) -> Vec<u8> {
 
 /// Writes to the store, and applies the same to the map.
 fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random) {
-    let number = random.below(KEYS);
+    let number = random.below_usize(KEYS);
     if random.percent(10) {
         keyspace.delete(key(number)).unwrap();
         map.remove(&key(number));
     } else {
-        let len = 40 + random.below(60);
+        let len = 40 + random.below_usize(60);
         let value = random.bytes(len);
         keyspace.put(key(number), &value).unwrap();
         map.insert(key(number), value);
@@ -44,7 +43,7 @@ fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random) {
 
 fn check(keyspace: &Keyspace, map: &Map, random: &mut Random) {
     for _ in 0..300 {
-        let wanted = key(random.below(KEYS + KEYS / 10));
+        let wanted = key(random.below_usize(KEYS + KEYS / 10));
         assert_eq!(keyspace.get(&wanted).unwrap().as_ref(), map.get(&wanted));
     }
     let mut cursor = keyspace.cursor::<&[u8]>(..).unwrap();
@@ -70,7 +69,7 @@ fn store_with_minimum_memory_survives_crashes() {
         let seen = map.clone();
         (0..500).for_each(|_| change(&keyspace, &mut map, &mut random));
         for _ in 0..100 {
-            let wanted = key(random.below(KEYS));
+            let wanted = key(random.below_usize(KEYS));
             let found = keyspace.get_at(&snapshot, &wanted).unwrap();
             assert_eq!(found.as_ref(), seen.get(&wanted));
         }

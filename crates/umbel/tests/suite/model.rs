@@ -86,7 +86,7 @@ fn plan(first: u64, part: u64) -> (std::ops::Range<u64>, u64) {
 fn run(mut model: ModelStore, operations: u64, done: &mut BTreeMap<&'static str, u64>) {
     let all: usize = OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
     for _ in 0..operations {
-        let mut chosen = model.random.below(all);
+        let mut chosen = model.random.below_usize(all);
         for &(name, weight, operation) in OPERATIONS {
             if chosen < weight {
                 operation(&mut model);

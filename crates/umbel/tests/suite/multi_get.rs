@@ -1,15 +1,14 @@
 //! `multi_get` and its variants return the results of single gets, for every distribution of keys.
 
 use crate::suite::fixture::{inline, new_store, tiny};
-use crate::suite::random::Random;
 use proptest::prelude::*;
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Snapshot};
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 /// Keys with a common prefix, as long as a head or shorter, that differ after it.
 fn key(random: &mut Random, count: usize) -> Vec<u8> {
-    let number = random.below(count);
-    match random.below(4) {
+    let number = random.below_usize(count);
+    match random.below_usize(4) {
         0 => format!("k{number}").into_bytes(),
         1 => format!("category-{:02}-{number:05}", number % 7).into_bytes(),
         2 => (number as u64).to_be_bytes().to_vec(),
@@ -18,21 +17,21 @@ fn key(random: &mut Random, count: usize) -> Vec<u8> {
 }
 
 fn change(random: &mut Random, db: &Db, keyspace: &Keyspace, count: usize) {
-    for _ in 0..random.below(200) {
+    for _ in 0..random.below_usize(200) {
         let name = key(random, count);
-        match random.below(40) {
+        match random.below_usize(40) {
             0 => {
                 let end = key(random, count);
                 keyspace.delete_range(name.clone().min(end.clone()), name.max(end)).unwrap();
             }
             1..8 => keyspace.delete(name).unwrap(),
             _ => {
-                let len = random.below(80);
+                let len = random.below_usize(80);
                 keyspace.put(name, random.bytes(len)).unwrap();
             }
         }
     }
-    match random.below(6) {
+    match random.below_usize(6) {
         0 | 1 => keyspace.flush().unwrap(),
         2 => db.wait_for_compaction().unwrap(),
         3 => keyspace.compact(None, None).unwrap(),
@@ -95,12 +94,12 @@ proptest! {
             if random.percent(40) {
                 snapshots.push(db.snapshot());
             }
-            let key_count = random.below(140);
+            let key_count = random.below_usize(140);
             let mut keys: Vec<_> = (0..key_count).map(|_| key(&mut random, count)).collect();
             keys.extend(keys.first().cloned());
             assert_alike(&keyspace, &keys, None);
             if !snapshots.is_empty() {
-                let at = random.below(snapshots.len());
+                let at = random.below_usize(snapshots.len());
                 assert_alike(&keyspace, &keys, Some(&snapshots[at]));
             }
         }

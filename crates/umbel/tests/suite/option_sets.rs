@@ -5,8 +5,7 @@ use umbel::{
     Compression, CompressionPlan, Env, ExistenceSize, FilterKind, HashKind, KeyspaceOptions,
     LevelFilter, Options,
 };
-
-use crate::suite::random::Random;
+use umbel_sim::Random;
 
 /// Number of option sets.
 pub const SETS: u64 = 48;

@@ -8,11 +8,10 @@ use std::time::Duration;
 use umbel::{
     Db, Env, Error, FlushGate, Keyspace, KeyspaceOptions, MemoryBudget, MemoryBudgetStats, Options,
 };
-use umbel_sim::{Fault, FaultKind, Sim};
+use umbel_sim::{Fault, FaultKind, Random, Sim};
 
 use super::child_process::{self, Watch};
 use super::fixture::{all, fill, filled, key, unlogged, value};
-use super::random::Random;
 
 const BUDGET_MIN: u64 = 6 << 20;
 const MEBIBYTE: u64 = 1 << 20;
@@ -119,9 +118,9 @@ fn shares_of_stores_sum_within_the_budget() {
     let mut random = Random::new(3);
     let mut cursors = Vec::new();
     for step in 0..60_000 {
-        let (_, keyspace) = &stores[random.below(stores.len())];
-        let number = random.below(20_000);
-        match random.below(1000) {
+        let (_, keyspace) = &stores[random.below_usize(stores.len())];
+        let number = random.below_usize(20_000);
+        match random.below_usize(1000) {
             0 => cursors.push(keyspace.cursor::<&[u8]>(..).unwrap()),
             1..600 => keyspace.put(key(number), value(number, 0)).unwrap(),
             _ => {
@@ -415,8 +414,8 @@ fn many_stores_in_a_child() {
     counted = counted.max(budget.stats().held_bytes);
     let mut random = Random::new(5);
     for number in 0..50_000 {
-        let store = random.below(stores.len());
-        let wanted = random.below(keys);
+        let store = random.below_usize(stores.len());
+        let wanted = random.below_usize(keys);
         let round = usize::from(store == 0);
         assert_eq!(stores[store].1.get(key(wanted)).unwrap(), Some(value(wanted, round)));
         if number % 5_000 == 0 {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_env::FileIdentity;
 use umbel_events::CopyOptions;
 use umbel_events::restore;
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use super::operator::{SharedWorld, lock_world, make_move};
 use crate::directories::directory_model::{self, DirectoryCondition, DirectoryModel};
@@ -17,7 +17,7 @@ use crate::directories::store_handle::{
     DELETED_STREAM, KeyWrite, StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
 };
 use crate::simulation::image_check::no_panic;
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::Tally;
 
 /// Result of a step; an error is a violation.

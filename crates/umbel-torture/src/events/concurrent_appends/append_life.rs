@@ -12,10 +12,10 @@ use umbel_events::{
     Direction, Durability, Error, EventId, ExpectedVersion, NewEvent, Position, Revision, Store,
     StreamState,
 };
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use super::{AppendAttempt, AppendOracle, AttemptFate, FOLDER, event_id, options};
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 
 const APPENDERS: u64 = 8;
 const READERS: u64 = 4;

@@ -7,11 +7,11 @@ use umbel_events::{
     Error, ExpectedVersion, NewEvent, Position, ScavengeOptions, Store, StreamState,
     metadata_stream,
 };
+use umbel_sim::Random;
 
 use super::TRUNCATED_STREAMS;
 use crate::events::subscriptions::event_oracle::AppendedEvent;
 use crate::events::subscriptions::life_state::SubscriptionLife;
-use crate::support::seeded_random::Random;
 
 /// `$maxCount` of a stream that has one.
 const MAX_COUNT: u64 = 20;

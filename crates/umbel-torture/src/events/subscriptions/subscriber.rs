@@ -6,9 +6,9 @@ use umbel_events::{
     Error, EventFilter, EventId, Position, RecordedEvent, Store, Subscription, SubscriptionBatch,
     SubscriptionSource, SubscriptionStart,
 };
+use umbel_sim::Random;
 
 use crate::events::subscriptions::event_oracle::AppendedEvent;
-use crate::support::seeded_random::Random;
 
 /// Kind of subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use umbel_events::{Error, Position};
+use umbel_sim::Random;
 
 use crate::events::subscriptions::life_state::{LifePhase, SubscriptionLife};
 use crate::events::subscriptions::subscriber::{BatchError, Subscriber, SubscriptionKind};
-use crate::support::seeded_random::Random;
 use crate::support::tally::now;
 
 /// Timeout of a read.

@@ -4,13 +4,13 @@ use umbel_events::{
     Direction, Error, Position, RecordedEvent, Revision, Store, StoreOptions, StreamState,
     Subscription, ViewEvent,
 };
+use umbel_sim::Random;
 
 use super::FOLDER;
 use crate::events::subscriptions::event_oracle::{AppendedEvent, EventOracle};
 use crate::events::subscriptions::subscriber::{
     BatchError, DeliveredEvent, Subscriber, SubscriptionKind,
 };
-use crate::support::seeded_random::Random;
 use crate::support::tally::Tally;
 
 /// Number of batches within which a subscriber must catch up.

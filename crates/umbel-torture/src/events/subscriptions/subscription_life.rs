@@ -11,7 +11,7 @@ use umbel_env::JoinHandle;
 use umbel_events::{
     Durability, Error, ExpectedVersion, NewEvent, Position, Store, StreamAppend, StreamState,
 };
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use super::{FOLDER, RETAINED_STREAMS, TRUNCATED_STREAMS, options};
 use crate::events::subscriptions::event_oracle::{AppendedEvent, EventOracle};
@@ -19,7 +19,7 @@ use crate::events::subscriptions::life_state::{LifePhase, SubscriptionLife};
 use crate::events::subscriptions::retention_thread;
 use crate::events::subscriptions::subscriber::Subscriber;
 use crate::events::subscriptions::subscriber_thread::run_subscriber;
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 use crate::support::tally::{Tally, now};
 
 const APPENDERS: u64 = 4;

@@ -16,8 +16,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use umbel_sim::Random;
+
+use crate::support::derived_seed::derive_seed;
 use crate::support::scratch_directory::{self, ScratchDirectory};
-use crate::support::seeded_random::{Random, derive_seed};
 use crate::support::tally::Tally;
 
 pub use killed_process::run;

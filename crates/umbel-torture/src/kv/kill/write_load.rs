@@ -7,8 +7,9 @@ use umbel::{
     Compression, CompressionPlan, Db, Durability, Env, ExistenceSize, FilterKind, HashKind,
     KeyPrefix, Keyspace, KeyspaceOptions, LevelFilter, Options,
 };
+use umbel_sim::Random;
 
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 
 /// Writing threads, each with keys of its own.
 pub const THREADS: usize = 4;

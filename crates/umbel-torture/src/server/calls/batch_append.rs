@@ -14,11 +14,11 @@ use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 use umbel_proto::streams::batch_append_resp::{self, CurrentRevision, Outcome, PositionOption};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp, ExpectedRevision};
+use umbel_sim::Random;
 
 use super::CallRun;
 use crate::server::calls::call_server::one_of;
 use crate::server::calls::stream_model::{AppendFate, CallEventId, StreamExpectation};
-use crate::support::seeded_random::Random;
 
 /// Flaw of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,10 +10,9 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Status};
 use umbel_events::{Store, StoreOptions};
 use umbel_server::{BootstrapPasswords, Config, Running, Secret, Server};
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::server::connection::Connection;
-use crate::support::seeded_random::Random;
 
 const FOLDER: &str = "/events";
 /// Time limit of a call; a longer call hangs.

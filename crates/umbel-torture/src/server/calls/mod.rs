@@ -13,12 +13,11 @@ mod user_calls;
 
 #[cfg(feature = "canary")]
 use umbel_base::failpoint::Failpoint;
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::server::connection::Connection;
 use crate::simulation::image_check::no_panic;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::seeded_random::Random;
 use crate::support::tally::Tally;
 use append_session::SessionPart;
 use batch_append::TestBatch;

@@ -16,10 +16,10 @@ use umbel_proto::persistent::{
     SubscriptionInfo,
 };
 use umbel_proto::streams::read_req::{RevisionOption, StreamOptions, UuidForm, UuidOption};
+use umbel_sim::Random;
 
 use super::{CallRun, STREAM_NAMES};
 use crate::server::calls::call_server::{ExpectedEnd, WRONG, one_of};
-use crate::support::seeded_random::Random;
 
 const GROUPS: [&str; 2] = ["one", "two"];
 const STRATEGIES: [&str; 3] = ["RoundRobin", "DispatchToSingle", "Pinned"];

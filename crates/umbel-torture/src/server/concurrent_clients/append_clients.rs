@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use umbel_events::ExpectedVersion;
+use umbel_sim::Random;
 
 use crate::server::concurrent_clients::checked_client::{Client, DeleteAnswer};
 use crate::server::concurrent_clients::client_oracle::{
@@ -13,7 +14,6 @@ use crate::server::concurrent_clients::client_oracle::{
 use crate::server::concurrent_clients::message_convert::AppendAnswer;
 use crate::server::concurrent_clients::server_life_state::ServerLife;
 use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
-use crate::support::seeded_random::Random;
 
 /// Number of appends of each writer.
 const TURNS: u64 = 30;

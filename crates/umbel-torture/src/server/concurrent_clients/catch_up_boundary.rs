@@ -7,6 +7,7 @@ use umbel_proto::read_options;
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::streams::read_resp::{Content, Progress};
+use umbel_sim::Random;
 
 use crate::server::concurrent_clients::checked_client::Client;
 use crate::server::concurrent_clients::client_oracle::{
@@ -15,7 +16,6 @@ use crate::server::concurrent_clients::client_oracle::{
 };
 use crate::server::concurrent_clients::message_convert::{self, AppendAnswer};
 use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
-use crate::support::seeded_random::Random;
 
 /// Subscribes from a random event, and appends one more after the catch-up.
 pub async fn check(

@@ -26,11 +26,11 @@ use std::sync::Arc;
 #[cfg(feature = "canary")]
 use umbel_base::failpoint::Failpoint;
 use umbel_events::Durability;
-use umbel_sim::{CrashSide, Sim, Survival};
+use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use crate::simulation::image_check::no_panic;
+use crate::support::derived_seed::derive_seed;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::seeded_random::{Random, derive_seed};
 use crate::support::tally::Tally;
 
 /// The campaign; two of the bugs are in the store below the server.

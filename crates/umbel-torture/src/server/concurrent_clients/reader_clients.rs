@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use umbel_proto::read_options;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
+use umbel_sim::Random;
 
 use crate::server::concurrent_clients::append_clients::SHARED_STREAMS;
 use crate::server::concurrent_clients::checked_client::{Client, ReadResult};
@@ -17,7 +18,6 @@ use crate::server::concurrent_clients::client_oracle::{
 };
 use crate::server::concurrent_clients::message_convert::received_event;
 use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
-use crate::support::seeded_random::Random;
 
 /// Pause of a reader between two reads.
 const READ_PAUSE: Duration = Duration::from_millis(1);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use umbel_events::ExpectedVersion;
 use umbel_proto::read_options;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
+use umbel_sim::Random;
 
 use crate::server::concurrent_clients::catch_up_boundary;
 use crate::server::concurrent_clients::checked_client::{Client, ReadResult};
@@ -14,7 +15,6 @@ use crate::server::concurrent_clients::client_oracle::{
 };
 use crate::server::concurrent_clients::message_convert::AppendAnswer;
 use crate::server::concurrent_clients::test_server::{StoreMode, TestServer};
-use crate::support::seeded_random::Random;
 use crate::support::tally::Tally;
 
 /// Opens the store, serves it and compares. `keeps_all`: whether every acknowledged or seen event

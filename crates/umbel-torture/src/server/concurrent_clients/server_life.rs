@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use umbel_server::Running;
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::server::concurrent_clients::checked_client::Client;
 use crate::server::concurrent_clients::client_oracle::{
@@ -18,7 +18,7 @@ use crate::server::concurrent_clients::client_oracle::{
 use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
 use crate::server::concurrent_clients::test_server::{SERVER_TIMEOUT, StoreMode, TestServer};
 use crate::server::concurrent_clients::{append_clients, reader_clients};
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 
 const APPENDERS: u64 = 8;
 /// Number of appenders that share a connection.

@@ -6,11 +6,13 @@ mod long_value_scripts;
 mod table_scripts;
 mod wal_scripts;
 
+use umbel_sim::Random;
+
 use crate::simulation::script::{
     Condition, Op, Script, Write, compressed, delete, delete_range, key, put, roomy, small,
     unlogged, value, with_existence_filter,
 };
-use crate::support::seeded_random::{Random, derive_seed};
+use crate::support::derived_seed::derive_seed;
 use umbel::Durability::{Buffered, Synced};
 
 /// Every named script.

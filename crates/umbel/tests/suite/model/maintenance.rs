@@ -69,7 +69,7 @@ pub fn sync(model: &mut ModelStore) {
 
 /// Creates a keyspace, drops one or changes the options of one.
 pub fn keyspaces(model: &mut ModelStore) {
-    match model.random.below(3) {
+    match model.random.below_usize(3) {
         0 if model.spaces.len() < 5 => {
             let names = ["one", "two", "three", "four", "five"];
             let free = |name: &&str| model.spaces.iter().all(|space| space.name != *name);
@@ -127,7 +127,7 @@ pub fn take_snapshot(model: &mut ModelStore) {
 pub fn drop_snapshot(model: &mut ModelStore) {
     if !model.snapshots.is_empty() {
         model.note("drop a snapshot");
-        model.snapshots.remove(model.random.below(model.snapshots.len()));
+        model.snapshots.remove(model.random.below_usize(model.snapshots.len()));
     }
 }
 
@@ -136,8 +136,8 @@ pub fn read_snapshot(model: &mut ModelStore) {
     if model.snapshots.is_empty() {
         return;
     }
-    let (index, space) = (model.random.below(model.snapshots.len()), model.any_space());
-    let method = model.random.below(5);
+    let (index, space) = (model.random.below_usize(model.snapshots.len()), model.any_space());
+    let method = model.random.below_usize(5);
     model.note(format!("read {space} at snapshot {index}, method {method}"));
     // Keyspaces created later were empty then.
     let number = model.spaces[space].number;

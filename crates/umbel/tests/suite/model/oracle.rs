@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use umbel::{Db, Env, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
-use umbel_sim::Sim;
+use umbel_sim::{Random, Sim};
 
 use crate::suite::key_shapes::{Keys, SHAPES};
 use crate::suite::option_sets;
-use crate::suite::random::Random;
 
 /// Expected content of a keyspace.
 pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
@@ -228,7 +227,7 @@ impl ModelStore {
 
     /// The index of a random keyspace.
     pub fn any_space(&mut self) -> usize {
-        self.random.below(self.spaces.len())
+        self.random.below_usize(self.spaces.len())
     }
 
     /// A key.
@@ -242,7 +241,7 @@ impl ModelStore {
         if map.is_empty() {
             return self.any_key();
         }
-        let nth = self.random.below(map.len());
+        let nth = self.random.below_usize(map.len());
         self.spaces[space].map.keys().nth(nth).expect("below its length").clone()
     }
 

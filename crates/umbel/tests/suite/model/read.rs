@@ -56,7 +56,7 @@ pub fn may_contain(model: &mut ModelStore) {
 /// `multi_get`, with duplicate keys.
 pub fn multi_get(model: &mut ModelStore) {
     let space = model.any_space();
-    let count = model.random.below(12);
+    let count = model.random.below_usize(12);
     model.note(format!("multi_get {space} of {count}"));
     let mut keys: Vec<Vec<u8>> = (0..count).map(|_| model.likely_key(space)).collect();
     keys.extend(keys.first().cloned());

@@ -107,7 +107,7 @@ pub fn both_ends(model: &mut ModelStore) {
 /// Bounds of every kind.
 pub fn any_bounds(model: &mut ModelStore, space: usize) -> Bounds {
     let (start, end) = any_range(model, space);
-    let mut bound = |key: Vec<u8>| match model.random.below(5) {
+    let mut bound = |key: Vec<u8>| match model.random.below_usize(5) {
         0 => Bound::Unbounded,
         1..3 => Bound::Included(key),
         _ => Bound::Excluded(key),
@@ -134,7 +134,7 @@ fn shown(bounds: &Bounds) -> String {
 pub fn prefix(model: &mut ModelStore) {
     let space = model.any_space();
     let mut prefix = model.likely_key(space);
-    prefix.truncate(model.random.below(prefix.len() + 1));
+    prefix.truncate(model.random.below_usize(prefix.len() + 1));
     model.note(format!("prefix {space} {}", short(&prefix)));
     let map = &model.spaces[space].map;
     let expected: Vec<Entry> = map
@@ -164,9 +164,9 @@ pub fn advance_iter(model: &mut ModelStore) {
     if model.iters.is_empty() {
         return;
     }
-    let mut open = model.iters.remove(model.random.below(model.iters.len()));
+    let mut open = model.iters.remove(model.random.below_usize(model.iters.len()));
     model.note(format!("continue an iterator that has {} left", open.left.len()));
-    for _ in 0..model.random.below(20) {
+    for _ in 0..model.random.below_usize(20) {
         if !advance(model, &mut open) {
             return;
         }
@@ -194,12 +194,12 @@ pub fn check_cursor(
 ) {
     let mut at: Option<usize> = None;
     assert!(!cursor.valid() && cursor.key().is_empty() && cursor.value().unwrap().is_empty());
-    for _ in 0..model.random.below(60) {
+    for _ in 0..model.random.below_usize(60) {
         let key = match expected.is_empty() || model.random.percent(40) {
             true => model.any_key(),
-            false => expected[model.random.below(expected.len())].0.clone(),
+            false => expected[model.random.below_usize(expected.len())].0.clone(),
         };
-        match model.random.below(24) {
+        match model.random.below_usize(24) {
             0 => {
                 cursor.seek_to_first().unwrap();
                 at = (!expected.is_empty()).then_some(0);

@@ -3,13 +3,31 @@
 use std::sync::Arc;
 
 use umbel::{Batch, Durability, Error};
+use umbel_sim::Random;
 
 use super::oracle::{Change, ModelStore};
+
+/// Returns a value like those of applications: mostly small, occasionally empty or large, half of
+/// them compressible.
+fn random_value(random: &mut Random) -> Vec<u8> {
+    let len = match random.below(200) {
+        0..20 => 0,
+        20..140 => random.below_usize(24),
+        140..185 => random.below_usize(200),
+        185..198 => random.below_usize(3000),
+        _ => random.below_usize(40_000),
+    };
+    if random.percent(50) {
+        return random.bytes(len);
+    }
+    let word = random.bytes(4);
+    word.iter().copied().cycle().take(len).collect()
+}
 
 /// Puts a key.
 pub fn put(model: &mut ModelStore) {
     let space = model.any_space();
-    let (key, value) = (model.any_key(), model.random.value());
+    let (key, value) = (model.any_key(), random_value(&mut model.random));
     model.note(format!("put {space} {} ({} bytes)", short(&key), value.len()));
     model.spaces[space].handle.put(&key, &value).unwrap();
     model.apply(&[(space, Change::Put(key, value.into()))], &[]);
@@ -38,7 +56,7 @@ pub fn any_range(model: &mut ModelStore, space: usize) -> (Vec<u8>, Vec<u8>) {
     let start = model.likely_key(space);
     let mut end = model.likely_key(space);
     if model.random.percent(70) {
-        let steps = model.random.below(12);
+        let steps = model.random.below_usize(12);
         if let Some((key, _)) = model.spaces[space].map.range(start.clone()..).nth(steps) {
             end = key.clone();
         }
@@ -56,14 +74,14 @@ struct Plan {
 
 /// Plans a batch over one to three keyspaces.
 fn plan(model: &mut ModelStore) -> Plan {
-    let count = 1 + model.random.below(3);
+    let count = 1 + model.random.below_usize(3);
     let spaces: Vec<usize> = (0..count).map(|_| model.any_space()).collect();
     let mut plan = Plan::default();
     let operations = model.random.pick(&[1, 2, 3, 5, 8, 30]);
     for _ in 0..operations {
         let space = model.random.pick(&spaces);
-        let change = match model.random.below(10) {
-            0..7 => Change::Put(model.any_key(), model.random.value().into()),
+        let change = match model.random.below_usize(10) {
+            0..7 => Change::Put(model.any_key(), random_value(&mut model.random).into()),
             7..9 => Change::Delete(model.likely_key(space)),
             _ => {
                 let (start, end) = any_range(model, space);
@@ -115,12 +133,13 @@ fn require(model: &mut ModelStore, batch: &mut Batch, holds: bool) -> bool {
     let key = model.likely_key(space);
     let keyspace = model.spaces[space].handle.clone();
     let value = model.spaces[space].map.get(&key).cloned();
-    match (model.random.below(3), value) {
+    match (model.random.below_usize(3), value) {
         (0, value) => {
             // A key is unchanged since this snapshot, and was changed since before its put.
             let snapshot = model.db().snapshot();
             if !holds {
-                let value: Arc<[u8]> = value.unwrap_or_else(|| model.random.value().into());
+                let value: Arc<[u8]> =
+                    value.unwrap_or_else(|| random_value(&mut model.random).into());
                 keyspace.put(&key, &value).unwrap();
                 model.apply(&[(space, Change::Put(key.clone(), value))], &[]);
             }
@@ -144,7 +163,7 @@ fn require(model: &mut ModelStore, batch: &mut Batch, holds: bool) -> bool {
 pub fn conditional_holds(model: &mut ModelStore) {
     model.note("batch with conditions that hold");
     let mut batch = model.db().batch();
-    for _ in 0..1 + model.random.below(3) {
+    for _ in 0..1 + model.random.below_usize(3) {
         require(model, &mut batch, true);
     }
     let plan = plan(model);

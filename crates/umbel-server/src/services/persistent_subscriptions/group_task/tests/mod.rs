@@ -10,6 +10,7 @@ use umbel_proto::persistent::{
     Settings,
 };
 use umbel_proto::streams::read_req::{StreamOptions, UuidForm};
+use umbel_sim::Random;
 
 use super::*;
 use crate::consumer_groups::dispatcher::NackDecision;
@@ -25,19 +26,6 @@ const STRATEGIES: [&str; 4] = ["DispatchToSingle", "RoundRobin", "Pinned", "Pinn
 mod checks;
 
 type CheckResult = Result<(), String>;
-
-struct Random(u64);
-
-impl Random {
-    /// Random number below `limit` (splitmix64).
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
 
 /// A consumer's own record of deliveries.
 struct DeliveryRecord {
@@ -94,7 +82,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> CheckResult {
 
 impl<'a> GroupModel<'a> {
     async fn new(fixture: &'a TestService, seed: u64) -> Result<GroupModel<'a>, String> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let strategy = STRATEGIES[random.below(4) as usize];
         let of_all = random.below(4) == 0;
         let stream = format!("s-{seed}");
@@ -405,7 +393,7 @@ fn settings(
     };
     let options = CreateOptions {
         stream_identifier: None,
-        group_name: format!("group-{}", random.0),
+        group_name: format!("group-{}", random.clone().next()),
         settings: Some(settings),
         stream_option: Some(origin),
     };
