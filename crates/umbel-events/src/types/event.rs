@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use uuid::{Builder, Uuid};
+
 /// Id of an event, a UUID. The writer chooses it; another append with the same id is recognized as
 /// a retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,30 +12,18 @@ pub struct EventId(pub [u8; 16]);
 impl EventId {
     /// Creates a random UUID (version 4) from 16 random bytes.
     pub fn from_random(bytes: [u8; 16]) -> EventId {
-        EventId::with_version(4, bytes)
+        EventId(Builder::from_random_bytes(bytes).into_uuid().into_bytes())
     }
 
     /// Creates a custom UUID (version 8) from the 16 bytes of a hash.
     pub(crate) fn from_hash(bytes: [u8; 16]) -> EventId {
-        EventId::with_version(8, bytes)
-    }
-
-    fn with_version(version: u8, mut bytes: [u8; 16]) -> EventId {
-        bytes[6] = bytes[6] & 0x0f | version << 4;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        EventId(bytes)
+        EventId(Builder::from_custom_bytes(bytes).into_uuid().into_bytes())
     }
 }
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        fmt::Display::fmt(Uuid::from_bytes_ref(&self.0), f)
     }
 }
 
