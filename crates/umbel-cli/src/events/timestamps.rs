@@ -1,76 +1,33 @@
 //! Times as text.
 
+use chrono::{DateTime, Datelike, NaiveDateTime};
+
 const TICKS_PER_SECOND: u64 = 10_000_000;
-const SECONDS_PER_DAY: u64 = 86_400;
+const NANOSECONDS_PER_TICK: u32 = 100;
+/// Length of a time to the second, without its `Z`.
+const SECOND_LEN: usize = "1970-01-01T00:00:00".len();
 
 /// A time in units of 100 ns since 1970, as RFC 3339 writes it in UTC.
 pub fn rfc3339(ticks: u64) -> String {
     let (seconds, fraction) = (ticks / TICKS_PER_SECOND, ticks % TICKS_PER_SECOND);
-    let (year, month, day) = date(seconds / SECONDS_PER_DAY);
-    let second = seconds % SECONDS_PER_DAY;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:07}Z")
-}
-
-/// Year, month and day of the day with this number since 1970, counted in eras of 400 years that
-/// begin with March.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1460 + day_of_era / 146_096 - day_of_era / 36_524;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    // Every u64 of ticks is a time: the last one is in the year 60,425.
+    let time = DateTime::from_timestamp_secs(seconds as i64).unwrap_or_default();
+    format!("{:04}-{}.{fraction:07}Z", time.year(), time.format("%m-%dT%H:%M:%S"))
 }
 
 /// Reads what [`rfc3339`] writes, with up to seven digits after the second or none; `None` where
 /// it is no time in UTC since 1970.
 pub fn parse(text: &str) -> Option<u64> {
-    let bytes = text.as_bytes();
-    let is_separated = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')]
-        .iter()
-        .all(|(at, separator)| bytes.get(*at) == Some(separator));
-    let number = |at: usize, len: usize| -> Option<u64> {
-        let digits = text.get(at..at + len)?;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
-    };
-    let (year, month, day) = (number(0, 4)?, number(5, 2)?, number(8, 2)?);
-    let (hour, minute, second) = (number(11, 2)?, number(14, 2)?, number(17, 2)?);
-    let rest = text.get(19..)?.strip_suffix('Z')?;
-    let fraction = match rest.strip_prefix('.') {
-        Some(digits) if (1..=7).contains(&digits.len()) => {
-            let at = text.len() - 1 - digits.len();
-            number(at, digits.len())? * 10u64.pow(7 - digits.len() as u32)
-        }
-        None if rest.is_empty() => 0,
-        _ => return None,
-    };
-    let is_in_range = (1970..=9999).contains(&year)
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    if !is_separated || !is_in_range {
-        return None;
-    }
-    let days = days_until(year, month, day);
-    let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-    // The thirty-first of a month with thirty days is no day.
-    (date(days) == (year, month, day)).then_some(seconds * TICKS_PER_SECOND + fraction)
-}
-
-/// The number of a day since 1970: [`date`] turned round.
-fn days_until(year: u64, month: u64, day: u64) -> u64 {
-    let year = year - u64::from(month <= 2);
-    let (era, year_of_era) = (year / 400, year % 400);
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+    let time = text.strip_suffix('Z')?;
+    let format =
+        if time.len() == SECOND_LEN { "%Y-%m-%dT%H:%M:%S" } else { "%Y-%m-%dT%H:%M:%S%.f" };
+    let parsed = NaiveDateTime::parse_from_str(time, format).ok()?.and_utc();
+    let seconds = u64::try_from(parsed.timestamp()).ok()?;
+    let fraction = parsed.timestamp_subsec_nanos() / NANOSECONDS_PER_TICK;
+    let ticks = seconds.checked_mul(TICKS_PER_SECOND)?.checked_add(u64::from(fraction))?;
+    // chrono also accepts signs, spaces, missing zeros and leap seconds; none of them is written.
+    let is_whole = matches!(time.len().checked_sub(SECOND_LEN)?, 0 | 2..=8);
+    (is_whole && rfc3339(ticks).starts_with(time)).then_some(ticks)
 }
 
 #[cfg(test)]
@@ -80,8 +37,7 @@ mod tests {
     #[test]
     fn timestamps_round_trip() {
         for day in (0..2_900_000).step_by(13) {
-            let ticks =
-                day * SECONDS_PER_DAY * TICKS_PER_SECOND + (day * 7_919_777_711) % 863_999_999_999;
+            let ticks = day * 86_400 * TICKS_PER_SECOND + (day * 7_919_777_711) % 863_999_999_999;
             let text = rfc3339(ticks);
             assert_eq!(parse(&text), Some(ticks), "{text}");
         }
@@ -102,6 +58,19 @@ mod tests {
             "2026-13-01T08:00:00Z",
             "1969-12-31T23:59:59Z",
             "2026-11-+3T08:00:00Z",
+            "2026-11-23T08:00:60Z",
+            "2026-11-23T08:00:60.5Z",
+            "+2026-11-23T08:00:00Z",
+            "2026-11-23T08:00: 7Z",
+            " 2026-11-23T08:00:0Z",
+            "2026-11-23T08:00:00z",
+            "2026-1-23T08:00:00.5Z",
+            "10000-11-23T08:00:00Z",
+            "10000-11-23T08:00:00.5Z",
+            "+10000-11-23T08:00:00Z",
+            "2026-11-23T08:00:00 .5Z",
+            "2026-11-23T08:00:00. 5Z",
+            "2026-11-23T08:00:00.5 Z",
             "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}Z",
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
@@ -121,5 +90,6 @@ mod tests {
             assert_eq!(rfc3339(seconds * TICKS_PER_SECOND), text);
         }
         assert_eq!(rfc3339(12_345_678), "1970-01-01T00:00:01.2345678Z");
+        assert_eq!(rfc3339(u64::MAX), "60425-05-28T05:36:10.9551615Z");
     }
 }
