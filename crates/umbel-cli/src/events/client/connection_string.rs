@@ -1,9 +1,11 @@
 //! [`ConnectionString`]: address, encryption and user of a connection, parsed from a connection
 //! string.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
+
+use url::{Host, Url};
 
 use crate::errors::{CommandError, CommandResult};
 
@@ -153,56 +155,39 @@ fn credentials(
 
 fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
     let wrong = "it names no host and port";
-    let (host, port) = match place.strip_prefix('[') {
-        // An address of IPv6 has colons of its own.
-        Some(rest) => {
-            let (host, port_text) = rest.split_once(']').ok_or(wrong)?;
-            host.parse::<Ipv6Addr>().map_err(|_| wrong)?;
-            (
-                host,
-                if port_text.is_empty() {
-                    None
-                } else {
-                    Some(port_text.strip_prefix(':').ok_or(wrong)?)
-                },
-            )
-        }
-        None => match place.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        },
+    // A URL parser drops white space, cuts at # and \, and takes an empty port for none.
+    let is_odd = |letter: char| {
+        letter.is_whitespace() || letter.is_control() || matches!(letter, '#' | '\\')
     };
-    let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
-    if host.is_empty() || host.contains(is_odd) {
+    if place.contains(is_odd) || place.ends_with(':') {
         return Err(wrong);
     }
-    match port {
-        Some(port) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
-            Ok((host.to_string(), port.parse().map_err(|_| wrong)?))
-        }
-        None if !needs_port => Ok((host.to_string(), PORT_DEFAULT)),
-        _ => Err(wrong),
+    // With a scheme that has a default port, the parser would drop that port.
+    let url = Url::parse(&format!("kdb://{place}")).map_err(|_| wrong)?;
+    // Of such a scheme it checks addresses of IPv6 only.
+    let host = match Host::parse(url.host_str().ok_or(wrong)?).map_err(|_| wrong)? {
+        Host::Ipv6(address) => address.to_string(),
+        host => host.to_string(),
+    };
+    match url.port() {
+        Some(port) => Ok((host, port)),
+        None if !needs_port => Ok((host, PORT_DEFAULT)),
+        None => Err(wrong),
     }
 }
 
 /// Text in which `%` and two digits stand for a byte.
 fn percent_decode(text: &str) -> Result<String, &'static str> {
     let wrong = "a % in it does not encode a byte of UTF-8";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut left = text.as_bytes();
-    while let Some((first, rest)) = left.split_first() {
-        left = rest;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, rest) = rest.split_at_checked(2).ok_or(wrong)?;
-        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(wrong);
-        let byte = 16 * digit(digits[0])? + digit(digits[1])?;
-        bytes.push(u8::try_from(byte).map_err(|_| wrong)?);
-        left = rest;
+    // The crate keeps a % that encodes no byte.
+    let is_code = |after: &str| {
+        after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())
+    };
+    if !text.split('%').skip(1).all(is_code) {
+        return Err(wrong);
     }
-    String::from_utf8(bytes).map_err(|_| wrong)
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    decoded.map(Cow::into_owned).map_err(|_| wrong)
 }
 
 /// A connection string as it may be shown.
@@ -281,6 +266,10 @@ mod tests {
             ("esdb://localhost", "https://localhost:2113"),
             ("esdb://localhost:2113?tls=true", "https://localhost:2113"),
             ("KurrentDB://localhost?tls=false", "http://localhost:2113"),
+            ("http://db_1.Example:80", "http://db_1.example:80"),
+            ("https://[::0:1]:443", "https://[::1]:443"),
+            ("b\u{fc}cher.example:7", "http://xn--bcher-kva.example:7"),
+            ("esdb://ops:a/b#c@db:7?tls=false", "http://db:7"),
         ] {
             assert_eq!(read(text).map(|address| address.origin()).as_deref(), Ok(origin), "{text}");
         }
@@ -303,6 +292,13 @@ mod tests {
             ("[localhost]:7", "no host and port"),
             ("a:+7", "no host and port"),
             ("a b:7", "no host and port"),
+            ("a\tb:7", "no host and port"),
+            ("a:7 ", "no host and port"),
+            ("a#b:7", "no host and port"),
+            ("a:7\\8", "no host and port"),
+            ("a%20b:7", "no host and port"),
+            ("esdb://a:/?tls=false", "no host and port"),
+            ("", "no host and port"),
             ("esdb://ops:%+f@c", "encode a byte"),
             ("esdb://:secret@c", "is empty or has a colon"),
             ("esdb://a%3Ab:secret@c", "is empty or has a colon"),
