@@ -1,7 +1,8 @@
 //! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
 //!
 //! A thread writes the lines, so that no thread that serves a call waits for their reader. What
-//! the thread cannot get rid of is left out and counted.
+//! the thread cannot get rid of is left out and counted. Decision 2 says why `tracing-appender` is
+//! not used.
 
 use std::io::{self, Write};
 use std::sync::Arc;
