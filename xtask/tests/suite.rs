@@ -2,6 +2,7 @@
 //! a rule that cannot fail is noticed.
 
 mod suite {
+    pub mod call_paths;
     pub mod documents;
     pub mod layers;
     pub mod prose;

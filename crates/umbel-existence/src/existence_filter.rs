@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use arc_swap::{ArcSwap, Cache};
 use umbel_base::{Error, Result};
 use umbel_env::{Env, ProcessMark, check_path};
 
+use crate::existence_reader::ExistenceReader;
 use crate::gauges::Gauges;
 use crate::hash_source::{HashSource, StepProgress};
 use crate::layout::page;
 use crate::log_coverage::Coverage;
 use crate::maintenance::{Maintenance, StepContext};
-use crate::memory::active_filters::{ActiveFilters, FilterPair};
+use crate::memory::active_filters::ActiveFilters;
 use crate::memory::blocked_filter::BlockedFilter;
 use crate::options::ExistenceOptions;
 use crate::persistence::directory::FilterDirectory;
 use crate::persistence::filter_writer::FilterWriter;
 use crate::persistence::recovery::{RecoveredFilter, covered, describe, recover};
 use crate::persistence::{checkpoint, journal};
-use crate::probe_counters::{ProbeCounters, ReaderCounters};
+use crate::probe_counters::ProbeCounters;
 use crate::stats::ExistenceStats;
 
 /// Additional bytes of each damaged line, in two trees: its number, and its rebuilt
@@ -209,11 +209,8 @@ impl ExistenceFilter {
 
     /// Probe handle for repeated single probes, which then take less time.
     pub fn reader(&self) -> ExistenceReader {
-        let watched = self.inner_of_process().map(|inner| ReaderState {
-            view: inner.filters.cached_view(),
-            counters: inner.counters.reader_counters(),
-        });
-        ExistenceReader { state: watched }
+        let watched = self.inner_of_process();
+        ExistenceReader::new(watched.map(|inner| (&inner.filters, &inner.counters)))
     }
 
     /// As [`may_contain`](ExistenceFilter::may_contain) for each hash; their lines are fetched
@@ -392,39 +389,6 @@ impl ExistenceFilter {
             rebuilds: tally.rebuilds.get(),
             ..stats
         }
-    }
-}
-
-/// Probes a filter repeatedly. It keeps a reference to the filter of its last probe. So after a
-/// growth it keeps the old memory until its next probe.
-///
-/// [`ExistenceFilter::may_contain`] must register as a reader with locked instructions, which
-/// keep the processor from fetching the lines of several probes at the same time. This only
-/// checks whether the filter changed.
-pub struct ExistenceReader {
-    /// `None` with `ExistenceSize::Off`.
-    state: Option<ReaderState>,
-}
-
-struct ReaderState {
-    counters: ReaderCounters,
-    view: Cache<Arc<ArcSwap<FilterPair>>, Arc<FilterPair>>,
-}
-
-impl ExistenceReader {
-    /// As [`ExistenceFilter::may_contain`].
-    #[inline]
-    pub fn may_contain(&mut self, hash: u64) -> bool {
-        let Some(watched) = &mut self.state else { return true };
-        let may_contain = watched.view.load().may_contain(hash);
-        watched.counters.note(may_contain);
-        may_contain
-    }
-}
-
-impl std::fmt::Debug for ExistenceReader {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("ExistenceReader").finish_non_exhaustive()
     }
 }
 

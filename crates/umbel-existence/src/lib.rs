@@ -56,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 mod existence_filter;
+mod existence_reader;
 mod gauges;
 mod hash_source;
 mod layout;
@@ -68,7 +69,8 @@ mod probe_counters;
 mod stats;
 
 pub use crate::layout::sizing::false_positive_rate;
-pub use existence_filter::{ExistenceFilter, ExistenceReader};
+pub use existence_filter::ExistenceFilter;
+pub use existence_reader::ExistenceReader;
 pub use hash_source::{HashSource, StepProgress};
 pub use log_coverage::Coverage;
 pub use options::{ExistenceOptions, ExistenceSize};

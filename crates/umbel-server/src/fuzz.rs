@@ -159,8 +159,9 @@ pub fn requests(input: &[u8]) {
     if let Ok(message) = AppendRecord::decode(input)
         && let Ok(record) = NewRecord::from_message(message, || Ok(EventId([7; 16])))
     {
+        let event = record.into_event();
         let metadata: serde_json::Value =
-            serde_json::from_slice(record.as_new_event().metadata).expect("metadata is JSON");
+            serde_json::from_slice(event.as_new_event().metadata).expect("metadata is JSON");
         assert!(metadata["$schema.name"].is_string() && metadata["$schema.format"].is_string());
     }
 }

@@ -1,5 +1,6 @@
 //! The rules for sources, documents, layers and modules, and what they report.
 
+pub mod call_paths;
 pub mod const_expression;
 pub mod documents;
 pub mod forbidden_uses;

@@ -1,5 +1,6 @@
 //! Decision about an append by the stream's state, the expected version and earlier writes of the
 //! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
+//! [`ConflictCollector`] collects the decisions of one request.
 
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
@@ -7,6 +8,7 @@ use crate::types::error::{Error, Result};
 use crate::types::event::{EventId, ExpectedVersion, NewEvent};
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_state::StreamState;
+use crate::types::version_conflict::{RequestItem, VersionConflict};
 
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,4 +211,50 @@ pub fn decide(
         }
     }
     Err(wrong())
+}
+
+/// Version conflicts of a request.
+#[derive(Debug, Default)]
+pub struct ConflictCollector(Vec<VersionConflict>);
+
+impl ConflictCollector {
+    /// Whether there is no conflict.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a conflict.
+    pub fn add(
+        &mut self,
+        part: RequestItem,
+        stream: &str,
+        expected: ExpectedVersion,
+        known: &StreamSnapshot,
+    ) {
+        let (stream, state) = (stream.to_string(), StreamState::from_snapshot(known));
+        self.0.push(VersionConflict { item: part, stream, expected, state });
+    }
+
+    /// Returns a decision; adds it and returns `None` where it is a version conflict.
+    pub fn collect<T>(
+        &mut self,
+        decided: Result<T>,
+        part: RequestItem,
+        expected: ExpectedVersion,
+        known: &StreamSnapshot,
+    ) -> Result<Option<T>> {
+        match decided {
+            Ok(decision) => Ok(Some(decision)),
+            Err(Error::WrongExpectedVersion { stream, .. } | Error::StreamDeleted { stream }) => {
+                self.add(part, &stream, expected, known);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns an error where there is a conflict.
+    pub fn finish(self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(Error::VersionConflicts(self.0)) }
+    }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::append::appender::WriteTask;
+use crate::append::pending_append::PendingAppend;
 use crate::append::store_inner::StoreInner;
 use crate::limits::EVENT_BYTES_MAX;
 use crate::types::error::{Error, Result};
@@ -48,14 +49,16 @@ pub struct ImportReport {
 pub struct Import {
     shared: Arc<StoreInner>,
     report: ImportReport,
-    unacknowledged: usize,
+    /// Events that are not acknowledged yet, and their number.
+    pending: Option<PendingAppend>,
+    pending_events: usize,
 }
 
 impl Import {
     pub(crate) fn new(shared: &Arc<StoreInner>) -> Result<Import> {
         shared.check_writable()?;
-        let report = ImportReport::default();
-        Ok(Import { shared: Arc::clone(shared), report, unacknowledged: 0 })
+        let (shared, report) = (Arc::clone(shared), ImportReport::default());
+        Ok(Import { shared, report, pending: None, pending_events: 0 })
     }
 
     /// Adds an event.
@@ -72,10 +75,15 @@ impl Import {
         self.validate(event)?;
         let (moved, missing) = (Cell::new(0), Cell::new(0));
         let task = ImportTask { event: *event, time_adjustment: moved, missing_revisions: missing };
-        let (results, position) = self.shared.submit(&WriteTask::Import(&task))?;
+        let submitted = self.shared.submit(&WriteTask::Import(&task))?;
+        let (result, position) = (submitted.results.first().copied(), submitted.position);
+        match &mut self.pending {
+            Some(pending) => pending.extend_to(submitted),
+            None => self.pending = Some(submitted),
+        }
         let report = &mut self.report;
         report.position = report.position.max(Position(position));
-        let Some(result) = results.first() else {
+        let Some(result) = result else {
             return Err(Error::invalid("internal: an import without a result"));
         };
         if result.is_retry {
@@ -90,8 +98,8 @@ impl Import {
                 subject.is_none_or(|s| RetentionRules::parse(s, event.event.data).is_ok());
             report.unreadable_metadata += u64::from(!is_read);
         }
-        self.unacknowledged += 1;
-        if self.unacknowledged >= EVENTS_PER_SYNC {
+        self.pending_events += 1;
+        if self.pending_events >= EVENTS_PER_SYNC {
             self.wait_for_ack()?;
         }
         let revision = result.first.unwrap_or(0);
@@ -118,8 +126,10 @@ impl Import {
 
     /// Waits until the added events are acknowledged.
     fn wait_for_ack(&mut self) -> Result<()> {
-        self.unacknowledged = 0;
-        self.shared.apply_through(self.report.position.0)
+        self.pending_events = 0;
+        self.pending.as_ref().map_or(Ok(()), PendingAppend::wait_acknowledged)?;
+        self.pending = None;
+        Ok(())
     }
 
     /// Makes everything durable and returns the report.

@@ -2,12 +2,14 @@
 
 pub mod ack_callbacks;
 pub mod append_decision;
+pub mod append_path;
 pub mod append_plan;
 pub mod append_request;
 pub mod appender;
-pub mod conflict_collector;
 pub mod event_id_table;
+pub mod group_sync;
 pub mod import;
+pub mod index_commit;
 pub mod index_queue;
 pub mod pending_append;
 pub mod pending_heads;

@@ -35,8 +35,20 @@ impl PendingAppend {
     /// Where the append could not be made durable or indexed. The next open shows whether it
     /// exists; a retry with the same event ids is recognised.
     pub fn wait(mut self) -> Result<Vec<WriteResult>> {
-        self.shared.apply_through(self.position)?;
+        self.wait_acknowledged()?;
         Ok(std::mem::take(&mut self.results))
+    }
+
+    /// Waits until the append is acknowledged, and keeps the results. A failed wait can be
+    /// repeated.
+    pub(crate) fn wait_acknowledged(&self) -> Result<()> {
+        self.shared.apply_through(self.position)
+    }
+
+    /// Extends the wait to a later append, whose results are dropped.
+    pub(crate) fn extend_to(&mut self, mut later: PendingAppend) {
+        // This wait requests the indexing of both.
+        self.position = self.position.max(std::mem::take(&mut later.position));
     }
 
     /// Calls `callback` with the results once the append is acknowledged. The callback must not

@@ -70,10 +70,10 @@ impl PendingHeads {
         }
     }
 
-    /// Removes appends that are in the index.
+    /// Removes appends that are in the index, here and from the queue.
     ///
-    /// REQUIRES: they are the first in the queue, and have not been removed from it.
-    pub fn remove_indexed(&mut self, queue: &IndexQueue, done: &[Arc<QueuedAppends>]) {
+    /// REQUIRES: they are the first in the queue.
+    pub fn remove_indexed(&mut self, queue: &mut IndexQueue, done: &[Arc<QueuedAppends>]) {
         for StreamChange { hash, stream, .. } in
             done.iter().flat_map(|queued| queued.changes.iter())
         {
@@ -91,6 +91,7 @@ impl PendingHeads {
                 }
             }
         }
+        queue.remove_groups(done.len());
     }
 }
 
@@ -121,7 +122,6 @@ mod tests {
 
     fn forget(ahead: &mut PendingHeads, queue: &mut IndexQueue, done: Vec<Arc<QueuedAppends>>) {
         ahead.remove_indexed(queue, &done);
-        queue.remove_groups(done.len());
         queue.reuse_groups(done);
     }
 

@@ -7,7 +7,6 @@ use umbel_env::{Env, OpenMark, OpenState, Pin};
 
 use crate::event_log::EventLog;
 use crate::index::Index;
-use crate::index::index_changes::StreamChange;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::background_signal::BackgroundSignal;
@@ -97,34 +96,14 @@ impl StoreComponents {
 
     /// Returns the head of an indexed stream whose name has this hash.
     pub fn head_with_hash(&self, stream: &str, hash: u64) -> umbel::Result<Option<StreamHead>> {
-        match self.existence.may_contain(hash) {
-            true => self.head_past_filter(stream),
-            false => Ok(None),
+        if !self.existence.may_contain(hash) {
+            return Ok(None);
         }
-    }
-
-    /// Returns the head of an indexed stream, where the filter does not exclude it.
-    pub fn head_past_filter(&self, stream: &str) -> umbel::Result<Option<StreamHead>> {
         let head = self.index.head(stream)?;
         if head.is_none() {
             self.existence.note_false_positive();
         }
         Ok(head)
-    }
-
-    /// Numbers the events in the views, and adds new streams to the filter. REQUIRES: they are in
-    /// the index.
-    pub fn update_views_and_filter<'a>(
-        &self,
-        changes: impl Iterator<Item = StreamChange<'a>> + Clone,
-    ) {
-        let placed = changes.clone().map(|change| (change.stream, change.events()));
-        if self.index.views.add_events(placed) {
-            self.background.request_flush();
-        }
-        if self.existence.insert(changes) {
-            self.background.request_existence_step();
-        }
     }
 
     /// Makes the log durable. After a failure, nothing is written any more.

@@ -13,17 +13,17 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, PinnedFiles, Prefaulter};
 use umbel_log::{
-    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, Seal, record_bytes,
+    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
 };
 
 use crate::event_log::chunk::{Chunk, ChunkList};
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path,
 };
-use crate::event_log::event_format::{FrameLocation, RECORD_GAP_BYTES};
 
 mod chunk_swap;
 mod log_cursor;
+mod log_end;
 mod log_lineage;
 
 pub mod chunk;
@@ -34,6 +34,7 @@ pub mod read_buffer;
 pub mod scavenged_chunk;
 
 pub use log_cursor::LogCursor;
+pub use log_end::{AppendStart, LogEnd};
 
 /// Capacity of the first chunk; each later one has twice as much, up to the configured maximum.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
@@ -43,8 +44,6 @@ const SMALL_CHUNKS_BYTES: [u64; 2] = [64 << 10, 8 << 10];
 /// Deletes on a full disk continue while the index lacks the events of one chunk, and of others
 /// with a smaller total capacity than this.
 const SHORT_CHUNK_BYTES: u64 = 1 << 20;
-/// Fraction of a chunk that is reserved for events that hide others, and its maximum in bytes.
-const DELETE_RESERVE: (u64, u64) = (64, 64 << 10);
 /// Minimum bytes for which pages are released before their sync.
 const RELEASE_BYTES: u64 = 256 << 10;
 
@@ -489,135 +488,6 @@ fn set_chunk_end(manifest: &mut ChunkManifest, chunk: &Chunk) {
     let entry = manifest.chunks.iter_mut().find(|entry| entry.id == chunk.id);
     if let (Some(entry), Some(ended)) = (entry, chunk.ended.get()) {
         entry.ended = Some(*ended);
-    }
-}
-
-/// End of the log, to which the appender writes.
-#[derive(Debug, Default)]
-pub struct LogEnd {
-    active: Option<ActiveChunk>,
-}
-
-#[derive(Debug)]
-struct ActiveChunk {
-    chunk: Arc<Chunk>,
-    writer: LogWriter,
-    last_event: u64,
-    /// Whether the preparation of the next chunk was requested.
-    has_requested_next: bool,
-    /// End of the chunk, until it is written to the file.
-    seal: Option<(u64, Seal)>,
-}
-
-/// Start of an append.
-#[derive(Debug, Clone, Copy)]
-pub struct AppendStart {
-    /// Location of its first frame.
-    pub location: FrameLocation,
-    /// Position of the chunk's first byte.
-    pub chunk_start: u64,
-    /// Offset of the previous frame in the chunk; 0 for the first.
-    pub last_event: u64,
-}
-
-impl LogEnd {
-    /// Number of bytes at the end of the current chunk that are reserved for events that hide
-    /// others. With them, a scavenge can free space on a full disk.
-    pub fn reserve_bytes(&self) -> usize {
-        let reserve = |active: &ActiveChunk| {
-            (active.writer.capacity() / DELETE_RESERVE.0).min(DELETE_RESERVE.1)
-        };
-        self.active.as_ref().map_or(0, reserve) as usize
-    }
-
-    /// Whether an append of this many bytes needs another chunk.
-    pub fn is_full(&self, payload_bytes: usize) -> bool {
-        let is_full =
-            |active: &ActiveChunk| active.seal.is_some() || !active.writer.fits(payload_bytes);
-        self.active.as_ref().is_none_or(is_full)
-    }
-
-    /// Whether the next chunk should be prepared; true once for each chunk, when it is more than
-    /// half full.
-    pub fn take_next_request(&mut self) -> bool {
-        let Some(active) = &mut self.active else { return false };
-        let is_half_full = active.writer.end() > active.writer.capacity() / 2;
-        is_half_full && !std::mem::replace(&mut active.has_requested_next, is_half_full)
-    }
-
-    /// Ends the current chunk and continues in the next. A chunk whose end cannot be written is the
-    /// last: after a crash, later chunks would not count. Where the disk is full, the next call
-    /// retries.
-    pub fn roll(&mut self, log: &EventLog, payload_bytes: usize, frees_space: bool) -> Result<()> {
-        // The next chunk is taken first: a sync in flight holds the lock of the list that it joins.
-        // The end is written meanwhile.
-        let (chunk, writer) = log.take_next(payload_bytes, frees_space)?;
-        if let Err(error) = self.end_chunk(log) {
-            log.return_next(chunk, writer);
-            return Err(error);
-        }
-        self.active = Some(ActiveChunk {
-            chunk,
-            writer,
-            last_event: 0,
-            has_requested_next: false,
-            seal: None,
-        });
-        Ok(())
-    }
-
-    /// Ends the current chunk: nothing is appended to it any more.
-    ///
-    /// # Errors
-    /// A failed write, which is fatal unless it is [`Error::DiskFull`] and can be retried.
-    pub fn end_chunk(&mut self, log: &EventLog) -> Result<()> {
-        self.try_end_chunk().inspect_err(|error| {
-            let is_open = |active: &ActiveChunk| active.seal.is_some() || active.writer.is_open();
-            if !log.is_retryable(error) || !self.active.as_ref().is_none_or(is_open) {
-                log.record_fatal_error(error);
-            }
-        })
-    }
-
-    fn try_end_chunk(&mut self) -> Result<()> {
-        let Some(active) = &mut self.active else { return Ok(()) };
-        let (end, sealed) = match active.seal {
-            Some(sealed) => sealed,
-            None => {
-                let end = active.writer.end();
-                *active.seal.insert((end, active.writer.seal()?))
-            }
-        };
-        active.writer.progress().write_pending()?;
-        let last_event = active.last_event;
-        // A chunk without appends is removed; its end does not matter.
-        let _ = active.chunk.ended.set(ChunkEnd { end, last_event, seal: Some(sealed) });
-        self.active = None;
-        Ok(())
-    }
-
-    /// Returns the start of the next append.
-    /// REQUIRES: the chunk is not full.
-    pub fn append_start(&self) -> Option<AppendStart> {
-        let active = self.active.as_ref()?;
-        let offset = active.writer.end() + RECORD_GAP_BYTES;
-        Some(AppendStart {
-            location: FrameLocation { chunk: active.chunk.id, offset },
-            chunk_start: active.chunk.start,
-            last_event: active.last_event,
-        })
-    }
-
-    /// Appends the frames that were made for [`LogEnd::append_start`]. The last of them begins at
-    /// the offset `last_event`.
-    pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
-        let Some(active) = &mut self.active else {
-            return Err(Error::invalid("internal: no active chunk to append to"));
-        };
-        let appended = active.writer.append(position, &[payload])?;
-        active.last_event = last_event;
-        active.chunk.set_end(appended.end, last_event);
-        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use umbel_sim::Sim;
 
 use super::*;
 use crate::event_log::chunk::FIRST_EVENT_OFFSET;
+use crate::event_log::event_format::RECORD_GAP_BYTES;
 
 fn log(holds: bool) -> EventLog {
     let env = Sim::new(1).env();

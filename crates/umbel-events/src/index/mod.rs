@@ -5,17 +5,15 @@
 
 use std::path::Path;
 
-use umbel::{
-    Batch, Db, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, limits,
-};
+use umbel::{Db, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, limits};
 use umbel_base::{Error, Result};
 
 use crate::event_log::EventLog;
-use crate::index::index_changes::StreamChange;
 use crate::index::index_progress::{IndexMarker, MarkerEncoder};
 use crate::index::stream_head::StreamHead;
 use crate::index::views::Views;
 
+pub mod index_batch;
 pub mod index_changes;
 pub mod index_progress;
 pub mod stream_existence;
@@ -50,14 +48,6 @@ pub struct Index {
     events: Keyspace,
     /// Numbers of events in views.
     pub views: Views,
-}
-
-/// A batch of index changes.
-#[derive(Debug)]
-pub struct IndexBatch {
-    batch: Batch,
-    head: Vec<u8>,
-    markers: MarkerEncoder,
 }
 
 fn event_key(id: u64, revision: u64) -> [u8; 16] {
@@ -174,36 +164,6 @@ impl Index {
     /// Returns the position of one event.
     pub fn position(&self, id: u64, revision: u64) -> Result<Option<u64>> {
         Ok(self.positions(id, (revision, revision), 1, false)?.first().map(|(_, at)| *at))
-    }
-
-    /// Creates a batch of changes.
-    pub fn batch(&self) -> IndexBatch {
-        IndexBatch { batch: self.db.batch(), head: Vec::new(), markers: MarkerEncoder::default() }
-    }
-
-    /// Adds a stream's change to a batch.
-    pub fn add(&self, batch: &mut IndexBatch, change: &StreamChange<'_>) {
-        let IndexBatch { batch, head, .. } = batch;
-        for (revision, position) in change.entries {
-            let key = event_key(change.head.id, *revision);
-            batch.put(&self.events, key, position.to_le_bytes());
-        }
-        head.clear();
-        change.head.encode(head);
-        batch.put(&self.heads, change.stream.as_bytes(), head);
-    }
-
-    /// Commits a batch with which the index holds all of the log up to `position`. Where the store
-    /// is open for reading only, the batch stays in memory.
-    pub fn commit(&self, batch: &mut IndexBatch, (log, position): (&EventLog, u64)) -> Result<()> {
-        let IndexBatch { batch, markers, .. } = batch;
-        if self.read_only {
-            return batch.replay();
-        }
-        let marker = markers.encode(position, log);
-        batch.set_marker(&self.heads, marker);
-        batch.set_marker(&self.events, marker);
-        batch.try_commit(Durability::Buffered)
     }
 
     /// Whether data in memory alone takes more than half of the memory budget, as is possible where

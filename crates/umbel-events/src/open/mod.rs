@@ -12,6 +12,7 @@ use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::append_plan;
 use crate::append::appender::Appender;
+use crate::append::index_commit;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::append::store_components::{StoreComponents, sync_log};
 use crate::append::store_inner::StoreInner;
@@ -21,6 +22,7 @@ use crate::event_log::chunk_manifest::{
 };
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::index::Index;
+use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
 use crate::index::index_progress::IndexMarker;
 use crate::index::stream_existence::StreamExistence;
@@ -462,13 +464,11 @@ fn apply_changes(
     (held, position): (u64, u64),
 ) -> Result<()> {
     if position > held && !changes.is_empty() {
-        let mut batch = parts.index.batch();
-        for change in changes.iter() {
-            parts.index.add(&mut batch, &change);
-        }
-        parts.index.commit(&mut batch, (&parts.log, position))?;
+        let mut batch = IndexBatch::new(&parts.index);
+        index_commit::commit_changes(parts, &mut batch, changes.iter(), position)?;
+    } else {
+        index_commit::update_views_and_filter(parts, changes.iter());
     }
-    parts.update_views_and_filter(changes.iter());
     changes.clear();
     if parts.read_only {
         return check_memory(parts, position);

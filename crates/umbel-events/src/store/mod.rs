@@ -153,19 +153,24 @@ impl Store {
     /// As [`Store::append`], but `VersionConflicts` instead of `WrongExpectedVersion`. It also
     /// replaces `StreamDeleted`, except if the append is to the metadata of a tombstoned stream.
     pub fn submit_with_conflicts(&self, request: &AppendRequest<'_>) -> Result<PendingAppend> {
-        self.shared().prefetch(request);
-        request.validate()?;
-        self.submit_task(&WriteTask::Append(*request))
+        self.shared().submit_append(request)
     }
 
     /// Submits several appends in order, each like [`Store::submit`], at a lower cost than single
     /// calls: those that need no sync are indexed together. Returns one result for each append; a
     /// refused one does not affect the others.
     pub fn submit_each(&self, requests: &[AppendRequest<'_>]) -> Vec<Result<PendingAppend>> {
-        let done = self.shared().submit_each(requests);
-        done.into_iter()
-            .map(|done| self.pending_append(done).map_err(Error::into_first_conflict))
-            .collect()
+        let submitted = self.submit_each_with_conflicts(requests).into_iter();
+        submitted.map(|submitted| submitted.map_err(Error::into_first_conflict)).collect()
+    }
+
+    /// Submits several appends like [`Store::submit_each`], each with the errors of
+    /// [`Store::submit_with_conflicts`].
+    pub fn submit_each_with_conflicts(
+        &self,
+        requests: &[AppendRequest<'_>],
+    ) -> Vec<Result<PendingAppend>> {
+        self.shared().submit_each(requests)
     }
 
     /// Submits an append like [`Store::submit`], for a thread that must not wait. `None` if it
@@ -173,17 +178,7 @@ impl Store {
     /// refused: [`Store::submit`] then returns the reason. Like every read, it may read uncached
     /// data from disk.
     pub fn try_submit(&self, request: &AppendRequest<'_>) -> Option<PendingAppend> {
-        let done = self.shared().try_submit(request)?;
-        self.pending_append(Ok(done)).ok()
-    }
-
-    fn submit_task(&self, task: &WriteTask<'_>) -> Result<PendingAppend> {
-        self.pending_append(self.shared().submit(task))
-    }
-
-    fn pending_append(&self, done: Result<(Vec<WriteResult>, u64)>) -> Result<PendingAppend> {
-        let (results, position) = done?;
-        Ok(PendingAppend { shared: Arc::clone(self.shared()), results, position })
+        self.shared().try_submit(request)
     }
 
     /// Deletes a stream: its events can no longer be read from it, and the next append continues
@@ -212,7 +207,7 @@ impl Store {
                 stream.escape_debug()
             )));
         }
-        Ok(self.submit_task(task)?.wait()?[0])
+        Ok(self.shared().submit(task)?.wait()?[0])
     }
 
     /// Reads the events of a stream from a revision on, inclusive. A missing or deleted stream has

@@ -8,6 +8,7 @@ use umbel_env::Env;
 use umbel_sim::Sim;
 
 use super::*;
+use crate::index::index_batch::IndexBatch;
 
 /// Upper bound of a wait; a successful one is far shorter.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -54,11 +55,11 @@ fn close_waits_for_indexing_thread() {
     let thread = Env::system().threads.spawn("close", close).expect("a thread");
     let early = closed.recv_timeout(BLOCKED_TIME);
     // The indexing thread continues.
-    let mut batch = shared.index.batch();
+    let mut batch = IndexBatch::new(&shared.index);
     for change in queue.iter().flat_map(|queued| queued.changes.iter()) {
-        shared.index.add(&mut batch, &change);
+        batch.add(&shared.index, &change);
     }
-    let put = shared.index.commit(&mut batch, (&shared.log, queue[0].position));
+    let put = batch.commit(&shared.index, (&shared.log, queue[0].position));
     drop(driver);
     assert!(early.is_err(), "the close did not wait for the indexing thread: {early:?}, {put:?}");
     put.expect("in the index");
@@ -117,8 +118,8 @@ fn append_callback_may_drop_the_last_handle() {
             let stream =
                 StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events };
             let request = AppendRequest { appends: &[stream], checks: &[] };
-            let (_, position) = shared.submit(&WriteTask::Append(request)).expect("submitted");
-            let _ = shared.apply_through(position);
+            let pending = shared.submit(&WriteTask::Append(request)).expect("submitted");
+            let _ = pending.wait();
         };
         let thread = Env::system().threads.spawn("append", Box::new(work)).expect("a thread");
         closed.recv_timeout(WAIT_TIMEOUT).expect("the close returns");

@@ -109,7 +109,7 @@ impl Error {
     }
 
     /// Converts an error about several streams into the error of the first one.
-    pub(crate) fn into_first_conflict(self) -> Error {
+    pub fn into_first_conflict(self) -> Error {
         match self {
             Error::VersionConflicts(violations) => match violations.into_iter().next() {
                 Some(first) => first.into(),

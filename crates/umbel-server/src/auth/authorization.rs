@@ -1,17 +1,14 @@
-//! [`Authorizer`]: identifies the caller and checks its permissions before a call accesses the
-//! store.
+//! [`Authorizer`]: checks the permissions of a caller before its call accesses the store.
 
 use std::sync::Arc;
 
-use hyper::HeaderMap;
 use hyper::http::Extensions;
 use tonic::Status;
 use umbel_env::Env;
 
 use crate::access_control::acl::{AccessRequest, StreamAction};
 use crate::access_control::acl_cache::{AclCache, CachedUser};
-use crate::access_control::call_policy::{RequiredRole, required_role};
-use crate::access_control::users::{self, User};
+use crate::access_control::users::User;
 use crate::auth::authentication::{Authenticator, BasicCredentials};
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
@@ -34,9 +31,9 @@ pub struct CertificateUser(pub Arc<str>);
 /// Identifies callers and checks their permissions.
 #[derive(Debug)]
 pub struct Authorizer {
-    acl_cache: Arc<AclCache>,
+    pub(super) acl_cache: Arc<AclCache>,
     /// `None` where the server runs without users.
-    authenticator: Option<Authenticator>,
+    pub(super) authenticator: Option<Authenticator>,
 }
 
 impl Authorizer {
@@ -54,56 +51,6 @@ impl Authorizer {
     /// Cached users and ACLs of the store.
     pub fn acl_cache(&self) -> &Arc<AclCache> {
         &self.acl_cache
-    }
-
-    /// The caller of a request; an error where its credentials are invalid.
-    pub async fn authenticate(
-        &self,
-        store: &EventStore,
-        headers: &HeaderMap,
-        certificate: Option<&CertificateUser>,
-    ) -> Result<Caller, Status> {
-        let Some(verifier) = &self.authenticator else { return Ok(Caller::Trusted) };
-        let user = match (BasicCredentials::from_headers(headers)?, certificate) {
-            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic).await?,
-            (None, Some(CertificateUser(name))) => self.user(store, name).await?,
-            (None, None) => return Ok(Caller::Anonymous),
-        };
-        active_user(&user)?;
-        Ok(Caller::User(user))
-    }
-
-    /// The caller of a request to this path; anonymous where the path is public.
-    pub async fn authenticate_for_path(
-        &self,
-        store: &EventStore,
-        path: &str,
-        headers: &HeaderMap,
-        certificate: Option<&CertificateUser>,
-    ) -> Result<Caller, Status> {
-        match required_role(path) {
-            RequiredRole::Public if self.has_users() => Ok(Caller::Anonymous),
-            RequiredRole::Public => Ok(Caller::Trusted),
-            _ => self.authenticate(store, headers, certificate).await,
-        }
-    }
-
-    /// Checks whether the caller may call this path; the error is the response to the client.
-    pub fn authorize_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
-        let need = required_role(path);
-        let is_enough = match caller {
-            Caller::Trusted => true,
-            Caller::Anonymous => need == RequiredRole::Public,
-            Caller::User(user) => {
-                let user = active_user(user)?;
-                match need {
-                    RequiredRole::Public | RequiredRole::User | RequiredRole::StreamAcl => true,
-                    RequiredRole::Operator => user.is_operator(),
-                    RequiredRole::Admin => user.is_in(users::ADMINS_GROUP),
-                }
-            }
-        };
-        if is_enough { Ok(()) } else { Err(grpc_status::access_denied()) }
     }
 
     /// Checks whether the caller may do this with a stream; the error is the response to the

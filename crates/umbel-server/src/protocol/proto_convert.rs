@@ -40,6 +40,16 @@ pub struct ProposedEvent {
 }
 
 impl ProposedEvent {
+    /// Creates an event from its type and its data and metadata.
+    pub fn new(
+        id: EventId,
+        kind: Box<str>,
+        is_json: bool,
+        (data, metadata): (Bytes, Bytes),
+    ) -> ProposedEvent {
+        ProposedEvent { id, kind, is_json, data, metadata }
+    }
+
     /// Reads a message; fails if it lacks a required field.
     pub fn from_message(mut message: ProposedMessage) -> Result<ProposedEvent, Status> {
         let id = event_id(message.id.as_ref())?;

@@ -1,4 +1,4 @@
-//! Writes of accepted appends, preceded by the metadata of undeleted streams.
+//! Metadata of deleted streams that an append creates again; it precedes the events.
 
 use std::borrow::Cow;
 
@@ -14,8 +14,8 @@ use crate::types::stream_names::METADATA_TYPE;
 use super::{Appender, TaskOutcome};
 
 impl Appender {
-    /// Writes the plans, preceded by the metadata of undeleted streams.
-    pub(super) fn write_with_undeletes(
+    /// Writes the plans, preceded by the metadata of the streams that they undelete.
+    pub(super) fn undelete_and_append(
         &mut self,
         parts: &StoreComponents,
         created: u64,
@@ -23,9 +23,6 @@ impl Appender {
         undeleted: Vec<(String, u64)>,
         results: Vec<WriteResult>,
     ) -> Result<TaskOutcome> {
-        if undeleted.is_empty() {
-            return self.write_ordered(parts, created, &plans, 0, results);
-        }
         let mut metadata = Vec::with_capacity(undeleted.len());
         for (stream, truncate_before) in undeleted {
             let head = self.head(parts, &stream)?;
@@ -46,26 +43,7 @@ impl Appender {
             all.push(AppendPlan { stream, hash, head, first, events });
         }
         all.extend(plans);
-        self.write_ordered(parts, created, &all, before, results)
-    }
-
-    /// Writes the plans, and sets the positions in `results` for all but the first `before` plans.
-    fn write_ordered(
-        &mut self,
-        parts: &StoreComponents,
-        created: u64,
-        plans: &[AppendPlan<'_>],
-        before: usize,
-        mut results: Vec<WriteResult>,
-    ) -> Result<TaskOutcome> {
-        let Some(positions) = self.commit_with_time(parts, plans, created)? else {
-            return Ok(TaskOutcome::NeedsFlush);
-        };
-        let mut written = positions.iter().skip(before);
-        for result in results.iter_mut().filter(|result| result.first.is_some()) {
-            result.position = written.next().copied();
-        }
-        Ok(TaskOutcome::Done(results, positions.iter().copied().max().unwrap_or(0)))
+        self.commit_append(parts, created, &all, before, results)
     }
 
     pub(super) fn undelete_metadata(

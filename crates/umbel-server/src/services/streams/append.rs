@@ -14,7 +14,7 @@ use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
-use crate::event_store::AppendCommand;
+use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::failpoints::{Failpoint, is_enabled};
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::limits::EVENT_OVERHEAD_BYTES;
@@ -33,9 +33,9 @@ pub async fn append(
     let gather = read_append(&service, &caller, request.into_inner());
     let gathered = tokio::time::timeout(service.partial_append_time, gather);
     let append = gathered.await.unwrap_or_else(|_| Err(grpc_status::append_timed_out()))?;
-    let answer = service.store.submit(append).await;
-    let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
-        Ok(done) => Outcome::Success(success_response(&done)),
+    let result = service.store.appends().submit(append).await;
+    let result = match result.map_err(Error::into_first_conflict) {
+        Ok(streams) => Outcome::Success(success_response(&streams[0])),
         Err(Error::WrongExpectedVersion { expected, current, .. }) => {
             Outcome::WrongExpectedVersion(wrong_expected_version(expected, current))
         }
@@ -74,7 +74,7 @@ async fn read_append(
         }
     }
     let EventBuffer { events, quota_share: share, .. } = gathered;
-    Ok(AppendCommand { stream, expected, events, share })
+    Ok(AppendCommand::to_stream(StreamEvents { stream, expected, events }, share))
 }
 
 async fn next_part(parts: &mut MessageStream<AppendReq>) -> Result<Option<Content>, Status> {

@@ -7,9 +7,10 @@ use prost_types::Value;
 use prost_types::value::Kind;
 use serde_json::{Map, Number};
 use tonic::Status;
-use umbel_events::{EventId, NewEvent};
+use umbel_events::EventId;
 use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
 
+use crate::protocol::proto_convert::ProposedEvent;
 use crate::protocol::rich_status::invalid;
 use crate::protocol::truncate::truncate;
 
@@ -89,15 +90,11 @@ impl NewRecord {
         self.kind.len() + self.event_bytes()
     }
 
-    /// Borrows the event in the store's form.
-    pub fn as_new_event(&self) -> NewEvent<'_> {
-        NewEvent {
-            id: self.id,
-            kind: &self.kind,
-            is_json: self.is_json,
-            data: &self.data,
-            metadata: &self.metadata,
-        }
+    /// Converts the record into an event; its memory is moved.
+    pub fn into_event(self) -> ProposedEvent {
+        let NewRecord { id, kind, is_json, data, metadata } = self;
+        let content = (data.into(), metadata.into());
+        ProposedEvent::new(id, kind.into_boxed_str(), is_json, content)
     }
 }
 
@@ -218,8 +215,9 @@ mod tests {
     fn every_format_is_json_or_bytes_to_older_clients() {
         for (format, name) in [(1, "Json"), (2, "Protobuf"), (3, "Avro"), (4, "Bytes")] {
             let record = read(message(format)).unwrap();
+            let event = record.into_event();
             assert_eq!(
-                (record.as_new_event().kind, record.as_new_event().is_json),
+                (event.as_new_event().kind, event.as_new_event().is_json),
                 ("Opened", format == 1)
             );
             assert!(metadata_of(message(format)).contains(&format!("\"{name}\"")));

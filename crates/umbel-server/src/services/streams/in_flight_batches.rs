@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 
 use umbel_proto::streams::BatchAppendResp;
 
-use crate::event_store::append_results::{AppendResult, AppendResults, ResultSender};
-use crate::event_store::{AppendCommand, EventStore};
+use crate::event_store::EventStore;
+use crate::event_store::append_command::AppendCommand;
+use crate::event_store::append_completion::{AppendCompletion, AppendResults, BatchedResult};
 use crate::protocol::deadline::Deadline;
 use crate::services::streams::batch_response::BatchResponseBuilder;
 
@@ -30,10 +31,10 @@ pub struct InFlightBatches {
     /// Responses that are ready.
     completed: VecDeque<CompletedBatch>,
     /// Appends to be submitted to the store.
-    outgoing: Vec<(AppendCommand, ResultSender)>,
+    outgoing: Vec<(AppendCommand, AppendCompletion)>,
     results: Arc<AppendResults>,
     /// Received results without a response yet.
-    received: Vec<(u64, AppendResult)>,
+    received: Vec<(u64, BatchedResult)>,
     /// Batches without a result, from the one numbered `first` on; `None` for those that have one.
     pending: VecDeque<Option<PendingBatch>>,
     first_number: u64,
@@ -70,13 +71,13 @@ impl InFlightBatches {
         self.pending.push_back(Some(PendingBatch { response: echo, bytes, deadline }));
         self.count += 1;
         self.with_deadline += usize::from(deadline != Deadline::NEVER);
-        self.outgoing.push((append, ResultSender::new(number, &self.results)));
+        self.outgoing.push((append, AppendCompletion::batched(number, &self.results)));
     }
 
     /// Submits the queued appends to the store; if `may_wait`, only when they are many.
     pub fn submit(&mut self, store: &EventStore, may_wait: bool) {
         if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
-            store.submit_all(std::mem::take(&mut self.outgoing));
+            store.appends().submit_all(std::mem::take(&mut self.outgoing));
         }
     }
 

@@ -15,7 +15,7 @@ use umbel_proto::shared::{StreamIdentifier, Uuid};
 use umbel_proto::streams::batch_append_req::{Options, ProposedMessage};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
-use crate::event_store::AppendCommand;
+use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::proto_convert;
 use crate::resources::inbound_quota::InboundQuota;
@@ -104,7 +104,7 @@ impl PartialBatch {
         let stream = proto_convert::stream_name(self.options.stream_identifier)?;
         let expected = proto_convert::expected_revision(self.options.expected_stream_position)?;
         let EventBuffer { events, quota_share: share, .. } = self.events;
-        Ok(AppendCommand { stream, expected, events, share })
+        Ok(AppendCommand::to_stream(StreamEvents { stream, expected, events }, share))
     }
 }
 

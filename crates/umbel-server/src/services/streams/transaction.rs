@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tonic::Status;
 use umbel_events::limits::{
     APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
 };
-use umbel_events::{
-    AppendRequest, Error, ExpectedVersion, NewEvent, PendingAppend, Store, StreamAppend,
-    StreamCheck, StreamState, WriteResult,
-};
+use umbel_events::{Error, ExpectedVersion, StreamState, WriteResult};
 use umbel_proto::v2::streams::expected;
 
 use crate::access_control::acl::StreamAction;
 use crate::event_store::EventStore;
+use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::rich_status::{self, invalid};
 use crate::protocol::{grpc_status, proto_convert};
@@ -24,18 +21,13 @@ use crate::services::streams::append_record::NewRecord;
 /// Records of several streams, within the limits of one append.
 #[derive(Debug)]
 pub struct Transaction {
-    streams: Vec<StreamRecords>,
+    streams: Vec<StreamEvents>,
     checks: Vec<(String, ExpectedVersion)>,
     records: usize,
     bytes: usize,
     share: QuotaShare,
-}
-
-#[derive(Debug)]
-struct StreamRecords {
-    stream: String,
-    expected: ExpectedVersion,
-    records: Vec<NewRecord>,
+    /// The quota share of the streams' names, which the response repeats.
+    names_share: QuotaShare,
 }
 
 /// Result of a transaction, with the streams in the order of their addition.
@@ -51,7 +43,8 @@ impl Transaction {
     /// Creates an empty transaction.
     pub fn new(budget: &Arc<InboundQuota>) -> Transaction {
         let (streams, checks) = (Vec::new(), Vec::new());
-        Transaction { streams, checks, records: 0, bytes: 0, share: budget.new_share() }
+        let (share, names_share) = (budget.new_share(), budget.new_share());
+        Transaction { streams, checks, records: 0, bytes: 0, share, names_share }
     }
 
     /// Adds a stream that was not added before. Returns its index.
@@ -61,13 +54,16 @@ impl Transaction {
         expected: ExpectedVersion,
     ) -> Result<usize, Status> {
         let stream = self.charge_name(stream)?;
-        self.streams.push(StreamRecords { stream, expected, records: Vec::new() });
+        if !self.names_share.grow(stream.len()) {
+            return Err(grpc_status::append_quota_exhausted());
+        }
+        self.streams.push(StreamEvents { stream, expected, events: Vec::new() });
         Ok(self.streams.len() - 1)
     }
 
     /// Adds a record to the stream at an index.
     pub fn add(&mut self, index: usize, record: NewRecord) -> Result<(), Status> {
-        let StreamRecords { stream, records, .. } = &mut self.streams[index];
+        let StreamEvents { stream, events, .. } = &mut self.streams[index];
         if record.event_bytes() > EVENT_BYTES_MAX {
             let id = record.id().to_string();
             return Err(rich_status::record_too_large(stream, id, record.event_bytes()));
@@ -85,7 +81,7 @@ impl Transaction {
             return Err(grpc_status::append_quota_exhausted());
         }
         self.records += 1;
-        records.push(record);
+        events.push(record.into_event());
         Ok(())
     }
 
@@ -97,7 +93,7 @@ impl Transaction {
 
     /// Whether the stream at an index has no records.
     pub fn has_no_records(&self, index: usize) -> bool {
-        self.streams[index].records.is_empty()
+        self.streams[index].events.is_empty()
     }
 
     /// Sets the expectation of the append to the stream at an index, unless it has one. Returns
@@ -145,43 +141,14 @@ impl Transaction {
     /// Submits the transaction to the store. Resolves once the append has the durability that the
     /// store is configured for.
     pub async fn submit(self, store: &EventStore) -> Result<TransactionResult, Error> {
-        let (done, results) = oneshot::channel();
-        let rules = Arc::clone(store.acl_cache());
-        let submitted = store.blocking(move |store| {
-            let ticket = self.submit_to_store(store)?;
-            let names = self.streams.iter().map(|one| one.stream.clone());
-            let of_system: Vec<String> = names.filter(|name| name.starts_with('$')).collect();
-            ticket.on_acknowledged(move |answers| {
-                of_system.iter().for_each(|name| rules.invalidate(name));
-                // The caller may have left; the append completes all the same.
-                let _ = done.send(answers);
-            });
-            let Transaction { streams, share, .. } = self;
-            Ok((streams.into_iter().map(|one| one.stream).collect::<Vec<_>>(), share))
-        });
-        let (names, share) = submitted.await?;
-        let answers = results.await.unwrap_or(Err(Error::Store(umbel::Error::Closed)))?;
+        let Transaction { streams, checks, share, names_share, .. } = self;
+        let names: Vec<String> = streams.iter().map(|one| one.stream.clone()).collect();
+        let append = AppendCommand::to_streams(streams, checks, share);
+        let results = store.appends().submit(append).await?;
         Ok(TransactionResult {
-            streams: names.into_iter().zip(answers).collect(),
-            _quota_share: share,
+            streams: names.into_iter().zip(results).collect(),
+            _quota_share: names_share,
         })
-    }
-
-    fn submit_to_store(&self, store: &Store) -> Result<PendingAppend, Error> {
-        let events: Vec<Vec<NewEvent<'_>>> = self
-            .streams
-            .iter()
-            .map(|one| one.records.iter().map(NewRecord::as_new_event).collect())
-            .collect();
-        let mut appends = Vec::with_capacity(events.len());
-        for (StreamRecords { stream, expected, .. }, events) in self.streams.iter().zip(&events) {
-            appends.push(StreamAppend { stream, expected: *expected, events });
-        }
-        let mut checks = Vec::with_capacity(self.checks.len());
-        for (stream, expected) in &self.checks {
-            checks.push(StreamCheck { stream, expected: *expected });
-        }
-        store.submit_with_conflicts(&AppendRequest { appends: &appends, checks: &checks })
     }
 }
 

@@ -1,0 +1,174 @@
+//! Entry of every write: takes the appender's lock and executes requests up to the log write.
+//!
+//! A request of any kind becomes a [`PendingAppend`], which ends with its acknowledgement.
+
+use std::sync::Arc;
+use umbel_base::ignore_poison::IgnorePoison;
+
+use crate::append::append_request::{AppendRequest, WriteResult};
+use crate::append::appender::{TaskOutcome, WriteTask};
+use crate::append::pending_append::PendingAppend;
+use crate::append::store_inner::StoreInner;
+use crate::event_log::event_format;
+use crate::types::error::Result;
+
+/// Most events of requests that are indexed together, unless a single request has more.
+const GROUP_EVENTS_MAX: usize = 1024;
+
+/// Bytes that an append may write besides its events: metadata of an undeleted stream, which is
+/// mostly shorter.
+const UNDELETE_RESERVE_BYTES: usize = 8 << 10;
+
+impl StoreInner {
+    /// Prefetches the filter lines that a request will probe. A cache miss takes as long as
+    /// checking the request and taking the lock.
+    #[inline]
+    fn prefetch(&self, request: &AppendRequest<'_>) {
+        request.appends_to_prefetch().for_each(|append| self.existence.prefetch(append.stream));
+    }
+
+    fn pending_append(self: &Arc<Self>, results: Vec<WriteResult>, position: u64) -> PendingAppend {
+        PendingAppend { shared: Arc::clone(self), results, position }
+    }
+
+    /// Executes an append up to the log write.
+    pub fn submit_append(self: &Arc<Self>, request: &AppendRequest<'_>) -> Result<PendingAppend> {
+        self.prefetch(request);
+        request.validate()?;
+        self.submit(&WriteTask::Append(*request))
+    }
+
+    /// Executes a task up to the log write.
+    pub fn submit(self: &Arc<Self>, task: &WriteTask<'_>) -> Result<PendingAppend> {
+        loop {
+            self.check_writable()?;
+            let mut appender = self.appender.lock().ignore_poison();
+            let tried = match &mut *appender {
+                Some(appender) => appender.try_execute(&self.components, task),
+                None => Err(umbel::Error::Closed.into()),
+            };
+            // A refusal may name a revision that is not durable yet.
+            let rests_on = match (&tried, &*appender) {
+                (Err(error), Some(appender)) if self.sync_before_ack => {
+                    let streams = error.streams();
+                    streams
+                        .filter_map(|name| appender.last_pending_position(&self.components, name))
+                        .max()
+                }
+                _ => None,
+            };
+            drop(appender);
+            self.visible.notify();
+            match tried {
+                Ok(TaskOutcome::Done(results, position)) => {
+                    return Ok(self.pending_append(results, position));
+                }
+                Ok(TaskOutcome::NeedsFlush) => self.flush_index()?,
+                Err(refused) => {
+                    rests_on.map_or(Ok(()), |position| self.apply_through(position))?;
+                    return Err(refused);
+                }
+            }
+        }
+    }
+
+    /// Executes a request like [`StoreInner::submit`]. Returns `None`, and writes nothing, where it
+    /// would have to wait or is refused.
+    pub fn try_submit(self: &Arc<Self>, request: &AppendRequest<'_>) -> Option<PendingAppend> {
+        self.prefetch(request);
+        if self.check_writable().is_err()
+            || request.validate().is_err()
+            || self.index.is_write_stalled()
+        {
+            return None;
+        }
+        let mut guard = self.appender.try_lock().ok()?;
+        let appender = guard.as_mut()?;
+        let besides = UNDELETE_RESERVE_BYTES + appender.log_end.reserve_bytes();
+        // An append that continues in the next chunk writes the end of this one.
+        let frames = request.appends.iter().flat_map(|append| {
+            append.events.iter().map(|event| event_format::frame_bytes(append.stream, event))
+        });
+        if appender.log_end.is_full(frames.sum::<usize>() + besides) {
+            return None;
+        }
+        let tried = appender.try_execute(&self.components, &WriteTask::Append(*request));
+        drop(guard);
+        self.visible.notify();
+        match tried {
+            Ok(TaskOutcome::Done(results, position)) => {
+                Some(self.pending_append(results, position))
+            }
+            // An error may depend on undurable events, and must wait for them. If the events were
+            // written despite the error, a retry recognises their ids.
+            Ok(TaskOutcome::NeedsFlush) | Err(_) => None,
+        }
+    }
+
+    /// Executes requests up to the log write, in order, like [`StoreInner::submit`]. Requests that
+    /// need no sync are indexed together, since each single request takes the locks and the index
+    /// by itself. Returns one result for each request.
+    pub fn submit_each(
+        self: &Arc<Self>,
+        requests: &[AppendRequest<'_>],
+    ) -> Vec<Result<PendingAppend>> {
+        let mut done = Vec::with_capacity(requests.len());
+        while let Some(next) = requests.get(done.len()) {
+            let rest = &requests[done.len()..];
+            if rest.len() == 1 || !self.submit_group(rest, &mut done) {
+                // The last request, or one that is refused or does not fit, is executed by itself.
+                done.push(self.submit_append(next));
+            }
+        }
+        done
+    }
+
+    /// Executes requests until one cannot be executed at once. Returns whether there were any.
+    fn submit_group(
+        self: &Arc<Self>,
+        requests: &[AppendRequest<'_>],
+        done: &mut Vec<Result<PendingAppend>>,
+    ) -> bool {
+        let before = done.len();
+        if let Some(first) = requests.first() {
+            self.prefetch(first);
+        }
+        if self.check_writable().is_err() {
+            return false;
+        }
+        let mut guard = self.appender.lock().ignore_poison();
+        let Some(appender) = guard.as_mut().filter(|_| self.check_writable().is_ok()) else {
+            return false;
+        };
+        appender.defers_indexing = true;
+        if let Some(first) = requests.first() {
+            appender.prefetch(&self.components, first);
+        }
+        let mut events = 0;
+        for (index, request) in requests.iter().enumerate() {
+            if let Some(next) = requests.get(index + 1) {
+                self.prefetch(next);
+                appender.prefetch(&self.components, next);
+            }
+            events += request.appends.iter().map(|append| append.events.len()).sum::<usize>();
+            let is_first = done.len() == before;
+            if (events > GROUP_EVENTS_MAX && !is_first) || request.validate().is_err() {
+                break;
+            }
+            match appender.try_execute(&self.components, &WriteTask::Append(*request)) {
+                Ok(TaskOutcome::Done(results, position)) => {
+                    done.push(Ok(self.pending_append(results, position)));
+                }
+                Ok(TaskOutcome::NeedsFlush) | Err(_) => break,
+            }
+        }
+        appender.defers_indexing = false;
+        if !self.sync_before_ack {
+            // A thread that waits for them retries and gets the error.
+            let _ = appender.apply_queue(&self.components);
+        }
+        drop(guard);
+        self.visible.notify();
+        done.len() > before
+    }
+}

@@ -1,0 +1,129 @@
+//! Append of events to streams: each one is decided, then all or none are written.
+
+use std::borrow::Cow;
+
+use crate::append::append_decision::{ConflictCollector, Decision, StreamSnapshot, decide};
+use crate::append::append_plan::AppendPlan;
+use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::store_components::StoreComponents;
+use crate::append::stream_history::StreamHistoryReader;
+use crate::limits::REVISION_MAX;
+use crate::types::error::{Error, Result};
+use crate::types::stream_names;
+use crate::types::version_conflict::RequestItem;
+
+use super::{Appender, TaskOutcome, write_result};
+
+/// Result of an append without events to a stream that does not exist.
+const NOTHING_WRITTEN: WriteResult =
+    WriteResult { first: None, last: None, position: None, is_retry: false };
+
+impl Appender {
+    pub(super) fn append(
+        &mut self,
+        parts: &StoreComponents,
+        request: &AppendRequest<'_>,
+    ) -> Result<TaskOutcome> {
+        // Before the probe of the filter, whose cache line is still being fetched.
+        let created = self.created_now(parts);
+        let mut results = Vec::with_capacity(request.appends.len());
+        let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
+        let mut undeleted = Vec::new();
+        let mut rests_on = 0;
+        let mut first_retry = None;
+        let mut violations = ConflictCollector::default();
+        for (index, append) in request.appends.iter().enumerate() {
+            let (stream, expected) = (append.stream, append.expected);
+            let hash = parts.existence.hash(stream);
+            if !self.defers_indexing {
+                self.prefetch_id(append, || hash);
+            }
+            let known = self.snapshot_with_hash(parts, stream, hash, expected)?;
+            let decided = self.decide(parts, append, hash, &known);
+            let part = RequestItem::Append(index);
+            let Some(decided) = violations.collect(decided, part, expected, &known)? else {
+                continue;
+            };
+            match decided {
+                Decision::Append { first } => {
+                    let last = first + append.events.len() as u64 - 1;
+                    if last > REVISION_MAX {
+                        return Err(Error::invalid("the stream has the maximum number of events"));
+                    }
+                    if known.is_deleted() && known.head.is_some() {
+                        undeleted.push((stream_names::metadata_stream(stream), first));
+                    }
+                    let (head, events) = (known.head, append.events);
+                    let stream = Cow::Borrowed(stream);
+                    plans.push(AppendPlan { stream, hash, head, first, events });
+                    results.push(write_result(first, last, false));
+                }
+                Decision::Retry { first, last, position } => {
+                    first_retry = first_retry.or(Some((part, append, known)));
+                    rests_on = rests_on.max(position);
+                    let position = Some(position);
+                    results.push(WriteResult { position, ..write_result(first, last, true) });
+                }
+                Decision::NoEvents => {
+                    let last = known.last_revision();
+                    rests_on = rests_on.max(known.depends_on);
+                    results.push(WriteResult { last, ..NOTHING_WRITTEN });
+                }
+            }
+        }
+        if let Some((part, append, known)) = first_retry {
+            if plans.is_empty() && violations.is_empty() {
+                return Ok(TaskOutcome::Done(results, rests_on));
+            }
+            // An atomic request cannot have been written in part.
+            violations.add(part, append.stream, append.expected, &known);
+        }
+        rests_on = rests_on.max(self.check_streams(parts, request.checks, &mut violations)?);
+        violations.finish()?;
+        if plans.is_empty() {
+            return Ok(TaskOutcome::Done(results, rests_on));
+        }
+        undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
+        match undeleted.is_empty() {
+            true => self.commit_append(parts, created, &plans, 0, results),
+            false => self.undelete_and_append(parts, created, plans, undeleted, results),
+        }
+    }
+
+    /// Collects unmet checks, and returns the position that the met ones depend on.
+    fn check_streams(
+        &mut self,
+        parts: &StoreComponents,
+        checks: &[StreamCheck<'_>],
+        violations: &mut ConflictCollector,
+    ) -> Result<u64> {
+        let mut rests_on = 0;
+        for (index, StreamCheck { stream, expected }) in checks.iter().enumerate() {
+            let (_, known) = self.snapshot(parts, stream, *expected)?;
+            if !known.matches_check(*expected) {
+                violations.add(RequestItem::Check(index), stream, *expected, &known);
+            }
+            rests_on = rests_on.max(known.depends_on);
+        }
+        Ok(rests_on)
+    }
+
+    fn decide(
+        &mut self,
+        parts: &StoreComponents,
+        append: &StreamAppend<'_>,
+        hash: u64,
+        known: &StreamSnapshot,
+    ) -> Result<Decision> {
+        let mut written = StreamHistoryReader {
+            components: parts,
+            stream: append.stream,
+            hash,
+            head: known.head,
+            recent_ids: &self.recent_ids,
+            queue: &self.queue,
+            cursor: &mut self.cursor,
+        };
+        decide(append.stream, known, append.expected, append.events, &mut written)
+    }
+}

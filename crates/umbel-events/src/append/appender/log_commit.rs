@@ -1,0 +1,200 @@
+//! Write of accepted appends to the log, and from there to the index or the queue before it.
+
+use crate::append::append_plan::{self, AppendPlan};
+use crate::append::append_request::WriteResult;
+use crate::append::index_commit;
+use crate::append::index_queue::{QueuePosition, QueuedAppends};
+use crate::append::store_components::StoreComponents;
+use crate::event_log::AppendStart;
+use crate::event_log::event_format;
+use crate::index::index_batch::IndexBatch;
+use crate::index::index_changes::StreamChange;
+use crate::limits::POSITION_MAX;
+use crate::types::error::{Error, Result};
+
+use super::{Appender, TaskOutcome};
+
+impl Appender {
+    /// Writes the plans, and sets the positions in `results` for all but the first `before` plans.
+    pub(super) fn commit_append(
+        &mut self,
+        parts: &StoreComponents,
+        created: u64,
+        plans: &[AppendPlan<'_>],
+        before: usize,
+        mut results: Vec<WriteResult>,
+    ) -> Result<TaskOutcome> {
+        let Some(positions) = self.commit_with_time(parts, plans, created)? else {
+            return Ok(TaskOutcome::NeedsFlush);
+        };
+        let mut written = positions.iter().skip(before);
+        for result in results.iter_mut().filter(|result| result.first.is_some()) {
+            result.position = written.next().copied();
+        }
+        Ok(TaskOutcome::Done(results, positions.iter().copied().max().unwrap_or(0)))
+    }
+
+    /// Writes the plans to the log. Returns the position of each plan's last event. Returns `None`,
+    /// and changes nothing, where there is no space yet.
+    pub(super) fn commit(
+        &mut self,
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
+    ) -> Result<Option<Vec<u64>>> {
+        self.commit_with_time(parts, plans, self.created_now(parts))
+    }
+
+    /// Does the same as [`Appender::commit`], with `created` as the events' creation time.
+    /// REQUIRES: no event has a later creation time.
+    pub(super) fn commit_with_time(
+        &mut self,
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
+        created: u64,
+    ) -> Result<Option<Vec<u64>>> {
+        if parts.index.views.is_full() {
+            return Ok(None);
+        }
+        let payload_bytes = append_plan::payload_bytes(plans);
+        let frees_space = plans.iter().all(AppendPlan::frees_space);
+        let is_full = self.log_end.is_full(payload_bytes + self.log_end.reserve_bytes())
+            && (self.log_end.is_full(payload_bytes) || !frees_space);
+        if is_full {
+            let durable = parts.index.durable_through()?;
+            // A chunk without events may follow it: nothing would ever bring the index there.
+            if durable < parts.log.last_chunk_start()
+                && !(frees_space && parts.log.are_chunks_small_after(durable))
+            {
+                return Ok(None);
+            }
+            let mut roll = || self.log_end.roll(&parts.log, payload_bytes, frees_space);
+            match frees_space {
+                true => parts.index.db().with_reserved_segment(roll)?,
+                false => roll()?,
+            }
+            parts.background.request_flush();
+        }
+        let Some(beginning) = self.log_end.append_start() else { return Ok(None) };
+        let position = beginning.chunk_start + beginning.location.offset;
+        let end = position + payload_bytes as u64;
+        if end > POSITION_MAX {
+            return Err(Error::invalid("the store has the maximum number of events"));
+        }
+        let lasts = self.write_plans(parts, plans, beginning, created)?;
+        if self.log_end.take_next_request() {
+            parts.background.request_chunk();
+        }
+        Ok(Some(lasts))
+    }
+
+    /// Writes the plans at the end of the log and into the index, or into the queue. Returns the
+    /// position of each plan's last event.
+    fn write_plans(
+        &mut self,
+        parts: &StoreComponents,
+        plans: &[AppendPlan<'_>],
+        beginning: AppendStart,
+        created: u64,
+    ) -> Result<Vec<u64>> {
+        let position = beginning.chunk_start + beginning.location.offset;
+        let at_once = !parts.sync_before_ack && !self.defers_indexing && self.queue.is_empty();
+        let first = self.queue.next_position();
+        let changes = if at_once { &mut self.changes } else { &mut self.queue.open_group.changes };
+        let before = changes.savepoint();
+        self.buffer.clear();
+        let made = (&mut *changes, &mut self.positions);
+        let last_event =
+            append_plan::encode_plans(&mut self.buffer, made, plans, beginning, created);
+        let end = position + self.buffer.len() as u64;
+        let appended = self.log_end.append(position, &self.buffer, last_event);
+        if appended.is_err() {
+            changes.roll_back(before);
+        }
+        appended?;
+        self.last_created = created;
+        self.recent_ids.begin_append(position);
+        let mut written = self.positions.iter().copied();
+        let mut lasts = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let mut last = position;
+            for (event, position) in plan.events.iter().zip(&mut written) {
+                let bytes = event_format::frame_bytes(&plan.stream, event) as u64;
+                self.recent_ids.insert(plan.hash, event.id, (position, bytes));
+                last = position;
+            }
+            lasts.push(last);
+        }
+        let last = lasts.last().copied().unwrap_or(position);
+        if self.buffer.capacity() > 1 << 20 {
+            self.buffer = Vec::new();
+        }
+        if self.positions.capacity() > 1 << 17 {
+            self.positions = Vec::new();
+        }
+        match at_once {
+            true => self.index_now(parts, end, last)?,
+            false => self.enqueue(parts, end, last, first)?,
+        }
+        Ok(lasts)
+    }
+
+    /// Indexes an append at once, or queues it where that fails.
+    fn index_now(&mut self, parts: &StoreComponents, end: u64, position: u64) -> Result<()> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let applied = self.apply(parts, changes.iter(), position);
+        if applied.is_ok() {
+            changes.clear();
+            self.changes = changes;
+        } else {
+            let first = self.queue.next_position();
+            self.queue.open_group = QueuedAppends { end, position, changes };
+            self.pending_heads.record_open_changes(&self.queue, first);
+        }
+        applied
+    }
+
+    /// Records an append whose changes are the last in the queue.
+    fn enqueue(
+        &mut self,
+        parts: &StoreComponents,
+        end: u64,
+        position: u64,
+        first: QueuePosition,
+    ) -> Result<()> {
+        let open = &mut self.queue.open_group;
+        (open.end, open.position) = (end, position);
+        self.pending_heads.record_open_changes(&self.queue, first);
+        match parts.sync_before_ack || self.defers_indexing {
+            true => Ok(()),
+            // An earlier append could not be indexed; all later ones follow it in order.
+            false => self.apply_queue(parts),
+        }
+    }
+
+    fn apply<'a>(
+        &mut self,
+        parts: &StoreComponents,
+        changes: impl Iterator<Item = StreamChange<'a>> + Clone,
+        position: u64,
+    ) -> Result<()> {
+        let committed =
+            index_commit::commit_changes(parts, &mut self.batch, changes.clone(), position);
+        if committed.is_err() {
+            self.batch = IndexBatch::new(&parts.index);
+        }
+        committed?;
+        parts.visible.advance(position, changes.map(|change| change.hash));
+        Ok(())
+    }
+
+    /// Indexes the queued appends.
+    pub fn apply_queue(&mut self, parts: &StoreComponents) -> Result<()> {
+        let queue = self.queue.take_groups();
+        let Some(last) = queue.last() else { return Ok(()) };
+        let changes = queue.iter().flat_map(|queued| queued.changes.iter());
+        self.apply(parts, changes, last.position)?;
+        self.pending_heads.remove_indexed(&mut self.queue, &queue);
+        self.queue.reuse_groups(queue);
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Group sync: one sync of the log for all queued appends, which then reach the index, become
+//! visible and are acknowledged. A waiting thread or the background thread does it.
+
+use umbel_base::ignore_poison::IgnorePoison;
+
+use crate::append::index_commit;
+use crate::append::store_inner::StoreInner;
+use crate::index::index_batch::IndexBatch;
+use crate::types::error::Result;
+
+impl StoreInner {
+    /// Waits until `position` is visible, and does the work that this needs.
+    pub fn apply_through(&self, position: u64) -> Result<()> {
+        while self.visible.position() < position {
+            self.check_process()?;
+            let driver = self.index_lock.lock().ignore_poison();
+            if self.visible.position() >= position {
+                break;
+            }
+            let driven = self.apply_queue_once();
+            drop(driver);
+            self.visible.notify();
+            self.callbacks.run_visible(&self.components);
+            driven?;
+        }
+        Ok(())
+    }
+
+    /// Indexes the queue, after a sync where one is needed.
+    /// REQUIRES: the caller holds `index_lock`.
+    fn apply_queue_once(&self) -> Result<()> {
+        self.check_writable()?;
+        if !self.sync_before_ack {
+            return match &mut *self.appender.lock().ignore_poison() {
+                Some(appender) => appender.apply_queue(&self.components),
+                None => Err(umbel::Error::Closed.into()),
+            };
+        }
+        let queue = match &mut *self.appender.lock().ignore_poison() {
+            Some(appender) => appender.queue.take_groups(),
+            None => return Err(umbel::Error::Closed.into()),
+        };
+        let Some(last) = queue.last() else { return Ok(()) };
+        #[cfg(feature = "canary")]
+        let is_early = umbel_base::failpoint::Failpoint::EventsSeenEarly.is_enabled();
+        #[cfg(not(feature = "canary"))]
+        let is_early = false;
+        if self.log.durable() < last.end && !is_early {
+            self.sync_log()?;
+        }
+        let mut batch = IndexBatch::new(&self.index);
+        let changes = || queue.iter().flat_map(|queued| queued.changes.iter());
+        index_commit::commit_changes(self, &mut batch, changes(), last.position)?;
+        if let Some(appender) = &mut *self.appender.lock().ignore_poison() {
+            appender.pending_heads.remove_indexed(&mut appender.queue, &queue);
+        }
+        self.visible.advance(last.position, changes().map(|change| change.hash));
+        if let Some(appender) = &mut *self.appender.lock().ignore_poison() {
+            appender.queue.reuse_groups(queue);
+        }
+        Ok(())
+    }
+
+    /// Whether an append is in the log but not in the index.
+    pub fn has_queued_appends(&self) -> bool {
+        self.appender
+            .lock()
+            .ignore_poison()
+            .as_ref()
+            .is_some_and(|appender| !appender.queue.is_empty())
+    }
+}

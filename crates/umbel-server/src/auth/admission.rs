@@ -1,0 +1,64 @@
+//! Admission of a call: identifies its caller and checks the role that its path requires. The call
+//! itself checks streams.
+
+use hyper::HeaderMap;
+use tonic::Status;
+
+use crate::access_control::call_policy::{RequiredRole, required_role};
+use crate::access_control::users;
+use crate::auth::authentication::BasicCredentials;
+use crate::auth::authorization::{Authorizer, Caller, CertificateUser, active_user};
+use crate::event_store::EventStore;
+use crate::protocol::grpc_status;
+
+impl Authorizer {
+    /// The caller of a request; an error where its credentials are invalid.
+    pub async fn authenticate(
+        &self,
+        store: &EventStore,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateUser>,
+    ) -> Result<Caller, Status> {
+        let Some(verifier) = &self.authenticator else { return Ok(Caller::Trusted) };
+        let user = match (BasicCredentials::from_headers(headers)?, certificate) {
+            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic).await?,
+            (None, Some(CertificateUser(name))) => self.user(store, name).await?,
+            (None, None) => return Ok(Caller::Anonymous),
+        };
+        active_user(&user)?;
+        Ok(Caller::User(user))
+    }
+
+    /// The caller of a request to this path; anonymous where the path is public.
+    pub async fn authenticate_for_path(
+        &self,
+        store: &EventStore,
+        path: &str,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateUser>,
+    ) -> Result<Caller, Status> {
+        match required_role(path) {
+            RequiredRole::Public if self.has_users() => Ok(Caller::Anonymous),
+            RequiredRole::Public => Ok(Caller::Trusted),
+            _ => self.authenticate(store, headers, certificate).await,
+        }
+    }
+
+    /// Checks whether the caller may call this path; the error is the response to the client.
+    pub fn authorize_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
+        let need = required_role(path);
+        let is_enough = match caller {
+            Caller::Trusted => true,
+            Caller::Anonymous => need == RequiredRole::Public,
+            Caller::User(user) => {
+                let user = active_user(user)?;
+                match need {
+                    RequiredRole::Public | RequiredRole::User | RequiredRole::StreamAcl => true,
+                    RequiredRole::Operator => user.is_operator(),
+                    RequiredRole::Admin => user.is_in(users::ADMINS_GROUP),
+                }
+            }
+        };
+        if is_enough { Ok(()) } else { Err(grpc_status::access_denied()) }
+    }
+}

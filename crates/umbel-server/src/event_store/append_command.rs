@@ -1,0 +1,79 @@
+//! [`AppendCommand`]: the request of every append that a call submits.
+
+use std::slice;
+
+use umbel_events::ExpectedVersion;
+
+use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::inbound_quota::QuotaShare;
+
+/// Events for one stream.
+#[derive(Debug)]
+pub struct StreamEvents {
+    /// The stream.
+    pub stream: String,
+    /// The expected revision of the stream.
+    pub expected: ExpectedVersion,
+    /// The events.
+    pub events: Vec<ProposedEvent>,
+}
+
+/// An append of events to one stream or several, all or none.
+#[derive(Debug)]
+pub struct AppendCommand {
+    target: AppendTarget,
+    /// Streams that are only checked, with their expected revisions.
+    pub checks: Vec<(String, ExpectedVersion)>,
+    /// The share of the append quota that the events hold.
+    #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
+    share: QuotaShare,
+}
+
+/// The streams of an append. Most appends have one, which takes no vector.
+#[derive(Debug)]
+enum AppendTarget {
+    Stream(StreamEvents),
+    Streams(Vec<StreamEvents>),
+}
+
+impl AppendCommand {
+    /// Creates an append to one stream.
+    pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
+        AppendCommand { target: AppendTarget::Stream(stream), checks: Vec::new(), share }
+    }
+
+    /// Creates an append to several streams.
+    pub fn to_streams(
+        streams: Vec<StreamEvents>,
+        checks: Vec<(String, ExpectedVersion)>,
+        share: QuotaShare,
+    ) -> AppendCommand {
+        AppendCommand { target: AppendTarget::Streams(streams), checks, share }
+    }
+
+    /// The streams that the events are for.
+    pub fn streams(&self) -> &[StreamEvents] {
+        match &self.target {
+            AppendTarget::Stream(stream) => slice::from_ref(stream),
+            AppendTarget::Streams(streams) => streams,
+        }
+    }
+
+    /// The events of all streams.
+    pub fn events(&self) -> impl Iterator<Item = &ProposedEvent> {
+        self.streams().iter().flat_map(|stream| &stream.events)
+    }
+
+    /// Names of the system streams, whose cached users and ACLs the append invalidates. Releases
+    /// the quota share.
+    pub fn into_system_streams(self) -> Vec<String> {
+        let is_system = |stream: &StreamEvents| stream.stream.starts_with('$');
+        match self.target {
+            AppendTarget::Stream(stream) if is_system(&stream) => vec![stream.stream],
+            AppendTarget::Stream(_) => Vec::new(),
+            AppendTarget::Streams(streams) => {
+                streams.into_iter().filter(is_system).map(|stream| stream.stream).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! [`AppendSubmitter`]: the entry of appends to the store.
+//!
+//! One thread submits appends to the store in the order of their arrival. A small append runs
+//! inline where no other waits before it and it need not wait itself. The store resolves each
+//! completion, so a waiting append occupies no thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+use umbel_env::{Env, JoinHandle};
+use umbel_events::{
+    AppendRequest, Error, NewEvent, PendingAppend, Store, StreamAppend, StreamCheck,
+};
+
+use crate::access_control::acl_cache::AclCache;
+use crate::event_store::append_command::AppendCommand;
+use crate::event_store::append_completion::{AppendCompletion, AppendResult};
+use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
+use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::inline_execution::InlineExecution;
+
+/// Number of queued appends after which no further job joins the group.
+const APPENDS_PER_GROUP: usize = 64;
+
+/// The entry of appends to the store.
+#[derive(Debug)]
+pub struct AppendSubmitter {
+    store: Store,
+    acl_cache: Arc<AclCache>,
+    inline_appends: InlineExecution,
+    jobs: mpsc::UnboundedSender<AppendJob>,
+    /// Number of jobs that the appender thread has or will have.
+    queued_jobs: Arc<AtomicUsize>,
+}
+
+/// Appends with their completions.
+#[derive(Debug)]
+enum AppendJob {
+    Single(AppendCommand, AppendCompletion),
+    /// Appends of one call.
+    Many(Vec<(AppendCommand, AppendCompletion)>),
+}
+
+impl AppendSubmitter {
+    /// Starts the appender thread, which ends once the submitter is dropped.
+    pub fn start(
+        store: &Store,
+        acl_cache: &Arc<AclCache>,
+        env: &Env,
+    ) -> umbel::Result<(AppendSubmitter, Box<dyn JoinHandle>)> {
+        // Calls bound the queue: each waits for its result before it takes on more.
+        let (jobs, received) = mpsc::unbounded_channel();
+        let submitter = AppendSubmitter {
+            store: store.clone(),
+            acl_cache: Arc::clone(acl_cache),
+            inline_appends: InlineExecution::new(env),
+            jobs,
+            queued_jobs: Arc::default(),
+        };
+        let (store, acl_cache) = (store.clone(), Arc::clone(acl_cache));
+        let queued_jobs = Arc::clone(&submitter.queued_jobs);
+        let run = move || run_appender(&store, &acl_cache, received, &queued_jobs);
+        let thread = env.threads.spawn("umbel-append", Box::new(run))?;
+        Ok((submitter, thread))
+    }
+
+    /// Submits an append. The result arrives once the append has the durability that the store
+    /// gives appends. The append continues where the returned future is dropped.
+    pub fn submit(&self, append: AppendCommand) -> impl Future<Output = AppendResult> + use<> {
+        let (completion, result) = AppendCompletion::single();
+        match self.try_append_inline(&append) {
+            Some(pending) => complete(&self.acl_cache, append, Ok(pending), completion),
+            None => self.enqueue(AppendJob::Single(append, completion)),
+        }
+        async move { result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed))) }
+    }
+
+    /// Submits the appends of one call, which receives their results together.
+    pub fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
+        self.enqueue(AppendJob::Many(appends));
+    }
+
+    /// Appends few events without the appender thread, which takes longer to wake, where the append
+    /// need not wait.
+    fn try_append_inline(&self, append: &AppendCommand) -> Option<PendingAppend> {
+        // Earlier appends are not overtaken.
+        let comes_first = self.queued_jobs.load(Ordering::Acquire) == 0;
+        let [target] = append.streams() else { return None };
+        if !comes_first
+            || target.events.len() > INLINE_EVENTS_MAX
+            || !append.checks.is_empty()
+            || !self.inline_appends.is_allowed()
+        {
+            return None;
+        }
+        let events: Vec<NewEvent<'_>> =
+            target.events.iter().map(ProposedEvent::as_new_event).collect();
+        let bytes = events.iter().map(|event| event.data.len() + event.metadata.len());
+        if bytes.sum::<usize>() > INLINE_BYTES_MAX {
+            return None;
+        }
+        let (stream, expected) = (target.stream.as_str(), target.expected);
+        let appends = [StreamAppend { stream, expected, events: &events }];
+        let request = AppendRequest { appends: &appends, checks: &[] };
+        self.inline_appends.run(|| self.store.try_submit(&request))
+    }
+
+    fn enqueue(&self, job: AppendJob) {
+        self.queued_jobs.fetch_add(1, Ordering::AcqRel);
+        // Where the thread has ended, the completions are dropped, which reports a closed store.
+        let _ = self.jobs.send(job);
+    }
+}
+
+fn run_appender(
+    store: &Store,
+    acl_cache: &Arc<AclCache>,
+    mut jobs: mpsc::UnboundedReceiver<AppendJob>,
+    queued_jobs: &AtomicUsize,
+) {
+    while let Some(job) = jobs.blocking_recv() {
+        let mut count = 0;
+        let (mut appends, mut completions, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        let mut next = Some(job);
+        while let Some(job) = next {
+            count += 1;
+            match job {
+                AppendJob::Single(append, completion) => {
+                    appends.push(append);
+                    completions.push(completion);
+                }
+                AppendJob::Many(many) => {
+                    let first = many.first();
+                    results.extend(first.and_then(|(_, first)| first.batch_results()).cloned());
+                    for (append, completion) in many {
+                        appends.push(append);
+                        completions.push(completion);
+                    }
+                }
+            }
+            next = (appends.len() < APPENDS_PER_GROUP).then(|| jobs.try_recv().ok()).flatten();
+        }
+        let _deferred: Vec<_> = results.iter().map(|results| results.defer_wakeup()).collect();
+        let submitted = submit_each(store, &appends);
+        for ((append, pending), completion) in appends.into_iter().zip(submitted).zip(completions) {
+            complete(acl_cache, append, pending, completion);
+        }
+        queued_jobs.fetch_sub(count, Ordering::AcqRel);
+    }
+}
+
+/// Submits appends to the store in order.
+fn submit_each(store: &Store, commands: &[AppendCommand]) -> Vec<Result<PendingAppend, Error>> {
+    let events = commands.iter().flat_map(AppendCommand::events).map(ProposedEvent::as_new_event);
+    let events: Vec<NewEvent<'_>> = events.collect();
+    let mut rest = &events[..];
+    let targets = commands.iter().flat_map(AppendCommand::streams);
+    // Most commands have one target.
+    let mut appends: Vec<StreamAppend<'_>> = Vec::with_capacity(commands.len());
+    appends.extend(targets.map(|target| {
+        let (events, others) = rest.split_at(target.events.len());
+        rest = others;
+        StreamAppend { stream: &target.stream, expected: target.expected, events }
+    }));
+    let checks = commands.iter().flat_map(|command| &command.checks);
+    let checks: Vec<StreamCheck<'_>> =
+        checks.map(|(stream, expected)| StreamCheck { stream, expected: *expected }).collect();
+    let (mut rest, mut rest_checks) = (&appends[..], &checks[..]);
+    let requests: Vec<AppendRequest<'_>> = commands
+        .iter()
+        .map(|command| {
+            let (appends, others) = rest.split_at(command.streams().len());
+            let (checks, other_checks) = rest_checks.split_at(command.checks.len());
+            (rest, rest_checks) = (others, other_checks);
+            AppendRequest { appends, checks }
+        })
+        .collect();
+    store.submit_each_with_conflicts(&requests)
+}
+
+/// Resolves the completion once the append is acknowledged. The append's quota share is released
+/// before.
+fn complete(
+    acl_cache: &Arc<AclCache>,
+    append: AppendCommand,
+    pending: Result<PendingAppend, Error>,
+    completion: AppendCompletion,
+) {
+    let system_streams = append.into_system_streams();
+    match pending {
+        #[cfg(feature = "canary")]
+        Ok(pending) if umbel_base::failpoint::Failpoint::ServerAnswersEarly.is_enabled() => {
+            completion.resolve(Ok(pending.early_results()));
+        }
+        Ok(pending) if system_streams.is_empty() => {
+            pending.on_acknowledged(move |results| completion.resolve(results));
+        }
+        Ok(pending) => {
+            let acl_cache = Arc::clone(acl_cache);
+            pending.on_acknowledged(move |results| {
+                system_streams.iter().for_each(|stream| acl_cache.invalidate(stream));
+                completion.resolve(results);
+            });
+        }
+        Err(error) => completion.resolve(Err(error)),
+    }
+}
