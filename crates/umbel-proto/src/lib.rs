@@ -1,8 +1,9 @@
-//! The messages that event store clients and the server exchange, one file per package of the
+//! The messages that event store clients and the server exchange, one module per package of the
 //! protocol.
 //!
-//! They are written manually from a table of field numbers and types, with `prost` derives: no
-//! definition files, no compiler for them, nothing generated while building. An empty message is
+//! The definitions are in `proto`, for clients of every language. The build script generates the
+//! types from them. A module selects the types of its package, and gives those of nested messages
+//! a name of their own. Messages with the same fields have the same type. An empty message is
 //! `()`, whichever package it belongs to: its bytes are the same.
 //!
 //! ```
@@ -30,3 +31,12 @@ pub mod status;
 pub mod streams;
 pub mod users;
 pub mod v2;
+
+/// Definitions of all messages and services, as servers send them to clients: an encoded
+/// `google.protobuf.FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The generated types, in modules that are nested as the packages are.
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+}

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod suite {
+    mod definitions;
     mod kv_definition;
     mod message_fields;
     mod persistent;

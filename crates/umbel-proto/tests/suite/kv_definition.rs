@@ -1,46 +1,20 @@
-//! The definition of the key-value service agrees with its compiled form and the messages.
+//! The messages of the key-value service have the fields of its definition.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
 
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use umbel_proto::DESCRIPTORS;
 use umbel_proto::kv::*;
 
-/// Environment variable (`1`) with which the test writes the compiled form again.
-const WRITE: &str = "UMBEL_WRITE_DESCRIPTORS";
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("proto")
-}
-
-fn compiled() -> Vec<u8> {
-    let mut compiler = protox::Compiler::new([folder()]).unwrap();
-    compiler.include_source_info(true).open_file("umbel/kv/v1/key_value.proto").unwrap();
-    compiler.encode_file_descriptor_set()
-}
+use super::wire_reader::check_golden;
 
 fn file() -> FileDescriptorProto {
-    let mut set = FileDescriptorSet::decode(&compiled()[..]).unwrap();
-    assert_eq!(set.file.len(), 1, "it imports nothing");
-    set.file.remove(0)
-}
-
-#[test]
-fn reflected_definition_equals_the_definition() {
-    let compiled = compiled();
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(folder().join("umbel/kv/v1/key_value.descriptors"), &compiled).unwrap();
-        return;
-    }
-    assert!(
-        compiled == DESCRIPTORS,
-        "the definition was changed: write its compiled form again with {WRITE}=1 cargo test -p \
-         umbel-proto definition"
-    );
+    let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
+    set.file.into_iter().find(|file| file.package() == PACKAGE).unwrap()
 }
 
 #[test]
@@ -78,6 +52,7 @@ impl MessageFields {
         for value in values {
             let bytes = value.encode_to_vec();
             assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(value));
+            check_golden(&bytes);
             of_bytes(&bytes, &mut fields);
         }
         assert!(self.0.insert(name, fields).is_none(), "{name} is recorded twice");

@@ -9,7 +9,7 @@ use umbel_proto::gossip::{ClusterInfo, EndPoint, MemberInfo, VNodeState};
 use umbel_proto::server_features::{SupportedMethod, SupportedMethods};
 use umbel_proto::shared::{
     AllStreamPosition, BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier,
-    Timeout, Unknown, Uuid, WrongExpectedVersion, uuid, wrong_expected_version,
+    Uuid, WrongExpectedVersion, uuid, wrong_expected_version,
 };
 use umbel_proto::status::{Code, Status, detail};
 use umbel_proto::streams::{
@@ -53,23 +53,25 @@ fn shared_types() {
     check(StreamDeleted { stream_identifier: stream() }, &[1]);
     check(MaximumAppendSizeExceeded { max_append_size: 9 }, &[1]);
     check(BadRequest { message: "no".to_string() }, &[1]);
-    check(Timeout {}, &[]);
-    check(Unknown {}, &[]);
+    check((), &[]);
 }
 
 #[test]
 fn batch_with_another_expected_revision() {
     use wrong_expected_version::{Current, Expected};
-    let currents = [(Current::StreamRevision(0), 1), (Current::NoStream(()), 2)];
+    let currents = [(Current::CurrentStreamRevision(0), 1), (Current::CurrentNoStream(()), 2)];
     let expectations = [
-        (Expected::StreamPosition(0), 3),
-        (Expected::Any(()), 4),
-        (Expected::StreamExists(()), 5),
-        (Expected::NoStream(()), 6),
+        (Expected::ExpectedStreamPosition(0), 3),
+        (Expected::ExpectedAny(()), 4),
+        (Expected::ExpectedStreamExists(()), 5),
+        (Expected::ExpectedNoStream(()), 6),
     ];
     for (current, first) in currents {
         for (expected, second) in expectations {
-            let message = WrongExpectedVersion { current: Some(current), expected: Some(expected) };
+            let message = WrongExpectedVersion {
+                current_stream_revision_option: Some(current),
+                expected_stream_position_option: Some(expected),
+            };
             check(message, &[first, second]);
         }
     }
@@ -226,39 +228,51 @@ fn append_answers() {
         check(success, &numbers);
         check(AppendResp { result: Some(Outcome::Success(success)) }, &[1]);
     }
-    let old = [OldExpected::Revision(0), OldExpected::Any(()), OldExpected::StreamExists(())];
+    let old = [
+        OldExpected::ExpectedRevision2060(0),
+        OldExpected::Any2060(()),
+        OldExpected::StreamExists2060(()),
+    ];
     let new = [
-        Expected::Revision(0),
-        Expected::Any(()),
-        Expected::StreamExists(()),
-        Expected::NoStream(()),
+        Expected::ExpectedRevision(0),
+        Expected::ExpectedAny(()),
+        Expected::ExpectedStreamExists(()),
+        Expected::ExpectedNoStream(()),
     ];
     let mut wrong = WrongExpectedVersion {
-        old_current: Some(OldCurrent::Revision(0)),
-        old_expected: None,
-        current: Some(Current::Revision(0)),
-        expected: None,
+        current_revision_option_20_6_0: Some(OldCurrent::CurrentRevision2060(0)),
+        expected_revision_option_20_6_0: None,
+        current_revision_option: Some(Current::CurrentRevision(0)),
+        expected_revision_option: None,
     };
     for (expected, number) in old.into_iter().zip(3..) {
-        check(WrongExpectedVersion { old_expected: Some(expected), ..wrong }, &[1, number, 6]);
+        let expected_revision_option_20_6_0 = Some(expected);
+        check(WrongExpectedVersion { expected_revision_option_20_6_0, ..wrong }, &[1, number, 6]);
     }
-    wrong.old_current = Some(OldCurrent::NoStream(()));
-    wrong.current = Some(Current::NoStream(()));
+    wrong.current_revision_option_20_6_0 = Some(OldCurrent::NoStream2060(()));
+    wrong.current_revision_option = Some(Current::CurrentNoStream(()));
     for (expected, number) in new.into_iter().zip(8..) {
-        check(WrongExpectedVersion { expected: Some(expected), ..wrong }, &[2, 7, number]);
+        let expected_revision_option = Some(expected);
+        check(WrongExpectedVersion { expected_revision_option, ..wrong }, &[2, 7, number]);
     }
     check(AppendResp { result: Some(Outcome::WrongExpectedVersion(wrong)) }, &[2]);
 }
 
 #[test]
 fn batch_appends() {
-    use batch_append_req::{DeadlineOption, Options};
+    use batch_append_req::{DeadlineOption, Expected, Options};
     let deadlines = [
-        (DeadlineOption::Moment(NOW), 6),
-        (DeadlineOption::Duration(Duration { seconds: 1, nanos: 2 }), 7),
+        (DeadlineOption::Deadline21100(NOW), 6),
+        (DeadlineOption::Deadline(Duration { seconds: 1, nanos: 2 }), 7),
+    ];
+    let expectations = [
+        Expected::StreamPosition(3),
+        Expected::NoStream(()),
+        Expected::Any(()),
+        Expected::StreamExists(()),
     ];
     for (deadline, last) in deadlines {
-        for (expected, number) in EXPECTED.into_iter().zip(2..) {
+        for (expected, number) in expectations.into_iter().zip(2..) {
             let options = Options {
                 stream_identifier: stream(),
                 expected_stream_position: Some(expected),
@@ -346,7 +360,7 @@ fn outcomes_carry_one_detail() {
     let details = detail("event_store.client.BadRequest", &BadRequest { message: "no".into() });
     assert!(details.type_url.ends_with("/event_store.client.BadRequest"));
     let code = Code::AlreadyExists as i32;
-    let status = Status { code, message: "m".to_string(), details: Some(details) };
+    let status = Status { code, message: "m".to_string(), details: vec![details] };
     assert_eq!((code, Code::Unauthenticated as i32), (6, 16));
     check(status, &[1, 2, 3]);
 }

@@ -6,7 +6,6 @@ use umbel_proto::streams::read_req::{
     Expression, Filter, FilterOptions, Position, RevisionOption, StreamOptions, UuidForm,
     UuidOption, Window,
 };
-use umbel_proto::streams::read_resp::EventPosition;
 
 use super::wire_reader::check;
 
@@ -77,7 +76,7 @@ fn consumer_messages() {
         buffer_size: 1,
         uuid_option: Some(UuidOption { content: Some(UuidForm::String(())) }),
     };
-    check(options(ReadStreamOption::Stream(stream())), &[1, 2, 3, 4]);
+    check(options(ReadStreamOption::StreamIdentifier(stream())), &[1, 2, 3, 4]);
     check(options(ReadStreamOption::All(())), &[5, 2, 3, 4]);
     let ack = Ack { id: vec![1], ids: vec![id()] };
     check(ack.clone(), &[1, 2]);
@@ -98,13 +97,14 @@ fn consumer_messages() {
         position: Some(position),
         count: Some(count),
     };
-    let first = event(EventPosition::CommitPosition(0), RetryCount::Times(0));
+    let first = event(DeliveryPosition::CommitPosition(0), RetryCount::RetryCount(0));
     check(first.clone(), &[1, 2, 3, 5]);
-    check(event(EventPosition::NoPosition(()), RetryCount::Unknown(())), &[1, 2, 4, 6]);
+    check(event(DeliveryPosition::NoPosition(()), RetryCount::NoRetryCount(())), &[1, 2, 4, 6]);
     let confirmation = SubscriptionConfirmation { subscription_id: name() };
-    for (content, number) in
-        [(ReadRespContent::Event(first), 1), (ReadRespContent::Confirmation(confirmation), 2)]
-    {
+    for (content, number) in [
+        (ReadRespContent::Event(first), 1),
+        (ReadRespContent::SubscriptionConfirmation(confirmation), 2),
+    ] {
         check(ReadResp { content: Some(content) }, &[number]);
     }
 }
@@ -127,9 +127,11 @@ fn group_creation_requests() {
         named_consumer_strategy: NamedStrategy::Pinned.into(),
         consumer_strategy: name(),
     };
-    let ticks = settings(MessageTimeout::Ticks(0), CheckpointAfter::Ticks(0));
+    let ticks =
+        settings(MessageTimeout::MessageTimeoutTicks(0), CheckpointAfter::CheckpointAfterTicks(0));
     check(ticks.clone(), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16]);
-    let millis = settings(MessageTimeout::Millis(0), CheckpointAfter::Millis(0));
+    let millis =
+        settings(MessageTimeout::MessageTimeoutMs(0), CheckpointAfter::CheckpointAfterMs(0));
     check(millis, &[1, 2, 3, 14, 5, 15, 7, 8, 9, 10, 11, 12, 13, 16]);
     let filter = FilterOptions {
         filter: Some(Filter::EventType(Expression { regex: name(), prefix: vec![name()] })),
@@ -169,24 +171,28 @@ fn group_creation_requests() {
 #[test]
 fn group_information() {
     for (option, number) in
-        [(DeleteStreamOption::Stream(stream()), 1), (DeleteStreamOption::All(()), 3)]
+        [(DeleteStreamOption::StreamIdentifier(stream()), 1), (DeleteStreamOption::All(()), 3)]
     {
         let options = DeleteOptions { stream_option: Some(option), group_name: name() };
         check(options.clone(), &[number, 2]);
         check(DeleteReq { options: Some(options) }, &[1]);
     }
     for (option, number) in
-        [(GetInfoStreamOption::Stream(stream()), 1), (GetInfoStreamOption::All(()), 2)]
+        [(GetInfoStreamOption::StreamIdentifier(stream()), 1), (GetInfoStreamOption::All(()), 2)]
     {
-        let options = GetInfoOptions { stream_option: Some(option.clone()), group_name: name() };
+        let options = GetInfoOptions { stream_option: Some(option), group_name: name() };
         check(options.clone(), &[number, 3]);
         check(GetInfoReq { options: Some(options) }, &[1]);
+    }
+    for (option, number) in
+        [(ListStreamOption::Stream(stream()), 1), (ListStreamOption::All(()), 2)]
+    {
         check(ListStream { stream_option: Some(option) }, &[number]);
     }
     for (option, number) in
-        [(ReplayStreamOption::Stream(stream()), 2), (ReplayStreamOption::All(()), 3)]
+        [(ReplayStreamOption::StreamIdentifier(stream()), 2), (ReplayStreamOption::All(()), 3)]
     {
-        for (stop, third) in [(StopAt::Revision(0), 4), (StopAt::NoLimit(()), 5)] {
+        for (stop, third) in [(StopAt::StopAt(0), 4), (StopAt::NoLimit(()), 5)] {
             let options = ReplayParkedOptions {
                 group_name: name(),
                 stream_option: Some(option.clone()),
@@ -196,7 +202,8 @@ fn group_information() {
             check(ReplayParkedReq { options: Some(options) }, &[1]);
         }
     }
-    let which = [ListOption::AllSubscriptions(()), ListOption::ForStream(ListStream::default())];
+    let which =
+        [ListOption::ListAllSubscriptions(()), ListOption::ListForStream(ListStream::default())];
     for (option, number) in which.into_iter().zip(1..) {
         let options = ListOptions { list_option: Some(option) };
         check(options.clone(), &[number]);

@@ -8,10 +8,10 @@ use umbel_proto::operations::{
     StopScavengeReq,
 };
 use umbel_proto::projections::{
-    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StatisticsMode,
-    StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
+    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StateResp,
+    StatisticsMode, StatisticsOptions, StatisticsReq, StatisticsResp,
 };
-use umbel_proto::status::{ErrorInfo, RichStatus, detail};
+use umbel_proto::status::{ErrorInfo, Status, detail};
 use umbel_proto::v2::errors::{
     AppendConsistencyViolationErrorDetails, AppendRecordSizeExceededErrorDetails,
     AppendTransactionSizeExceededErrorDetails, ConsistencyViolation,
@@ -91,7 +91,7 @@ fn failures() {
     let info = ErrorInfo { reason: name(), domain: name() };
     check(info.clone(), &[1, 2]);
     let details = vec![detail("google.rpc.ErrorInfo", &info)];
-    check(RichStatus { code: 9, message: name(), details }, &[1, 2, 3]);
+    check(Status { code: 9, message: name(), details }, &[1, 2, 3]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn projections() {
     let numbers: Vec<u32> = (1..20).collect();
     check(details.clone(), &numbers);
     check(StatisticsResp { details: Some(details) }, &[1]);
-    check(ValueResp { value: Some(text()) }, &[1]);
+    check(StateResp { state: Some(text()) }, &[1]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Reads the fields of an encoded message without its type.
+//! Reads the fields of an encoded message without its type, and compares encodings with golden
+//! ones.
 
 use std::fmt::Debug;
 
@@ -23,10 +24,22 @@ pub fn first_wire_type(mut bytes: &[u8]) -> WireType {
     decode_key(&mut bytes).expect("a key").1
 }
 
-/// Checks that a message survives encoding, and has these field numbers.
+/// Encodings of the messages in these tests, in hexadecimal. They never change: clients and servers
+/// of other versions exchange these bytes.
+const GOLDEN: &str = include_str!("golden_encodings.txt");
+
+/// Checks that an encoding is a golden one.
+pub fn check_golden(bytes: &[u8]) {
+    let encoding: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let is_golden = encoding.is_empty() || GOLDEN.lines().any(|line| line == encoding);
+    assert!(is_golden, "tests/suite/golden_encodings.txt does not have {encoding}");
+}
+
+/// Checks that a message survives encoding, has these field numbers, and has golden bytes.
 pub fn check<M: Message + Default + PartialEq + Debug>(message: M, expected: &[u32]) {
     let bytes = message.encode_to_vec();
     assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(&message));
     assert_eq!(numbers(&bytes), expected, "{message:?}");
     assert_eq!(bytes.len(), message.encoded_len());
+    check_golden(&bytes);
 }

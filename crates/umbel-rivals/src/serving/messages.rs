@@ -82,7 +82,7 @@ pub(super) fn batch(
         correlation_id: Some(Uuid { value: Some(uuid::Value::Structured(halves)) }),
         options: Some(batch_append_req::Options {
             stream_identifier: Some(stream.into()),
-            expected_stream_position: Some(expected),
+            expected_stream_position: Some(expected.into()),
             deadline_option: None,
         }),
         proposed_messages: events,

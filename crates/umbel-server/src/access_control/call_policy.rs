@@ -170,10 +170,37 @@ fn find_role(path: &str) -> Option<RequiredRole> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use prost::Message;
+    use prost_types::FileDescriptorSet;
+
     use super::*;
     use crate::http::console::API_PREFIX;
     use crate::http::console::{console_actions, page_data};
     use crate::services::server_features::supported_methods;
+
+    /// Reflection describes what clients can call, so the definitions have exactly these calls.
+    #[test]
+    fn the_definitions_have_the_calls_of_the_table() {
+        let set = FileDescriptorSet::decode(umbel_proto::DESCRIPTORS).unwrap();
+        let services = set
+            .file
+            .iter()
+            .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)));
+        let defined: BTreeSet<String> = services
+            .flat_map(|(package, service)| {
+                let path = move |call: &str| format!("/{package}.{}/{call}", service.name());
+                service.method.iter().map(move |call| path(call.name()))
+            })
+            .collect();
+        let is_ours = |service: &str| service.contains('.') && !service.contains("reflection");
+        let listed =
+            TABLE.iter().filter(|(service, _)| is_ours(service)).flat_map(|(service, calls)| {
+                calls.iter().map(move |(call, _)| format!("{service}{call}"))
+            });
+        assert_eq!(defined, listed.collect());
+    }
 
     #[test]
     fn every_served_call_has_a_policy_row() {

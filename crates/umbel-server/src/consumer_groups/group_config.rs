@@ -166,14 +166,14 @@ impl GroupConfig {
             Err(_) => Err(failed(format!("The {what} is {millis} ms; it must not be negative."))),
         };
         let timeout = match settings.message_timeout {
-            Some(MessageTimeout::Ticks(ticks)) => ticks / TICKS,
-            Some(MessageTimeout::Millis(millis)) => millis.into(),
+            Some(MessageTimeout::MessageTimeoutTicks(ticks)) => ticks / TICKS,
+            Some(MessageTimeout::MessageTimeoutMs(millis)) => millis.into(),
             None => 0,
         };
         let timeout = time("message timeout", timeout)?;
         let after = match settings.checkpoint_after {
-            Some(CheckpointAfter::Ticks(ticks)) => ticks / TICKS,
-            Some(CheckpointAfter::Millis(millis)) => millis.into(),
+            Some(CheckpointAfter::CheckpointAfterTicks(ticks)) => ticks / TICKS,
+            Some(CheckpointAfter::CheckpointAfterMs(millis)) => millis.into(),
             None => 0,
         };
         Ok(GroupConfig {
@@ -259,9 +259,9 @@ impl GroupConfig {
             resolve_links: value.get("resolveLinkTos")?.as_bool()?,
             revision: 0,
             extra_statistics: value.get("extraStatistics")?.as_bool()?,
-            message_timeout: Some(MessageTimeout::Millis(number("messageTimeout")?)),
+            message_timeout: Some(MessageTimeout::MessageTimeoutMs(number("messageTimeout")?)),
             max_retry_count: number("maxRetryCount")?,
-            checkpoint_after: Some(CheckpointAfter::Millis(number("checkPointAfter")?)),
+            checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(number("checkPointAfter")?)),
             min_checkpoint_count: number("minCheckPointCount")?,
             max_checkpoint_count: number("maxCheckPointCount")?,
             max_subscriber_count: number("maxSubscriberCount")?,
@@ -349,8 +349,8 @@ mod tests {
     fn options() -> CreateOptions {
         let settings = Settings {
             resolve_links: true,
-            message_timeout: Some(MessageTimeout::Ticks(300_000_000)),
-            checkpoint_after: Some(CheckpointAfter::Millis(2000)),
+            message_timeout: Some(MessageTimeout::MessageTimeoutTicks(300_000_000)),
+            checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(2000)),
             max_retry_count: 10,
             read_batch_size: 20,
             history_buffer_size: 500,
@@ -425,7 +425,7 @@ mod tests {
             |settings| settings.history_buffer_size = 1 << 30,
             |settings| settings.live_buffer_size = -1,
             |settings| settings.max_retry_count = -1,
-            |settings| settings.message_timeout = Some(MessageTimeout::Millis(-1)),
+            |settings| settings.message_timeout = Some(MessageTimeout::MessageTimeoutMs(-1)),
             |settings| settings.consumer_strategy = "Dice".to_string(),
         ];
         for change in changes {

@@ -6,7 +6,7 @@ use prost::bytes::Bytes;
 use tonic::{Code, Status};
 use umbel_events::Error;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_proto::status::{ErrorInfo, RichStatus, detail};
+use umbel_proto::status::{self, ErrorInfo, detail};
 use umbel_proto::v2::errors::{
     AccessDeniedErrorDetails, AppendConsistencyViolationErrorDetails,
     AppendRecordSizeExceededErrorDetails, AppendTransactionSizeExceededErrorDetails,
@@ -185,7 +185,7 @@ fn detailed_status(
         type_url: format!("type.googleapis.com/{domain}.{name}"),
         value,
     }));
-    let rich = RichStatus { code: code as i32, message: message.clone(), details };
+    let rich = status::Status { code: code as i32, message: message.clone(), details };
     Status::with_details(code, message, Bytes::from(rich.encode_to_vec()))
 }
 
@@ -195,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    fn details(status: &Status) -> RichStatus {
-        let rich = RichStatus::decode(status.details()).unwrap();
+    fn details(status: &Status) -> status::Status {
+        let rich = status::Status::decode(status.details()).unwrap();
         assert_eq!((rich.code, &*rich.message), (status.code() as i32, status.message()));
         assert_eq!(rich.details[0].type_url, "type.googleapis.com/google.rpc.ErrorInfo");
         rich

@@ -10,8 +10,8 @@ use prost_types::{Struct, Value};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_proto::projections::{
-    CreateMode, CreateReq, Details, ProjectionReq, StatisticsMode, StatisticsReq, StatisticsResp,
-    ValueResp,
+    CreateMode, CreateReq, Details, ProjectionReq, StateResp, StatisticsMode, StatisticsReq,
+    StatisticsResp,
 };
 
 use crate::event_store::projection_states::{
@@ -136,10 +136,10 @@ async fn apply_command(
 }
 
 /// State or result of a built-in projection: it has none.
-async fn value(request: Request<ProjectionReq>) -> Result<Response<ValueResp>, Status> {
+async fn value(request: Request<ProjectionReq>) -> Result<Response<StateResp>, Status> {
     projection_name(request.into_inner())?;
-    let value = Some(Value { kind: Some(Kind::StructValue(Struct::default())) });
-    Ok(Response::new(ValueResp { value }))
+    let state = Some(Value { kind: Some(Kind::StructValue(Struct::default())) });
+    Ok(Response::new(StateResp { state }))
 }
 
 async fn statistics(

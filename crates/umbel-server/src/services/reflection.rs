@@ -1,13 +1,16 @@
 //! Reflection: services and their message definitions, for clients without definition files. It
-//! covers the services with a definition here: the key-value service, if served, and itself.
+//! covers all services of the server. The key-value service is among them if it is served.
 
 use std::convert::Infallible;
+use std::sync::LazyLock;
 
+use prost::Message;
+use prost_types::FileDescriptorSet;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::Service as _;
-use tonic_reflection::server::{Builder, Error};
-use umbel_proto::kv::DESCRIPTORS;
+use tonic::codegen::{BoxFuture, Service as _};
+use tonic_reflection::server::Builder;
+use umbel_proto::{DESCRIPTORS, kv};
 
 use crate::grpc::request_body::RequestBody;
 use crate::server_context::ServerContext;
@@ -15,40 +18,56 @@ use crate::server_context::ServerContext;
 /// Maximum bytes of a request. Each is kept until its call ends, and repeated in its response.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// Serves a call of either version. The responder is built for each call, since a client calls
-/// once.
+type Responder = Box<
+    dyn Fn(hyper::Request<RequestBody>) -> BoxFuture<hyper::Response<Body>, Infallible>
+        + Send
+        + Sync,
+>;
+
+/// Responders of both versions of reflection.
+struct Responders {
+    v1: Responder,
+    v1alpha: Responder,
+}
+
+/// Responders of servers with and without the key-value service. The first call builds them.
+static WITH_KV: LazyLock<Result<Responders, Status>> = LazyLock::new(|| Responders::new(true));
+static WITHOUT_KV: LazyLock<Result<Responders, Status>> = LazyLock::new(|| Responders::new(false));
+
+impl Responders {
+    fn new(serves_kv: bool) -> Result<Responders, Status> {
+        let mut definitions = FileDescriptorSet::decode(DESCRIPTORS).map_err(build_error)?;
+        definitions.file.retain(|file| serves_kv || file.package() != kv::PACKAGE);
+        let builder = || Builder::configure().register_file_descriptor_set(definitions.clone());
+        let v1 = builder().build_v1().map_err(build_error)?;
+        let v1 = v1.max_decoding_message_size(REQUEST_BYTES_MAX);
+        let v1alpha = builder().build_v1alpha().map_err(build_error)?;
+        let v1alpha = v1alpha.max_decoding_message_size(REQUEST_BYTES_MAX);
+        Ok(Responders {
+            v1: Box::new(move |request| v1.clone().call(request)),
+            v1alpha: Box::new(move |request| v1alpha.clone().call(request)),
+        })
+    }
+}
+
+fn build_error(error: impl std::fmt::Display) -> Status {
+    Status::internal(format!("the reflection service could not be built: {error}"))
+}
+
+/// Serves a call of either version.
 pub async fn call(
     service: &ServerContext,
     request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
-    let mut builder = Builder::configure();
-    if service.kv.is_some() {
-        builder = builder.register_encoded_file_descriptor_set(DESCRIPTORS);
-    }
-    let is_alpha = request.uri().path().starts_with("/grpc.reflection.v1alpha.");
-    let answered: Result<Result<hyper::Response<Body>, Infallible>, Error> = if is_alpha {
-        match builder.build_v1alpha() {
-            Ok(built) => {
-                let mut built = built.max_decoding_message_size(REQUEST_BYTES_MAX);
-                Ok(built.call(request).await)
-            }
-            Err(error) => Err(error),
-        }
-    } else {
-        match builder.build_v1() {
-            Ok(built) => {
-                let mut built = built.max_decoding_message_size(REQUEST_BYTES_MAX);
-                Ok(built.call(request).await)
-            }
-            Err(error) => Err(error),
-        }
+    let responders = if service.kv.is_some() { &WITH_KV } else { &WITHOUT_KV };
+    let responders = match &**responders {
+        Ok(responders) => responders,
+        Err(status) => return status.clone().into_http(),
     };
-    match answered {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
-        Err(error) => {
-            Status::internal(format!("the reflection service could not be built: {error}"))
-                .into_http()
-        }
+    let is_alpha = request.uri().path().starts_with("/grpc.reflection.v1alpha.");
+    let responder = if is_alpha { &responders.v1alpha } else { &responders.v1 };
+    match responder(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
 }

@@ -61,7 +61,7 @@ fn is_refused<T: std::fmt::Debug>(outcome: Result<T, Status>) -> bool {
 async fn batch(client: &Client, stream: &str) -> bool {
     let options = BatchOptions {
         stream_identifier: Some(name(stream)),
-        expected_stream_position: Some(ANY),
+        expected_stream_position: Some(ANY.into()),
         deadline_option: None,
     };
     let part = BatchAppendReq {
@@ -74,7 +74,7 @@ async fn batch(client: &Client, stream: &str) -> bool {
     match answers.message().await.unwrap().unwrap().result.unwrap() {
         Outcome::Success(_) => false,
         Outcome::Error(status) => {
-            let detail = status.details.unwrap();
+            let detail = &status.details[0];
             assert_eq!(status.code, Code::PermissionDenied as i32, "{detail:?}");
             assert!(detail.type_url.ends_with("AccessDenied"), "{detail:?}");
             true

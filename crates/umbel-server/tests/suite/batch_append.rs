@@ -21,7 +21,7 @@ const START: RevisionOption = RevisionOption::Start(());
 fn options(stream: &str, expected: ExpectedRevision) -> Options {
     Options {
         stream_identifier: Some(name(stream)),
-        expected_stream_position: Some(expected),
+        expected_stream_position: Some(expected.into()),
         deadline_option: None,
     }
 }
@@ -61,9 +61,10 @@ fn revision(answer: &BatchAppendResp) -> u64 {
 }
 
 fn refusal(answer: &BatchAppendResp) -> (i32, &str) {
-    let Some(Outcome::Error(Status { code, details: Some(detail), .. })) = &answer.result else {
+    let Some(Outcome::Error(Status { code, details, .. })) = &answer.result else {
         panic!("{answer:?}");
     };
+    let [detail] = &details[..] else { panic!("{answer:?} has one detail") };
     (*code, detail.type_url.rsplit('.').next().unwrap())
 }
 
@@ -150,11 +151,11 @@ fn failed_batch_does_not_affect_others() {
 fn expired_batch_is_not_written() {
     TestServer::new().run(async |client, _| {
         let until = |deadline| Options { deadline_option: Some(deadline), ..options("cart", ANY) };
-        let now = DeadlineOption::Duration(Duration { seconds: 0, nanos: 0 });
-        let past = DeadlineOption::Moment(Timestamp { seconds: 1, nanos: 0 });
-        let future = DeadlineOption::Moment(Timestamp { seconds: i64::MAX, nanos: 0 });
-        let later = DeadlineOption::Duration(Duration { seconds: 3600, nanos: 0 });
-        let before_1970 = DeadlineOption::Moment(Timestamp { seconds: -1, nanos: -1 });
+        let now = DeadlineOption::Deadline(Duration { seconds: 0, nanos: 0 });
+        let past = DeadlineOption::Deadline21100(Timestamp { seconds: 1, nanos: 0 });
+        let future = DeadlineOption::Deadline21100(Timestamp { seconds: i64::MAX, nanos: 0 });
+        let later = DeadlineOption::Deadline(Duration { seconds: 3600, nanos: 0 });
+        let before_1970 = DeadlineOption::Deadline21100(Timestamp { seconds: -1, nanos: -1 });
         let parts = [now, past, future, later, before_1970].into_iter().zip(1..);
         let parts =
             parts.map(|(deadline, number)| batch(number, until(deadline), number..number + 1));

@@ -183,7 +183,7 @@ fn oversized_message_fails_only_its_batch() {
             correlation_id: Some(id(number)),
             options: Some(batch_append_req::Options {
                 stream_identifier: Some(name("cart")),
-                expected_stream_position: Some(ANY),
+                expected_stream_position: Some(ANY.into()),
                 deadline_option: None,
             }),
             proposed_messages: vec![blob(number, bytes)],
@@ -205,7 +205,7 @@ fn oversized_message_fails_only_its_batch() {
         while let Some(answer) = answers.message().await.unwrap() {
             let failed = match answer.result.unwrap() {
                 Outcome::Success(_) => None,
-                Outcome::Error(status) => Some(status.details.unwrap().type_url),
+                Outcome::Error(status) => Some(status.details[0].type_url.clone()),
             };
             let number = (0..9).find(|number| answer.correlation_id == Some(id(*number))).unwrap();
             assert_eq!(outcomes.insert(number, failed), None, "one answer a batch");

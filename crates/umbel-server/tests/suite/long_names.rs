@@ -24,7 +24,7 @@ fn counted_record(number: u64) -> AppendRecord {
 async fn batch(client: &Client, stream: &str) -> bool {
     let options = Options {
         stream_identifier: Some(name(stream)),
-        expected_stream_position: Some(ANY),
+        expected_stream_position: Some(ANY.into()),
         deadline_option: None,
     };
     let part = BatchAppendReq {

@@ -105,7 +105,7 @@ fn failed_park_is_a_server_error_and_retried() {
     TestServer::new().run(async |client, server| {
         client.append("cart", ANY, &events(0..2)).await.unwrap();
         // A due checkpoint does not make the retry earlier.
-        let checkpoint_after = Some(CheckpointAfter::Millis(100));
+        let checkpoint_after = Some(CheckpointAfter::CheckpointAfterMs(100));
         let rare = Settings { checkpoint_after, max_checkpoint_count: 0, ..settings() };
         create(&client, of_stream("cart", rare)).await.unwrap();
         server.store.tombstone(PARKED, ExpectedVersion::Any).unwrap();

@@ -20,9 +20,9 @@ pub const SERVICE: &str = "event_store.client.persistent_subscriptions.Persisten
 
 pub fn settings() -> Settings {
     Settings {
-        message_timeout: Some(MessageTimeout::Millis(30_000)),
+        message_timeout: Some(MessageTimeout::MessageTimeoutMs(30_000)),
         max_retry_count: 2,
-        checkpoint_after: Some(CheckpointAfter::Millis(0)),
+        checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(0)),
         min_checkpoint_count: 1,
         max_checkpoint_count: 1,
         live_buffer_size: 500,
@@ -75,13 +75,13 @@ pub async fn create(client: &Client, request: CreateReq) -> Result<(), Status> {
 }
 
 async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
-    let stream_option = Some(DeleteStreamOption::Stream(name(stream)));
+    let stream_option = Some(DeleteStreamOption::StreamIdentifier(name(stream)));
     let options = Some(DeleteOptions { stream_option, group_name: "group".to_string() });
     client.unary(SERVICE, "Delete", DeleteReq { options }).await
 }
 
 pub async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
-    let stream_option = Some(GetInfoStreamOption::Stream(name(stream)));
+    let stream_option = Some(GetInfoStreamOption::StreamIdentifier(name(stream)));
     let options = Some(GetInfoOptions { stream_option, group_name: "group".to_string() });
     let request = GetInfoReq { options };
     let answer: GetInfoResp = client.unary(SERVICE, "GetInfo", request).await.unwrap();
@@ -91,7 +91,7 @@ pub async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
 async fn replay(client: &Client, stream: &str, stop: StopAt) {
     let options = ReplayParkedOptions {
         group_name: "group".to_string(),
-        stream_option: Some(ReplayStreamOption::Stream(name(stream))),
+        stream_option: Some(ReplayStreamOption::StreamIdentifier(name(stream))),
         stop_at_option: Some(stop),
     };
     let request = ReplayParkedReq { options: Some(options) };
@@ -123,7 +123,7 @@ impl Consumer {
         let answers = client.streaming(SERVICE, "Read", requests).await?;
         let mut consumer = Consumer { sender, answers };
         match consumer.answers.message().await?.unwrap().content {
-            Some(ReadRespContent::Confirmation(group_info)) => {
+            Some(ReadRespContent::SubscriptionConfirmation(group_info)) => {
                 assert!(group_info.subscription_id.ends_with("::group"))
             }
             other => panic!("{other:?}"),
@@ -132,7 +132,9 @@ impl Consumer {
     }
 
     pub async fn of(client: &Client, stream: &str, buffer_size: i32) -> Consumer {
-        Consumer::join(client, ReadStreamOption::Stream(name(stream)), buffer_size).await.unwrap()
+        Consumer::join(client, ReadStreamOption::StreamIdentifier(name(stream)), buffer_size)
+            .await
+            .unwrap()
     }
 
     pub async fn next(&mut self) -> ReadRespEvent {
@@ -145,7 +147,7 @@ impl Consumer {
     /// Returns the number of the next event and its retry count.
     pub async fn number(&mut self) -> (u64, i32) {
         let next = self.next().await;
-        let Some(RetryCount::Times(times)) = next.count else { panic!("{next:?}") };
+        let Some(RetryCount::RetryCount(times)) = next.count else { panic!("{next:?}") };
         (number(&next.event.unwrap()), times)
     }
 
@@ -291,7 +293,7 @@ fn events_are_retried_parked_and_replayed() {
         let client = server.serve_again().await;
         assert_eq!(info(&client, "cart").await.parked_message_count, 2);
         let mut consumer = Consumer::of(&client, "cart", 10).await;
-        replay(&client, "cart", StopAt::Revision(1)).await;
+        replay(&client, "cart", StopAt::StopAt(1)).await;
         let next = consumer.next().await;
         assert_eq!(number(next.event.as_ref().unwrap()), 1);
         let link: RecordedEvent = next.link.unwrap();
@@ -315,7 +317,7 @@ fn events_are_retried_parked_and_replayed() {
 fn unacked_events_are_resent_after_the_timeout() {
     TestServer::new().run(async |client, _| {
         client.append("cart", ANY, &events(0..1)).await.unwrap();
-        let message_timeout = Some(MessageTimeout::Millis(50));
+        let message_timeout = Some(MessageTimeout::MessageTimeoutMs(50));
         let request = of_stream("cart", Settings { message_timeout, ..settings() });
         create(&client, request).await.unwrap();
         let mut consumer = Consumer::of(&client, "cart", 10).await;
@@ -381,7 +383,8 @@ fn deleted_or_updated_group_drops_its_consumers() {
         assert_eq!(status.code(), Code::Cancelled);
         assert_eq!(fact(&status, "exception"), "persistent-subscription-dropped");
         let consumer = Consumer::of(&client, "cart", 10).await;
-        let second = Consumer::join(&client, ReadStreamOption::Stream(name("cart")), 10).await;
+        let second =
+            Consumer::join(&client, ReadStreamOption::StreamIdentifier(name("cart")), 10).await;
         let status = second.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert_eq!(fact(&status, "exception"), "maximum-subscribers-reached");
@@ -438,12 +441,12 @@ fn invalid_group_requests_are_rejected() {
             let options = Some(ListOptions { list_option: Some(option) });
             client.unary::<_, ListResp>(SERVICE, "List", ListReq { options })
         };
-        let all = list(ListOption::AllSubscriptions(())).await.unwrap();
+        let all = list(ListOption::ListAllSubscriptions(())).await.unwrap();
         assert_eq!(all.subscriptions.len(), 1);
         let of =
-            |stream| ListStream { stream_option: Some(GetInfoStreamOption::Stream(name(stream))) };
-        assert_eq!(list(ListOption::ForStream(of("cart"))).await.unwrap(), all);
-        let status = list(ListOption::ForStream(of("none"))).await.unwrap_err();
+            |stream| ListStream { stream_option: Some(ListStreamOption::Stream(name(stream))) };
+        assert_eq!(list(ListOption::ListForStream(of("cart"))).await.unwrap(), all);
+        let status = list(ListOption::ListForStream(of("none"))).await.unwrap_err();
         assert_eq!(status.code(), Code::NotFound);
         let restarted: Result<(), _> = client.unary(SERVICE, "RestartSubsystem", ()).await;
         restarted.unwrap();
@@ -475,7 +478,7 @@ fn consumer_requires_read_permission_throughout() {
         create(&operator, of_stream("cart-2", settings())).await.unwrap();
         create(&admin, of_all(GroupFilter::NoFilter(()))).await.unwrap();
         // A stream that the user may not read, and all events.
-        for of in [ReadStreamOption::Stream(name("cart-1")), ReadStreamOption::All(())] {
+        for of in [ReadStreamOption::StreamIdentifier(name("cart-1")), ReadStreamOption::All(())] {
             let refused = Consumer::join(&ada, of, 10).await.unwrap_err();
             assert_eq!(refused.code(), Code::PermissionDenied);
         }

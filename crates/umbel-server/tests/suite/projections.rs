@@ -8,8 +8,8 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use umbel_events::{ExpectedVersion, NewEvent};
 use umbel_proto::projections::{
-    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StatisticsMode,
-    StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
+    CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, StateResp,
+    StatisticsMode, StatisticsOptions, StatisticsReq, StatisticsResp,
 };
 use umbel_server::{Config, Server};
 
@@ -172,9 +172,9 @@ fn unknown_or_unsupported_projections_are_rejected() {
         let status = call(&client, "Explain", "$streams").await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
         let options = Some(ProjectionName { name: "$by_category".to_string() });
-        let state: ValueResp =
+        let state: StateResp =
             client.unary(SERVICE, "State", ProjectionReq { options }).await.unwrap();
-        assert!(state.value.is_some_and(|value| value.kind.is_some()));
+        assert!(state.state.is_some_and(|value| value.kind.is_some()));
     });
 }
 

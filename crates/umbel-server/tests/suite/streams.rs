@@ -150,15 +150,15 @@ fn version_conflict_is_reported_in_the_response() {
             .unwrap()
         {
             Outcome::WrongExpectedVersion(wrong) => {
-                (wrong.current.unwrap(), wrong.expected.unwrap())
+                (wrong.current_revision_option.unwrap(), wrong.expected_revision_option.unwrap())
             }
             other => panic!("{other:?}"),
         };
-        let (one, none) = (Current::Revision(1), Current::NoStream(()));
-        assert_eq!(wrong("cart", NO_STREAM).await, (one, Expected::NoStream(())));
+        let (one, none) = (Current::CurrentRevision(1), Current::CurrentNoStream(()));
+        assert_eq!(wrong("cart", NO_STREAM).await, (one, Expected::ExpectedNoStream(())));
         let exactly = ExpectedRevision::Revision(5);
-        assert_eq!(wrong("cart", exactly).await, (one, Expected::Revision(5)));
-        assert_eq!(wrong("none", EXISTS).await, (none, Expected::StreamExists(())));
+        assert_eq!(wrong("cart", exactly).await, (one, Expected::ExpectedRevision(5)));
+        assert_eq!(wrong("none", EXISTS).await, (none, Expected::ExpectedStreamExists(())));
         let again = client.append("cart", NO_STREAM, &events(0..2)).await.unwrap();
         assert_eq!(last_revision(again), 1, "a retry is done already");
         let nothing = client.append("none", ANY, &[]).await.unwrap();

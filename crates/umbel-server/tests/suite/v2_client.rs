@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::client::Grpc;
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
-use umbel_proto::status::{ErrorInfo, RichStatus};
+use umbel_proto::status::{self, ErrorInfo};
 use umbel_proto::v2::streams::{
     AppendRecord, AppendRecordsRequest, AppendRecordsResponse, AppendRequest,
     AppendSessionResponse, CheckType, ConsistencyCheck, SchemaInfo, StreamStateCheck,
@@ -99,7 +99,7 @@ pub fn part(
 
 /// Reason of a failure, and its details if it has any.
 pub fn failure<F: Message + Default>(status: &Status) -> (String, Option<F>) {
-    let rich = RichStatus::decode(status.details()).unwrap();
+    let rich = status::Status::decode(status.details()).unwrap();
     assert_eq!((rich.code, &*rich.message), (status.code() as i32, status.message()));
     let (first, others) = rich.details.split_first().expect("a kind of failure");
     assert!(first.type_url.ends_with("/google.rpc.ErrorInfo"));

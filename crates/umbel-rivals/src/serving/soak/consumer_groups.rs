@@ -154,7 +154,7 @@ async fn join(context: &SoakContext, group: &LastingGroup, stays: Duration) -> W
             break;
         }
         group.sent.fetch_add(1, Ordering::SeqCst);
-        let is_first = sent.count == Some(RetryCount::Times(0)) && sent.link.is_none();
+        let is_first = sent.count == Some(RetryCount::RetryCount(0)) && sent.link.is_none();
         let info = sent.event.as_ref().and_then(|event| event_info(&event.data));
         let info = info.ok_or("a group sent an event that is not one of the soak")?;
         let mut given = group.given.lock().ignore_poison();

@@ -66,7 +66,9 @@ impl GroupName {
     /// Deletes the group.
     pub(super) async fn delete(&self, connection: &Connection) -> WorkResult {
         let stream_option = Some(match &self.of {
-            GroupSource::Stream(stream) => DeleteStreamOption::Stream(stream.as_str().into()),
+            GroupSource::Stream(stream) => {
+                DeleteStreamOption::StreamIdentifier(stream.as_str().into())
+            }
             GroupSource::All(_) => DeleteStreamOption::All(()),
         });
         let options = DeleteOptions { stream_option, group_name: self.group.clone() };
@@ -77,7 +79,9 @@ impl GroupName {
     /// Requests the state of the group.
     pub(super) async fn info(&self, connection: &Connection) -> WorkResult<SubscriptionInfo> {
         let stream_option = Some(match &self.of {
-            GroupSource::Stream(stream) => GetInfoStreamOption::Stream(stream.as_str().into()),
+            GroupSource::Stream(stream) => {
+                GetInfoStreamOption::StreamIdentifier(stream.as_str().into())
+            }
             GroupSource::All(_) => GetInfoStreamOption::All(()),
         });
         let options = GetInfoOptions { stream_option, group_name: self.group.clone() };
@@ -95,7 +99,9 @@ impl GroupName {
         let options = ReplayParkedOptions {
             group_name: self.group.clone(),
             stream_option: Some(match &self.of {
-                GroupSource::Stream(stream) => ReplayStreamOption::Stream(stream.as_str().into()),
+                GroupSource::Stream(stream) => {
+                    ReplayStreamOption::StreamIdentifier(stream.as_str().into())
+                }
                 GroupSource::All(_) => ReplayStreamOption::All(()),
             }),
             stop_at_option: Some(StopAt::NoLimit(())),
@@ -107,7 +113,7 @@ impl GroupName {
 
 /// Lists the names of all groups.
 pub(super) async fn groups(connection: &Connection) -> WorkResult<Vec<String>> {
-    let options = ListOptions { list_option: Some(ListOption::AllSubscriptions(())) };
+    let options = ListOptions { list_option: Some(ListOption::ListAllSubscriptions(())) };
     let request = ListReq { options: Some(options) };
     let answer: Result<ListResp, Status> = connection.unary(SERVICE, "List", request).await;
     let groups = answer.map_err(failed("listing groups"))?.subscriptions;
@@ -118,9 +124,9 @@ pub(super) async fn groups(connection: &Connection) -> WorkResult<Vec<String>> {
 
 fn settings() -> Settings {
     Settings {
-        message_timeout: Some(MessageTimeout::Millis(30_000)),
+        message_timeout: Some(MessageTimeout::MessageTimeoutMs(30_000)),
         max_retry_count: 10,
-        checkpoint_after: Some(CheckpointAfter::Millis(2000)),
+        checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(2000)),
         min_checkpoint_count: 10,
         max_checkpoint_count: 1000,
         live_buffer_size: 500,
@@ -154,7 +160,9 @@ impl GroupConsumer {
     ) -> WorkResult<GroupConsumer> {
         let options = ReadOptions {
             stream_option: Some(match &name.of {
-                GroupSource::Stream(stream) => ReadStreamOption::Stream(stream.as_str().into()),
+                GroupSource::Stream(stream) => {
+                    ReadStreamOption::StreamIdentifier(stream.as_str().into())
+                }
                 GroupSource::All(_) => ReadStreamOption::All(()),
             }),
             group_name: name.group.clone(),
@@ -175,7 +183,9 @@ impl GroupConsumer {
             .map_err(|status: Status| joining(status))?;
         let first = answers.message().await.map_err(joining)?;
         match first.and_then(|answer| answer.content) {
-            Some(ReadRespContent::Confirmation(_)) => Ok(GroupConsumer { sender, answers }),
+            Some(ReadRespContent::SubscriptionConfirmation(_)) => {
+                Ok(GroupConsumer { sender, answers })
+            }
             other => unexpected_answer("joining a group", other),
         }
     }

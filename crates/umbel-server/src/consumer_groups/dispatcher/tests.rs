@@ -12,7 +12,7 @@ use super::*;
 fn config(strategy: &str, max_retry_count: i32) -> GroupConfig {
     let stream = StreamOptions { stream_identifier: Some("s".into()), revision_option: None };
     let settings = Settings {
-        message_timeout: Some(MessageTimeout::Millis(1000)),
+        message_timeout: Some(MessageTimeout::MessageTimeoutMs(1000)),
         max_retry_count,
         read_batch_size: 1,
         history_buffer_size: 10,

@@ -8,9 +8,9 @@ use tonic::{Request, Response, Status};
 use umbel_events::EventId;
 use umbel_proto::persistent::{
     CreateReq, DeleteReq, DeleteStreamOption, GetInfoReq, GetInfoResp, GetInfoStreamOption,
-    ListOption, ListReq, ListResp, NackAction, ReadOptions, ReadReq, ReadReqContent, ReadResp,
-    ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq, ReplayStreamOption, StopAt,
-    SubscriptionConfirmation,
+    ListOption, ListReq, ListResp, ListStreamOption, NackAction, ReadOptions, ReadReq,
+    ReadReqContent, ReadResp, ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq,
+    ReplayStreamOption, StopAt, SubscriptionConfirmation,
 };
 use umbel_proto::shared::{StreamIdentifier, Uuid};
 
@@ -105,7 +105,7 @@ async fn delete(
 ) -> Result<Response<()>, Status> {
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let stream = match options.stream_option.ok_or_else(missing_stream)? {
-        DeleteStreamOption::Stream(stream) => Some(stream),
+        DeleteStreamOption::StreamIdentifier(stream) => Some(stream),
         DeleteStreamOption::All(()) => None,
     };
     change_group(service, parse_key(stream, options.group_name)?, GroupChange::Delete).await
@@ -117,7 +117,10 @@ async fn info(
 ) -> Result<Response<GetInfoResp>, Status> {
     let held = service.outbound_quota.held_for(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
-    let stream = listed_stream(options.stream_option)?;
+    let stream = match options.stream_option.ok_or_else(missing_stream)? {
+        GetInfoStreamOption::StreamIdentifier(stream) => Some(stream),
+        GetInfoStreamOption::All(()) => None,
+    };
     let key = parse_key(stream, options.group_name)?;
     let info = async move {
         let subscription_info = Some(service.group_registry.info(&service, &key).await?);
@@ -132,12 +135,12 @@ async fn replay(
 ) -> Result<Response<()>, Status> {
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let stream = match options.stream_option.ok_or_else(missing_stream)? {
-        ReplayStreamOption::Stream(stream) => Some(stream),
+        ReplayStreamOption::StreamIdentifier(stream) => Some(stream),
         ReplayStreamOption::All(()) => None,
     };
     let key = parse_key(stream, options.group_name)?;
     let before = match options.stop_at_option {
-        Some(StopAt::Revision(revision)) => u64::try_from(revision).map_err(|_| {
+        Some(StopAt::StopAt(revision)) => u64::try_from(revision).map_err(|_| {
             Status::invalid_argument("the revision to stop at is negative; say 0 or more")
         })?,
         Some(StopAt::NoLimit(())) | None => u64::MAX,
@@ -165,13 +168,14 @@ async fn list(
     let held = service.outbound_quota.held_for(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let of = match options.list_option.ok_or_else(missing_options)? {
-        ListOption::AllSubscriptions(()) => None,
-        ListOption::ForStream(of) => Some(match listed_stream(of.stream_option)? {
-            Some(stream) => {
-                Some(proto_convert::stream_name(Some(stream))?).filter(|name| name != ALL_SOURCE)
-            }
-            None => None,
-        }),
+        ListOption::ListAllSubscriptions(()) => None,
+        ListOption::ListForStream(of) => {
+            Some(match of.stream_option.ok_or_else(missing_stream)? {
+                ListStreamOption::Stream(stream) => Some(proto_convert::stream_name(Some(stream))?)
+                    .filter(|name| name != ALL_SOURCE),
+                ListStreamOption::All(()) => None,
+            })
+        }
     };
     let list = async move {
         let subscriptions = service.group_registry.list(&service, of.as_ref()).await?;
@@ -205,7 +209,7 @@ async fn read(
     };
     let ReadOptions { stream_option, group_name, buffer_size, uuid_option } = options;
     let stream = match stream_option.ok_or_else(missing_stream)? {
-        ReadStreamOption::Stream(stream) => Some(stream),
+        ReadStreamOption::StreamIdentifier(stream) => Some(stream),
         ReadStreamOption::All(()) => None,
     };
     let key = parse_key(stream, group_name)?;
@@ -333,7 +337,9 @@ impl ConsumerStream {
     async fn step(mut self) -> (Vec<ConsumerResponse>, Option<ConsumerStream>) {
         if let Some(subscription_id) = self.confirmation.take() {
             let confirmation =
-                ReadRespContent::Confirmation(SubscriptionConfirmation { subscription_id });
+                ReadRespContent::SubscriptionConfirmation(SubscriptionConfirmation {
+                    subscription_id,
+                });
             return (vec![Ok(ReadResp { content: Some(confirmation) })], Some(self));
         }
         let service = Arc::clone(&self.service);
@@ -387,13 +393,6 @@ fn parse_key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey
         None => None,
     };
     Ok(GroupKey { stream, group: group_name(group)? })
-}
-
-fn listed_stream(option: Option<GetInfoStreamOption>) -> Result<Option<StreamIdentifier>, Status> {
-    match option.ok_or_else(missing_stream)? {
-        GetInfoStreamOption::Stream(stream) => Ok(Some(stream)),
-        GetInfoStreamOption::All(()) => Ok(None),
-    }
 }
 
 fn missing_options() -> Status {

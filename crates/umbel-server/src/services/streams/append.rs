@@ -161,25 +161,30 @@ fn miscounted(done: WriteResult) -> WriteResult {
 }
 
 fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> WrongExpectedVersion {
-    let old_current = current.map_or(OldCurrent::NoStream(()), OldCurrent::Revision);
+    let old_current = current.map_or(OldCurrent::NoStream2060(()), OldCurrent::CurrentRevision2060);
+    let current = current.map_or(Current::CurrentNoStream(()), Current::CurrentRevision);
     let (old_expected, expected) = match expected {
-        ExpectedVersion::Exact(revision) => {
-            (Some(OldExpected::Revision(revision)), append_resp::Expected::Revision(revision))
+        ExpectedVersion::Exact(revision) => (
+            Some(OldExpected::ExpectedRevision2060(revision)),
+            append_resp::Expected::ExpectedRevision(revision),
+        ),
+        ExpectedVersion::Any => {
+            (Some(OldExpected::Any2060(())), append_resp::Expected::ExpectedAny(()))
         }
-        ExpectedVersion::Any => (Some(OldExpected::Any(())), append_resp::Expected::Any(())),
-        ExpectedVersion::Exists => {
-            (Some(OldExpected::StreamExists(())), append_resp::Expected::StreamExists(()))
-        }
+        ExpectedVersion::Exists => (
+            Some(OldExpected::StreamExists2060(())),
+            append_resp::Expected::ExpectedStreamExists(()),
+        ),
         // Old clients have no such value.
         ExpectedVersion::NoStream | ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => {
-            (None, append_resp::Expected::NoStream(()))
+            (None, append_resp::Expected::ExpectedNoStream(()))
         }
     };
     WrongExpectedVersion {
-        old_current: Some(old_current),
-        old_expected,
-        current: Some(current.map_or(Current::NoStream(()), Current::Revision)),
-        expected: Some(expected),
+        current_revision_option_20_6_0: Some(old_current),
+        expected_revision_option_20_6_0: old_expected,
+        current_revision_option: Some(current),
+        expected_revision_option: Some(expected),
     }
 }
 
@@ -200,13 +205,25 @@ mod tests {
     #[test]
     fn version_conflict_is_reported_to_old_and_new_clients() {
         let conflict = wrong_expected_version(ExpectedVersion::Exact(3), Some(5));
-        assert_eq!(conflict.old_current, Some(OldCurrent::Revision(5)));
-        assert_eq!(conflict.old_expected, Some(OldExpected::Revision(3)));
-        assert_eq!(conflict.current, Some(Current::Revision(5)));
-        assert_eq!(conflict.expected, Some(append_resp::Expected::Revision(3)));
+        assert_eq!(
+            conflict.current_revision_option_20_6_0,
+            Some(OldCurrent::CurrentRevision2060(5))
+        );
+        assert_eq!(
+            conflict.expected_revision_option_20_6_0,
+            Some(OldExpected::ExpectedRevision2060(3))
+        );
+        assert_eq!(conflict.current_revision_option, Some(Current::CurrentRevision(5)));
+        assert_eq!(
+            conflict.expected_revision_option,
+            Some(append_resp::Expected::ExpectedRevision(3))
+        );
         let conflict = wrong_expected_version(ExpectedVersion::NoStream, None);
-        assert_eq!(conflict.current, Some(Current::NoStream(())));
-        assert_eq!(conflict.expected, Some(append_resp::Expected::NoStream(())));
+        assert_eq!(conflict.current_revision_option, Some(Current::CurrentNoStream(())));
+        assert_eq!(
+            conflict.expected_revision_option,
+            Some(append_resp::Expected::ExpectedNoStream(()))
+        );
     }
 
     /// A client that did not end its append held the bytes of its events for ever.

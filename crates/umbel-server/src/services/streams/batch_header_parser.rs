@@ -149,7 +149,7 @@ mod tests {
             options: Some(Options {
                 stream_identifier: Some(proto_convert::stream_identifier(name)),
                 expected_stream_position: None,
-                deadline_option: Some(DeadlineOption::Duration(duration)),
+                deadline_option: Some(DeadlineOption::Deadline(duration)),
             }),
             proposed_messages: vec![event; 3],
             is_final: true,

@@ -11,13 +11,13 @@ use umbel_env::PerProcess;
 use umbel_events::limits::APPEND_BYTES_MAX;
 use umbel_events::{Error, ExpectedVersion, WriteResult};
 use umbel_proto::shared::{
-    AccessDenied, BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Timeout,
-    Unknown, Uuid, WrongExpectedVersion, wrong_expected_version,
+    BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Uuid,
+    WrongExpectedVersion, wrong_expected_version,
 };
 use umbel_proto::status::{self, detail};
-use umbel_proto::streams::batch_append_req::Options;
+use umbel_proto::streams::BatchAppendResp;
+use umbel_proto::streams::batch_append_req::{self, Options};
 use umbel_proto::streams::batch_append_resp::{self, Outcome};
-use umbel_proto::streams::{BatchAppendResp, ExpectedRevision};
 
 use crate::protocol::{grpc_status, proto_convert};
 use crate::services::streams::append;
@@ -29,7 +29,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 pub struct BatchResponseBuilder {
     id: Uuid,
     stream: Option<StreamIdentifier>,
-    expected: Option<ExpectedRevision>,
+    expected: Option<batch_append_req::Expected>,
 }
 
 /// Time of the last warning.
@@ -75,7 +75,7 @@ impl BatchResponseBuilder {
     pub fn time_out(self) -> BatchAppendResp {
         let message = "Timeout: the deadline passed before the append completed; it may still \
             complete";
-        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &());
         self.respond(Outcome::Error(error))
     }
 
@@ -83,7 +83,7 @@ impl BatchResponseBuilder {
     pub fn expire(self) -> BatchAppendResp {
         let message = "Timeout: the last part of the batch did not arrive in time; nothing of it \
             was written";
-        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &());
         self.respond(Outcome::Error(error))
     }
 
@@ -96,7 +96,7 @@ impl BatchResponseBuilder {
                 let detail = wrong_expected_version(*expected, *current);
                 #[cfg(feature = "canary")]
                 if umbel_base::failpoint::Failpoint::ServerDetailForgotten.is_enabled() {
-                    return detailed_status(Code::AlreadyExists, &text, "Unknown", &Unknown {});
+                    return detailed_status(Code::AlreadyExists, &text, "Unknown", &());
                 }
                 detailed_status(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)
             }
@@ -122,12 +122,13 @@ impl BatchResponseBuilder {
     }
 
     fn respond(self, outcome: Outcome) -> BatchAppendResp {
+        use batch_append_req::Expected as Requested;
         use batch_append_resp::Expected;
         let expected = self.expected.map(|expected| match expected {
-            ExpectedRevision::Revision(revision) => Expected::StreamPosition(revision),
-            ExpectedRevision::NoStream(()) => Expected::NoStream(()),
-            ExpectedRevision::Any(()) => Expected::Any(()),
-            ExpectedRevision::StreamExists(()) => Expected::StreamExists(()),
+            Requested::StreamPosition(revision) => Expected::StreamPosition(revision),
+            Requested::NoStream(()) => Expected::NoStream(()),
+            Requested::Any(()) => Expected::Any(()),
+            Requested::StreamExists(()) => Expected::StreamExists(()),
         });
         BatchAppendResp {
             correlation_id: Some(self.id),
@@ -149,32 +150,35 @@ fn rejection_status(code: Code, message: String, failed: &Status) -> status::Sta
         return detailed_status(code, &message, "MaximumAppendSizeExceeded", &detail);
     }
     if exception.is_some_and(|name| name == grpc_status::ACCESS_DENIED) {
-        return detailed_status(code, &message, "AccessDenied", &AccessDenied {});
+        return detailed_status(code, &message, "AccessDenied", &());
     }
     if code == Code::InvalidArgument {
         return detailed_status(code, &message.clone(), "BadRequest", &BadRequest { message });
     }
-    detailed_status(code, &message, "Unknown", &Unknown {})
+    detailed_status(code, &message, "Unknown", &())
 }
 
 fn detailed_status(code: Code, message: &str, name: &str, facts: &impl Message) -> status::Status {
-    let details = Some(detail(&format!("event_store.client.{name}"), facts));
+    let details = vec![detail(&format!("event_store.client.{name}"), facts)];
     status::Status { code: code as i32, message: message.to_string(), details }
 }
 
 fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> WrongExpectedVersion {
     use wrong_expected_version::{Current, Expected as ExpectedOption};
     let expected_option = match expected {
-        ExpectedVersion::Exact(revision) => ExpectedOption::StreamPosition(revision),
-        ExpectedVersion::Any => ExpectedOption::Any(()),
-        ExpectedVersion::Exists => ExpectedOption::StreamExists(()),
+        ExpectedVersion::Exact(revision) => ExpectedOption::ExpectedStreamPosition(revision),
+        ExpectedVersion::Any => ExpectedOption::ExpectedAny(()),
+        ExpectedVersion::Exists => ExpectedOption::ExpectedStreamExists(()),
         // Calls of this protocol never expect the latter two.
         ExpectedVersion::NoStream | ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => {
-            ExpectedOption::NoStream(())
+            ExpectedOption::ExpectedNoStream(())
         }
     };
-    let current = current.map_or(Current::NoStream(()), Current::StreamRevision);
-    WrongExpectedVersion { current: Some(current), expected: Some(expected_option) }
+    let current = current.map_or(Current::CurrentNoStream(()), Current::CurrentStreamRevision);
+    WrongExpectedVersion {
+        current_stream_revision_option: Some(current),
+        expected_stream_position_option: Some(expected_option),
+    }
 }
 
 #[cfg(test)]
@@ -210,14 +214,14 @@ mod tests {
         ];
         for (error, code, name) in cases {
             let status = error_of(echo().complete(Err(error)));
-            let detail = status.details.unwrap();
+            let [detail] = &status.details[..] else { panic!("{status:?} has one detail") };
             assert_eq!(status.code, code, "{name}");
             assert!(detail.type_url.ends_with(&format!("/{name}")), "{detail:?}");
         }
         let late = error_of(echo().time_out());
         assert_eq!(late.code, 4);
         let large = error_of(echo().reject(&grpc_status::append_too_large(1, stream())));
-        let name = large.details.unwrap().type_url;
+        let name = &large.details[0].type_url;
         assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
     }
 
@@ -228,8 +232,7 @@ mod tests {
         for (event, limit) in [(id, 8 << 20), (None, 16 << 20)] {
             let error = Error::TooLarge { event, bytes: 17 << 20, max_bytes: limit };
             let status = error_of(echo().complete(Err(error)));
-            let detail = status.details.unwrap().value;
-            let detail = MaximumAppendSizeExceeded::decode(&detail[..]).unwrap();
+            let detail = MaximumAppendSizeExceeded::decode(&status.details[0].value[..]).unwrap();
             assert_eq!(u64::from(detail.max_append_size), limit);
         }
     }
@@ -238,7 +241,7 @@ mod tests {
     fn response_repeats_the_batch_options() {
         let options = Options {
             stream_identifier: Some(proto_convert::stream_identifier("a")),
-            expected_stream_position: Some(ExpectedRevision::Revision(4)),
+            expected_stream_position: Some(batch_append_req::Expected::StreamPosition(4)),
             deadline_option: None,
         };
         let done =

@@ -154,9 +154,9 @@ mod tests {
     use std::time::Duration;
 
     use umbel_events::StreamState;
-    use umbel_proto::streams::batch_append_req::Options;
+    use umbel_proto::streams::BatchAppendReq;
+    use umbel_proto::streams::batch_append_req::{Expected, Options};
     use umbel_proto::streams::batch_append_resp::Outcome;
-    use umbel_proto::streams::{BatchAppendReq, ExpectedRevision};
 
     use super::*;
     use crate::protocol::proto_convert;
@@ -171,7 +171,7 @@ mod tests {
         deadline: Deadline,
     ) {
         let stream_identifier = Some(proto_convert::stream_identifier(&format!("cart-{number}")));
-        let expected_stream_position = Some(ExpectedRevision::Any(()));
+        let expected_stream_position = Some(Expected::Any(()));
         let options =
             Options { stream_identifier, expected_stream_position, deadline_option: None };
         let mut batch = PartialBatch::new(options, deadline, &fixture.service.append_quota);

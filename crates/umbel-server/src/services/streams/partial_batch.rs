@@ -102,7 +102,8 @@ impl PartialBatch {
             return Err(refusal);
         }
         let stream = proto_convert::stream_name(self.options.stream_identifier)?;
-        let expected = proto_convert::expected_revision(self.options.expected_stream_position)?;
+        let expected = self.options.expected_stream_position.map(Into::into);
+        let expected = proto_convert::expected_revision(expected)?;
         let EventBuffer { events, quota_share: share, .. } = self.events;
         Ok(AppendCommand::to_stream(StreamEvents { stream, expected, events }, share))
     }

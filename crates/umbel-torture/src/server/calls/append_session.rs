@@ -3,7 +3,7 @@
 use futures_util::stream;
 use prost::Message;
 use tonic::{Code, Status};
-use umbel_proto::status::{ErrorInfo, RichStatus};
+use umbel_proto::status::{self, ErrorInfo};
 use umbel_proto::v2::errors::{
     StreamAlreadyInAppendSessionErrorDetails, StreamRevisionConflictErrorDetails,
     StreamTombstonedErrorDetails,
@@ -195,7 +195,7 @@ fn refusal_info<T: std::fmt::Debug>(
         Err(status) if status.code() == code => status,
         other => return Err(format!("{other:?} and not {code:?}")),
     };
-    let rich = RichStatus::decode(status.details()).map_err(|error| error.to_string())?;
+    let rich = status::Status::decode(status.details()).map_err(|error| error.to_string())?;
     let (first, others) = rich.details.split_first().ok_or("a refusal without its kind")?;
     let info = ErrorInfo::decode(&first.value[..]).map_err(|error| error.to_string())?;
     if info.reason != reason || rich.code != code as i32 {

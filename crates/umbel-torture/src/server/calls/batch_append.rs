@@ -11,9 +11,9 @@ use umbel_proto::shared::{
     StreamIdentifier, Uuid, WrongExpectedVersion, uuid, wrong_expected_version,
 };
 use umbel_proto::streams::append_req::ProposedMessage;
-use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
+use umbel_proto::streams::batch_append_req::{DeadlineOption, Expected, Options};
 use umbel_proto::streams::batch_append_resp::{self, CurrentRevision, Outcome, PositionOption};
-use umbel_proto::streams::{BatchAppendReq, BatchAppendResp, ExpectedRevision};
+use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 use umbel_sim::Random;
 
 use super::CallRun;
@@ -157,12 +157,12 @@ fn batch(run: &mut CallRun<'_>) -> TestBatch {
 }
 
 /// Converts an expectation to its message.
-fn expectation(wants: StreamExpectation) -> ExpectedRevision {
+fn expectation(wants: StreamExpectation) -> Expected {
     match wants {
-        StreamExpectation::Any => ExpectedRevision::Any(()),
-        StreamExpectation::NoStream => ExpectedRevision::NoStream(()),
-        StreamExpectation::Exists => ExpectedRevision::StreamExists(()),
-        StreamExpectation::At(revision) => ExpectedRevision::Revision(revision),
+        StreamExpectation::Any => Expected::Any(()),
+        StreamExpectation::NoStream => Expected::NoStream(()),
+        StreamExpectation::Exists => Expected::StreamExists(()),
+        StreamExpectation::At(revision) => Expected::StreamPosition(revision),
     }
 }
 
@@ -184,7 +184,7 @@ fn name(batch: &TestBatch) -> Option<StreamIdentifier> {
 
 fn options(batch: &TestBatch) -> Option<Options> {
     let deadline = if batch.flaw == BatchFlaw::TooLate { 0 } else { 600 };
-    let deadline = DeadlineOption::Duration(Duration { seconds: deadline, nanos: 0 });
+    let deadline = DeadlineOption::Deadline(Duration { seconds: deadline, nanos: 0 });
     let options = Options {
         stream_identifier: name(batch),
         expected_stream_position: Some(expectation(batch.wants))
@@ -231,7 +231,7 @@ fn split(number: u64, batch: &TestBatch, random: &mut Random) -> Vec<BatchAppend
     let last = parts.len() - 1;
     if batch.flaw == BatchFlaw::TwoMinds {
         let mut other = options(batch).unwrap_or_default();
-        other.expected_stream_position = Some(ExpectedRevision::Revision(12_345));
+        other.expected_stream_position = Some(Expected::StreamPosition(12_345));
         parts[last].options = Some(other);
     }
     parts[last].is_final = batch.flaw != BatchFlaw::Unfinished;
@@ -327,7 +327,7 @@ fn check_answer(
         }
         (wanted, Some(Outcome::Error(error))) => {
             let (code, name, at) = refusal(wanted);
-            let detail = error.details.clone().unwrap_or_default();
+            let detail = error.details.first().cloned().unwrap_or_default();
             let is_named = detail.type_url.ends_with(&format!("event_store.client.{name}"));
             let facts = WrongExpectedVersion::decode(&detail.value[..]).ok();
             let is_told = at.is_none_or(|at| facts == Some(wrong_version(batch.wants, at)));
@@ -355,13 +355,16 @@ fn refusal(wanted: &ExpectedAnswer) -> (Code, &'static str, Option<Option<u64>>)
 fn wrong_version(wants: StreamExpectation, at: Option<u64>) -> WrongExpectedVersion {
     use wrong_expected_version::{Current, Expected};
     let expected = match wants {
-        StreamExpectation::Any => Expected::Any(()),
-        StreamExpectation::NoStream => Expected::NoStream(()),
-        StreamExpectation::Exists => Expected::StreamExists(()),
-        StreamExpectation::At(revision) => Expected::StreamPosition(revision),
+        StreamExpectation::Any => Expected::ExpectedAny(()),
+        StreamExpectation::NoStream => Expected::ExpectedNoStream(()),
+        StreamExpectation::Exists => Expected::ExpectedStreamExists(()),
+        StreamExpectation::At(revision) => Expected::ExpectedStreamPosition(revision),
     };
-    let current = at.map_or(Current::NoStream(()), Current::StreamRevision);
-    WrongExpectedVersion { current: Some(current), expected: Some(expected) }
+    let current = at.map_or(Current::CurrentNoStream(()), Current::CurrentStreamRevision);
+    WrongExpectedVersion {
+        current_stream_revision_option: Some(current),
+        expected_stream_position_option: Some(expected),
+    }
 }
 
 /// Returns the fields of the batch that its answer repeats.

@@ -10,10 +10,10 @@ use umbel_proto::operations;
 use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption,
     GetInfoOptions, GetInfoReq, GetInfoResp, GetInfoStreamOption, GroupAllOptions, GroupOrigin,
-    GroupStart, ListOption, ListOptions, ListReq, ListResp, ListStream, MessageTimeout,
-    ReadOptions, ReadReq, ReadReqContent, ReadResp, ReadRespContent, ReadStreamOption,
-    ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, SERVICE, Settings, StopAt,
-    SubscriptionInfo,
+    GroupStart, ListOption, ListOptions, ListReq, ListResp, ListStream, ListStreamOption,
+    MessageTimeout, ReadOptions, ReadReq, ReadReqContent, ReadResp, ReadRespContent,
+    ReadStreamOption, ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, SERVICE, Settings,
+    StopAt, SubscriptionInfo,
 };
 use umbel_proto::streams::read_req::{RevisionOption, StreamOptions, UuidForm, UuidOption};
 use umbel_sim::Random;
@@ -92,9 +92,9 @@ fn settings(random: &mut Random) -> Settings {
     Settings {
         resolve_links: random.once_in(2),
         extra_statistics: random.once_in(2),
-        message_timeout: Some(MessageTimeout::Millis(random.below(60_000) as i32)),
+        message_timeout: Some(MessageTimeout::MessageTimeoutMs(random.below(60_000) as i32)),
         max_retry_count: random.below(10) as i32,
-        checkpoint_after: Some(CheckpointAfter::Millis(random.below(5000) as i32)),
+        checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(random.below(5000) as i32)),
         min_checkpoint_count: random.below(10) as i32,
         max_checkpoint_count: random.below(100) as i32,
         max_subscriber_count: random.below(3) as i32,
@@ -114,7 +114,7 @@ fn add_flaw(settings: &mut Settings, random: &mut Random) {
         2 => settings.live_buffer_size = -1,
         3 => settings.history_buffer_size = 10_001,
         4 => settings.max_retry_count = -1,
-        5 => settings.message_timeout = Some(MessageTimeout::Millis(-1)),
+        5 => settings.message_timeout = Some(MessageTimeout::MessageTimeoutMs(-1)),
         _ => settings.consumer_strategy = "Dice".to_string(),
     }
 }
@@ -200,7 +200,7 @@ async fn check_consumers_dropped(consumers: Vec<TestConsumer>, what: &str) -> Re
 async fn delete(run: &mut CallRun<'_>) -> Result<(), String> {
     let key = key(run);
     let stream_option = Some(match key.0 {
-        Some(stream) => DeleteStreamOption::Stream(stream.into()),
+        Some(stream) => DeleteStreamOption::StreamIdentifier(stream.into()),
         None => DeleteStreamOption::All(()),
     });
     let has_name = !run.random.once_in(10);
@@ -220,16 +220,23 @@ async fn delete(run: &mut CallRun<'_>) -> Result<(), String> {
     }
 }
 
-fn list_stream_option((stream, _): GroupKey) -> GetInfoStreamOption {
+fn info_stream_option((stream, _): GroupKey) -> GetInfoStreamOption {
     match stream {
-        Some(stream) => GetInfoStreamOption::Stream(stream.into()),
+        Some(stream) => GetInfoStreamOption::StreamIdentifier(stream.into()),
         None => GetInfoStreamOption::All(()),
+    }
+}
+
+fn list_stream_option((stream, _): GroupKey) -> ListStreamOption {
+    match stream {
+        Some(stream) => ListStreamOption::Stream(stream.into()),
+        None => ListStreamOption::All(()),
     }
 }
 
 async fn fetch_info(run: &CallRun<'_>, key: GroupKey) -> Result<SubscriptionInfo, Status> {
     let options = Some(GetInfoOptions {
-        stream_option: Some(list_stream_option(key)),
+        stream_option: Some(info_stream_option(key)),
         group_name: key.1.to_string(),
     });
     let request = GetInfoReq { options };
@@ -268,11 +275,11 @@ fn check_info(info: &SubscriptionInfo, key: GroupKey, group: &GroupState) -> Res
         (false, true) => "C:-1/P:-1",
     };
     let millis = match settings.message_timeout {
-        Some(MessageTimeout::Millis(millis)) => millis,
+        Some(MessageTimeout::MessageTimeoutMs(millis)) => millis,
         _ => 0,
     };
     let after = match settings.checkpoint_after {
-        Some(CheckpointAfter::Millis(millis)) => millis,
+        Some(CheckpointAfter::CheckpointAfterMs(millis)) => millis,
         _ => 0,
     };
     let names = [
@@ -313,9 +320,9 @@ async fn list(run: &mut CallRun<'_>) -> Result<(), String> {
         .map(|key| (source(*key), key.1))
         .collect();
     let list_option = Some(match of {
-        None => ListOption::AllSubscriptions(()),
+        None => ListOption::ListAllSubscriptions(()),
         Some(key) => {
-            ListOption::ForStream(ListStream { stream_option: Some(list_stream_option(key)) })
+            ListOption::ListForStream(ListStream { stream_option: Some(list_stream_option(key)) })
         }
     });
     let has_options = !run.random.once_in(8);
@@ -355,11 +362,11 @@ async fn restart(run: &mut CallRun<'_>) -> Result<(), String> {
 /// Replays parked events.
 async fn replay(run: &mut CallRun<'_>) -> Result<(), String> {
     let (key, flaw) = (key(run), run.random.below(8));
-    let stop = if flaw == 0 { StopAt::Revision(-1) } else { StopAt::NoLimit(()) };
+    let stop = if flaw == 0 { StopAt::StopAt(-1) } else { StopAt::NoLimit(()) };
     let options = ReplayParkedOptions {
         group_name: key.1.to_string(),
         stream_option: Some(match key.0 {
-            Some(stream) => ReplayStreamOption::Stream(stream.into()),
+            Some(stream) => ReplayStreamOption::StreamIdentifier(stream.into()),
             None => ReplayStreamOption::All(()),
         })
         .filter(|_| flaw != 1),
@@ -422,7 +429,7 @@ async fn join(run: &mut CallRun<'_>) -> Result<(), String> {
     };
     let options = ReadOptions {
         stream_option: Some(match key.0 {
-            Some(stream) => ReadStreamOption::Stream(stream.into()),
+            Some(stream) => ReadStreamOption::StreamIdentifier(stream.into()),
             None => ReadStreamOption::All(()),
         })
         .filter(|_| flaw != 2),
@@ -456,7 +463,7 @@ async fn consumer(
     sender.send(options).map_err(|error| Status::internal(error.to_string()))?;
     let mut answers: Streaming<ReadResp> = run.admin().streaming(SERVICE, "Read", requests).await?;
     match answers.message().await?.and_then(|answer| answer.content) {
-        Some(ReadRespContent::Confirmation(confirmation)) => {
+        Some(ReadRespContent::SubscriptionConfirmation(confirmation)) => {
             Ok((TestConsumer { _sender: sender, answers }, confirmation.subscription_id))
         }
         other => Err(Status::internal(format!("the first answer is {other:?}"))),

@@ -12,7 +12,7 @@ use umbel_proto::operations::{
 };
 use umbel_proto::projections::{
     CreateMode, CreateOptions, CreateReq, Details, ProjectionName, ProjectionReq, SERVICE,
-    StatisticsMode, StatisticsOptions, StatisticsReq, StatisticsResp, ValueResp,
+    StateResp, StatisticsMode, StatisticsOptions, StatisticsReq, StatisticsResp,
 };
 
 use super::CallRun;
@@ -107,9 +107,9 @@ async fn value(run: &mut CallRun<'_>) -> Result<(), String> {
         (true, None) => ExpectedEnd::WithCode(Code::NotFound),
         (true, Some(_)) => ExpectedEnd::Success,
     };
-    let answer = run.admin().unary::<_, ValueResp>(SERVICE, method, request).await;
+    let answer = run.admin().unary::<_, StateResp>(SERVICE, method, request).await;
     let response = end.check(&format!("{method} of the projection {name}"), answer)?;
-    let kind = response.as_ref().and_then(|response| response.value.as_ref()?.kind.as_ref());
+    let kind = response.as_ref().and_then(|response| response.state.as_ref()?.kind.as_ref());
     match (response.is_some(), kind) {
         (false, _) => Ok(()),
         (true, Some(Kind::StructValue(fields))) if fields.fields.is_empty() => Ok(()),

@@ -76,7 +76,7 @@ pub fn events(batch: &ClientBatch) -> Vec<ProposedMessage> {
 pub fn batch_parts(number: u64, batch: &ClientBatch) -> Vec<BatchAppendReq> {
     let options = batch_append_req::Options {
         stream_identifier: Some(batch.stream.as_str().into()),
-        expected_stream_position: Some(expected(batch.expected)),
+        expected_stream_position: Some(expected(batch.expected).into()),
         deadline_option: None,
     };
     let mut parts: Vec<_> = events(batch)
@@ -133,20 +133,24 @@ pub fn append_answer(batch: &ClientBatch, answer: Result<AppendResp, Status>) ->
         Err(status) => return AppendAnswer::Failed(format!("{status:?}")),
     };
     let echoed = match batch.expected {
-        ExpectedVersion::Any => append_resp::Expected::Any(()),
+        ExpectedVersion::Any => append_resp::Expected::ExpectedAny(()),
         ExpectedVersion::NoStream | ExpectedVersion::Deleted | ExpectedVersion::Tombstoned => {
-            append_resp::Expected::NoStream(())
+            append_resp::Expected::ExpectedNoStream(())
         }
-        ExpectedVersion::Exists => append_resp::Expected::StreamExists(()),
-        ExpectedVersion::Exact(revision) => append_resp::Expected::Revision(revision),
+        ExpectedVersion::Exists => append_resp::Expected::ExpectedStreamExists(()),
+        ExpectedVersion::Exact(revision) => append_resp::Expected::ExpectedRevision(revision),
     };
-    match (wrong.current, wrong.old_current, wrong.expected) {
-        (Some(Current::Revision(new)), Some(OldCurrent::Revision(old)), Some(of))
-            if (new, of) == (old, echoed) =>
+    let (current, old_current) =
+        (wrong.current_revision_option, wrong.current_revision_option_20_6_0);
+    match (current, old_current, wrong.expected_revision_option) {
+        (
+            Some(Current::CurrentRevision(new)),
+            Some(OldCurrent::CurrentRevision2060(old)),
+            Some(of),
+        ) if (new, of) == (old, echoed) => AppendAnswer::Wrong(Some(new)),
+        (Some(Current::CurrentNoStream(())), Some(OldCurrent::NoStream2060(())), Some(of))
+            if of == echoed =>
         {
-            AppendAnswer::Wrong(Some(new))
-        }
-        (Some(Current::NoStream(())), Some(OldCurrent::NoStream(())), Some(of)) if of == echoed => {
             AppendAnswer::Wrong(None)
         }
         _ => AppendAnswer::Nonsense(format!("{batch:?} was answered with {wrong:?}")),
@@ -178,26 +182,27 @@ pub fn batch_answer(batch: &ClientBatch, answer: BatchAppendResp) -> AppendAnswe
 
 fn failure_answer(batch: &ClientBatch, error: &status::Status) -> AppendAnswer {
     use wrong_expected_version::{Current, Expected};
-    let detail = error.details.clone().unwrap_or_default();
+    let detail = error.details.first().cloned().unwrap_or_default();
     let kind = detail.type_url.rsplit('.').next().unwrap_or_default();
     let nonsense = || AppendAnswer::Nonsense(format!("{batch:?} was answered with {error:?}"));
     match (error.code, kind) {
         (6, "WrongExpectedVersion") => {
             let echoed = match batch.expected {
-                ExpectedVersion::Any => Expected::Any(()),
+                ExpectedVersion::Any => Expected::ExpectedAny(()),
                 ExpectedVersion::NoStream
                 | ExpectedVersion::Deleted
-                | ExpectedVersion::Tombstoned => Expected::NoStream(()),
-                ExpectedVersion::Exists => Expected::StreamExists(()),
-                ExpectedVersion::Exact(revision) => Expected::StreamPosition(revision),
+                | ExpectedVersion::Tombstoned => Expected::ExpectedNoStream(()),
+                ExpectedVersion::Exists => Expected::ExpectedStreamExists(()),
+                ExpectedVersion::Exact(revision) => Expected::ExpectedStreamPosition(revision),
             };
-            match WrongExpectedVersion::decode(detail.value.as_slice()) {
-                Ok(wrong) if wrong.expected == Some(echoed) => match wrong.current {
-                    Some(Current::StreamRevision(current)) => AppendAnswer::Wrong(Some(current)),
-                    Some(Current::NoStream(())) => AppendAnswer::Wrong(None),
-                    None => nonsense(),
-                },
-                _ => nonsense(),
+            let wrong = WrongExpectedVersion::decode(detail.value.as_slice()).ok();
+            let is_echoed = |wrong: &WrongExpectedVersion| {
+                wrong.expected_stream_position_option == Some(echoed)
+            };
+            match wrong.filter(is_echoed).and_then(|wrong| wrong.current_stream_revision_option) {
+                Some(Current::CurrentStreamRevision(current)) => AppendAnswer::Wrong(Some(current)),
+                Some(Current::CurrentNoStream(())) => AppendAnswer::Wrong(None),
+                None => nonsense(),
             }
         }
         (5, "StreamDeleted") => match shared::StreamDeleted::decode(detail.value.as_slice()) {

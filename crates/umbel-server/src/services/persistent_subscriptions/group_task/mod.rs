@@ -13,8 +13,9 @@ use tonic::Status;
 use umbel_events::{
     Direction, Error, Revision, Store, StreamState, SubscriptionSource, SubscriptionStart,
 };
-use umbel_proto::persistent::{ReadResp, ReadRespContent, ReadRespEvent, RetryCount};
-use umbel_proto::streams::read_resp::EventPosition;
+use umbel_proto::persistent::{
+    DeliveryPosition, ReadResp, ReadRespContent, ReadRespEvent, RetryCount,
+};
 
 use crate::consumer_groups::checkpoint_store::{self, GroupError};
 use crate::consumer_groups::dispatcher::{
@@ -275,14 +276,14 @@ impl GroupTask {
             let Some(joined) = self.connected.get(&consumer) else { continue };
             let form = joined.request.form;
             let position = match link_or_event(&event) {
-                Some(original) => EventPosition::CommitPosition(original.position),
-                None => EventPosition::NoPosition(()),
+                Some(original) => DeliveryPosition::CommitPosition(original.position),
+                None => DeliveryPosition::NoPosition(()),
             };
             let sent = ReadRespEvent {
                 event: event.event.clone().map(|event| proto_convert::recorded_event(event, form)),
                 link: event.link.clone().map(|event| proto_convert::recorded_event(event, form)),
                 position: Some(position),
-                count: Some(RetryCount::Times(i32::try_from(retries).unwrap_or(i32::MAX))),
+                count: Some(RetryCount::RetryCount(i32::try_from(retries).unwrap_or(i32::MAX))),
             };
             let answer = Ok(ReadResp { content: Some(ReadRespContent::Event(sent)) });
             if joined.request.responses.try_send(answer).is_err() {

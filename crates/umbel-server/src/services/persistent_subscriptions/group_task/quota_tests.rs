@@ -52,7 +52,7 @@ impl ServedGroup {
             group_name: "group".to_string(),
             settings: Some(Settings {
                 // Events in flight never time out.
-                message_timeout: Some(MessageTimeout::Millis(0)),
+                message_timeout: Some(MessageTimeout::MessageTimeoutMs(0)),
                 max_retry_count: 9,
                 read_batch_size: 1,
                 history_buffer_size: 100,
@@ -80,7 +80,7 @@ impl ServedGroup {
     async fn next(&mut self) -> (u64, EventId, i32) {
         match self.answers.recv().await.unwrap().unwrap().content {
             Some(ReadRespContent::Event(ReadRespEvent { event: Some(event), count, .. })) => {
-                let Some(RetryCount::Times(times)) = count else { panic!("{count:?}") };
+                let Some(RetryCount::RetryCount(times)) = count else { panic!("{count:?}") };
                 (event.stream_revision, proto_convert::event_id(event.id.as_ref()).unwrap(), times)
             }
             other => panic!("{other:?}"),

@@ -330,10 +330,10 @@ impl BatchAppendCall {
 
     fn deadline_of(&self, options: &Options) -> Deadline {
         match options.deadline_option {
-            Some(DeadlineOption::Duration(duration)) => {
+            Some(DeadlineOption::Deadline(duration)) => {
                 Deadline::after(Duration::try_from(duration).unwrap_or(Duration::ZERO))
             }
-            Some(DeadlineOption::Moment(moment)) => {
+            Some(DeadlineOption::Deadline21100(moment)) => {
                 let now = Duration::from_micros(self.service.env.clock.wall_micros());
                 let seconds = u64::try_from(moment.seconds).unwrap_or(0);
                 let nanos = u32::try_from(moment.nanos).unwrap_or(0);

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use umbel_events::{Direction, Revision, StreamState};
-use umbel_proto::streams::ExpectedRevision;
+use umbel_proto::streams::batch_append_req::Expected;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
 use super::*;
@@ -51,7 +51,7 @@ async fn call_of_user(
 fn part(batch: i64, is_final: bool, number: i64) -> BatchAppendReq {
     let options = Options {
         stream_identifier: Some(proto_convert::stream_identifier("cart")),
-        expected_stream_position: Some(ExpectedRevision::Any(())),
+        expected_stream_position: Some(Expected::Any(())),
         deadline_option: None,
     };
     let correlation_id = Some(id(batch));
@@ -62,7 +62,7 @@ fn part(batch: i64, is_final: bool, number: i64) -> BatchAppendReq {
 /// Builds a complete batch after its deadline, which is answered at once.
 fn late(batch: i64) -> BatchAppendReq {
     let mut part = part(batch, true, batch);
-    let now = DeadlineOption::Duration(prost_types::Duration::default());
+    let now = DeadlineOption::Deadline(prost_types::Duration::default());
     part.options.as_mut().unwrap().deadline_option = Some(now);
     part
 }
@@ -157,7 +157,7 @@ fn batch_times_out_at_its_own_earlier_deadline() {
         for (number, seconds) in [(1, 5), (2, 3600), (3, 1)] {
             let mut part = part(number, false, number);
             let duration = prost_types::Duration { seconds, nanos: 0 };
-            let deadline_option = Some(DeadlineOption::Duration(duration));
+            let deadline_option = Some(DeadlineOption::Deadline(duration));
             part.options.as_mut().unwrap().deadline_option = deadline_option;
             parts.send(part).unwrap();
         }

@@ -88,7 +88,7 @@ impl GroupModel<'_> {
         let in_flight = self.life.consumers.values().any(|seen| seen.has.contains_key(&key));
         ensure(!in_flight, || format!("{key:?} is already in flight"))?;
         let retries = self.life.retries.get(&key).copied().unwrap_or(0);
-        let count = Some(RetryCount::Times(retries as i32));
+        let count = Some(RetryCount::RetryCount(retries as i32));
         ensure(sent.count == count, || format!("{key:?}: {:?}, not {count:?}", sent.count))?;
         let EventKey::Source(position) = key else {
             self.mark_in_flight(to, key, ack, stream);

@@ -371,8 +371,8 @@ fn settings(
     stream: Option<&String>,
 ) -> (GroupKey, GroupConfig) {
     let settings = Settings {
-        message_timeout: Some(MessageTimeout::Millis(1000)),
-        checkpoint_after: Some(CheckpointAfter::Millis(100 + random.below(900) as i32)),
+        message_timeout: Some(MessageTimeout::MessageTimeoutMs(1000)),
+        checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(100 + random.below(900) as i32)),
         min_checkpoint_count: 1 + random.below(3) as i32,
         max_checkpoint_count: 4 + random.below(4) as i32,
         max_retry_count: random.below(4) as i32,

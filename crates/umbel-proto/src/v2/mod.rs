@@ -1,4 +1,0 @@
-//! `kurrentdb.protocol.v2`: services of newer clients.
-
-pub mod errors;
-pub mod streams;
