@@ -138,10 +138,17 @@ impl Memtable {
         self.filter.current()
     }
 
-    /// The range tombstones. Cut again when some were added since they were cut last, else only
-    /// lent. For a point read [`Memtable::covering`] is cheaper.
-    pub fn tombstones(&self) -> Arc<FragmentedTombstones> {
-        self.tombstones.get().map_or_else(Arc::default, |tombstones| tombstones.fragments())
+    /// Adds the range tombstones, cut where they overlap, in one or more runs. For a point read
+    /// [`Memtable::covering`] is cheaper.
+    pub fn add_fragmented_tombstones(&self, to: &mut Vec<Arc<FragmentedTombstones>>) {
+        if let Some(tombstones) = self.tombstones.get() {
+            tombstones.add_fragments(to);
+        }
+    }
+
+    /// The range tombstones in the order of their deletes.
+    pub fn range_tombstones(&self) -> impl Iterator<Item = &RangeTombstone> {
+        self.tombstones.get().into_iter().flat_map(|tombstones| tombstones.iter())
     }
 
     /// The sequence number of the newest range tombstone over `key` that a reader at `sequence`
@@ -165,7 +172,7 @@ impl Memtable {
 
     /// Memory taken, in bytes: the arenas with their space for the next entries, the filter with
     /// its memory for growth, range tombstones, and the memtable itself. A memory budget
-    /// counts it. The allocator's own overhead and cut range tombstones are not included.
+    /// counts it. The allocator's own overhead is not included.
     pub fn memory_bytes(&self) -> usize {
         let tombstones = self.tombstones.get().map_or(0, |tombstones| tombstones.memory_bytes());
         size_of::<Memtable>() + self.tree.memory_bytes() + self.filter.memory_bytes() + tombstones

@@ -1,8 +1,10 @@
 //! The memtable's range tombstones: a list that only grows, read without a lock, and fragments cut
 //! from its beginning.
 //!
-//! Cutting costs up to the square of their number, so a point read does not wait for it. Tombstones
-//! after the last cut are searched one by one, and cut only once there are many.
+//! Fragments are in runs of consecutive tombstones. A run is joined with the one before it where
+//! that has at most [`RUN_RATIO`] times as many, so `n` tombstones are in `O(log n)` runs, and each
+//! is cut `O(log n)` times (the logarithmic method of Bentley and Saxe, 1980). The last tombstones
+//! are in no run: a point read searches them one by one.
 
 use arc_swap::ArcSwap;
 use std::array;
@@ -15,14 +17,24 @@ use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber};
 const CHUNK_FIRST: usize = 4;
 /// Chunks for as many tombstones as 32 bits count.
 const CHUNKS: usize = 30;
-/// This number of tombstones that were not cut yet a point read looks through in any case.
-const UNFRAGMENTED_MIN: usize = 8;
+/// Up to this number of tombstones that are not cut yet, a point read searches them one by one.
+const UNFRAGMENTED_MAX: usize = 8;
+/// A run stays apart where it has more than this many times the tombstones that come after it.
+const RUN_RATIO: usize = 2;
 
-/// Fragments, and of how many tombstones they are.
-#[derive(Default)]
-struct FragmentSnapshot {
-    count: usize,
+/// Consecutive tombstones, cut into fragments.
+#[derive(Clone)]
+struct TombstoneRun {
+    /// Number of the first tombstone.
+    first: usize,
     fragments: Arc<FragmentedTombstones>,
+}
+
+/// All runs. Together they have the first `count` tombstones.
+#[derive(Default)]
+struct TombstoneRuns {
+    count: usize,
+    runs: Vec<TombstoneRun>,
 }
 
 /// A growing set of range tombstones.
@@ -34,7 +46,9 @@ pub(crate) struct RangeTombstones {
     writer: Mutex<()>,
     /// The thread that holds it cuts.
     fragmenting: Mutex<()>,
-    snapshot: ArcSwap<FragmentSnapshot>,
+    fragmented: ArcSwap<TombstoneRuns>,
+    /// Memory of all runs.
+    fragment_bytes: AtomicUsize,
 }
 
 /// The chunk of a tombstone and its place there.
@@ -52,7 +66,8 @@ impl RangeTombstones {
             memory_bytes: AtomicUsize::new(size_of::<RangeTombstones>()),
             writer: Mutex::new(()),
             fragmenting: Mutex::new(()),
-            snapshot: ArcSwap::default(),
+            fragmented: ArcSwap::default(),
+            fragment_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -74,9 +89,14 @@ impl RangeTombstones {
         size_of::<RangeTombstone>() + key_bytes
     }
 
-    /// Memory taken, that of the fragments left out, in bytes.
+    /// Memory taken, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.memory_bytes.load(Ordering::Relaxed)
+        self.memory_bytes.load(Ordering::Relaxed) + self.fragment_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The tombstones, oldest first, of at least those whose `push` happened before this call.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RangeTombstone> {
+        (0..self.count.load(Ordering::Acquire)).map(|number| self.at(number))
     }
 
     /// The tombstone of this number. REQUIRES: `number < count`.
@@ -90,51 +110,83 @@ impl RangeTombstones {
     /// `push` happened before this call.
     pub(crate) fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         let count = self.count.load(Ordering::Acquire);
-        let mut snapshot = self.snapshot.load();
-        if count.saturating_sub(snapshot.count) > UNFRAGMENTED_MIN.max(snapshot.count / 4) {
-            // Where another reader is at it, its work will do for the next question.
+        let mut fragmented = self.fragmented.load();
+        if count.saturating_sub(fragmented.count) > UNFRAGMENTED_MAX {
+            // While another reader cuts, this one searches the rest one by one.
             match self.fragmenting.try_lock() {
                 Ok(_cutting) => self.fragment(count),
                 Err(TryLockError::Poisoned(_)) => self.fragment(count),
                 Err(TryLockError::WouldBlock) => {}
             }
-            snapshot = self.snapshot.load();
+            fragmented = self.fragmented.load();
         }
-        let cut = snapshot.fragments.covering(key, sequence);
+        let in_runs =
+            fragmented.runs.iter().filter_map(|run| run.fragments.covering(key, sequence));
         let covers = |t: &&RangeTombstone| {
             t.sequence <= sequence && t.start.as_slice() <= key && key < t.end.as_slice()
         };
-        let uncut = (snapshot.count..count).map(|number| self.at(number)).filter(covers);
-        uncut.map(|tombstone| tombstone.sequence).max().max(cut)
+        let uncut = (fragmented.count..count).map(|number| self.at(number)).filter(covers);
+        uncut.map(|tombstone| tombstone.sequence).max().max(in_runs.max())
     }
 
-    /// The fragments of at least those tombstones whose `push` happened before this call.
-    pub(crate) fn fragments(&self) -> Arc<FragmentedTombstones> {
+    /// Adds the fragments of at least those tombstones whose `push` happened before this call.
+    pub(crate) fn add_fragments(&self, to: &mut Vec<Arc<FragmentedTombstones>>) {
         let count = self.count.load(Ordering::Acquire);
-        let snapshot = self.snapshot.load();
-        if snapshot.count >= count {
-            return Arc::clone(&snapshot.fragments);
+        let mut fragmented = self.fragmented.load();
+        if fragmented.count < count {
+            let _cutting = self.fragmenting.lock().ignore_poison();
+            self.fragment(count);
+            fragmented = self.fragmented.load();
         }
-        let _cutting = self.fragmenting.lock().ignore_poison();
-        self.fragment(count);
-        Arc::clone(&self.snapshot.load().fragments)
+        to.extend(fragmented.runs.iter().map(|run| Arc::clone(&run.fragments)));
     }
 
     /// Cuts the first `count` tombstones or more. The writer does not wait meanwhile.
-    /// REQUIRES: the caller holds `cutting`.
+    /// REQUIRES: the caller holds `fragmenting`.
     fn fragment(&self, count: usize) {
+        let fragmented = self.fragmented.load();
         // Another reader may have been faster.
-        if self.snapshot.load().count < count {
-            let first = (0..count).map(|number| self.at(number));
-            let fragments = Arc::new(FragmentedTombstones::new(first));
-            self.snapshot.store(Arc::new(FragmentSnapshot { count, fragments }));
+        if fragmented.count >= count {
+            return;
         }
+        let mut runs = fragmented.runs.clone();
+        let mut first = fragmented.count;
+        while let Some(last) = runs.pop_if(|run| first - run.first <= RUN_RATIO * (count - first)) {
+            first = last.first;
+        }
+        let fragments = FragmentedTombstones::new((first..count).map(|number| self.at(number)));
+        runs.push(TombstoneRun { first, fragments: Arc::new(fragments) });
+        let bytes = runs.iter().map(|run| run.fragments.memory_bytes()).sum();
+        self.fragment_bytes.store(bytes, Ordering::Relaxed);
+        self.fragmented.store(Arc::new(TombstoneRuns { count, runs }));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tombstones_are_in_few_runs_however_often_they_are_cut() {
+        for cut_each in [1, 3, 100] {
+            let tombstones = RangeTombstones::new();
+            for number in 0..5_000_u32 {
+                let (start, end) = (number.to_be_bytes(), (number + 1).to_be_bytes());
+                let (start, end) = (start.to_vec(), end.to_vec());
+                tombstones.push(RangeTombstone { start, end, sequence: u64::from(number) + 1 });
+                if number % cut_each == 0 {
+                    tombstones.fragment(number as usize + 1);
+                }
+            }
+            tombstones.fragment(5_000);
+            let fragmented = tombstones.fragmented.load();
+            assert!(fragmented.runs.len() <= 13, "{} runs", fragmented.runs.len());
+            assert_eq!(fragmented.count, 5_000);
+            assert_eq!(tombstones.covering(&77_u32.to_be_bytes(), 78), Some(78));
+            assert_eq!(tombstones.covering(&77_u32.to_be_bytes(), 77), None);
+            assert!(tombstones.memory_bytes() > 5_000 * size_of::<RangeTombstone>());
+        }
+    }
 
     #[test]
     fn positions_are_consecutive() {

@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use umbel_base::{FragmentedTombstones, RangeTombstone};
+use umbel_base::RangeTombstone;
 use umbel_memtable::{Memtable, MemtableOptions};
 use umbel_sim::Random;
+
+use crate::components::newest_over;
 
 fn memtable() -> Memtable {
     Memtable::new(&MemtableOptions { capacity_bytes: 1 << 20, bloom_bits: 10 })
@@ -27,8 +29,12 @@ proptest! {
             memtable.delete_range(&[start], &[end], sequence);
             model.push(RangeTombstone { start: vec![start], end: vec![end], sequence });
             if number == cut_at {
-                let all = FragmentedTombstones::new(&model);
-                prop_assert_eq!(&*memtable.tombstones(), &all);
+                prop_assert!(memtable.range_tombstones().eq(model.iter().filter(|t| t.start < t.end)));
+                for key in 0..31u8 {
+                    let over = |t: &&RangeTombstone| t.start[0] <= key && key < t.end[0];
+                    let newest = model.iter().filter(over).map(|t| t.sequence).max();
+                    prop_assert_eq!(newest_over(&memtable, &[key], u64::MAX), newest);
+                }
             }
             if number % ask_each == 0 {
                 for key in 0..31u8 {
@@ -60,8 +66,7 @@ fn readers_see_published_range_deletes() {
                 assert!(found.is_some_and(|found| found >= number));
                 assert_eq!(memtable.covering(&start(number), number), Some(number));
                 if newest.is_multiple_of(64) {
-                    let cut = memtable.tombstones();
-                    assert_eq!(cut.covering(&start(number), number), Some(number));
+                    assert_eq!(newest_over(&memtable, &start(number), number), Some(number));
                 }
             }
             if newest == DELETES {

@@ -9,12 +9,7 @@ impl Table {
     pub fn pinned_bytes(&self) -> usize {
         let key_bytes: usize =
             self.original_tombstones().iter().map(|t| t.start.len() + t.end.len()).sum();
-        let fragments: usize = self
-            .tombstones()
-            .fragments()
-            .iter()
-            .map(|f| f.start.len() + f.end.len() + 8 * f.sequences.len() + 72)
-            .sum();
+        let fragments = size_of_val(self.original_tombstones()) + self.tombstones().memory_bytes();
         let slots = size_of::<BlockSlots>() + self.slots().memory_bytes();
         let index = self.index().memory_bytes() + self.top().memory_bytes();
         size_of::<Table>() + index + slots + key_bytes + fragments

@@ -4,4 +4,5 @@ pub mod bottommost;
 pub mod compaction_stream;
 pub mod picker;
 pub mod retained_versions;
+pub mod surviving_tombstones;
 pub mod write_throttle;

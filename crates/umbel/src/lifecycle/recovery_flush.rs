@@ -14,13 +14,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
+use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
 use umbel_env::Env;
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
-use crate::compaction::compaction_stream::{
-    CompactionStream, SnapshotStripes, surviving_tombstones,
-};
+use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes};
+use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::fs::filenames;
 use crate::lifecycle::manifest_reservation::ManifestReservation;
 use crate::maintenance::table_writer::write_chunk_bytes;
@@ -177,14 +176,11 @@ impl<'a> RecoveryFlush<'a> {
         ids: &AtomicU64,
         last: SequenceNumber,
     ) -> Result<Option<TableMeta>> {
-        let tombstones: Vec<RangeTombstone> = buffers
-            .iter()
-            .flat_map(|buffer| buffer.memtable.tombstones().to_tombstones())
-            .collect();
-        let tombstones = FragmentedTombstones::new(&tombstones);
+        let tombstones = || buffers.iter().flat_map(|buffer| buffer.memtable.range_tombstones());
         // There is no reader yet: later readers see everything that was replayed.
         let stripes = SnapshotStripes::new(vec![last]);
-        let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
+        let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
+        let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
         let merged = merge_inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
         let mut stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
         let bytes: u64 = buffers.iter().map(|buffer| buffer.memtable.bytes() as u64).sum();

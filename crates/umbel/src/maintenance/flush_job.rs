@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
+use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
 
 use crate::advisor;
-use crate::compaction::compaction_stream::{
-    CompactionStream, SnapshotStripes, surviving_tombstones,
-};
+use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes};
+use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
@@ -73,15 +72,12 @@ pub fn run(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
 }
 
 fn write_table(store: &Arc<Store>, job: &FlushJob) -> Result<TableOutput> {
-    let mut tombstones: Vec<RangeTombstone> = Vec::new();
-    for buffer in &job.memtables {
-        tombstones.extend(buffer.memtable.tombstones().to_tombstones());
-    }
+    let tombstones = || job.memtables.iter().flat_map(|buffer| buffer.memtable.range_tombstones());
     let expected = job.memtables.iter().map(|buffer| buffer.memtable.entries()).sum();
-    let tombstones = FragmentedTombstones::new(&tombstones);
     // One list of boundaries serves entries and tombstones.
     let stripes = SnapshotStripes::new(store.snapshots.boundaries());
-    let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
+    let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
+    let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
     let merged = merge_inputs::of_memtables(job.memtables.iter().map(|buffer| &buffer.memtable));
     let (lower, upper, readers) = (None, None, stripes.boundaries().to_vec());
     let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
 use umbel_table::{FilterChoice, TableBuilder, TableMeta, TableOptions};
 
-use crate::compaction::compaction_stream::{CompactionStream, StreamCounts, clip};
+use crate::compaction::compaction_stream::{CompactionStream, StreamCounts};
 use crate::compaction::retained_versions::RetainedVersions;
+use crate::compaction::surviving_tombstones::clip;
 use crate::fs::filenames;
 use crate::options::{HashKind, KeyspaceOptions};
 use crate::state::keyspace_state::KeyspaceState;

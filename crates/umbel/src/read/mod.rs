@@ -202,10 +202,7 @@ pub fn newest_write(keyspace: &KeyspaceState, key: &[u8]) -> Result<SequenceNumb
     let hash = keyspace.hash(key);
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         let memtable = &buffer.memtable;
-        let range = match memtable.has_tombstones() {
-            true => memtable.tombstones().covering(key, u64::MAX).unwrap_or(0),
-            false => 0,
-        };
+        let range = memtable.covering(key, u64::MAX).unwrap_or(0);
         let point = match memtable.may_contain(hash) {
             true => memtable.get(key, u64::MAX).map_or(0, |found| found.sequence),
             false => 0,

@@ -3,7 +3,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_base::{Cursor, FragmentedTombstones, Result, SequenceNumber, ValueKind};
 use umbel_table::{DetachedTableCursor, Table};
 
 use crate::iter::detached_cursor::DetachedCursor;
@@ -99,12 +99,12 @@ pub struct ReadParams<'a> {
 }
 
 /// Opens a merge of all entries of `view` within `bounds` that this reader may see. Also returns
-/// the range tombstones that apply to the reader, if there are any.
+/// the range tombstones of all sources: their cursor shows those that the reader sees.
 pub fn open(
     view: Arc<SuperVersion>,
     bounds: &KeyBounds,
     reading: ReadParams<'_>,
-) -> Result<(SuperVersionCursor, Option<Arc<FragmentedTombstones>>)> {
+) -> Result<(SuperVersionCursor, Vec<Arc<FragmentedTombstones>>)> {
     let ReadParams { sequence, prefix_probe: probe, fill_cache } = reading;
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
@@ -137,7 +137,7 @@ pub fn open(
             add(Some(place), near);
         }
     }
-    let tombstones = tombstones(&view, bounds, sequence)?;
+    let tombstones = tombstones(&view, bounds)?;
     Ok((
         SuperVersionCursor { merged: MergingCursor::new(sources), super_version: view },
         tombstones,
@@ -173,31 +173,19 @@ fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usiz
     from..from + count
 }
 
-/// The range tombstones that overlap `bounds` and that a reader at `sequence` sees.
-fn tombstones(
-    view: &SuperVersion,
-    bounds: &KeyBounds,
-    sequence: SequenceNumber,
-) -> Result<Option<Arc<FragmentedTombstones>>> {
-    let mut found: Vec<Arc<FragmentedTombstones>> = Vec::new();
+/// The range tombstones of each source that may overlap `bounds`. Each source's are shared by all
+/// cursors, so opening one takes no time for each tombstone.
+fn tombstones(view: &SuperVersion, bounds: &KeyBounds) -> Result<Vec<Arc<FragmentedTombstones>>> {
+    let mut found = Vec::new();
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
-        if buffer.memtable.has_tombstones() {
-            found.push(buffer.memtable.tombstones());
+        buffer.memtable.add_fragmented_tombstones(&mut found);
+    }
+    for table in view.version.with_range_tombstones() {
+        if overlaps(table, bounds) {
+            found.push(Arc::clone(table.reader()?.tombstones()));
         }
     }
-    if view.version.has_range_tombstones() {
-        for (_, table) in view.version.tables() {
-            if table.meta.range_tombstones > 0 && overlaps(table, bounds) {
-                found.push(Arc::clone(table.reader()?.tombstones()));
-            }
-        }
-    }
-    // The tombstones of one source serve unchanged: a reader queries only visible ones.
-    if found.len() < 2 {
-        return Ok(found.pop());
-    }
-    let seen: Vec<RangeTombstone> = found.iter().flat_map(|one| one.visible_at(sequence)).collect();
-    Ok(Some(Arc::new(FragmentedTombstones::new(&seen))))
+    Ok(found)
 }
 
 /// Calls one method of the source, whatever its kind.

@@ -20,8 +20,12 @@ pub struct Version {
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
     /// The same tables in the layout for point reads.
     point_index: PointIndex,
-    /// Whether some table has range tombstones.
-    range_tombstones: bool,
+    /// The tables that have range tombstones, level 0 first.
+    with_range_tombstones: Vec<Arc<TableFile>>,
+}
+
+fn tables_with_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> Vec<Arc<TableFile>> {
+    levels.iter().flatten().filter(|table| table.meta.range_tombstones > 0).cloned().collect()
 }
 
 /// The tables with heads, which nearly always decide the table of a key. So a point read touches
@@ -171,9 +175,7 @@ impl Version {
         }
         next.check()?;
         next.point_index = PointIndex::new(&next.levels);
-        let has_some = |(_, table): (_, &Arc<TableFile>)| table.meta.range_tombstones > 0;
-        let range_tombstones = next.tables().any(has_some);
-        next.range_tombstones = range_tombstones;
+        next.with_range_tombstones = tables_with_range_tombstones(&next.levels);
         Ok(next)
     }
 
@@ -189,6 +191,7 @@ impl Version {
             }
         }
         next.point_index = PointIndex::new(&next.levels);
+        next.with_range_tombstones = tables_with_range_tombstones(&next.levels);
         next
     }
 
@@ -256,10 +259,10 @@ impl Version {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
-    /// Whether some table has range tombstones.
+    /// The tables that have range tombstones, level 0 first.
     #[inline]
-    pub fn has_range_tombstones(&self) -> bool {
-        self.range_tombstones
+    pub fn with_range_tombstones(&self) -> &[Arc<TableFile>] {
+        &self.with_range_tombstones
     }
 
     /// Every table, level 0 first.

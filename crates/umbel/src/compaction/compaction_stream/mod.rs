@@ -16,7 +16,9 @@
 //!    says.
 //! 4. Entries in = entries out + entries dropped.
 
-use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use std::sync::Arc;
+
+use umbel_base::{Cursor, FragmentedTombstones, Result, SequenceNumber, ValueKind};
 
 /// Stripes of sequence numbers that readers can distinguish.
 #[derive(Debug, Clone)]
@@ -50,9 +52,15 @@ impl SnapshotStripes {
         self.boundaries.get(oldest_reader).is_some_and(|&reader| newer <= reader)
     }
 
+    /// The stripe of a sequence number. After the last boundary, each is a stripe of its own.
+    pub fn stripe(&self, sequence: SequenceNumber) -> (usize, SequenceNumber) {
+        let stripe = self.boundaries.partition_point(|&boundary| boundary < sequence);
+        (stripe, if stripe < self.boundaries.len() { 0 } else { sequence })
+    }
+
     /// Whether every reader, now and later, sees writes at `sequence`.
     #[inline]
-    fn all_see(&self, sequence: SequenceNumber) -> bool {
+    pub fn all_see(&self, sequence: SequenceNumber) -> bool {
         self.boundaries.first().is_some_and(|&oldest| sequence <= oldest)
     }
 }
@@ -148,7 +156,7 @@ enum EntryFate {
 /// Stream of the surviving entries of a compaction's inputs, or of one memtable, in internal order.
 pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     inner: C,
-    tombstones: FragmentedTombstones,
+    tombstones: Arc<FragmentedTombstones>,
     /// Index of the first fragment that ends after the current key.
     fragment: usize,
     stripes: SnapshotStripes,
@@ -175,7 +183,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// them smaller. Never set it for level 0, whose tables are ordered by sequence number.
     pub fn new(
         inner: C,
-        tombstones: FragmentedTombstones,
+        tombstones: Arc<FragmentedTombstones>,
         stripes: SnapshotStripes,
         zero_sequences: bool,
         is_bottom: B,
@@ -278,9 +286,9 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         } else {
             self.has_emitted = false;
         }
-        let is_covered = match self.tombstones.fragments() {
-            [] => false,
-            _ => match self.range_deleted(sequence) {
+        let is_covered = match self.tombstones.is_empty() {
+            true => false,
+            false => match self.range_deleted(sequence) {
                 (_, true) => return EntryFate::DeletedByRange,
                 (is_covered, false) => is_covered,
             },
@@ -309,71 +317,16 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// Whether a range tombstone covers the current key, and whether one hides this sequence number
     /// of it from every reader.
     fn range_deleted(&mut self, sequence: SequenceNumber) -> (bool, bool) {
-        let key = self.inner.key();
-        let fragments = self.tombstones.fragments();
-        while fragments.get(self.fragment).is_some_and(|f| f.end.as_slice() <= key) {
+        let (key, tombstones) = (self.inner.key(), &self.tombstones);
+        while self.fragment < tombstones.len() && tombstones.end(self.fragment) <= key {
             self.fragment += 1;
         }
-        let over = fragments.get(self.fragment).filter(|f| f.start.as_slice() <= key);
-        let Some(fragment) = over else { return (false, false) };
-        let newer = fragment.sequences.partition_point(|&tombstone| tombstone > sequence);
-        (true, newer > 0 && self.stripes.hides(fragment.sequences[newer - 1], sequence))
-    }
-}
-
-/// Returns the range tombstones of the inputs to write, with adjacent equal ones joined again.
-/// `is_bottommost` says whether no older entry lies beneath the inputs in `start..end`.
-pub fn surviving_tombstones(
-    tombstones: &FragmentedTombstones,
-    stripes: &SnapshotStripes,
-    mut is_bottom: impl FnMut(&[u8], &[u8]) -> bool,
-) -> Vec<RangeTombstone> {
-    let mut surviving: Vec<RangeTombstone> = Vec::new();
-    // Range in `surviving` of the previous fragment's tombstones.
-    let mut before = 0..0;
-    for fragment in tombstones.fragments() {
-        let first = surviving.len();
-        let mut joined = Vec::new();
-        let mut newer = None;
-        for &sequence in &fragment.sequences {
-            let hidden = newer.replace(sequence).is_some_and(|n| stripes.hides(n, sequence));
-            let droppable = stripes.all_see(sequence) && is_bottom(&fragment.start, &fragment.end);
-            if hidden || droppable {
-                continue;
-            }
-            let goes_on = |index: &usize| {
-                surviving[*index].sequence == sequence && surviving[*index].end == fragment.start
-            };
-            match before.clone().find(goes_on) {
-                Some(index) => joined.push(index),
-                None => {
-                    let (start, end) = (fragment.start.clone(), fragment.end.clone());
-                    surviving.push(RangeTombstone { start, end, sequence });
-                }
-            }
+        if self.fragment == tombstones.len() || tombstones.start(self.fragment) > key {
+            return (false, false);
         }
-        for index in &joined {
-            surviving[*index].end.clone_from(&fragment.end);
-        }
-        let oldest_joined = joined.into_iter().min().unwrap_or(first);
-        before = oldest_joined..surviving.len();
+        let newer = tombstones.oldest_after(self.fragment, sequence);
+        (true, newer.is_some_and(|newer| self.stripes.hides(newer, sequence)))
     }
-    surviving
-}
-
-/// Cuts `tombstones` to `lower..upper`, the keys of one output table.
-pub fn clip(
-    tombstones: &[RangeTombstone],
-    lower: Option<&[u8]>,
-    upper: Option<&[u8]>,
-) -> Vec<RangeTombstone> {
-    let part = |tombstone: &RangeTombstone| {
-        let start = lower.map_or(tombstone.start.as_slice(), |l| l.max(&tombstone.start));
-        let end = upper.map_or(tombstone.end.as_slice(), |u| u.min(&tombstone.end));
-        let sequence = tombstone.sequence;
-        (start < end).then(|| RangeTombstone { start: start.to_vec(), end: end.to_vec(), sequence })
-    };
-    tombstones.iter().filter_map(part).collect()
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl<C: Cursor> VisibleCursor<C> {
     pub fn new(
         inner: C,
         sequence: SequenceNumber,
-        tombstones: Option<Arc<FragmentedTombstones>>,
+        tombstones: Vec<Arc<FragmentedTombstones>>,
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {

@@ -119,7 +119,12 @@ proptest! {
         let mut map = model(&rows, &ranges, sequence);
         map.retain(|key, _| within(key, &lower, &upper));
         let list: Vec<_> = map.into_iter().collect();
-        let tombstones = Some(Arc::new(FragmentedTombstones::new(&ranges)));
+        // Each source has some of them.
+        let of_source = |source| {
+            let ranges = ranges.iter().enumerate().filter(|(i, _)| *i as u64 % sources == source);
+            Arc::new(FragmentedTombstones::new(ranges.map(|(_, tombstone)| tombstone)))
+        };
+        let tombstones = (0..sources).map(of_source).collect();
         let inner = merge(&rows, sources);
         let memory = Arc::new(CursorMemory::new(1));
         let mut cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
@@ -151,9 +156,8 @@ proptest! {
         let expected = model(&rows, &[], 1000).len();
         let mut inner = RowCursor::new(rows);
         inner.movements_left = movements;
-        let none = None;
         let mut cursor =
-            VisibleCursor::new(inner, 1000, none, Bound::Unbounded, Bound::Unbounded);
+            VisibleCursor::new(inner, 1000, Vec::new(), Bound::Unbounded, Bound::Unbounded);
         let mut seen = 0;
         let mut moved = if backward { cursor.seek_to_last() } else { cursor.seek_to_first() };
         while moved.is_ok() && cursor.valid() {
@@ -185,9 +189,8 @@ fn long_runs_of_versions_are_skipped_by_seeks() {
         for backward in [false, true] {
             let mut inner = RowCursor::new(rows.clone());
             inner.movements_left = 60;
-            let none = None;
             let mut cursor =
-                VisibleCursor::new(inner, sequence, none, Bound::Unbounded, Bound::Unbounded);
+                VisibleCursor::new(inner, sequence, Vec::new(), Bound::Unbounded, Bound::Unbounded);
             let mut seen = 0;
             if backward {
                 cursor.seek_to_last().unwrap()

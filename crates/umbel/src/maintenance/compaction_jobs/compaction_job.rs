@@ -7,10 +7,9 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 
 use crate::advisor;
 use crate::compaction::bottommost::{self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason};
-use crate::compaction::compaction_stream::{
-    CompactionStream, SnapshotStripes, StreamCounts, surviving_tombstones,
-};
+use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, StreamCounts};
 use crate::compaction::picker::{self, Pick, RangePick};
+use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
 use crate::maintenance::compaction_jobs::picker_input;
@@ -43,6 +42,14 @@ pub struct CompactionJob {
     preemption: Option<Preemption>,
     /// Whether writers would eventually stall without it.
     is_required: bool,
+}
+
+/// The range tombstones of a job's inputs.
+struct InputTombstones {
+    /// As they were written.
+    original: Vec<RangeTombstone>,
+    /// Cut where they overlap.
+    fragmented: Arc<FragmentedTombstones>,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the earlier version
@@ -285,7 +292,7 @@ impl CompactionJob {
     fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<Option<StreamCounts>> {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
-        let tombstones = Arc::new(self.tombstones()?);
+        let tombstones = self.tombstones()?;
         let (parts, _turns) = self.split_ranges(store)?;
         let mut outputs = self.merge_ranges(store, parts, &boundaries, &tombstones)?;
         if outputs.iter().any(|output| output.is_abandoned) {
@@ -379,14 +386,15 @@ impl CompactionJob {
         Ok(InstallResult::Done)
     }
 
-    fn tombstones(&self) -> Result<FragmentedTombstones> {
-        let mut all: Vec<RangeTombstone> = Vec::new();
+    fn tombstones(&self) -> Result<Arc<InputTombstones>> {
+        let mut original: Vec<RangeTombstone> = Vec::new();
         for (_, table) in &self.scan_inputs {
             if table.meta.range_tombstones > 0 {
-                all.extend(table.reader()?.tombstones().to_tombstones());
+                original.extend_from_slice(table.reader()?.original_tombstones());
             }
         }
-        Ok(FragmentedTombstones::new(&all))
+        let fragmented = Arc::new(FragmentedTombstones::new(&original));
+        Ok(Arc::new(InputTombstones { original, fragmented }))
     }
 
     /// Merges the inputs, newest source first.
@@ -447,7 +455,7 @@ impl CompactionJob {
         store: &Arc<Store>,
         cuts: Vec<Vec<u8>>,
         boundaries: &[u64],
-        tombstones: &Arc<FragmentedTombstones>,
+        tombstones: &Arc<InputTombstones>,
     ) -> Result<Vec<TableOutput>> {
         let mut bounds: Vec<Option<Vec<u8>>> = vec![None];
         bounds.extend(cuts.into_iter().map(Some));
@@ -488,14 +496,14 @@ impl CompactionJob {
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
         stripes: SnapshotStripes,
-        tombstones: &FragmentedTombstones,
+        tombstones: &InputTombstones,
     ) -> Result<TableOutput> {
         let readers = stripes.boundaries().to_vec();
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottommost(start, end);
-        let kept = surviving_tombstones(tombstones, &stripes, is_bottom);
+        let kept = surviving_tombstones(&tombstones.original, &stripes, is_bottom);
         // Tables of level 0 stay in order by their sequence numbers.
         let (zero, is_last) = (self.target > 0, |key: &[u8]| self.is_bottommost(key, key));
-        let (cursor, tombstones) = (self.cursor(), tombstones.clone());
+        let (cursor, tombstones) = (self.cursor(), Arc::clone(&tombstones.fragmented));
         let stream = CompactionStream::new(cursor, tombstones, stripes, zero, is_last);
         let stream = stream.within(lower.as_deref(), upper.as_deref());
         let (level, split) = (self.target, self.target > 0);
