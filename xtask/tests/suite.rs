@@ -3,6 +3,7 @@
 
 mod suite {
     pub mod documents;
+    pub mod failpoints;
     pub mod layers;
     pub mod prose;
     pub mod repository;

@@ -2,6 +2,7 @@
 
 pub mod const_expression;
 pub mod documents;
+pub mod failpoints;
 pub mod forbidden_uses;
 pub mod layers;
 pub mod lock_files;

@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::sync::Mutex;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::DirectoryStats;
@@ -232,13 +233,7 @@ impl StoreInner {
             None => return Err(umbel::Error::Closed.into()),
         };
         let Some(last) = queue.last() else { return Ok(()) };
-        #[cfg(feature = "canary")]
-        let is_early = umbel_base::failpoint::Failpoint::EventsSeenEarly.is_enabled();
-        #[cfg(not(feature = "canary"))]
-        let is_early = false;
-        if self.log.durable() < last.end && !is_early {
-            self.sync_log()?;
-        }
+        self.sync_log_through(last.end)?;
         let mut batch = self.index.batch();
         for queued in &queue {
             for change in queued.changes.iter() {
@@ -267,6 +262,15 @@ impl StoreInner {
             .is_some_and(|appender| !appender.queue.is_empty())
     }
 
+    /// Makes the log durable up to the offset `end`.
+    fn sync_log_through(&self, end: u64) -> Result<()> {
+        fail_point!("events-show-before-durable", |_| Ok(()));
+        if self.log.durable() < end {
+            self.sync_log()?;
+        }
+        Ok(())
+    }
+
     /// Indexes everything that was appended before the call, and makes the index durable.
     pub fn flush_index(&self) -> Result<()> {
         self.check_writable()?;
@@ -280,11 +284,17 @@ impl StoreInner {
         self.check_writable()?;
         let position = self.visible.position();
         self.sync_log()?;
-        #[cfg(feature = "canary")]
-        let position = match umbel_base::failpoint::Failpoint::EventsMarkerTooFar.is_enabled() {
-            true => self.log.last_position().unwrap_or(position),
-            false => position,
-        };
+        self.flush_index_through(position)
+    }
+
+    /// Makes the index durable with everything up to `position`. REQUIRES: the index has that, the
+    /// log is durable up to it, and the caller holds `flush_lock`.
+    fn flush_index_through(&self, position: u64) -> Result<()> {
+        fail_point!(
+            "events-index-claim-whole-log",
+            self.log.last_position() > Some(position),
+            |_| { self.flush_index_through(self.log.last_position().unwrap_or(position)) }
+        );
         if self.index.durable_through()? < position {
             match self.index.flush(&self.log, position) {
                 Err(umbel::Error::DiskFull { .. }) if self.log.release_next_chunk() => {

@@ -382,10 +382,6 @@ fn complete(
     reply: AppendReply,
 ) {
     match ticket {
-        #[cfg(feature = "canary")]
-        Ok(ticket) if umbel_base::failpoint::Failpoint::ServerAnswersEarly.is_enabled() => {
-            reply.send(Ok(ticket.early_results()[0]));
-        }
         Ok(ticket) if stream.starts_with('$') => {
             let (rules, stream) = (Arc::clone(rules), stream.to_string());
             ticket.on_acknowledged(move |answers| {

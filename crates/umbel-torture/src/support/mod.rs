@@ -1,6 +1,8 @@
 //! Seeded numbers, tallies, reports, and directories on a real disk for campaigns.
 
+pub mod active_failpoint;
 pub mod bulk_entries;
+pub mod failpoint_list;
 pub mod report_files;
 pub mod scratch_directory;
 pub mod seeded_campaign;

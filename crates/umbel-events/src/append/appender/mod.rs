@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use umbel_arena::PREFETCHES;
+use umbel_base::fail_point;
 use umbel_existence::ExistenceReader;
 
 use crate::append::append_decision::{Decision, StreamSnapshot, decide};
@@ -109,10 +110,7 @@ impl Appender {
         stream: &str,
         hash: u64,
     ) -> Result<Option<StreamHead>> {
-        let ahead = self.pending_heads.head(&self.queue, hash, stream);
-        #[cfg(feature = "canary")]
-        let ahead =
-            ahead.filter(|_| !umbel_base::failpoint::Failpoint::EventsAheadForgotten.is_enabled());
+        let ahead = self.pending_head(hash, stream);
         if ahead.is_some() {
             return Ok(ahead);
         }
@@ -120,6 +118,13 @@ impl Appender {
             true => Ok(parts.head_past_filter(stream)?),
             false => Ok(None),
         }
+    }
+
+    /// Returns the head that the stream gets from appends which the index lacks.
+    #[inline]
+    fn pending_head(&self, hash: u64, stream: &str) -> Option<StreamHead> {
+        fail_point!("events-forget-pending-heads", |_| None);
+        self.pending_heads.head(&self.queue, hash, stream)
     }
 
     /// Returns the hash of the stream's name and the state that its expected version is checked
