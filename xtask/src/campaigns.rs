@@ -36,7 +36,7 @@ const TORTURE_REPORT: &str = "docs/lab/torture.md";
 /// Builds `umbel-torture` with its failpoints and runs it. Without arguments it runs every campaign
 /// in full and writes the committed report. Returns whether every promise held.
 pub fn torture(arguments: &[String]) -> bool {
-    let command = ["run", "--release", "-p", "umbel-torture", "--features", "canary", "--"];
+    let command = ["run", "--release", "-p", "umbel-torture", "--features", "failpoints", "--"];
     run(cargo().args(command).args(torture_arguments(arguments))).counts.failed == 0
 }
 

@@ -23,6 +23,7 @@ pub fn tidy(tree: &Tree) -> Vec<Violation> {
     let mut found = rules::tidy::check(tree);
     found.extend(rules::documents::check(tree));
     found.extend(rules::call_paths::check(tree));
+    found.extend(rules::failpoints::check(tree));
     found.extend(rules::prose::check(tree));
     found
 }

@@ -4,6 +4,7 @@
 mod suite {
     pub mod call_paths;
     pub mod documents;
+    pub mod failpoints;
     pub mod layers;
     pub mod prose;
     pub mod repository;

@@ -10,19 +10,19 @@ pub mod cursor;
 pub mod decoder;
 pub mod entry;
 pub mod error;
+pub mod failpoints;
 pub mod fragmented_tombstones;
 pub mod ignore_poison;
 pub mod limits;
 pub mod range_tombstone;
 pub mod varint;
 
-#[cfg(feature = "canary")]
-pub mod failpoint;
-
 pub use blob_pointer::BlobPointer;
 pub use cursor::Cursor;
 pub use decoder::Decoder;
 pub use entry::{SequenceNumber, ValueKind, cmp_internal};
 pub use error::{Error, Result};
+#[cfg(feature = "failpoints")]
+pub use failpoints::fail_point;
 pub use fragmented_tombstones::FragmentedTombstones;
 pub use range_tombstone::RangeTombstone;

@@ -9,10 +9,8 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
-
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
 
 use crate::append::store_inner::StoreInner;
 use crate::event_filter::EventFilter;
@@ -165,13 +163,6 @@ impl Subscription {
             }
             SubscriptionSource::View(_) => self.read_view(events_max, &mut batch)?,
         };
-        #[cfg(feature = "canary")]
-        let place = match Failpoint::SubscriptionAhead.is_enabled() && batch.is_caught_up {
-            true if matches!(self.source, SubscriptionSource::All) => {
-                self.shared.log.last_position()
-            }
-            _ => place,
-        };
         self.position = place;
         if !matches!(self.source, SubscriptionSource::Stream(_) | SubscriptionSource::View(_)) {
             batch.checkpoint = place.map(Position);
@@ -211,11 +202,15 @@ impl Subscription {
 
     /// Returns the minimum number of the next event.
     fn next_number(&self) -> u64 {
-        #[cfg(feature = "canary")]
-        if Failpoint::SubscriptionRepeats.is_enabled() {
-            return self.position.unwrap_or(0);
-        }
+        fail_point!("subscription-repeat-event", |_| self.position.unwrap_or(0));
         self.position.map_or(0, |place| place.saturating_add(1))
+    }
+
+    /// Returns the number of the next entry of a view.
+    fn next_entry(&self) -> Revision {
+        let next = Revision(self.next_number());
+        fail_point!("view-resume-late", self.position.is_some(), |_| Revision(next.0 + 1));
+        next
     }
 
     fn read_stream(
@@ -270,13 +265,7 @@ impl Subscription {
             let (mut reader, is_new) = match std::mem::take(&mut self.open) {
                 OpenReader::View(reader) => (reader, false),
                 _ => {
-                    let (from, direction) = (Revision(self.next_number()), Direction::Forwards);
-                    #[cfg(feature = "canary")]
-                    let from =
-                        match Failpoint::ViewResumesLate.is_enabled() && self.position.is_some() {
-                            true => Revision(from.0 + 1),
-                            false => from,
-                        };
+                    let (from, direction) = (self.next_entry(), Direction::Forwards);
                     let reader = ViewReader::new(&self.shared, view, from, direction, self.through);
                     (Box::new(reader), true)
                 }
@@ -310,7 +299,13 @@ impl Subscription {
         };
         batch.is_caught_up = fill_batch(batch, &mut reader, events_max)?;
         batch.examined = batch.events.len() as u64;
+        fail_point!("subscription-skip-to-end", batch.is_caught_up, |_| {
+            Ok(Some(self.shared.visible.position()))
+        });
         self.open = OpenReader::All(reader);
+        fail_point!("subscription-checkpoint-too-far", batch.is_caught_up, |_| {
+            Ok(self.shared.log.last_position())
+        });
         Ok(batch.events.last().map_or(self.position, |last| Some(last.position)))
     }
 
@@ -328,6 +323,18 @@ impl Subscription {
                 Box::new(FilteredReader::new(&self.shared, from, Direction::Forwards, filter))
             }
         };
+        let place = self.fill_filtered(&mut reader, (events_max, examined_max), batch)?;
+        self.open = OpenReader::Filtered(reader);
+        Ok(place)
+    }
+
+    /// Adds matching events to the batch. Returns the position up to which it has examined events.
+    fn fill_filtered(
+        &self,
+        reader: &mut FilteredReader,
+        (events_max, examined_max): (usize, usize),
+        batch: &mut SubscriptionBatch,
+    ) -> Result<Option<u64>> {
         let clock = &self.shared.env.clock;
         let (began, before) = (clock.now(), reader.examined());
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
@@ -339,26 +346,18 @@ impl Subscription {
             match step {
                 FilteredItem::Event(event) => {
                     (place, bytes) = (Some(event.position), bytes + event_bytes(&event));
-                    #[cfg(feature = "canary")]
-                    if Failpoint::FilterDropsLast.is_enabled()
-                        && batch.examined as usize >= examined_max
-                    {
-                        break;
-                    }
+                    let is_last = batch.examined as usize >= examined_max;
+                    fail_point!("filter-drop-last-match", is_last, |_| Ok(place));
                     batch.events.push(event);
-                    let is_long = clock.now().saturating_sub(began) >= limit;
-                    if is_long || batch.examined as usize >= examined_max {
+                    if is_last || clock.now().saturating_sub(began) >= limit {
                         break;
                     }
                 }
                 FilteredItem::Examined(at) => {
-                    #[cfg(feature = "canary")]
-                    let at = match Failpoint::FilterExaminedTooFar.is_enabled() {
-                        true => Position(self.shared.visible.position()),
-                        false => at,
-                    };
-                    place = Some(at.0);
-                    break;
+                    fail_point!("filter-claim-too-much-examined", |_| {
+                        Ok(Some(self.shared.visible.position()))
+                    });
+                    return Ok(Some(at.0));
                 }
                 FilteredItem::End(at) => {
                     // It may have begun after the visible position.
@@ -368,7 +367,6 @@ impl Subscription {
                 }
             }
         }
-        self.open = OpenReader::Filtered(reader);
         Ok(place)
     }
 }
@@ -402,10 +400,7 @@ fn fill_batch(
         bytes += event_bytes(&event);
         batch.events.push(event);
     }
-    #[cfg(feature = "canary")]
-    if Failpoint::SubscriptionSkips.is_enabled() {
-        return Ok(reader.next().is_none());
-    }
+    fail_point!("subscription-skip-event", |_| Ok(reader.next().is_none()));
     Ok(false)
 }
 

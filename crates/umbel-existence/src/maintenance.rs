@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
@@ -223,6 +224,20 @@ impl Maintenance {
         }
     }
 
+    /// Inserts the next hashes of the source into a filter. Returns the cursor after them and the
+    /// number of new ones.
+    fn walk_into(
+        &mut self,
+        filter: &BlockedFilter,
+        work: &StepContext<'_>,
+        after: Option<&[u8]>,
+    ) -> Result<(Option<Vec<u8>>, u64)> {
+        let next = self.walk(work, after)?;
+        let added = filter.insert_all(&self.hashes);
+        fail_point!("existence-end-walk-early", |_| Ok((None, added)));
+        Ok((next, added))
+    }
+
     /// Walks on to fill the second filter.
     fn fill(
         &mut self,
@@ -243,13 +258,9 @@ impl Maintenance {
             return Ok(StepProgress::Yielded);
         }
         let cursor = work.writer().cursor().map(<[u8]>::to_vec);
-        let next = self.walk(work, cursor.as_deref())?;
-        let added = second.insert_all(&self.hashes);
+        let (next, added) = self.walk_into(second, work, cursor.as_deref())?;
         let walked = self.hashes.len() as u64;
         self.walked += walked;
-        #[cfg(feature = "canary")]
-        let next =
-            next.filter(|_| !umbel_base::failpoint::Failpoint::ExistenceWalkEndsEarly.is_enabled());
         // After the inserts: a generation that begins now has every key up to the cursor.
         let mut writer = work.writer();
         let is_over = next.is_none();

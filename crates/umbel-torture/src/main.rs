@@ -68,7 +68,7 @@ const NAMES: [&str; 23] = [
     "faults",
     "rot",
     "kill",
-    "canaries",
+    "fault-detection",
     "filters",
     "advisor",
     "big-open",
@@ -177,7 +177,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
             let rounds = if small { kv::kill::ROUNDS_SMALL } else { kv::kill::ROUNDS };
             kv::kill::campaign(place, seed, arguments.rounds.unwrap_or(rounds))
         }
-        "canaries" => kv::planted_bugs::campaign(seed, small),
+        "fault-detection" => kv::fault_detection::campaign(seed, small),
         "filters" => {
             let keys = if small { kv::filter_rates::KEYS_SMALL } else { kv::filter_rates::KEYS };
             kv::filter_rates::campaign(place, seed, arguments.keys.unwrap_or(keys))
@@ -203,15 +203,13 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
             let seeds = if small { existence_filter::SEEDS_SMALL } else { existence_filter::SEEDS };
             existence_filter::campaign(seed, seeds)
         }
-        "existence-planted" => {
-            existence_filter::hunt_planted_bugs(seed, existence_filter::SEEDS_PLANTED)
-        }
+        "existence-planted" => existence_filter::hunt_faults(seed, existence_filter::SEEDS_PLANTED),
         "directories" => {
             let scripts = if small { directories::SCRIPTS_SMALL } else { directories::SCRIPTS };
             directories::CAMPAIGN.run(seed, arguments.scripts.unwrap_or(scripts))
         }
         "directories-planted" => {
-            directories::CAMPAIGN.hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED)
+            directories::CAMPAIGN.hunt_faults(seed, support::seeded_campaign::SEEDS_PLANTED)
         }
         _ => run_history(name, arguments),
     };
@@ -231,7 +229,7 @@ fn run_history(name: &str, arguments: &Arguments) -> Tally {
             events::concurrent_appends::CAMPAIGN.run(seed, seeds)
         }
         "histories-planted" => events::concurrent_appends::CAMPAIGN
-            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
+            .hunt_faults(seed, support::seeded_campaign::SEEDS_PLANTED),
         "histories-server" => {
             let seeds = if small {
                 support::seeded_campaign::SEEDS_SMALL
@@ -241,7 +239,7 @@ fn run_history(name: &str, arguments: &Arguments) -> Tally {
             server::concurrent_clients::CAMPAIGN.run(seed, seeds)
         }
         "histories-server-planted" => server::concurrent_clients::CAMPAIGN
-            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
+            .hunt_faults(seed, support::seeded_campaign::SEEDS_PLANTED),
         "subscribers" => {
             let seeds = if small {
                 support::seeded_campaign::SEEDS_SMALL
@@ -251,7 +249,7 @@ fn run_history(name: &str, arguments: &Arguments) -> Tally {
             events::subscriptions::CAMPAIGN.run(seed, seeds)
         }
         "subscribers-planted" => events::subscriptions::CAMPAIGN
-            .hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED),
+            .hunt_faults(seed, support::seeded_campaign::SEEDS_PLANTED),
         "calls" => {
             let seeds = if small {
                 support::seeded_campaign::SEEDS_SMALL
@@ -261,7 +259,7 @@ fn run_history(name: &str, arguments: &Arguments) -> Tally {
             server::calls::CAMPAIGN.run(seed, seeds)
         }
         "calls-planted" => {
-            server::calls::CAMPAIGN.hunt_planted_bugs(seed, support::seeded_campaign::SEEDS_PLANTED)
+            server::calls::CAMPAIGN.hunt_faults(seed, support::seeded_campaign::SEEDS_PLANTED)
         }
         _ => kv::random_model::campaign(arguments.seeds, kv::random_model::OPERATIONS),
     }

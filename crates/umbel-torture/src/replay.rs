@@ -9,7 +9,7 @@ use crate::events::{concurrent_appends, subscriptions};
 use crate::kv::crash::{self, Depth, ReplayPoint, nothing_planted};
 use crate::kv::faults::{self, FAULT_KINDS, FaultPlan};
 use crate::kv::{
-    advisor, big_open, bit_rot, filter_rates, first_open, kill, planted_bugs, random_model,
+    advisor, big_open, bit_rot, fault_detection, filter_rates, first_open, kill, random_model,
 };
 use crate::server::{calls, concurrent_clients};
 use crate::simulation::script::Script;
@@ -69,7 +69,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "calls" => calls::CAMPAIGN.replay(words.number(0)?),
         "directories" => directories::CAMPAIGN.replay(words.number(0)?),
         "kill" => print_result(kill::campaign(place, words.number(0)?, words.number(1)?)),
-        "canaries" => print_result(planted_bugs::campaign(words.number(0)?, false)),
+        "fault-detection" => print_result(fault_detection::campaign(words.number(0)?, false)),
         "advisor" => print_result(advisor::campaign(place, words.number(0)?, words.number(1)?)),
         "filters" => {
             print_result(filter_rates::campaign(place, words.number(0)?, words.number(1)?))

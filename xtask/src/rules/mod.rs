@@ -3,6 +3,7 @@
 pub mod call_paths;
 pub mod const_expression;
 pub mod documents;
+pub mod failpoints;
 pub mod forbidden_uses;
 pub mod layers;
 pub mod lock_files;

@@ -2,6 +2,8 @@
 //! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
 //! [`ConflictCollector`] collects the decisions of one request.
 
+use umbel_base::fail_point;
+
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::types::error::{Error, Result};
@@ -144,10 +146,7 @@ fn compare(
     first: u64,
     written: &mut dyn StreamHistory,
 ) -> Result<RetryMatch> {
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::EventsRetryForgotten.is_enabled() {
-        return Ok(RetryMatch::None);
-    }
+    fail_point!("events-forget-retries", |_| Ok(RetryMatch::None));
     let mut position = 0;
     for (revision, event) in (first..).zip(events) {
         match written.event(revision)? {
@@ -175,10 +174,8 @@ pub fn decide(
     let Some(first_event) = events.first() else {
         return if known.matches(expected) { Ok(Decision::NoEvents) } else { Err(wrong()) };
     };
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::EventsExpectedIgnored.is_enabled() {
-        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
-    }
+    let append = Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) };
+    fail_point!("events-ignore-expected-version", |_| Ok(append));
     let already = |first: u64, position: u64| {
         let last = first + events.len() as u64 - 1;
         Decision::Retry { first, last, position }
@@ -193,7 +190,7 @@ pub fn decide(
         };
     }
     if known.matches(expected) {
-        return Ok(Decision::Append { first: known.last_revision().map_or(0, |last| last + 1) });
+        return Ok(append);
     }
     let Some(last) = known.last_revision() else { return Err(wrong()) };
     // Revisions that the events would have if this were a retry.

@@ -1,6 +1,7 @@
 //! Group sync: one sync of the log for all queued appends, which then reach the index, become
 //! visible and are acknowledged. A waiting thread or the background thread does it.
 
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::append::index_commit;
@@ -41,13 +42,7 @@ impl StoreInner {
             None => return Err(umbel::Error::Closed.into()),
         };
         let Some(last) = queue.last() else { return Ok(()) };
-        #[cfg(feature = "canary")]
-        let is_early = umbel_base::failpoint::Failpoint::EventsSeenEarly.is_enabled();
-        #[cfg(not(feature = "canary"))]
-        let is_early = false;
-        if self.log.durable() < last.end && !is_early {
-            self.sync_log()?;
-        }
+        self.sync_log_through(last.end)?;
         let mut batch = IndexBatch::new(&self.index);
         let changes = || queue.iter().flat_map(|queued| queued.changes.iter());
         index_commit::commit_changes(self, &mut batch, changes(), last.position)?;
@@ -57,6 +52,15 @@ impl StoreInner {
         self.visible.advance(last.position, changes().map(|change| change.hash));
         if let Some(appender) = &mut *self.appender.lock().ignore_poison() {
             appender.queue.reuse_groups(queue);
+        }
+        Ok(())
+    }
+
+    /// Makes the log durable up to the offset `end`.
+    fn sync_log_through(&self, end: u64) -> Result<()> {
+        fail_point!("events-show-before-durable", |_| Ok(()));
+        if self.log.durable() < end {
+            self.sync_log()?;
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use umbel_base::fail_point;
+
 use crate::append::append_request::WriteResult;
 use crate::append::store_inner::StoreInner;
 use crate::primitives::panic_guard::catch_panic;
@@ -17,12 +19,6 @@ pub struct PendingAppend {
 }
 
 impl PendingAppend {
-    /// The results before they may be returned, for a failpoint.
-    #[cfg(feature = "canary")]
-    pub fn early_results(&self) -> Vec<WriteResult> {
-        self.results.clone()
-    }
-
     /// Whether [`PendingAppend::wait`] would return at once.
     pub fn is_acknowledged(&self) -> bool {
         self.shared.visible.position() >= self.position
@@ -69,7 +65,7 @@ impl PendingAppend {
             return;
         }
         // No callback that was added before waits; at most another thread is calling one now.
-        if self.is_acknowledged() && shared.callbacks.is_empty() {
+        if self.is_next_callback() {
             catch_panic(|| callback(Ok(results)));
             return;
         }
@@ -79,6 +75,12 @@ impl PendingAppend {
         if shared.visible.position() >= position || shared.check_writable().is_err() {
             shared.callbacks.run_visible(&shared.components);
         }
+    }
+
+    /// Whether the append is acknowledged and no callback of an earlier one waits.
+    fn is_next_callback(&self) -> bool {
+        fail_point!("append-acknowledge-early", |_| true);
+        self.is_acknowledged() && self.shared.callbacks.is_empty()
     }
 }
 

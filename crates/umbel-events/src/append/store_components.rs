@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use umbel_base::fail_point;
 use umbel_env::{Env, OpenMark, OpenState, Pin};
 
 use crate::event_log::EventLog;
@@ -120,10 +121,7 @@ impl StoreComponents {
 /// Makes the log durable. Records a fatal failure as the reason why nothing can be written any
 /// more.
 pub fn sync_log(log: &EventLog, failed: &OnceLock<String>) -> umbel::Result<()> {
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::EventsIndexAhead.is_enabled() {
-        return Ok(());
-    }
+    fail_point!("events-skip-log-sync", |_| Ok(()));
     if let Some(reason) = failed.get() {
         return Err(umbel::Error::ReadOnly(reason.clone()));
     }

@@ -4,6 +4,7 @@
 
 use std::ops::Deref;
 use std::sync::Mutex;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::DirectoryStats;
@@ -65,11 +66,17 @@ impl StoreInner {
         self.check_writable()?;
         let position = self.visible.position();
         self.sync_log()?;
-        #[cfg(feature = "canary")]
-        let position = match umbel_base::failpoint::Failpoint::EventsMarkerTooFar.is_enabled() {
-            true => self.log.last_position().unwrap_or(position),
-            false => position,
-        };
+        self.flush_index_through(position)
+    }
+
+    /// Makes the index durable with everything up to `position`. REQUIRES: the index has that, the
+    /// log is durable up to it, and the caller holds `flush_lock`.
+    fn flush_index_through(&self, position: u64) -> Result<()> {
+        fail_point!(
+            "events-index-claim-whole-log",
+            self.log.last_position() > Some(position),
+            |_| { self.flush_index_through(self.log.last_position().unwrap_or(position)) }
+        );
         if self.index.durable_through()? < position {
             match self.index.flush(&self.log, position) {
                 Err(umbel::Error::DiskFull { .. }) if self.log.release_next_chunk() => {

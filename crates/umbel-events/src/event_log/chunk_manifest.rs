@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_base::checksum::checksum;
+use umbel_base::fail_point;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, Env, File, RootFile};
 use umbel_log::{HEADER_BYTES, Seal};
@@ -341,17 +342,10 @@ impl ChunkManifest {
             // The first failure is reported.
             let _ = env.files.remove_file(&new);
         })?;
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::EventsChunksNotOwned.is_enabled() {
-            env.files.rename(&new, &folder.join(MANIFEST_NAME))?;
-            return env.files.sync_dir(folder);
-        }
+        fail_point!("chunk-manifest-skip-replacement-check", |_| rename_new(env, folder));
         match &self.root {
             Some(root) => root.replace(&*env.files, &new, file),
-            None => {
-                env.files.rename(&new, &folder.join(MANIFEST_NAME))?;
-                env.files.sync_dir(folder)
-            }
+            None => rename_new(env, folder),
         }
     }
 
@@ -402,21 +396,31 @@ impl ChunkManifest {
 
     /// Adds a chunk with a capacity of `capacity` bytes and a unique key, and returns it.
     pub fn add(&mut self, capacity: u64, key: u64) -> ChunkEntry {
-        #[cfg(feature = "canary")]
-        if let Some(last) = self.chunks.last_mut()
-            && let Some(ended) = last.ended
-            && umbel_base::failpoint::Failpoint::EventsPositionsReused.is_enabled()
-        {
-            last.capacity = ended.end;
-            self.next_start = last.start + last.capacity;
+        fail_point!("events-reuse-positions", |_| {
+            let end = |last: &ChunkEntry| Some(last.start + last.ended?.end);
+            self.add_at(self.chunks.last().and_then(end).unwrap_or(self.next_start), capacity, key)
+        });
+        self.add_at(self.next_start, capacity, key)
+    }
+
+    /// Adds a chunk whose positions begin at `start`; those of the chunk before it end there.
+    fn add_at(&mut self, start: u64, capacity: u64, key: u64) -> ChunkEntry {
+        if let Some(last) = self.chunks.last_mut() {
+            last.capacity = last.capacity.min(start - last.start);
         }
-        let (id, start) = (self.next_id, self.next_start);
+        let id = self.next_id;
         let entry = ChunkEntry { id, start, capacity, key, ended: None, scavenged: None };
         self.next_id += 1;
-        self.next_start += capacity;
+        self.next_start = start + capacity;
         self.chunks.push(entry);
         entry
     }
+}
+
+/// Puts the new manifest in the place of the old one.
+fn rename_new(env: &Env, folder: &Path) -> Result<()> {
+    env.files.rename(&folder.join(NEW_MANIFEST_NAME), &folder.join(MANIFEST_NAME))?;
+    env.files.sync_dir(folder)
 }
 
 /// Decodes a manifest without its checksum, and encodes it again. For fuzzing only.

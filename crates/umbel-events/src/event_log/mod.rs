@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
@@ -263,20 +264,14 @@ impl EventLog {
     /// Returns an error where the directory was removed: data synced in it is lost with this
     /// handle.
     fn check_directory(&self) -> Result<()> {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
-            return Ok(());
-        }
+        fail_point!("sync-skip-directory-check", |_| Ok(()));
         self.env.files.check_directory(&self.folder)
     }
 
     /// Returns an error where the directory was removed, or the file of a chunk removed or
     /// replaced.
     fn check_chunk_file(&self, chunk: &Chunk) -> Result<()> {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
-            return Ok(());
-        }
+        fail_point!("sync-skip-directory-check", |_| Ok(()));
         self.check_directory()?;
         self.env.files.check_named(&chunk_path(&self.folder, chunk.id))
     }

@@ -3,6 +3,7 @@
 //! They count their numbers from 0, since the count of earlier numbers is not known here. An append
 //! reads only memory; a read or flush adds the count from the index.
 
+use umbel_base::fail_point;
 use umbel_filter::{HashSecret, hash_key};
 
 use crate::index::view_block::ViewBlock;
@@ -54,13 +55,16 @@ impl UnflushedEntries {
     fn assign_numbers(&mut self, count: u64, position: u64) {
         if self.number_count == 0 {
             self.first_position = position;
-            #[cfg(feature = "canary")]
-            if umbel_base::failpoint::Failpoint::ViewCountsTwice.is_enabled() {
-                self.number_count = 1;
-            }
         }
-        self.number_count += count;
+        self.number_count = self.number_count_with(count);
         self.last_position = position;
+    }
+
+    /// Returns the count of numbers after `added` more.
+    #[inline]
+    fn number_count_with(&self, added: u64) -> u64 {
+        fail_point!("view-count-first-entry-twice", self.number_count == 0, |_| added + 1);
+        self.number_count + added
     }
 
     fn memory_bytes(&self) -> usize {

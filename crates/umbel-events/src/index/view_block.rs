@@ -1,5 +1,6 @@
 //! [`ViewBlock`]: a run of a view's entries, and [`ViewHead`]: the state of a view in the index.
 
+use umbel_base::fail_point;
 use umbel_base::{Decoder, varint};
 
 /// Maximum entries of a block.
@@ -57,18 +58,6 @@ impl ViewBlock {
         }
         (self.last, self.last_position) = (number, position);
         self.count += 1;
-    }
-
-    /// Returns the block, or with a failpoint a part of it.
-    #[cfg(feature = "canary")]
-    pub fn with_failpoint(self) -> ViewBlock {
-        if !umbel_base::failpoint::Failpoint::ViewBlockShort.is_enabled() {
-            return self;
-        }
-        let mut shorter = ViewBlock::default();
-        let entries = self.entries().take(self.count - 1);
-        entries.for_each(|(number, position)| shorter.push(number, position));
-        shorter
     }
 
     /// Returns the entries, in order.
@@ -176,6 +165,21 @@ impl ViewHead {
     /// Returns the lowest number that is not in a separate block.
     pub fn first_open_number(&self) -> u64 {
         if self.open_block.is_empty() { self.number_count } else { self.open_block.first }
+    }
+
+    /// Adds an entry. Passes a full block to `full`, with the position that identifies it.
+    pub fn push(&mut self, number: u64, position: u64, full: &mut impl FnMut(u64, &ViewBlock)) {
+        if self.start == 0 {
+            self.start = position;
+        }
+        let (start, block) = (self.start, &mut self.open_block);
+        fail_point!("view-block-drop-last-entry", block.count + 1 == BLOCK_ENTRIES, |_| {
+            full(start, &std::mem::take(block))
+        });
+        if block.is_full() {
+            full(start, &std::mem::take(block));
+        }
+        block.push(number, position);
     }
 
     /// Appends the encoded head to `out`.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
+use umbel_base::fail_point;
 use umbel_env::{Access, Env, OpenMark, OwnedFiles, PinnedFiles, RootFile, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
@@ -346,23 +347,12 @@ pub fn check_no_newer_chunk(env: &Env, folder: &Path, manifest: &ChunkManifest) 
 }
 
 /// Returns the end of a chunk, given its contents and whether all chunks before it were complete.
-fn chunk_end(
-    folder: &Path,
-    entry: &ChunkEntry,
-    &ChunkScan { outcome, last_event, .. }: &ChunkScan,
-    whole: bool,
-) -> Result<ChunkEnd> {
-    #[cfg(feature = "canary")]
-    let whole = whole || umbel_base::failpoint::Failpoint::EventsBehindGap.is_enabled();
+fn chunk_end(folder: &Path, entry: &ChunkEntry, scan: &ChunkScan, whole: bool) -> Result<ChunkEnd> {
+    fail_point!("events-accept-events-after-gap", |_| Ok(scanned_end(scan)));
     if whole {
-        let checksum = outcome.checksum;
-        let sealed = outcome.sealed.then_some(Seal { len: outcome.end, checksum });
-        let end = match sealed {
-            Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
-            None => outcome.end,
-        };
-        return Ok(ChunkEnd { end, last_event, seal: sealed });
+        return Ok(scanned_end(scan));
     }
+    let outcome = scan.outcome;
     if outcome.durable_max > HEADER_BYTES {
         let path = chunk_path(folder, entry.id);
         let reason = format!(
@@ -374,6 +364,17 @@ fn chunk_end(
     }
     // After a gap nothing counts: these pages reached the disk before those of the previous chunk.
     Ok(ChunkEnd::EMPTY)
+}
+
+/// Returns the end of a chunk after its last valid record.
+fn scanned_end(&ChunkScan { outcome, last_event, .. }: &ChunkScan) -> ChunkEnd {
+    let checksum = outcome.checksum;
+    let seal = outcome.sealed.then_some(Seal { len: outcome.end, checksum });
+    let end = match seal {
+        Some(seal) => seal.len - umbel_log::END_RECORD_BYTES,
+        None => outcome.end,
+    };
+    ChunkEnd { end, last_event, seal }
 }
 
 /// Returns an error where a file is missing or shorter than the manifest says.
@@ -535,14 +536,11 @@ fn check_index_not_ahead(
 
 /// Loads the ids of the newest events.
 fn load_recent_ids(parts: &StoreComponents, secret: HashSecret) -> Result<RecentEventIds> {
+    fail_point!("events-lose-recent-ids", |_| Ok(RecentEventIds::new(secret)));
     let mut window = RecentEventIds::new(secret);
     let mut newest = Vec::new();
     let mut cursor = parts.log.cursor();
     let mut next = parts.log.last_position();
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::EventsWindowLost.is_enabled() {
-        next = None;
-    }
     let (mut events, mut bytes) = (0, 0);
     while let Some(position) = next {
         let frame = cursor.event_at(position)?;

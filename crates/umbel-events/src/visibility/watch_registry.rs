@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::ProcessMark;
@@ -67,6 +68,20 @@ struct RegisteredCallbacks {
     streams: PrehashedMap<BTreeMap<u64, WatchCallback>>,
     /// Callbacks that were taken out, each with its position.
     ready: Vec<(u64, WatchCallback)>,
+}
+
+impl RegisteredCallbacks {
+    /// Takes out the callbacks for these streams.
+    fn take_streams(&mut self, position: u64, streams: impl Iterator<Item = u64>) {
+        for hash in streams {
+            if self.streams.is_empty() {
+                return;
+            }
+            let of_stream = self.streams.remove(&hash).unwrap_or_default();
+            self.ready.extend(of_stream.into_values().map(|callback| (position, callback)));
+            fail_point!("watch-wake-first-stream-only", |_| ());
+        }
+    }
 }
 
 /// Registration of a callback, until it is dropped or called.
@@ -135,17 +150,7 @@ impl WatchRegistry {
         let before = waiting.ready.len();
         let with_position = |callback| (position, callback);
         waiting.ready.extend(std::mem::take(&mut waiting.all).into_values().map(with_position));
-        for hash in streams {
-            if waiting.streams.is_empty() {
-                break;
-            }
-            let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
-            waiting.ready.extend(of_stream.into_values().map(with_position));
-            #[cfg(feature = "canary")]
-            if umbel_base::failpoint::Failpoint::SubscriberNotWoken.is_enabled() {
-                break;
-            }
-        }
+        waiting.take_streams(position, streams);
         self.count.fetch_sub(waiting.ready.len() - before, Ordering::SeqCst);
         self.ready_count.store(waiting.ready.len(), Ordering::Relaxed);
     }

@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::{ArcSwap, Cache};
@@ -66,12 +67,9 @@ impl FilterPair {
 
     /// The filter that new hashes go to.
     pub(crate) fn target(&self) -> Option<&Arc<BlockedFilter>> {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceInsertsIntoOld.is_enabled()
-            && self.first.is_some()
-        {
-            return self.first.as_ref();
-        }
+        fail_point!("existence-insert-into-old-filter", self.first.is_some(), |_| {
+            self.first.as_ref()
+        });
         self.second.as_ref().or(self.first.as_ref())
     }
 }
@@ -107,10 +105,7 @@ impl PendingShard {
     /// Takes the hashes inserted since the last call.
     fn take_watched_inserts(&mut self) -> Vec<u64> {
         let watched = self.watched_inserts.as_mut().map(std::mem::take).unwrap_or_default();
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceHealForgetsInserts.is_enabled() {
-            return Vec::new();
-        }
+        fail_point!("existence-repair-forget-inserts", |_| Vec::new());
         watched
     }
 }
@@ -229,12 +224,13 @@ impl ActiveFilters {
     /// Moves hashes that no file has to `output`.
     pub(crate) fn drain(&self, output: &mut Vec<u64>) {
         for shard in 0..SHARDS {
-            #[cfg(feature = "canary")]
-            if umbel_base::failpoint::Failpoint::ExistenceCoversTooMuch.is_enabled() && shard == 3 {
-                continue;
-            }
-            output.append(&mut self.lock(shard).pending);
+            self.drain_shard(shard, output);
         }
+    }
+
+    fn drain_shard(&self, shard: usize, output: &mut Vec<u64>) {
+        fail_point!("existence-cover-unflushed-hashes", shard == 3, |_| ());
+        output.append(&mut self.lock(shard).pending);
     }
 
     /// Number of hashes no file has, but for those that were drained.

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::ProcessMark;
@@ -73,6 +74,14 @@ pub(crate) struct FilterFileState {
     pub(crate) meta: FilterFileMeta,
     /// Whether nothing was inserted after it was written, nor ever will be.
     pub(crate) is_final: bool,
+}
+
+impl FilterFileState {
+    /// Whether the file has all hashes of its filter. With `is_final` the filter gets no more.
+    pub(crate) fn is_unchanged(&self, is_final: bool) -> bool {
+        fail_point!("existence-keep-stale-filter-file", |_| true);
+        self.is_final && is_final
+    }
 }
 
 /// Sets the bits of the hash at `place`, concurrently with other threads.
@@ -319,10 +328,7 @@ impl BlockedFilter {
     /// Whether a line is in memory with all it should have, after an attempt to bring it there.
     #[cold]
     fn is_loaded(&self, line: u64) -> bool {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceUnreadMeansNo.is_enabled() {
-            return true;
-        }
+        fail_point!("existence-unread-page-is-empty", |_| true);
         if !self.process.is_current() {
             return false;
         }

@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use umbel_base::fail_point;
 use umbel_base::{Error, Result};
 
 use crate::gauges::Gauges;
@@ -151,14 +152,8 @@ impl FilterWriter {
         if self.unwritten.is_empty() && covered == self.covered {
             return Ok(());
         }
-        let appended = journal.append(&self.unwritten, before, covered);
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceForgetsFailedFlush.is_enabled() {
-            self.unwritten.clear();
-        }
-        let bytes = appended?;
+        let bytes = append_hashes(journal, &mut self.unwritten, (before, covered))?;
         let journal_bytes = journal.bytes();
-        self.unwritten.clear();
         self.covered = covered;
         self.gauges.flushes.add(1);
         self.gauges.bytes_written.add(bytes);
@@ -271,6 +266,11 @@ impl FilterWriter {
             // Files of a failed generation. Memory has the hashes of the journals before it.
             return Ok(());
         }
+        self.create_journal()
+    }
+
+    /// Creates a journal, to which flushes go from now on.
+    fn create_journal(&mut self) -> Result<()> {
         let (id, key, file) = self.directory.create(FilterFileKind::Journal)?;
         let next = Journal::begin(file, id, key)?;
         self.directory.sync()?;
@@ -292,6 +292,9 @@ impl FilterWriter {
     /// whether it is complete. After an error it is dropped, and another one is due.
     fn write_some(&mut self, pages_max: u64) -> Result<bool> {
         let Some(mut generation) = self.current_generation.take() else { return Ok(true) };
+        fail_point!("existence-start-journal-after-filter", generation.is_written(), |_| {
+            self.create_journal().and_then(|()| self.commit(&generation)).map(|()| true)
+        });
         let result = if generation.is_written() {
             self.commit(&generation).map(|()| true)
         } else {
@@ -309,11 +312,6 @@ impl FilterWriter {
     }
 
     fn commit(&mut self, generation: &Generation) -> Result<()> {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceJournalBehindFilter.is_enabled() {
-            self.is_fresh = false;
-            self.begin_journal()?;
-        }
         let Some(journal) = &self.journal else {
             return Err(Error::invalid("internal: a generation has no journal to continue"));
         };
@@ -345,4 +343,19 @@ impl FilterWriter {
         self.directory.remove_obsolete(&live);
         Ok(())
     }
+}
+
+/// Appends hashes that no file has to the journal, and removes them from `unwritten`. Returns the
+/// number of bytes. After an error they stay, for a later flush.
+fn append_hashes(
+    journal: &mut Journal,
+    unwritten: &mut Vec<u64>,
+    (before, covered): (Coverage, Coverage),
+) -> Result<u64> {
+    fail_point!("existence-forget-failed-flush", |_| {
+        journal.append(&std::mem::take(unwritten), before, covered)
+    });
+    let bytes = journal.append(unwritten, before, covered)?;
+    unwritten.clear();
+    Ok(bytes)
 }

@@ -48,12 +48,7 @@ impl FilterWrite {
         is_final: bool,
     ) -> Result<FilterWrite> {
         let lines = Arc::clone(lines);
-        let stays = |kept: &FilterFileState| kept.is_final && is_final;
-        #[cfg(feature = "canary")]
-        let stays = |kept: &FilterFileState| {
-            stays(kept) || umbel_base::failpoint::Failpoint::ExistenceStaleFilter.is_enabled()
-        };
-        if let Some(kept) = lines.file_state().filter(stays) {
+        if let Some(kept) = lines.file_state().filter(|kept| kept.is_unchanged(is_final)) {
             return Ok(FilterWrite { lines, file: None, file_state: kept });
         }
         let shape = lines.shape();

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use umbel_base::fail_point;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 
@@ -228,18 +229,20 @@ fn filters(
     // With a second filter the first one had got its last hash when its file was written.
     let first = open(&checkpoint.first, checkpoint.second.is_some())?;
     let second = open(&checkpoint.second, false)?;
-    let is_whole = match &checkpoint.second {
-        Some(_) => second.is_some(),
-        None => first.is_some(),
-    };
-    #[cfg(feature = "canary")]
-    let is_whole = is_whole
-        || (umbel_base::failpoint::Failpoint::ExistenceTrustsFirstAlone.is_enabled()
-            && first.is_some());
-    if is_whole {
-        return Ok(Ok(FilterPair { first, second }));
+    let pair = FilterPair { first, second };
+    if has_all_filters(checkpoint, &pair) {
+        return Ok(Ok(pair));
     }
     Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
+}
+
+/// Whether the pair excludes no hash that the filters of the checkpoint include.
+fn has_all_filters(checkpoint: &Checkpoint, pair: &FilterPair) -> bool {
+    fail_point!("existence-trust-first-filter-alone", pair.first.is_some(), |_| true);
+    match &checkpoint.second {
+        Some(_) => pair.second.is_some(),
+        None => pair.first.is_some(),
+    }
 }
 
 fn of_file(stored: &FilterFileMeta, file: Arc<dyn File>, is_final: bool) -> Arc<BlockedFilter> {

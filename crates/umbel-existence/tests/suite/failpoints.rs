@@ -1,8 +1,8 @@
-//! Planted bugs: histories that do not find them are worth nothing.
+//! Active failpoints, and omitted calls: the scripts must detect each.
 
-use umbel_base::failpoint::disable_all;
+use umbel_base::failpoints::FailGuard;
 
-use super::failpoint_list::{FORGOTTEN, INSIDE};
+use super::failpoint_list::{FAILPOINTS, FORGOTTEN};
 use super::script::{Plant, run};
 
 /// Number of scripts within which every fault must be detected.
@@ -20,15 +20,15 @@ fn every_failpoint_is_detected() {
         Some((seed, problem)) => println!("{name}: seed {seed}: {problem:.160}"),
         None => missed.push(name),
     };
-    for switch in INSIDE {
-        switch.enable();
-        note(format!("{switch:?}"), hunt(|_| (), SEEDS));
-        disable_all();
+    for (name, fault) in FAILPOINTS {
+        let active = FailGuard::new(name, "return").expect("a valid action");
+        note(format!("{name}: {fault}"), hunt(|_| (), SEEDS));
+        drop(active);
     }
     for (name, plant) in FORGOTTEN {
         note(format!("forgotten: {name}"), hunt(plant, SEEDS));
     }
     assert!(missed.is_empty(), "not found in {SEEDS} histories: {missed:?}");
-    // Without a bug they all end well.
+    // Without a fault they all end well.
     assert_eq!(hunt(|_| (), 500), None);
 }

@@ -2,6 +2,7 @@
 //! describes the user, and `$users` lists every name that ever was a user.
 
 use serde_json::{Value, json};
+use umbel_base::fail_point;
 use umbel_env::Env;
 use umbel_events::{
     Direction, Error, EventId, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store,
@@ -66,6 +67,12 @@ pub struct BootstrapPasswords {
 }
 
 impl User {
+    /// Whether the user may call.
+    pub fn is_active(&self) -> bool {
+        fail_point!("server-accept-disabled-user", |_| true);
+        !self.is_disabled
+    }
+
     /// A user without groups and password. For fuzzing and tests only.
     pub fn with_login(login: &str) -> User {
         User {

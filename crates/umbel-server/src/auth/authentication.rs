@@ -158,10 +158,7 @@ impl Authenticator {
             let user = rules.user(store, &basic.login)?;
             let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
             let is_right = passwords::verify(basic.password.reveal(), kept);
-            let is_active = user.value.as_ref().is_some_and(|user| !user.is_disabled);
-            #[cfg(feature = "canary")]
-            let is_active =
-                is_active || umbel_base::failpoint::Failpoint::ServerDisabledLetIn.is_enabled();
+            let is_active = user.value.as_ref().is_some_and(|user| user.is_active());
             Ok((user, is_right && is_active))
         });
         let (user, is_right) = verification.await.map_err(|error| grpc_status::status(&error))?;

@@ -124,11 +124,7 @@ impl Authorizer {
 
 /// The user; an error where it does not exist or is disabled.
 pub fn active_user(user: &CachedUser) -> Result<&User, Status> {
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::ServerDisabledLetIn.is_enabled() {
-        return user.value.as_ref().ok_or_else(grpc_status::unauthenticated);
-    }
-    let active = user.value.as_ref().filter(|user| !user.is_disabled);
+    let active = user.value.as_ref().filter(|user| user.is_active());
     active.ok_or_else(grpc_status::unauthenticated)
 }
 

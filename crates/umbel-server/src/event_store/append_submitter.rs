@@ -189,10 +189,6 @@ fn complete(
 ) {
     let system_streams = append.into_system_streams();
     match pending {
-        #[cfg(feature = "canary")]
-        Ok(pending) if umbel_base::failpoint::Failpoint::ServerAnswersEarly.is_enabled() => {
-            completion.resolve(Ok(pending.early_results()));
-        }
         Ok(pending) if system_streams.is_empty() => {
             pending.on_acknowledged(move |results| completion.resolve(results));
         }

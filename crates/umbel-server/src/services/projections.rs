@@ -9,6 +9,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_proto::projections::{
     CreateMode, CreateReq, Details, ProjectionReq, StateResp, StatisticsMode, StatisticsReq,
     StatisticsResp,
@@ -176,21 +177,23 @@ async fn projection_details(
     let position = through.unwrap_or(visible).min(visible);
     let progress = if visible == 0 { 100.0 } else { position as f32 / visible as f32 * 100.0 };
     let position = format!("C:{position}/P:{position}");
-    #[cfg(feature = "canary")]
-    let through =
-        through.filter(|_| !umbel_base::failpoint::Failpoint::ServerViewSaidToRun.is_enabled());
     Details {
         version: i64::try_from(version).unwrap_or(i64::MAX),
         epoch: i64::try_from(epoch).unwrap_or(i64::MAX),
         effective_name: name.clone(),
         name,
-        status: if through.is_some() { STOPPED } else { RUNNING }.to_string(),
+        status: status_text(through.is_some()).to_string(),
         mode: CONTINUOUS.to_string(),
         last_checkpoint: position.clone(),
         position,
         progress,
         ..Details::default()
     }
+}
+
+fn status_text(is_stopped: bool) -> &'static str {
+    fail_point!("server-report-stopped-view-running", |_| RUNNING);
+    if is_stopped { STOPPED } else { RUNNING }
 }
 
 fn unsupported_details(name: String) -> Details {

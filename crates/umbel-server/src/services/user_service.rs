@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_env::Entropy;
 use umbel_events::{Error, EventId, Store};
 use umbel_proto::users::{
@@ -179,18 +180,23 @@ async fn change_password(
     }
     let login = options.login_name;
     let basic = BasicCredentials::new(&login, &options.current_password);
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::ServerPasswordUnasked.is_enabled() {
-        return set_password(&service, login, options.new_password).await;
-    }
-    // Without authentication this check is skipped too.
+    check_current_password(&service, basic).await?;
+    set_password(&service, login, options.new_password).await
+}
+
+/// Fails where the password is wrong. Without authentication this check is skipped too.
+async fn check_current_password(
+    service: &ServerContext,
+    basic: BasicCredentials,
+) -> Result<(), Status> {
+    fail_point!("server-change-password-unverified", |_| Ok(()));
     if service.authorizer.has_users()
         && let Err(status) = service.authorizer.verify_password(&service.store, basic).await
     {
         let is_wrong = status.code() == tonic::Code::Unauthenticated;
         return Err(if is_wrong { grpc_status::access_denied() } else { status });
     }
-    set_password(&service, login, options.new_password).await
+    Ok(())
 }
 
 /// Sets a new password without the old one.

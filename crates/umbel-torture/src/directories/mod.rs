@@ -18,9 +18,7 @@ mod faulty_directories;
 mod operator;
 mod store_handle;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
-
+use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 
 /// Planted file system that does not hold directories.
@@ -42,12 +40,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     subject: "the stores",
     script: directory_script::run_script,
     omitted_calls: &[HOLD, ABSOLUTE, SUBDIRECTORIES, DIRECTORY_LOCK],
-    #[cfg(feature = "canary")]
-    failpoints: &[
-        Failpoint::OwnershipIgnored,
-        Failpoint::EventsChunksNotOwned,
-        Failpoint::RemovedDirectorySynced,
-    ],
+    failpoints: &failpoint_list::DIRECTORIES,
 };
 
 #[cfg(test)]
@@ -68,9 +61,9 @@ mod tests {
         }
     }
 
-    /// A file system with a planted bug is noticed.
+    /// A file system with a planted fault is noticed.
     #[test]
-    fn planted_bugs_are_found() {
+    fn planted_faults_are_found() {
         let tally = Tally::new("planted");
         for left_out in CAMPAIGN.omitted_calls {
             let found = |number| {

@@ -35,8 +35,8 @@ impl Depth {
     pub const FULL: Depth = Depth { every: 1, images: 7, follow_every: 3, subsets: 32 };
     /// The seeded part of the test command.
     pub const SMALL: Depth = Depth { every: 5, images: 2, follow_every: 6, subsets: 0 };
-    /// For canaries: quick, with a part of everything.
-    pub const CANARY: Depth = Depth { every: 1, images: 3, follow_every: 5, subsets: 0 };
+    /// For hunts of planted faults: quick, with a part of everything.
+    pub const HUNT: Depth = Depth { every: 1, images: 3, follow_every: 5, subsets: 0 };
 }
 
 /// Moment and image to examine again.

@@ -47,7 +47,7 @@ pub fn write(
         ("commit", begun.commit.clone()),
         ("seed", seed.to_string()),
         ("part", if small { "small" } else { "full" }.to_string()),
-        ("bugs inside the engine", has_failpoints().to_string()),
+        ("faults inside the product", has_failpoints().to_string()),
         ("arguments", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
     ];
     let mut page = String::from("# Torture campaigns\n\n| fact | value |\n|---|---|\n");
@@ -134,10 +134,10 @@ fn commit() -> String {
     if is_clean { commit } else { format!("{commit} and changes that are not committed") }
 }
 
-/// Returns whether the program has the failpoints that the canaries use.
+/// Returns whether the program has the failpoints of the product.
 fn has_failpoints() -> &'static str {
-    match cfg!(feature = "canary") {
-        true => "built in (feature `canary`), switched on by the canaries alone",
+    match cfg!(feature = "failpoints") {
+        true => "built in (feature `failpoints`), activated by the campaigns that hunt them",
         false => "not built in",
     }
 }

@@ -1,19 +1,19 @@
-//! Campaigns with one script for each seed, and the bugs that they must notice.
+//! Campaigns with one script for each seed, and the faults that they must notice.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::{self, Failpoint};
 use umbel_env::Env;
 
+use crate::support::active_failpoint::{self, ActiveFailpoint};
 use crate::support::derived_seed::derive_seed;
+use crate::support::failpoint_list::Failpoint;
 use crate::support::tally::Tally;
 
 /// Default number of seeds.
 pub const SEEDS: u64 = 1000;
 pub const SEEDS_SMALL: u64 = 30;
-/// Limit of seeds in the hunt for a planted bug. One bug, about the records after a gap that a
+/// Limit of seeds in the hunt for a planted fault. One fault, about the records after a gap that a
 /// power cut left in the log, shows in one of about 600 seeds.
 pub const SEEDS_PLANTED: u64 = 10_000;
 /// Number of further tries of a script.
@@ -32,8 +32,7 @@ pub struct SeededCampaign {
     pub script: fn(u64, Option<&str>, &Tally) -> Result<(), String>,
     /// Calls that an implementation might forget; scripts must notice each omission.
     pub omitted_calls: &'static [&'static str],
-    /// Bugs inside; scripts must notice each.
-    #[cfg(feature = "canary")]
+    /// Faults inside; scripts must notice each.
     pub failpoints: &'static [Failpoint],
 }
 
@@ -81,21 +80,21 @@ impl SeededCampaign {
         (0..REPLAY_TRIES).try_for_each(|_| self.run_script(seed, None, &tally))
     }
 
-    /// Hunts each planted bug within the limit of seeds.
-    pub fn hunt_planted_bugs(&self, seed: u64, seeds: u64) -> Tally {
+    /// Hunts each planted fault within the limit of seeds.
+    pub fn hunt_faults(&self, seed: u64, seeds: u64) -> Tally {
         let tally = Tally::new(&format!("{}-planted", self.campaign));
-        let hunt = |bug: &str, left_out: Option<&str>| {
-            let quiet = Tally::new(bug);
+        let hunt = |fault: &str, left_out: Option<&str>| {
+            let quiet = Tally::new(fault);
             let noticed = (0..seeds).find_map(|number| {
                 Some((number, self.run_script(derive_seed(seed, number), left_out, &quiet).err()?))
             });
             match &noticed {
                 Some((after, text)) => {
-                    tally.note(format!("{bug}: noticed by seed {after}: {text:.300}"));
+                    tally.note(format!("{fault}: noticed by seed {after}: {text:.300}"));
                 }
                 None => {
                     let replay = format!("{} {seed}", self.campaign);
-                    tally.violation(format!("{bug}: not noticed in {seeds} seeds"), replay);
+                    tally.violation(format!("{fault}: not noticed in {seeds} seeds"), replay);
                 }
             }
             tally.scenario(noticed.is_some());
@@ -103,15 +102,14 @@ impl SeededCampaign {
         for pattern in self.omitted_calls {
             hunt(&format!("'{pattern}' left out"), Some(pattern));
         }
-        #[cfg(feature = "canary")]
-        for bug in self.failpoints {
-            bug.enable();
-            hunt(&format!("{bug:?}"), None);
-            failpoint::disable_all();
-        }
-        if cfg!(not(feature = "canary")) {
+        if !active_failpoint::AVAILABLE {
             let about = self.subject;
-            tally.skip(format!("bugs inside {about}: they are built in with the feature canary"));
+            tally.skip(format!("faults inside {about}: they need the feature failpoints"));
+            return tally;
+        }
+        for Failpoint { name, fault } in self.failpoints {
+            let _active = ActiveFailpoint::activate(name);
+            hunt(&format!("{name} ({fault})"), None);
         }
         tally
     }

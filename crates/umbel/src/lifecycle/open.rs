@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
+use umbel_base::fail_point;
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock, OpenMark, OwnedFiles, Pin, check_path};
 use umbel_log::{ExpectedEnd, LogKind, LogReader};
@@ -426,10 +427,7 @@ fn first_free_id(
         Err(_) if read_only && names_more(env, folder, listing, state)? => {}
         checked => checked?,
     }
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::ReusedFileId.is_enabled() {
-        return Ok(known);
-    }
+    fail_point!("recovery-reuse-file-ids", |_| Ok(known));
     Ok(known.max(highest + 1))
 }
 

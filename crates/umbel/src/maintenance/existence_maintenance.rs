@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result, SequenceNumber};
@@ -39,7 +40,7 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::version::Edit;
 use crate::version::open_history::{OpenHistory, OpenRecord};
-use crate::version::version_edit::{Identity, ManifestState};
+use crate::version::version_edit::{Identity, KeyspaceRecord, ManifestState};
 
 /// Number of hashes in no file above which they are written although nothing is flushed.
 const LAG_ITEMS_MAX: u64 = 1 << 16;
@@ -80,6 +81,13 @@ fn is_of_this_history(openings: &OpenHistory, Coverage { position, history }: Co
     }
 }
 
+/// The last sequence number of the keyspace in tables, which a filter has to cover.
+fn flushed_through(record: &KeyspaceRecord) -> SequenceNumber {
+    fail_point!("existence-trust-uncovered-filter", |_| 0);
+    let in_tables = record.levels.iter().flatten().map(|meta| meta.sequence_max).max();
+    record.flushed_through.max(in_tables.unwrap_or(0))
+}
+
 /// Opens the filters of keyspaces before their replay. Where nothing may be written, only the
 /// statistics of their files are read.
 ///
@@ -100,14 +108,7 @@ pub fn attach(
         else {
             continue;
         };
-        let in_tables = record.levels.iter().flatten().map(|meta| meta.sequence_max).max();
-        let covered_min = record.flushed_through.max(in_tables.unwrap_or(0));
-        #[cfg(feature = "canary")]
-        let covered_min =
-            match umbel_base::failpoint::Failpoint::ExistenceUncoveredBelieved.is_enabled() {
-                true => 0,
-                false => covered_min,
-            };
+        let covered_min = flushed_through(record);
         let path = filenames::existence(folder, core.id);
         let options = filter_options(identity, core, covered_min);
         if read_only {

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use umbel_base::fail_point;
 use umbel_base::{Cursor, Result, ValueKind};
 use umbel_existence::HashSource;
 
 use crate::state::keyspace_state::KeyspaceState;
 use crate::super_version::SuperVersion;
-use crate::super_version::merge_inputs;
+use crate::super_version::merge_inputs::{self, FlushInputs};
 use crate::version::TableFile;
 
 /// Keys of a keyspace.
@@ -26,13 +27,8 @@ impl HashSource for KeyspaceKeys<'_> {
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>> {
         let view = self.0.super_version.acquire();
-        let buffers = std::iter::once(&view.active).chain(&view.frozen);
-        let mut memory = merge_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable));
+        let mut memory = memtable_entries(&view);
         let mut tables = merge_inputs::of_tables(runs(&view, after));
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceWalkSkipsMemtables.is_enabled() {
-            memory = merge_inputs::of_memtables(std::iter::empty());
-        }
         seek_after(&mut memory, after)?;
         seek_after(&mut tables, after)?;
         let mut last: Vec<u8> = Vec::new();
@@ -76,6 +72,13 @@ impl HashSource for KeyspaceKeys<'_> {
     fn is_busy(&self) -> bool {
         self.0.super_version.acquire().version.tables().any(|(_, table)| table.is_busy())
     }
+}
+
+/// Entries of all memtables.
+fn memtable_entries(view: &SuperVersion) -> FlushInputs {
+    fail_point!("existence-walk-skip-memtables", |_| merge_inputs::of_memtables([].iter()));
+    let buffers = std::iter::once(&view.active).chain(&view.frozen);
+    merge_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable))
 }
 
 /// Returns the tables that reach beyond `after`, as sorted runs, newest first.

@@ -14,6 +14,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use arc_swap::ArcSwapOption;
@@ -121,11 +122,8 @@ impl ExistenceSlot {
     /// Inserts a key replayed from the WAL, unless the filter covers it. REQUIRES: as
     /// [`ExistenceSlot::note_write`], and no flush since the filter was opened.
     pub fn note_replayed(&self, sequence: SequenceNumber, kind: ValueKind, hash: u64) {
+        fail_point!("existence-forget-replayed-keys", |_| ());
         let covered = self.filter.load().as_ref().map_or(u64::MAX, |filter| filter.covered());
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::ExistenceReplayForgotten.is_enabled() {
-            return;
-        }
         if sequence > covered {
             self.note_write(kind, hash);
         }

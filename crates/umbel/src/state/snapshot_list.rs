@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::SequenceNumber;
@@ -143,12 +144,9 @@ impl SnapshotList {
     /// The sequence numbers at which readers may read, ascending, the published one last: entries
     /// may be dropped only between them.
     pub fn boundaries(&self) -> Vec<SequenceNumber> {
+        fail_point!("compaction-forget-snapshots", |_| vec![self.visible()]);
         let held = self.lock();
         let visible = self.visible();
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::SnapshotsForgotten.is_enabled() {
-            return vec![visible];
-        }
         let mut boundaries: Vec<_> = held.counts.keys().copied().collect();
         if boundaries.last() != Some(&visible) {
             boundaries.push(visible);

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Result, SequenceNumber};
@@ -132,18 +133,12 @@ impl GroupSync {
     pub fn check_present(&self) -> Result<()> {
         let (_, segments) = self.tail.snapshot();
         self.check_named(&segments)?;
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
-            return Ok(());
-        }
+        fail_point!("sync-skip-directory-check", |_| Ok(()));
         self.files.check_directory(&self.directory)
     }
 
     fn check_named(&self, segments: &[Arc<LogProgress>]) -> Result<()> {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::RemovedDirectorySynced.is_enabled() {
-            return Ok(());
-        }
+        fail_point!("sync-skip-directory-check", |_| Ok(()));
         for segment in segments {
             let id = segment.log_id();
             // A segment that is no longer needed may have been removed meanwhile.

@@ -1,5 +1,7 @@
 //! States of streams as the appender sees them, with the appends that are not indexed yet.
 
+use umbel_base::fail_point;
+
 use crate::append::append_decision::StreamSnapshot;
 use crate::append::store_components::StoreComponents;
 use crate::index::stream_head::StreamHead;
@@ -24,10 +26,7 @@ impl Appender {
         stream: &str,
         hash: u64,
     ) -> Result<Option<StreamHead>> {
-        let ahead = self.pending_heads.head(&self.queue, hash, stream);
-        #[cfg(feature = "canary")]
-        let ahead =
-            ahead.filter(|_| !umbel_base::failpoint::Failpoint::EventsAheadForgotten.is_enabled());
+        let ahead = self.pending_head(hash, stream);
         if ahead.is_some() {
             return Ok(ahead);
         }
@@ -39,6 +38,13 @@ impl Appender {
             parts.existence.note_false_positive();
         }
         Ok(head)
+    }
+
+    /// Returns the head that the stream gets from appends which the index lacks.
+    #[inline]
+    fn pending_head(&self, hash: u64, stream: &str) -> Option<StreamHead> {
+        fail_point!("events-forget-pending-heads", |_| None);
+        self.pending_heads.head(&self.queue, hash, stream)
     }
 
     /// Returns the hash of the stream's name and the state that its expected version is checked

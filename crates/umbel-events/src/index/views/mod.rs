@@ -12,6 +12,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Db, Durability, Keyspace};
@@ -30,10 +31,6 @@ use crate::types::view_kind::ViewKind;
 const FLUSH_REQUEST_BYTES: usize = 8 << 20;
 /// Minimum bytes in memory at which an append waits for a flush.
 const STALL_BYTES: usize = 32 << 20;
-
-#[cfg(feature = "canary")]
-const TAIL_FORGOTTEN: umbel_base::failpoint::Failpoint =
-    umbel_base::failpoint::Failpoint::ViewTailForgotten;
 
 const HEAD_KEY: u8 = b'h';
 const BLOCK_KEY: u8 = b'b';
@@ -311,11 +308,20 @@ impl Views {
             let frozen = live.frozen.as_ref();
             let frozen = frozen.and_then(|tails| tails.entries_of(&self.secret, kind, name));
             let frozen = frozen.filter(|tail| tail.first_position > head.last_position);
-            let active = live.active.entries_of(&self.secret, kind, name);
-            #[cfg(feature = "canary")]
-            let active = active.filter(|_| head.number_count == 0 || !TAIL_FORGOTTEN.is_enabled());
+            let active = self.active_entries(&live, &head, (kind, name));
             return Ok(visit(&ViewSnapshot { head: &head, frozen, active }));
         }
+    }
+
+    /// Returns a view's entries since the last flush; `head` is the view's head in the keyspace.
+    fn active_entries<'a>(
+        &self,
+        live: &'a LiveEntries,
+        head: &ViewHead,
+        (kind, name): (ViewKind, &str),
+    ) -> Option<&'a UnflushedEntries> {
+        fail_point!("view-omit-unflushed-entries", head.number_count > 0, |_| None);
+        live.active.entries_of(&self.secret, kind, name)
     }
 
     /// Returns numbers and positions of a view's entries, ascending from `from`, or with
@@ -499,16 +505,7 @@ fn merge_into_head(
 ) {
     let base = head.number_count;
     for (number, position) in view.entries.entries() {
-        if head.start == 0 {
-            head.start = position;
-        }
-        if head.open_block.is_full() {
-            let block = std::mem::take(&mut head.open_block);
-            #[cfg(feature = "canary")]
-            let block = block.with_failpoint();
-            full(head.start, &block);
-        }
-        head.open_block.push(base + number, position);
+        head.push(base + number, position, &mut full);
     }
     head.number_count += view.entries.number_count;
     head.skipped += view.entries.skipped;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
+use umbel_base::fail_point;
 use umbel_events::Error;
 use umbel_proto::persistent::SubscriptionInfo;
 
@@ -66,6 +67,11 @@ fn check_change(
     }
 }
 
+fn insert_config(configs: &mut GroupConfigs, key: &GroupKey, config: GroupConfig) {
+    fail_point!("group-forget-update", configs.contains_key(key), |_| ());
+    configs.insert(key.clone(), config);
+}
+
 impl GroupRegistry {
     /// Creates, changes or deletes a group.
     ///
@@ -92,17 +98,8 @@ impl GroupRegistry {
                 let old = configs.get(key).and_then(|old| old.filter.clone());
                 let filter = if is_update { old } else { config.filter.clone() };
                 let after = start_position(service, key, config.start_from).await?;
-                #[cfg(feature = "canary")]
-                let config = match configs.get(key) {
-                    Some(old)
-                        if umbel_base::failpoint::Failpoint::ServerGroupUpdateForgotten
-                            .is_enabled() =>
-                    {
-                        old.clone()
-                    }
-                    _ => config,
-                };
-                configs.insert(key.clone(), GroupConfig { filter, start_after: after, ..config });
+                let config = GroupConfig { filter, start_after: after, ..config };
+                insert_config(&mut configs, key, config);
             }
             GroupChange::Delete => drop(configs.remove(key)),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
 use umbel_events::{Error, ExpectedVersion, WriteResult};
 use umbel_proto::streams::append_req::{Content, ProposedMessage};
@@ -140,12 +141,7 @@ impl EventBuffer {
 
 /// Builds the response to a successful append.
 pub fn success_response(done: &WriteResult) -> Success {
-    #[cfg(feature = "canary")]
-    let done = &miscounted(*done);
-    let revision = match done.last {
-        Some(last) => CurrentRevision::CurrentRevision(last),
-        None => CurrentRevision::NoStream(()),
-    };
+    let revision = current_revision(done);
     let position = match done.position {
         Some(position) => PositionOption::Position(proto_convert::all_position(position)),
         None => PositionOption::NoPosition(()),
@@ -153,11 +149,12 @@ pub fn success_response(done: &WriteResult) -> Success {
     Success { current_revision_option: Some(revision), position_option: Some(position) }
 }
 
-#[cfg(feature = "canary")]
-fn miscounted(done: WriteResult) -> WriteResult {
-    let is_wrong =
-        done.is_retry && umbel_base::failpoint::Failpoint::ServerRetryCountsOn.is_enabled();
-    WriteResult { last: done.last.map(|last| last + u64::from(is_wrong)), ..done }
+fn current_revision(done: &WriteResult) -> CurrentRevision {
+    let Some(last) = done.last else { return CurrentRevision::NoStream(()) };
+    fail_point!("append-retry-return-new-revision", done.is_retry, |_| {
+        CurrentRevision::CurrentRevision(last + 1)
+    });
+    CurrentRevision::CurrentRevision(last)
 }
 
 fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> WrongExpectedVersion {

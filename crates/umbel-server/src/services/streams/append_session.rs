@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_events::{Error, ExpectedVersion, StreamState, VersionConflict};
 use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionResponse};
 
@@ -104,19 +105,17 @@ async fn read_session(
 /// Status of a failed append; of several version conflicts it reports the first.
 fn append_status(error: Error) -> Status {
     match error {
-        #[cfg(feature = "canary")]
-        Error::VersionConflicts(mut violations)
-            if umbel_base::failpoint::Failpoint::ServerSessionTellsLast.is_enabled()
-                && violations.len() > 1 =>
-        {
-            append_status(Error::VersionConflicts(violations.split_off(violations.len() - 1)))
-        }
-        Error::VersionConflicts(violations) => match violations.first() {
+        Error::VersionConflicts(violations) => match first_conflict(&violations) {
             Some(first) => revision_conflict_status(first),
             None => rich_status::store_error(&Error::VersionConflicts(violations)),
         },
         error => rich_status::store_error(&error),
     }
+}
+
+fn first_conflict(violations: &[VersionConflict]) -> Option<&VersionConflict> {
+    fail_point!("session-report-last-conflict", |_| violations.last());
+    violations.first()
 }
 
 /// Status of a version conflict.

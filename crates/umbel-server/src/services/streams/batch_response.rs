@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::time::Duration;
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use prost::Message;
@@ -93,11 +94,10 @@ impl BatchResponseBuilder {
                 let number = grpc_status::expected_number(*expected);
                 let actual = grpc_status::current_number(*current);
                 let text = grpc_status::wrong_expected_text("Append", stream, &number, &actual);
+                fail_point!("conflict-omit-detail", |_| {
+                    detailed_status(Code::AlreadyExists, &text, "Unknown", &Unknown {})
+                });
                 let detail = wrong_expected_version(*expected, *current);
-                #[cfg(feature = "canary")]
-                if umbel_base::failpoint::Failpoint::ServerDetailForgotten.is_enabled() {
-                    return detailed_status(Code::AlreadyExists, &text, "Unknown", &());
-                }
                 detailed_status(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)
             }
             Error::StreamDeleted { stream } => {

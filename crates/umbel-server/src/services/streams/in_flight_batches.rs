@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use umbel_base::fail_point;
 use umbel_proto::streams::BatchAppendResp;
 
 use crate::event_store::EventStore;
@@ -116,8 +117,17 @@ impl InFlightBatches {
         None
     }
 
+    /// Removes the batch that a result belongs to; `None` where it was answered before.
     fn remove(&mut self, number: u64) -> Option<PendingBatch> {
-        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
+        self.remove_at(self.index_of(number)?)
+    }
+
+    fn index_of(&self, number: u64) -> Option<usize> {
+        fail_point!("batch-swap-results", |_| self.pending.iter().rposition(Option::is_some));
+        usize::try_from(number.checked_sub(self.first_number)?).ok()
+    }
+
+    fn remove_at(&mut self, index: usize) -> Option<PendingBatch> {
         let waiting = self.pending.get_mut(index)?.take()?;
         self.count -= 1;
         self.with_deadline -= usize::from(waiting.deadline != Deadline::NEVER);
@@ -143,8 +153,7 @@ impl InFlightBatches {
             waiting.as_ref().is_some_and(|waiting| waiting.deadline.has_passed())
         };
         let index = self.pending.iter().position(is_late)?;
-        let PendingBatch { response: echo, bytes, .. } =
-            self.remove(self.first_number + index as u64)?;
+        let PendingBatch { response: echo, bytes, .. } = self.remove_at(index)?;
         Some((echo.time_out(), bytes))
     }
 }

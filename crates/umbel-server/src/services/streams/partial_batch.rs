@@ -5,6 +5,7 @@
 //! batch at its deadline; the response follows when the call is polled again.
 
 use std::sync::{Arc, Mutex};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use prost::bytes::Bytes;
@@ -62,18 +63,17 @@ impl PartialBatch {
 
     /// Adds a part.
     pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<InboundQuota>) {
-        #[cfg(feature = "canary")]
-        let part = BatchAppendReq {
-            options: part
-                .options
-                .filter(|_| !umbel_base::failpoint::Failpoint::ServerBatchChangesMind.is_enabled()),
-            ..part
-        };
-        if part.options.is_some_and(|options| options != self.options) {
+        if self.changes_options(&part) {
             let why = "the options of a batch belong in its first part and cannot change";
             self.reject(Status::invalid_argument(why), budget);
         }
         self.add_events(part.proposed_messages, budget);
+    }
+
+    /// Whether the part has options other than those of the first part.
+    fn changes_options(&self, part: &BatchAppendReq) -> bool {
+        fail_point!("batch-accept-changed-options", |_| false);
+        part.options.as_ref().is_some_and(|options| *options != self.options)
     }
 
     fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<InboundQuota>) {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
+use umbel_base::fail_point;
 use umbel_events::{EventFilter, SubscriptionSource, SubscriptionStart, is_view};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
@@ -122,13 +123,6 @@ impl CatchUpSubscription {
             let mut answers: Vec<ReadResp> =
                 page.items.into_iter().map(|found| self.item_response(found)).collect();
             follower = page.pager;
-            #[cfg(feature = "canary")]
-            if umbel_base::failpoint::Failpoint::ServerSubscriptionSkips.is_enabled()
-                && self.is_caught_up
-                && matches!(self.request.origin, ReadOrigin::All(_))
-            {
-                follower = self.subscribe(SubscriptionSource::All, SubscriptionStart::End).await?;
-            }
             let is_news = page.is_caught_up && !self.has_sent_caught_up;
             answers.extend(self.due_checkpoint(follower.position(), is_news));
             if is_news {
@@ -156,21 +150,7 @@ impl CatchUpSubscription {
                 (SubscriptionSource::Filtered(Arc::clone(filter)), start)
             }
         };
-        let since = match start {
-            ReadStart::First => SubscriptionStart::Start,
-            ReadStart::At(position) => SubscriptionStart::After(*position),
-            ReadStart::Last => SubscriptionStart::End,
-        };
-        #[cfg(feature = "canary")]
-        let since = match since {
-            SubscriptionStart::After(position)
-                if umbel_base::failpoint::Failpoint::ServerSubscriptionRepeats.is_enabled() =>
-            {
-                position.checked_sub(1).map_or(SubscriptionStart::Start, SubscriptionStart::After)
-            }
-            since => since,
-        };
-        self.subscribe(what, since).await
+        self.subscribe(what, subscription_start(start)).await
     }
 
     async fn subscribe(
@@ -272,6 +252,21 @@ impl CatchUpSubscription {
             position,
         }))
     }
+}
+
+fn subscription_start(start: &ReadStart) -> SubscriptionStart {
+    match start {
+        ReadStart::First => SubscriptionStart::Start,
+        ReadStart::At(position) => start_after(*position),
+        ReadStart::Last => SubscriptionStart::End,
+    }
+}
+
+fn start_after(position: u64) -> SubscriptionStart {
+    fail_point!("subscribe-repeat-event", |_| {
+        position.checked_sub(1).map_or(SubscriptionStart::Start, SubscriptionStart::After)
+    });
+    SubscriptionStart::After(position)
 }
 
 #[cfg(test)]

@@ -8,13 +8,12 @@ mod append_life;
 
 use std::sync::Arc;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
 use umbel_events::{Durability, EventId, ExpectedVersion, StoreOptions};
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use crate::simulation::image_check::no_panic;
 use crate::support::derived_seed::derive_seed;
+use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 use crate::support::tally::Tally;
 
@@ -24,19 +23,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     subject: "the store",
     script: run_script,
     omitted_calls: &["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"],
-    #[cfg(feature = "canary")]
-    failpoints: &[
-        Failpoint::EventsSeenEarly,
-        Failpoint::EventsPositionsReused,
-        Failpoint::EventsIndexAhead,
-        Failpoint::EventsBehindGap,
-        Failpoint::EventsRetryForgotten,
-        Failpoint::EventsWindowLost,
-        Failpoint::EventsHeadGoesBack,
-        Failpoint::EventsAheadForgotten,
-        Failpoint::EventsExpectedIgnored,
-        Failpoint::EventsMarkerTooFar,
-    ],
+    failpoints: &failpoint_list::EVENT_STORE,
 };
 
 /// Number of lives of one store.

@@ -11,13 +11,12 @@ mod subscriber_thread;
 mod subscription_check;
 mod subscription_life;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
 use umbel_events::{Durability, EventId, StoreOptions};
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use crate::simulation::image_check::no_panic;
 use crate::support::derived_seed::derive_seed;
+use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 use crate::support::tally::Tally;
 use event_oracle::EventOracle;
@@ -29,21 +28,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     subject: "subscriptions",
     script: run_script,
     omitted_calls: &["sync *.chunk", "sync CHUNKS.new"],
-    #[cfg(feature = "canary")]
-    failpoints: &[
-        Failpoint::SubscriptionSkips,
-        Failpoint::SubscriptionRepeats,
-        Failpoint::SubscriptionAhead,
-        Failpoint::SubscriberNotWoken,
-        Failpoint::FilterExaminedTooFar,
-        Failpoint::FilterDropsLast,
-        Failpoint::ViewCountsTwice,
-        Failpoint::ViewTailForgotten,
-        Failpoint::ViewBlockShort,
-        Failpoint::ViewResumesLate,
-        Failpoint::EventsSeenEarly,
-        Failpoint::EventsPositionsReused,
-    ],
+    failpoints: &failpoint_list::SUBSCRIPTIONS,
 };
 
 /// Number of lives of one store.

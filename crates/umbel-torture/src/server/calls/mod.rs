@@ -11,12 +11,11 @@ mod read_and_delete;
 mod stream_model;
 mod user_calls;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
 use umbel_sim::{Random, Sim};
 
 use crate::server::connection::Connection;
 use crate::simulation::image_check::no_panic;
+use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 use crate::support::tally::Tally;
 use append_session::SessionPart;
@@ -33,21 +32,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     subject: "the server's calls",
     script: run_script,
     omitted_calls: &[],
-    #[cfg(feature = "canary")]
-    failpoints: &[
-        Failpoint::ServerSessionTellsLast,
-        Failpoint::ServerBatchChangesMind,
-        Failpoint::ServerBatchTooLateWritten,
-        Failpoint::ServerDisabledLetIn,
-        Failpoint::ServerPasswordUnasked,
-        Failpoint::ServerGroupUpdateForgotten,
-        Failpoint::ServerGroupOneMore,
-        Failpoint::ServerViewSaidToRun,
-        Failpoint::ServerRetryCountsOn,
-        Failpoint::ServerDetailForgotten,
-        Failpoint::ServerBatchesSwapped,
-        Failpoint::EventsRetryForgotten,
-    ],
+    failpoints: &failpoint_list::CALLS,
 };
 
 /// Streams for appends. The first one is sometimes tombstoned.

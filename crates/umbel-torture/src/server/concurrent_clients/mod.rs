@@ -23,33 +23,22 @@ mod test_server;
 
 use std::sync::Arc;
 
-#[cfg(feature = "canary")]
-use umbel_base::failpoint::Failpoint;
 use umbel_events::Durability;
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
 use crate::simulation::image_check::no_panic;
 use crate::support::derived_seed::derive_seed;
+use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 use crate::support::tally::Tally;
 
-/// The campaign; two of the bugs are in the store below the server.
+/// The campaign; some of the faults are in the store below the server.
 pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "histories-server",
     subject: "the server",
     script: run_script,
     omitted_calls: &["sync *.chunk", "sync_dir directory"],
-    #[cfg(feature = "canary")]
-    failpoints: &[
-        Failpoint::ServerAnswersEarly,
-        Failpoint::ServerRetryCountsOn,
-        Failpoint::ServerDetailForgotten,
-        Failpoint::ServerSubscriptionSkips,
-        Failpoint::ServerSubscriptionRepeats,
-        Failpoint::ServerBatchesSwapped,
-        Failpoint::EventsSeenEarly,
-        Failpoint::EventsPositionsReused,
-    ],
+    failpoints: &failpoint_list::SERVER,
 };
 
 /// Number of lives of one store.

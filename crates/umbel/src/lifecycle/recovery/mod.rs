@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use umbel_base::fail_point;
 use umbel_base::{Error, Result, SequenceNumber, limits};
 use umbel_env::{Access, Env};
 use umbel_log::{ExpectedEnd, HEADER_BYTES, LogReader, ReadOutcome, Seal};
@@ -44,6 +45,13 @@ fn newest_in_tables(keyspaces: &[Arc<KeyspaceState>]) -> SequenceNumber {
     in_tables.max().unwrap_or(0)
 }
 
+/// The sequence number after which new writes continue.
+fn newest_sequence(stored: SequenceNumber, replayed: SequenceNumber) -> SequenceNumber {
+    let newest = stored.max(replayed);
+    fail_point!("recovery-reuse-sequence-numbers", |_| newest.saturating_sub(3));
+    newest
+}
+
 /// Replays every live segment into the memtables of `keyspaces`. Notes in `state` where the
 /// segments ended, which do not count and which are no longer needed. Entries beyond the memory
 /// limit go to tables through `recovery_flush`. Where it may write, records that may not be durable
@@ -56,7 +64,8 @@ pub fn replay(
     recovery_flush: &mut RecoveryFlush<'_>,
 ) -> Result<ReplayResult> {
     let context = recovery_flush.context();
-    let mut last_sequence = newest_in_tables(keyspaces).max(state.last_sequence);
+    let stored_through = newest_in_tables(keyspaces).max(state.last_sequence);
+    let mut replayed_through = 0;
     let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<TornTail> = None;
     let mut unsynced = Vec::new();
@@ -65,7 +74,7 @@ pub fn replay(
         if let Some(earlier) = torn.take() {
             let mut target = ReplayTarget { keyspaces, state, context, recovery_flush };
             let (still_torn, last) = earlier.at_end_of(env, &path, (id, log), &mut target)?;
-            (torn, last_sequence) = (still_torn, last_sequence.max(last));
+            (torn, replayed_through) = (still_torn, replayed_through.max(last));
             if torn.is_some() {
                 state.logs.remove(&id);
                 ends.push((id, HEADER_BYTES));
@@ -74,7 +83,7 @@ pub fn replay(
         }
         let mut target = ReplayTarget { keyspaces, state, context, recovery_flush };
         let (segment, reader) = replay_segment(env, &path, id, log, &mut target)?;
-        last_sequence = last_sequence.max(segment.last_sequence);
+        replayed_through = replayed_through.max(segment.last_sequence);
         ends.push((id, segment.outcome.end));
         if log == LogState::Open {
             let ReadOutcome { end, sealed, checksum, durable_max, .. } = segment.outcome;
@@ -102,10 +111,7 @@ pub fn replay(
             state.logs.remove(&id);
         }
     }
-    #[cfg(feature = "canary")]
-    if umbel_base::failpoint::Failpoint::ReusedSequence.is_enabled() {
-        last_sequence = last_sequence.saturating_sub(3);
-    }
+    let last_sequence = newest_sequence(stored_through, replayed_through);
     state.last_sequence = last_sequence;
     seal_tail((env, folder), state, keyspaces, recovery_flush, (&mut old, unsynced))?;
     Ok(ReplayResult { old_segments: old, last_sequence, segment_ends: ends })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use umbel_base::fail_point;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
 use crate::advisor;
@@ -414,10 +415,7 @@ impl CompactionJob {
     /// Whether nothing older than the inputs can hold a key in `start..=end`.
     #[inline]
     fn is_bottommost(&self, start: &[u8], end: &[u8]) -> bool {
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::TombstonesDroppedEarly.is_enabled() {
-            return true;
-        }
+        fail_point!("compaction-drop-tombstones-early", |_| true);
         !self.older_tables.iter().any(|tables| {
             let first = tables.partition_point(|table| !table.reaches(start));
             tables.get(first).is_some_and(|table| table.meta.smallest.as_slice() <= end)

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{BlobPointer, Error, Result};
@@ -190,10 +191,9 @@ impl BlobFile {
         let leaving = &self.blobs.obsolete_totals;
         leaving.0.fetch_add(1, Ordering::Relaxed);
         leaving.1.fetch_add(file_bytes(self.pointer.value_bytes), Ordering::Relaxed);
-        #[cfg(feature = "canary")]
-        if umbel_base::failpoint::Failpoint::BlobRemovedEarly.is_enabled() {
-            self.blobs.remove_unreferenced(self.pointer.id);
-        }
+        fail_point!("blob-remove-under-reader", |_| {
+            self.blobs.remove_unreferenced(self.pointer.id)
+        });
     }
 }
 

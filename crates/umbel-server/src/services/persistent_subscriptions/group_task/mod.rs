@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
+use umbel_base::fail_point;
 use umbel_events::{
     Direction, Error, Revision, Store, StreamState, SubscriptionSource, SubscriptionStart,
 };
@@ -331,17 +332,18 @@ impl GroupTask {
         Ok(())
     }
 
+    /// Maximum number of connected consumers.
+    fn consumers_max(&self) -> usize {
+        let limit = usize::try_from(self.config.settings.max_subscriber_count).unwrap_or(0);
+        let limit = if limit == 0 { GROUP_CONSUMERS_MAX } else { limit.min(GROUP_CONSUMERS_MAX) };
+        fail_point!("group-admit-extra-consumer", |_| limit + 1);
+        limit
+    }
+
     fn handle(&mut self, message: GroupCommand) {
         match message {
             GroupCommand::Connect(joining, answer) => {
-                let limit = usize::try_from(self.config.settings.max_subscriber_count).unwrap_or(0);
-                let limit = if limit == 0 { GROUP_CONSUMERS_MAX } else { limit };
-                #[cfg(feature = "canary")]
-                let limit = limit
-                    + usize::from(
-                        umbel_base::failpoint::Failpoint::ServerGroupOneMore.is_enabled(),
-                    );
-                if self.connected.len() >= limit.min(GROUP_CONSUMERS_MAX) {
+                if self.connected.len() >= self.consumers_max() {
                     let _ = answer.send(Err(grpc_status::group_full(&self.key)));
                     return;
                 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::limits::{BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX};
 use futures_util::FutureExt;
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
@@ -98,8 +99,6 @@ impl BatchAppendCall {
                     self.bytes -= bytes;
                     answers.push(Ok(answer));
                 }
-                #[cfg(feature = "canary")]
-                swap_results(&mut answers);
                 (answers, Some(self))
             }
             None => (self.final_status.take().map(Err).into_iter().collect(), None),
@@ -307,12 +306,6 @@ impl BatchAppendCall {
 
     fn submit(&mut self, id: Uuid, batch: PartialBatch) {
         let (bytes, deadline) = (batch.bytes(), batch.deadline);
-        #[cfg(feature = "canary")]
-        let deadline =
-            match umbel_base::failpoint::Failpoint::ServerBatchTooLateWritten.is_enabled() {
-                true => Deadline::NEVER,
-                false => deadline,
-            };
         let echo = BatchResponseBuilder::new(id, &batch.options);
         let append = match batch.into_append() {
             Ok(append) => append,
@@ -329,6 +322,7 @@ impl BatchAppendCall {
     }
 
     fn deadline_of(&self, options: &Options) -> Deadline {
+        fail_point!("batch-ignore-deadline", |_| Deadline::NEVER);
         match options.deadline_option {
             Some(DeadlineOption::Deadline(duration)) => {
                 Deadline::after(Duration::try_from(duration).unwrap_or(Duration::ZERO))
@@ -342,15 +336,6 @@ impl BatchAppendCall {
             }
             None => Deadline::NEVER,
         }
-    }
-}
-
-#[cfg(feature = "canary")]
-fn swap_results(answers: &mut [BatchResult]) {
-    if umbel_base::failpoint::Failpoint::ServerBatchesSwapped.is_enabled()
-        && let [Ok(one), Ok(other), ..] = answers
-    {
-        std::mem::swap(&mut one.result, &mut other.result);
     }
 }
 
