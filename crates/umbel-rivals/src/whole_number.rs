@@ -1,7 +1,7 @@
 //! Whole numbers in command lines.
 
 /// Parses whole numbers of this range, which may have `_` between digits.
-pub fn whole_number<T: TryFrom<i64>>(
+pub fn whole_number<T: TryFrom<i64> + 'static>(
     min: i64,
     max: i64,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
