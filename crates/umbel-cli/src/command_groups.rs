@@ -2,18 +2,6 @@
 
 use clap::{Arg, Command};
 
-/// Commands on an event store.
-const EVENT_STORE: [&str; 9] = [
-    "append",
-    "read",
-    "streams",
-    "metadata",
-    "scavenge",
-    "backup",
-    "restore",
-    "repair",
-    "import-events",
-];
 /// Command names by subject, in the order of the help.
 const GROUPS: [(&str, &[&str]); 4] = [
     (
@@ -33,7 +21,20 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "bench",
         ],
     ),
-    ("Event store", &EVENT_STORE),
+    (
+        "Event store",
+        &[
+            "append",
+            "read",
+            "streams",
+            "metadata",
+            "scavenge",
+            "backup",
+            "restore",
+            "repair",
+            "import-events",
+        ],
+    ),
     ("Server", &["serve", "subscribe", "doctor"]),
     ("Filters, lab and shell", &["filter", "lab", "completions", "man"]),
 ];
@@ -75,11 +76,9 @@ pub fn unused_options(command: &str) -> Vec<&'static str> {
     if WITHOUT_STORE.contains(&command) {
         unused.extend(STORE_OPTIONS);
     }
-    if command == "serve" || EVENT_STORE.contains(&command) {
-        unused.push("open_tables");
-    }
+    // Both check or rewrite files with options of their own.
     if matches!(command, "restore" | "repair") {
-        unused.push("memory");
+        unused.extend(["memory", "open_tables"]);
     }
     if WITHOUT_JSON.contains(&command) {
         unused.push("json");
@@ -135,7 +134,9 @@ mod tests {
         assert!(!doctor.contains("--memory") && !doctor.contains("--db"), "{doctor}");
         assert!(doctor.contains("--json"), "{doctor}");
         assert!(!help("repair").contains("--open-tables") && help("repair").contains("--wait"));
-        assert!(!help("serve").contains("--open-tables") && help("serve").contains("--memory"));
+        assert!(
+            help("serve").contains("--open-tables") && help("append").contains("--open-tables")
+        );
     }
 
     #[test]

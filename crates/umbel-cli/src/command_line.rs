@@ -13,8 +13,9 @@ use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::event_args::{
     AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs,
-    RestoreArgs, ScavengeArgs, ServeArgs, StreamsArgs, SubscribeArgs,
+    RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs,
 };
+use crate::events::serve::serve_args::ServeArgs;
 use crate::filter::FilterCommand;
 use crate::global_options::StoreLimits;
 use crate::text::numbers::integer_parser;
@@ -37,9 +38,6 @@ pub struct CommandLine {
     #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR",
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub db: Option<PathBuf>,
-    /// Whether `db` comes from `UMBEL_DB`; the parser does not report the source.
-    #[arg(skip)]
-    pub is_db_by_variable: bool,
     /// Resource limits of the store.
     #[command(flatten)]
     pub limits: StoreLimits,

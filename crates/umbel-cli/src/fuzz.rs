@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::errors::CommandResult;
 use crate::events::client::connection_string::{self, ConnectionString};
-use crate::events::serve::option_sources::OptionLayers;
 use crate::events::serve::serve_config::ServeConfig;
 
 /// A password that must not be shown.
@@ -57,10 +56,9 @@ fn read(
     text: &str,
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> CommandResult<(ServeConfig, String)> {
-    let levels =
-        OptionLayers::from_texts(Some((Path::new("fuzzed.toml"), text)), variables, Vec::new())?;
-    let config = ServeConfig::read(&levels)?;
-    let printed = config.to_toml(&levels)?;
+    let file = Some((Path::new("fuzzed.toml"), text));
+    let (config, sources) = ServeConfig::read(file, variables, None)?;
+    let printed = config.to_toml(&sources);
     Ok((config, printed))
 }
 

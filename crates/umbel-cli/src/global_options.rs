@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use umbel::Error;
+use umbel_events::StoreOptions;
 
 use crate::errors::CommandError;
 use crate::text::numbers::integer_parser;
@@ -12,7 +13,7 @@ use crate::text::numbers::integer_parser;
 const WAIT_SECONDS: &str = "60";
 
 /// Memory budget, limit of open tables and lock wait of a store.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub struct StoreLimits {
     /// Memory budget of the store, like 64MiB [default: a quarter of the memory, at most 4GiB]
     #[arg(long, global = true, value_name = "BYTES", value_parser = integer_parser(1, 1 << 50))]
@@ -34,6 +35,16 @@ impl StoreLimits {
             open_tables_max: self.open_tables.or(options.open_tables_max),
             lock_wait: self.lock_wait(),
             ..options
+        }
+    }
+
+    /// Returns the options of an event store with these limits.
+    pub fn to_event_store(self) -> StoreOptions {
+        StoreOptions {
+            memory_bytes: self.memory,
+            open_tables_max: self.open_tables,
+            lock_wait: self.lock_wait(),
+            ..StoreOptions::default()
         }
     }
 

@@ -24,13 +24,13 @@ pub mod fuzz;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::command_line::{Command, CommandLine};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::delete_stream::DeleteRequest;
-use crate::events::serve::option_sources::OptionSource;
 use crate::global_options::with_memory_flag;
 use crate::io::output::{Output, note};
 use crate::kv::{
@@ -75,9 +75,14 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> CommandResult<()> {
-    let matches = match parser().try_get_matches() {
+    // Only the help needs the groups of commands.
+    let parsed = parser().try_get_matches().or_else(|error| match shows_help(&error) {
+        true => help_parser().try_get_matches(),
+        false => Err(error),
+    });
+    let matches = match parsed {
         Ok(matches) => matches,
-        Err(error) => return usage_error::handle_clap_error(&error),
+        Err(error) => return usage_error::handle_clap_error(error),
     };
     if let Some((name, flags)) = matches.subcommand() {
         if name == "bench" {
@@ -85,24 +90,31 @@ fn run() -> CommandResult<()> {
         }
         warn_unused_options(name, &matches);
     }
-    let mut line = match CommandLine::from_arg_matches(&matches) {
+    let line = match CommandLine::from_arg_matches(&matches) {
         Ok(line) => line,
-        Err(error) => return usage_error::handle_clap_error(&error),
+        Err(error) => return usage_error::handle_clap_error(error),
     };
-    line.is_db_by_variable = matches.value_source("db") == Some(ValueSource::EnvVariable);
-    dispatch(&line).map_err(|failure| line.limits.with_lock_wait(failure))
+    dispatch(&line, &matches).map_err(|failure| line.limits.with_lock_wait(failure))
 }
 
-/// The command line as it is parsed and shown in the help.
+fn shows_help(error: &clap::Error) -> bool {
+    let kinds = [ErrorKind::DisplayHelp, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+    kinds.contains(&error.kind())
+}
+
 fn parser() -> clap::Command {
-    let command = CommandLine::command()
+    CommandLine::command()
         .mut_subcommand("bench", bench::bench_flags::with_db_bench_spellings)
-        .subcommand_required(false);
-    command_groups::grouped(command)
+        .subcommand_required(false)
+}
+
+/// The command line as the help and the manual pages show it.
+fn help_parser() -> clap::Command {
+    command_groups::grouped(parser())
 }
 
 /// Warns of options that have no effect on the command.
-fn warn_unused_options(command: &str, matches: &clap::ArgMatches) {
+fn warn_unused_options(command: &str, matches: &ArgMatches) {
     // Scripts name the store of all their commands, as the variable `UMBEL_DB` does.
     let unused = command_groups::unused_options(command);
     for option in unused.into_iter().filter(|option| *option != "db") {
@@ -129,7 +141,7 @@ fn db_directory(line: &CommandLine) -> CommandResult<Option<&Path>> {
     }
 }
 
-fn dispatch(line: &CommandLine) -> CommandResult<()> {
+fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
     let Some(command) = &line.command else {
         let mut output = Output::new();
         output.line(WELCOME)?;
@@ -176,18 +188,15 @@ fn dispatch(line: &CommandLine) -> CommandResult<()> {
         Command::Repair(args) => events::repair::run(db, args, json, limits),
         Command::ImportEvents(args) => events::import_events::run(db, args, json, limits),
         Command::Serve(args) => {
-            let source = match line.is_db_by_variable {
-                true => OptionSource::Variable("UMBEL_DB".to_string()),
-                false => OptionSource::Flag("db".to_string()),
-            };
-            events::serve::run(db.map(|directory| (directory, source)), args, json, limits)
+            let flags = matches.subcommand_matches("serve").unwrap_or(matches);
+            events::serve::run(args, flags, json)
         }
         Command::Subscribe(args) => events::subscribe::run(args),
         Command::Doctor(args) => events::doctor::run(args, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
-        Command::Completions { shell } => completions_man::completions(&mut parser(), *shell),
-        Command::Man { output } => completions_man::man(parser(), output.as_deref()),
+        Command::Completions { shell } => completions_man::completions(&mut help_parser(), *shell),
+        Command::Man { output } => completions_man::man(help_parser(), output.as_deref()),
         Command::RemoveBenchFolder { name } => {
             bench::store_directory::remove_after_parent_exit(name)
         }

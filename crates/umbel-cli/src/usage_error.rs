@@ -1,4 +1,4 @@
-//! Errors of the command line parser as one sentence.
+//! Errors of the command line parser: its own messages, each as one sentence.
 
 use std::ffi::OsString;
 
@@ -6,84 +6,61 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::errors::{CommandError, CommandResult};
-use crate::text::suggestion::nearest;
 
 /// Prints help and version; every other error becomes a [`CommandError::Usage`].
-pub fn handle_clap_error(error: &Error) -> CommandResult<()> {
+pub fn handle_clap_error(error: Error) -> CommandResult<()> {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(CommandError::output(&error)),
-        },
-        _ => Err(CommandError::usage(error_sentence(error))),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            error.print().map_err(|error| CommandError::output(&error))
+        }
+        // The command lacks its subcommand.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let code = CommandError::usage("").exit_code();
+            error.print().map_err(|error| CommandError::output(&error))?;
+            Err(CommandError::AlreadyReported(code))
+        }
+        _ => Err(CommandError::Usage(error_sentence(error, std::env::args_os()))),
     }
 }
 
-/// Error as one sentence.
-pub fn error_sentence(error: &Error) -> String {
-    let argument = text(error, ContextKind::InvalidArg);
-    let value = text(error, ContextKind::InvalidValue);
-    let complaint = match error.kind() {
-        ErrorKind::UnknownArgument => format!("unknown flag or argument `{argument}`"),
-        ErrorKind::InvalidSubcommand => {
-            format!("unknown command `{}`", text(error, ContextKind::InvalidSubcommand))
-        }
-        ErrorKind::InvalidValue if value.is_empty() => {
-            format!("`{argument}` needs a value that is not empty")
-        }
-        ErrorKind::InvalidValue => {
-            let known = text(error, ContextKind::ValidValue);
-            format!("`{value}` is not a value of `{argument}`; possible values: {known}")
-        }
-        ErrorKind::ValueValidation => {
-            return refused_value(&argument, &value, error);
-        }
-        ErrorKind::MissingRequiredArgument => format!("{argument} is missing"),
-        ErrorKind::ArgumentConflict => {
-            let other = text(error, ContextKind::PriorArg);
-            if argument == other {
-                return format!("`{argument}` is given twice; keep one");
-            }
-            format!("`{argument}` and `{other}` cannot be combined")
-        }
-        _ => first_line(error),
-    };
-    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand]
-        .into_iter()
-        .map(|kind| text(error, kind))
-        .find(|suggested| !suggested.is_empty());
-    // The parser finds `--write` like `--listen`.
-    let is_like = |suggested: &String| {
-        argument.is_empty() || nearest(&argument, [&suggested[..]].into_iter()).is_some()
-    };
-    let suggested = suggested.filter(is_like);
-    let is_dashed = argument.starts_with('-') && !argument.starts_with("--");
-    match suggested {
-        None if error.kind() == ErrorKind::UnknownArgument && is_dashed => {
-            format!("{complaint}; if it is a key, write `--` before it")
-        }
-        Some(suggested) => format!("{complaint}; did you mean `{suggested}`?"),
-        None => format!("{complaint}; see --help"),
+/// The message of the parser as one sentence, without the usage.
+pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString>) -> String {
+    // A value has the same sentence whether a flag, a variable or a file sets it.
+    if error.kind() == ErrorKind::ValueValidation {
+        return invalid_value(&error);
     }
+    if let Some(seconds) = detached_wait(arguments) {
+        let tip = format!("to wait up to {seconds} s for the store, write '--wait={seconds}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let is_kept = |paragraph: &&str| {
+        !paragraph.starts_with("Usage:") && !paragraph.starts_with("For more information")
+    };
+    let one_line = |paragraph: &str| {
+        paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_string()
+    };
+    let parts: Vec<String> = text.split("\n\n").filter(is_kept).map(one_line).collect();
+    if parts.len() > 1 { parts.join("; ") } else { format!("{}; see --help", parts.join("")) }
 }
 
-/// A context as text, with commas between several values.
-fn text(error: &Error, kind: ContextKind) -> String {
-    match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        Some(ContextValue::Strings(texts)) => texts.join(", "),
-        Some(other) => other.to_string(),
-        None => String::new(),
-    }
+/// The number after `--wait`, which belongs behind `=`.
+fn detached_wait(arguments: impl Iterator<Item = OsString>) -> Option<u64> {
+    let mut arguments = arguments.skip_while(|argument| argument != "--wait").skip(1);
+    arguments.next()?.to_str()?.parse().ok()
 }
 
 /// Sentence about a value that its parser rejects; the reason names the valid ones.
-fn refused_value(argument: &str, value: &str, error: &Error) -> String {
+fn invalid_value(error: &Error) -> String {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (argument, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
     let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    if !reason.starts_with("must be ") {
+    if !reason.starts_with("must ") {
         return format!("`{argument}` cannot be `{value}`: {reason}");
     }
-    let flag = argument.split_whitespace().next().unwrap_or(argument);
+    let flag = argument.split_whitespace().next().unwrap_or_default();
+    let value = if value.is_empty() { "empty" } else { &value };
     format!("{flag} is {value}, but {reason}")
 }
 
@@ -110,12 +87,6 @@ pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsSt
     sentence
 }
 
-fn first_line(error: &Error) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +103,19 @@ mod tests {
         let message = typed("--max_file_size is 1", &["--target-file-size-base=1"]);
         assert_eq!(message, "--target-file-size-base is 1");
         assert_eq!(typed("--", &["--", "--="]), "--");
+    }
+
+    #[test]
+    fn seconds_after_wait_get_a_tip() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let detached = |line: &[&str]| detached_wait(words(line).into_iter());
+        assert_eq!(detached(&["umbel", "--wait", "5", "put"]), Some(5));
+        assert_eq!(detached(&["umbel", "--wait=5", "put"]), None);
+        assert_eq!(detached(&["umbel", "put", "--wait"]), None);
+        let error = clap::Command::new("umbel").try_get_matches_from(["umbel", "5"]);
+        let line = words(&["umbel", "--wait", "5"]).into_iter();
+        let sentence = error_sentence(error.expect_err("unknown"), line);
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        assert!(sentence.contains("'5' found; tip: to wait up to 5 s"), "{sentence}");
     }
 }

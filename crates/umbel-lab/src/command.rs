@@ -24,7 +24,7 @@ use crate::runner::run_experiment::{self, RunOptions};
 use crate::runner::{free_space, partial_results};
 use crate::workload::user_data::UserData;
 
-/// Name of the report in the folder of results.
+/// Name of the report in the directory of results.
 pub const REPORT_FILE: &str = "report.html";
 
 /// Subcommand of the lab.
@@ -55,16 +55,16 @@ pub enum LabCommand {
     /// Fill an event store and kill the own process: run by `existence` as a child process
     #[command(hide = true)]
     FillAndDie {
-        /// Folder of the store
+        /// Directory of the store
         #[arg(value_name = "DIR")]
         folder: PathBuf,
         /// Minimum number of streams to create
         #[arg(value_name = "N")]
         streams: u64,
     },
-    /// Write the report again from the results in a folder
+    /// Write the report again from the results in a directory
     Report {
-        /// The folder
+        /// The directory
         #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
         out: PathBuf,
         /// Also make results of stopped runs, from the rounds in which every subject was measured
@@ -85,10 +85,10 @@ pub struct RunFlags {
     /// Your own keys and queries: lines of `put<tab>KEY`, `put<tab>KEY<tab>BYTES`, `get<tab>KEY`
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Folder for results and report
+    /// Directory for results and report
     #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
     out: PathBuf,
-    /// Folder for temporary stores; inside --out by default
+    /// Directory for temporary stores; inside --out by default
     #[arg(long, value_name = "DIR")]
     stores: Option<PathBuf>,
     /// Number of rounds, in place of the experiment's own number
@@ -162,7 +162,7 @@ pub fn execute(
             killed_process::fill_and_die(folder, *streams, environment.stop, output)
         }
         LabCommand::Report { out, stopped } => {
-            // A missing folder holds no result, and the report does not create it.
+            // A missing directory holds no result, and the report does not create it.
             let _lock = out.is_dir().then(|| lock_results(environment.env, out)).transpose()?;
             if *stopped {
                 partial_results::save_whole_rounds(environment.env, out)?
@@ -237,28 +237,28 @@ fn run_all(
         data: data.as_ref(),
     };
     let done = run_each(chosen, flags, environment, &lab, output);
-    // A leftover empty folder is harmless.
+    // A leftover empty directory is harmless.
     let _ = std::fs::remove_dir_all(&stores);
     drop(lock);
     done
 }
 
 fn lock_error(out: &Path, error: &dyn std::fmt::Display) -> LabError {
-    LabError::System(format!("could not use the folder {}: {error}", out.display()))
+    LabError::System(format!("could not use the directory {}: {error}", out.display()))
 }
 
-/// Locks the folder: results and reports of two runs in one folder would replace each other.
+/// Locks the directory: results and reports of two runs in one directory would replace each other.
 fn lock_results(env: &Env, out: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     env.files.lock(&out.join("umbel-lab.lock")).map_err(|error| match error {
         umbel_base::Error::Locked(_) => LabError::System(format!(
-            "another umbel lab works in {}; wait for it or name another folder with --out DIR",
+            "another umbel lab works in {}; wait for it or name another directory with --out DIR",
             out.display()
         )),
         error => lock_error(out, &error),
     })
 }
 
-/// Locks the folder: stores of two runs in one folder would delete each other.
+/// Locks the directory: stores of two runs in one directory would delete each other.
 fn lock_stores(env: &Env, stores: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     let made = env.files.create_dir_all(stores);
     made.and_then(|()| env.files.lock(&stores.join("umbel-lab-stores.lock"))).map_err(|error| {

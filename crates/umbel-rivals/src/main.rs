@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
 use umbel_lab::workload::keys::{KeySet, KeyShape};
-use umbel_rivals::kv::kv_arguments::{KvArguments, USAGE};
+use umbel_rivals::kv::kv_arguments::KvArguments;
 use umbel_rivals::kv::kv_report::{self, KvHeading};
 use umbel_rivals::kv::kv_results::{KvResults, Participant};
 use umbel_rivals::kv::kv_run::KvRun;
@@ -16,9 +16,6 @@ use umbel_rivals::kv::memory_peak::MemoryPart;
 use umbel_rivals::kv::population::Population;
 use umbel_rivals::{engines, lab};
 
-/// Exit code for a wrong command line.
-const WRONG_USE: u8 = 2;
-
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [first, rest @ ..] = words.as_slice()
@@ -26,16 +23,9 @@ fn main() -> ExitCode {
     {
         return lab::run(rest);
     }
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let arguments = match KvArguments::parse(words) {
+    let arguments = match KvArguments::parse_words(words) {
         Ok(arguments) => arguments,
-        Err(sentence) => {
-            eprintln!("{sentence}");
-            return ExitCode::from(WRONG_USE);
-        }
+        Err(error) => error.exit(),
     };
     match run(&arguments) {
         Ok(true) => ExitCode::SUCCESS,

@@ -281,7 +281,7 @@ mod tests {
         let text = filters.text();
         assert!(text.contains("30,000 filter probes, 15,000 of them negative (50.0 %)"), "{text}");
         assert!(text.contains("300 probes were false positives, 1.96 % of the probes"), "{text}");
-        assert!(text.contains("1.2 KB of memory, 10.0 bits per entry"), "{text}");
+        assert!(text.contains("1.2 KiB of memory, 10.0 bits per entry"), "{text}");
     }
 
     #[test]

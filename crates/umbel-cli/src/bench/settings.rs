@@ -268,7 +268,8 @@ pub mod testing {
         let command = with_db_bench_spellings(<TestCommandLine as clap::CommandFactory>::command());
         let line = ["bench"].iter().chain(flags);
         let matches = command.try_get_matches_from(line);
-        let matches = matches.map_err(|error| CommandError::usage(error_sentence(&error)))?;
+        let matches = matches
+            .map_err(|error| CommandError::usage(error_sentence(error, std::iter::empty())))?;
         let line = TestCommandLine::from_arg_matches(&matches).unwrap();
         Settings::resolve(&line.flags, false)
     }

@@ -18,12 +18,7 @@ fn named_directory(directory: Option<&Path>) -> CommandResult<&Path> {
 }
 
 fn event_store_options(limits: StoreLimits, durability: Durability) -> StoreOptions {
-    StoreOptions {
-        durability,
-        memory_bytes: limits.memory,
-        lock_wait: limits.lock_wait(),
-        ..StoreOptions::default()
-    }
+    StoreOptions { durability, ..limits.to_event_store() }
 }
 
 /// Opens the store for writing and creates it where the directory is missing or empty.

@@ -128,7 +128,7 @@ mod tests {
         let progress = Progress::new("words.txt", Unit::Bytes, Some(2048), &clock);
         assert_eq!(
             progress.text(1024, Duration::from_secs(6), "1,000 keys"),
-            "... words.txt: 50 %, 1.0 KB read in 6 s, 1,000 keys"
+            "... words.txt: 50 %, 1.0 KiB read in 6 s, 1,000 keys"
         );
         let progress = Progress::new("readrandom", Unit::Operations, None, &clock);
         assert_eq!(

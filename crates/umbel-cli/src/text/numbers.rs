@@ -1,5 +1,5 @@
-//! Numbers as people write them: `1_000_000`, `10M`, `64MiB` are read; `1,234,567` and `1.5 MB`
-//! are written.
+//! Numbers as people write them: `1_000_000`, `10M`, `64MiB` are read; `1,234,567` and `1.5 MiB`
+//! are written. Units are the same in both directions: `MB` is 10^6 bytes, `MiB` 2^20.
 
 /// Reads whole numbers of this range. They may have `_` between digits and a suffix: `k`, `M`, `G`,
 /// `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` after them changes
@@ -94,11 +94,11 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Bytes in the largest unit that keeps a digit before the point: `12.3 MB` (1 MB = 1024 KB).
+/// Bytes in the largest binary unit that keeps a digit before the point: `12.3 MiB`.
 pub fn bytes(number: u64) -> String {
     let mut value = number as f64;
-    for unit in ["B", "KB", "MB", "GB", "TB"] {
-        if value < 1024.0 || unit == "TB" {
+    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 || unit == "TiB" {
             return if unit == "B" { format!("{number} B") } else { format!("{value:.1} {unit}") };
         }
         value /= 1024.0;
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1536), "1.5 KB");
-        assert_eq!(bytes(3 << 40), "3.0 TB");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 40), "3.0 TiB");
         assert_eq!(percent(0.00831), "0.83 %");
         assert_eq!(percent(0.991), "99.1 %");
     }

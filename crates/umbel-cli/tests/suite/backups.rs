@@ -70,7 +70,7 @@ fn missing_and_damaged_backups_are_rejected() {
     fixture.feed(&["append"], &events(0..100)).succeeds();
     let store = fixture.store();
     let store = store.to_str().unwrap();
-    fixture.run(&["backup", "--to", store]).fails(2, &["the folder of the store itself"]);
+    fixture.run(&["backup", "--to", store]).fails(2, &["the directory of the store itself"]);
     fixture.run(&["backup", "--to", backup, "--throttle=0"]).fails(2, &["--throttle"]);
     restore(&fixture, "store", "new").fails(2, &["there is no backup in", "an event store"]);
     fixture.run(&["backup", "--to", backup]).succeeds();
@@ -106,7 +106,7 @@ fn backup_through_symlink_into_store_is_rejected() {
     for name in ["link", "link/log/backup", "link/new/backup"] {
         let target = fixture.path(name);
         let target = target.to_str().unwrap();
-        fixture.run(&["backup", "--to", target]).fails(2, &["the folder of the store itself"]);
+        fixture.run(&["backup", "--to", target]).fails(2, &["the directory of the store itself"]);
     }
     assert!(!fixture.store().join("log/backup").exists());
     let beside = fixture.path("store-backup");

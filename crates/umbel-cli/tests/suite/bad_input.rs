@@ -26,20 +26,35 @@ const NEED_A_STORE: [&[&str]; 8] = [
 #[test]
 fn misspelled_arguments_get_suggestions() {
     let fixture = Fixture::new();
-    fixture.bare(&["bech"]).fails(2, &["unknown command `bech`", "did you mean `bench`?"]);
-    fixture.run(&["scan", "--prefx=a"]).fails(2, &["`--prefx`", "did you mean `--prefix`?"]);
+    fixture.bare(&["bech"]).fails(2, &["subcommand 'bech'", "similar subcommand exists: 'bench'"]);
+    fixture
+        .run(&["scan", "--prefx=a"])
+        .fails(2, &["'--prefx'", "similar argument exists: '--prefix'"]);
     let other = fixture.bare(&["doctor", "--listen=x"]);
-    other.fails(2, &["unknown flag or argument `--listen`", "see --help"]);
+    other.fails(2, &["unexpected argument '--listen'"]);
     fixture.run(&["scan", "--limit=many"]).fails(2, &["`--limit <N>`", "`many` is not a whole"]);
     fixture.run(&["scan", "--limit", "-1"]).fails(2, &["--limit is -1, but must be 0 or more"]);
-    fixture.run(&["get", "-x"]).fails(2, &["`-x`", "write `--` before it"]);
-    fixture.run(&["get"]).fails(2, &["is missing"]);
-    fixture.run(&["get", "a", "b"]).fails(2, &["`b`"]);
-    fixture.run(&["get", "a", "--raw", "--hex"]).fails(2, &["cannot be combined"]);
+    fixture.run(&["get", "-x"]).fails(2, &["'-x'", "use '-- -x'"]);
+    fixture.run(&["get"]).fails(2, &["required arguments were not provided: <KEY>"]);
+    fixture.run(&["get", "a", "b"]).fails(2, &["'b'", "see --help"]);
+    fixture.run(&["get", "a", "--raw", "--hex"]).fails(2, &["cannot be used with '--hex'"]);
     // Regression: a flag that was given twice was reported as conflicting with itself.
     let twice = ["get", "a", "--raw", "--raw"];
-    fixture.run(&twice).fails(2, &["`--raw` is given twice"]);
+    fixture.run(&twice).fails(2, &["'--raw' cannot be used multiple times"]);
     fixture.bare(&["--db"]).fails(2, &["--db"]);
+    // Regression: the number was reported as an unknown command.
+    fixture.bare(&["--wait", "5", "put", "a", "b"]).fails(2, &["write '--wait=5'"]);
+}
+
+/// Regression: the description of the command was reported as an error.
+#[test]
+fn command_without_its_subcommand_prints_help() {
+    for (command, subcommand) in [("filter", "inspect"), ("lab", "compare")] {
+        let Run { code, stderr, .. } = Fixture::new().bare(&[command]);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(&format!("Usage: umbel {command}")), "{stderr}");
+        assert!(stderr.contains(subcommand) && !stderr.contains("--db"), "{stderr}");
+    }
 }
 
 #[test]
@@ -84,7 +99,8 @@ fn empty_path_is_rejected_and_creates_nothing() {
     ];
     for arguments in with_path {
         let message = run(arguments).fails(2, &[]).stderr;
-        let is_reported = ["not empty", "must name a file or a directory", "names no"];
+        let is_reported =
+            ["a value is required for", "must name a file or a directory", "names no"];
         assert!(is_reported.iter().any(|part| message.contains(part)), "{arguments:?}: {message}");
     }
     for arguments in NEED_A_STORE.into_iter().chain([&["put", "a", "b"][..], &["append"]]) {

@@ -100,7 +100,7 @@ fn value_is_read_from_file_or_pipe() {
     assert_eq!(fixture.run(&["get", "file", "--raw"]).succeeds().stdout, b"a\nb\0");
     fixture.run(&["get", "pipe"]).writes("from a pipe\n");
     fixture.run(&["put", "none", "--file", "/nowhere/x"]).fails(4, &["could not read /nowhere/x"]);
-    fixture.run(&["put", "none"]).fails(2, &["is missing"]);
+    fixture.run(&["put", "none"]).fails(2, &["were not provided: <VALUE>"]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn long_value_is_stored_inspected_and_verified() {
     let got = fixture.run(&["get", "long"]).succeeds().text();
     assert_eq!(got.trim_end().len(), value.len());
     let inspect = fixture.run(&["inspect"]).succeeds().text();
-    assert!(inspect.contains(", 1 long values (1.0 MB)\n"), "{inspect}");
+    assert!(inspect.contains(", 1 long values (1.0 MiB)\n"), "{inspect}");
     let verify = fixture.run(&["verify"]).succeeds().text();
     assert!(verify.contains(" 1 long values, "), "{verify}");
     let stats = fixture.run(&["stats", "--json"]).succeeds().json();

@@ -273,7 +273,7 @@ fn store_inside_another_store_is_rejected() {
         let output = command.output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(
-            output.status.code() == Some(2) && message.contains("folders are its own"),
+            output.status.code() == Some(2) && message.contains("directories are its own"),
             "{message}"
         );
     }

@@ -189,7 +189,7 @@ fn invalid_filter_files_are_reported() {
         fixture.bare(&output).fails(2, &[flags[1]]);
     }
     let both = ["filter", "build", "-o", &missing, "--fpp=0.1", "--bits-per-key=9"];
-    fixture.bare(&both).fails(2, &["cannot be combined"]);
+    fixture.bare(&both).fails(2, &["cannot be used with"]);
     assert!(!fixture.path("missing").exists(), "a rejected build leaves no file");
 }
 

@@ -113,7 +113,7 @@ fn unreadable_input_is_reported() {
     fixture.run(&["import", "/nowhere/words"]).fails(4, &["could not read /nowhere/words"]);
     fixture.run(&["import", "/"]).fails(2, &["/ is a directory"]);
     assert!(!fixture.store().exists(), "nothing was imported, so no store was made");
-    fixture.run(&["import", "--format=xml", "x"]).fails(2, &["`xml`", "lines, tsv, csv, jsonl"]);
+    fixture.run(&["import", "--format=xml", "x"]).fails(2, &["'xml'", "lines, tsv, csv, jsonl"]);
 }
 
 #[test]

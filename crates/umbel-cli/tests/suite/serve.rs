@@ -241,6 +241,10 @@ fn first_start_generates_passwords_and_prints_them_once() {
     assert!(stats(serving.address(), &format!("ops:{ops}")).contains(" 200 "));
     let (_, _, notes) = serving.stop(Signal::TERM);
     assert!(!notes.contains("password of"), "{notes}");
+    // Regression: a password that has no effect was ignored silently.
+    let ignored = "the configured password for admin has no effect";
+    assert_eq!(notes.matches(ignored).count(), 1, "{notes}");
+    assert!(!notes.contains("late"), "{notes}");
     assert!(notes.contains("without TLS: passwords can be read"), "{notes}");
 }
 
@@ -258,6 +262,9 @@ fn environment_passwords_are_used_and_never_printed() {
     assert!(stats(serving.address(), "ops:kept-2").contains(" 200 "));
     let (_, _, notes) = serving.stop(Signal::TERM);
     assert!(!notes.contains("kept") && !notes.contains("password of"), "{notes}");
+    let serving = Serving::with(&fixture, &["--disable-tls"], &chosen);
+    let (_, _, notes) = serving.stop(Signal::TERM);
+    assert!(!notes.contains("has no effect"), "the passwords are those in use: {notes}");
     // JSON output has generated passwords next to the connection string.
     let other = Fixture::new();
     let serving = Serving::with(&other, &["--disable-tls", "--json"], &chosen[..1]);

@@ -80,10 +80,10 @@ fn invalid_backup_directory_is_rejected_at_start() {
     let (file, link) = (fixture.path("file"), fixture.path("link"));
     std::fs::write(&file, "no backup").unwrap();
     std::os::unix::fs::symlink(fixture.path(""), &link).unwrap();
-    let inside = "lies in the folder of the store itself";
+    let inside = "lies in the directory of the store itself";
     let refused = [
         (file, 4, "Not a directory"),
-        (fixture.path(""), 2, "but no backup; name an empty folder"),
+        (fixture.path(""), 2, "but no backup; name an empty directory"),
         (fixture.store(), 2, inside),
         (fixture.store().join("backups"), 2, inside),
         (link.join("store/backups"), 2, inside),

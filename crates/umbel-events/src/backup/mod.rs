@@ -213,7 +213,7 @@ impl BackupJob<'_> {
     fn diverged_error(&self, what: &str) -> Error {
         Error::invalid(format!(
             "{} holds the backup of another copy of this store ({what}), as when the store was \
-             restored from an earlier backup and both diverged; back it up to another folder",
+             restored from an earlier backup and both diverged; back it up to another directory",
             self.target.display()
         ))
     }
@@ -384,8 +384,8 @@ pub fn check_backup_target(env: &Env, folder: &Path, target: &Path) -> Result<()
     check_path("the backup", target)?;
     if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
         return Err(Error::invalid(format!(
-            "{} lies in the folder of the store itself; back it up to another folder, best on \
-             another disk",
+            "{} lies in the directory of the store itself; back it up to another directory, best \
+             on another disk",
             target.display()
         )));
     }
@@ -428,13 +428,13 @@ fn prepare_target(
     {
         return Err(Error::invalid(format!(
             "{} holds a backup of another copy of this store (one of the two was restored from a \
-             backup); back this one up to another folder",
+             backup); back this one up to another directory",
             target.display()
         )));
     }
     if manifest.chunk_manifest.seed != seed {
         return Err(Error::invalid(format!(
-            "{} holds a backup of another store; back this one up to another folder",
+            "{} holds a backup of another store; back this one up to another directory",
             target.display()
         )));
     }
@@ -462,8 +462,8 @@ fn check_empty(env: &Env, target: &Path) -> Result<()> {
                 false => format!("holds '{}', but no backup", entry.name),
             };
             return Err(Error::invalid(format!(
-                "{} {what}; name an empty folder, one that does not exist, or that of an earlier \
-                 backup of this store",
+                "{} {what}; name an empty directory, one that does not exist, or that of an \
+                 earlier backup of this store",
                 target.display()
             )));
         }

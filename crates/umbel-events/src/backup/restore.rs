@@ -141,7 +141,7 @@ fn check_target(
     marker: &[u8],
 ) -> Result<bool> {
     let shown = given.display();
-    let advice = "name an empty folder or one that does not exist";
+    let advice = "name an empty directory or one that does not exist";
     if !env.files.exists(target)? {
         return Ok(false);
     }
@@ -189,7 +189,8 @@ fn check_target(
     // A marker is durable before the first file exists.
     if has_chunks && read_marker(env, target)? != marker {
         return Err(Error::invalid(format!(
-            "{shown} holds an interrupted restore of another backup; remove the folder, or {advice}"
+            "{shown} holds an interrupted restore of another backup; remove the directory, or \
+             {advice}"
         )));
     }
     Ok(false)

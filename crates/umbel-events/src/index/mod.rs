@@ -273,7 +273,7 @@ fn read_marker(keyspace: &Keyspace) -> Result<IndexMarker> {
 
 fn corruption(folder: &Path, what: &str, of: &str) -> Error {
     let reason = format!(
-        "the {what} of stream '{}' is malformed; remove this folder, and the index is rebuilt \
+        "the {what} of stream '{}' is malformed; remove this directory, and the index is rebuilt \
          from the event log",
         of.escape_debug()
     );

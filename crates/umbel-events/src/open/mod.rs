@@ -189,7 +189,7 @@ fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Re
 fn check_may_exist(folder: &Path, options: &StoreOptions) -> Result<()> {
     match options.error_if_exists {
         true => Err(Error::invalid(format!(
-            "{} holds an event store already; name another folder",
+            "{} holds an event store already; name another directory",
             folder.display()
         ))),
         false => Ok(()),
@@ -222,7 +222,7 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
     if !options.create_if_missing {
         return Err(Error::invalid(format!(
-            "there is no event store in {shown}; name the folder of one, or let it be created"
+            "there is no event store in {shown}; name the directory of one, or let it be created"
         )));
     }
     if !env.files.exists(folder)? {
@@ -235,7 +235,7 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     if let Some(other) = entries.iter().find(|entry| !own_names.contains(&&entry.name[..])) {
         return Err(Error::invalid(format!(
             "{shown} is no event store: it holds '{}', which is no file of one; name an empty \
-             folder or one that does not exist",
+             directory or one that does not exist",
             other.name
         )));
     }
@@ -507,7 +507,7 @@ fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
         let reason = format!(
             "the index is not of this event log: it holds events up to position {position} of \
              another store, or of a diverged copy of this one; put the index of this store \
-             back, or move this folder away: the index is then rebuilt from the event log"
+             back, or move this directory away: the index is then rebuilt from the event log"
         );
         return Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into());
     }
@@ -528,8 +528,8 @@ fn check_index_not_ahead(
     }
     let reason = format!(
         "the index holds events up to position {indexed_through}, but the event log ends at \
-         {last}: the log is an older copy or was truncated; restore it, or remove this folder: the \
-         index is then rebuilt"
+         {last}: the log is an older copy or was truncated; restore it, or remove this directory: \
+         the index is then rebuilt"
     );
     Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
 }

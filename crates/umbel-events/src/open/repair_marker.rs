@@ -95,7 +95,7 @@ impl RepairMarker {
         let marker = RepairMarker::decode(&bytes);
         marker.map(Some).ok_or_else(|| {
             let reason = "this is no marker of a repair: the file is damaged, or of another \
-                          version; remove it and the folder `index`, which is rebuilt from the \
+                          version; remove it and the directory `index`, which is rebuilt from the \
                           event log, then run `umbel repair`";
             umbel::Error::corruption(&path, 0, reason).into()
         })

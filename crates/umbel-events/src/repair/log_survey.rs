@@ -172,7 +172,7 @@ pub fn survey_log(env: &Env, folder: &Path) -> Result<LogSurvey> {
 fn existence_damage(env: &Env, folder: &Path) -> Result<Option<String>> {
     let entries = env.files.read_dir(folder)?;
     let is_file = entries.iter().any(|entry| entry.name == "existence" && !entry.is_directory);
-    Ok(is_file.then(|| "a file is in the place of the folder `existence`".to_string()))
+    Ok(is_file.then(|| "a file is in the place of the directory `existence`".to_string()))
 }
 
 impl LogSurvey {

@@ -213,7 +213,7 @@ impl fmt::Display for Error {
             Error::Store(error) => error.fmt(f),
             Error::Backup(error) => write!(
                 f,
-                "{}; back up the store to another folder, or take the file from another copy of \
+                "{}; back up the store to another directory, or take the file from another copy of \
                  this backup",
                 error.message_without_advice()
             ),
@@ -246,7 +246,7 @@ fn index_directory(file: &Path) -> Option<&Path> {
 fn advice(file: &Path) -> String {
     match index_directory(file) {
         Some(folder) => format!(
-            "move the folder {} away: it is rebuilt from the event log when the store is opened",
+            "move the directory {} away: it is rebuilt from the event log when the store is opened",
             folder.display()
         ),
         None => "restore the event store from a backup, or have `umbel repair` save what can be \
@@ -281,7 +281,7 @@ mod tests {
         for path in in_index {
             let error_text = damage(path).to_string();
             assert!(
-                error_text.contains("move the folder shop/index away: it is rebuilt"),
+                error_text.contains("move the directory shop/index away: it is rebuilt"),
                 "{error_text}"
             );
             assert!(

@@ -26,6 +26,8 @@ pub struct StoreOptions {
     /// Budget that the indexes share with other stores of the process, instead of `memory_bytes`;
     /// as `umbel::Options::memory_budget`.
     pub memory_budget: Option<MemoryBudget>,
+    /// Maximum number of open table files of the indexes, as `umbel::Options::open_tables_max`.
+    pub open_tables_max: Option<u64>,
     /// Maximum bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
     /// The first has at most 4 MiB, and each next one twice as many up to this.
     pub chunk_bytes: u64,
@@ -49,6 +51,7 @@ impl Default for StoreOptions {
             durability: Durability::Buffered,
             memory_bytes: None,
             memory_budget: None,
+            open_tables_max: None,
             chunk_bytes: CHUNK_BYTES_MAX,
             existence: ExistenceOptions::default().size,
             background_threads: 2,
@@ -64,6 +67,7 @@ impl StoreOptions {
             lock_wait: self.lock_wait,
             memory_bytes: self.memory_bytes,
             memory_budget: self.memory_budget.clone(),
+            open_tables_max: self.open_tables_max,
             background_threads: self.background_threads,
             log_segment_bytes: 64 << 10,
             env: self.env.clone(),

@@ -11,8 +11,8 @@ pub fn check_not_nested(env: &Env, folder: &Path) -> Result<()> {
     match umbel::enclosing_store(env, folder) {
         None => Ok(()),
         Some(store) => Err(Error::invalid(format!(
-            "{} lies in the folder of the store {}, whose folders are its own; name one outside \
-             of it",
+            "{} lies in the directory of the store {}, whose directories are its own; name one \
+             outside of it",
             folder.display(),
             store.display()
         ))),

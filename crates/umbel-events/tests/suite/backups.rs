@@ -88,7 +88,7 @@ fn unrelated_directories_and_other_stores_are_rejected() {
     let other = Store::open("/other", options(&sim)).expect("another store");
     append(&other, "a", 0..3);
     store.backup("/backup", plain()).expect("backed up");
-    sim.env().files.create_dir_all("/files".as_ref()).expect("a folder");
+    sim.env().files.create_dir_all("/files".as_ref()).expect("a directory");
     sim.env().files.create("/files/letter".as_ref()).expect("a file");
     let refused = |store: &Store, target: &str, why: &str| {
         let before = sim.files();
@@ -96,8 +96,8 @@ fn unrelated_directories_and_other_stores_are_rejected() {
         assert!(message.contains(why), "{target}: {message}");
         assert_eq!(sim.files(), before, "nothing was written to {target}");
     };
-    refused(&store, "/events", "the folder of the store itself");
-    refused(&store, "/events/backup", "the folder of the store itself");
+    refused(&store, "/events", "the directory of the store itself");
+    refused(&store, "/events/backup", "the directory of the store itself");
     refused(&store, "/other", "holds an event store");
     refused(&store, "/files", "holds 'letter', but no backup");
     refused(&other, "/backup", "a backup of another store");

@@ -128,18 +128,19 @@ fn store_inside_another_store_is_rejected() {
     let store = Store::open("/events", options(&sim)).expect("made");
     for folder in ["/events/log", "/events/index", "/events/mine", "/events/log/a/b"] {
         let refused = Store::open(folder, options(&sim)).expect_err("not here").to_string();
-        let reason = if folder == "/events/index" { "key-value store" } else { "folders are its" };
+        let reason =
+            if folder == "/events/index" { "key-value store" } else { "directories are its" };
         assert!(refused.contains(reason), "{folder}: {refused}");
     }
     append(&store, "s", 0..1);
     drop(store);
-    let disk = tempfile::tempdir().expect("a folder");
+    let disk = tempfile::tempdir().expect("a directory");
     let (folder, link) = (disk.path().join("events"), disk.path().join("link"));
     let store = Store::open(&folder, StoreOptions::default()).expect("made");
     std::os::unix::fs::symlink(folder.join("log"), &link).expect("linked");
     for folder in [link.clone(), link.join("a"), link.join("../mine")] {
         let refused = Store::open(&folder, StoreOptions::default()).expect_err("not here");
-        assert!(refused.to_string().contains("folders are its own"), "{folder:?}: {refused}");
+        assert!(refused.to_string().contains("directories are its own"), "{folder:?}: {refused}");
     }
     assert!(!folder.join("log/a").exists() && !folder.join("mine").exists());
     store.close().expect("closed");

@@ -71,9 +71,9 @@ fn restored_store_equals_its_source_and_accepts_appends() {
 fn restore_rejects_nonempty_targets() {
     let sim = specimen();
     let env = sim.env();
-    env.files.create_dir_all("/files".as_ref()).expect("a folder");
+    env.files.create_dir_all("/files".as_ref()).expect("a directory");
     env.files.create("/files/letter".as_ref()).expect("a file");
-    env.files.create_dir_all("/empty".as_ref()).expect("a folder");
+    env.files.create_dir_all("/empty".as_ref()).expect("a directory");
     let held = Store::open("/other", options(&sim)).expect("a store in use");
     append(&held, "a", 0..1);
     for (target, why) in [
@@ -86,7 +86,10 @@ fn restore_rejects_nonempty_targets() {
         let before = sim.files();
         let refused = restore(&env, "/backup".as_ref(), target.as_ref(), plain());
         let message = refused.expect_err(target).to_string();
-        assert!(message.contains(why) && message.contains("empty folder"), "{target}: {message}");
+        assert!(
+            message.contains(why) && message.contains("empty directory"),
+            "{target}: {message}"
+        );
         assert_eq!(sim.files(), before, "{target}");
     }
     for (backup, why) in [

@@ -107,7 +107,7 @@ pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
     let name = path.display();
     let refused = |error| LabError::System(format!("could not read {name}: {error}"));
     if path.is_dir() {
-        return Err(LabError::Usage(format!("{name} is a folder; name a result file in it")));
+        return Err(LabError::Usage(format!("{name} is a directory; name a result file in it")));
     }
     let file = env.files.open(path, Access::Read).map_err(refused)?;
     let bytes = file.len().map_err(refused)?;

@@ -24,7 +24,7 @@ fn check_needs(
 ) -> Result<(), LabError> {
     if let Some(free) = disk.filter(|free| *free < needs.disk_bytes) {
         return Err(LabError::System(format!(
-            "{what} needs {} on the disk of {}, which has {} free; choose another folder with \
+            "{what} needs {} on the disk of {}, which has {} free; choose another directory with \
              --stores DIR, or measure less with --scale small",
             gibibytes(needs.disk_bytes),
             stores.display(),

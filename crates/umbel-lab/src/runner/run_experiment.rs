@@ -358,14 +358,14 @@ const STORES_MARKER: &str = "made-by-umbel-lab";
 /// # Errors
 /// [`LabError::Usage`] for an empty path, otherwise [`LabError::System`].
 pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
-    LabError::check_path("the folder of stores", folder)?;
+    LabError::check_path("the directory of stores", folder)?;
     let stores = folder.join("umbel-lab-stores");
     let mark = stores.join(STORES_MARKER);
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
     if is_there(&stores) && !is_there(&mark) {
         return Err(LabError::System(format!(
-            "{} exists and was not made by umbel lab; move it away, or choose another folder with \
-             --stores DIR",
+            "{} exists and was not made by umbel lab; move it away, or choose another directory \
+             with --stores DIR",
             stores.display()
         )));
     }
@@ -373,7 +373,7 @@ pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
         .and_then(|()| std::fs::create_dir_all(&stores))
         .and_then(|()| std::fs::write(&mark, "umbel lab removes the contents of this folder\n"));
     made.map_err(|error| {
-        LabError::System(format!("could not create the folder {}: {error}", stores.display()))
+        LabError::System(format!("could not create the directory {}: {error}", stores.display()))
     })?;
     Ok(stores)
 }

@@ -8,7 +8,7 @@ use umbel_lab::results::result_file::parse;
 use crate::test_engines::{DATA, TestLab};
 
 fn result() -> (Vec<u8>, tempfile::TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let data = folder.path().join("data");
     fs::write(&data, DATA).expect("written");
     let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
@@ -59,8 +59,8 @@ fn foreign_and_newer_files_are_not_reported_as_damaged() {
     let out = folder.path().to_str().expect("text");
     let error = TestLab::default().run(&["report", "--out", out]).expect_err("changed");
     assert!(matches!(error, LabError::Damaged(_)), "{error:?}");
-    let error = TestLab::default().run(&["compare", out, out]).expect_err("a folder");
-    assert!(error.to_string().contains("is a folder"), "{error}");
+    let error = TestLab::default().run(&["compare", out, out]).expect_err("a directory");
+    assert!(error.to_string().contains("is a directory"), "{error}");
 }
 
 /// Story: one damaged file beside others ended a run after its first experiment, and a result under

@@ -37,7 +37,7 @@ fn every_experiment_is_listed_with_its_question() {
 
 #[test]
 fn user_keys_make_only_a_result_and_a_report() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let (data, out) = (folder.path().join("data"), folder.path().join("out"));
     fs::write(&data, DATA).expect("written");
     let words = [
@@ -53,7 +53,7 @@ fn user_keys_make_only_a_result_and_a_report() {
     let text = TestLab::default().run(&words).expect("a run");
     assert!(text.contains("Seven hashes beside six") && text.contains("report.html"), "{text}");
     let mut names: Vec<String> = fs::read_dir(&out)
-        .expect("a folder")
+        .expect("a directory")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
         .collect();
     names.sort();
@@ -75,7 +75,7 @@ fn user_keys_make_only_a_result_and_a_report() {
 
 #[test]
 fn wrong_arguments_are_rejected_before_the_run() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("out");
     let out = out.to_str().expect("text");
     let lab = TestLab::default();
@@ -96,14 +96,14 @@ fn wrong_arguments_are_rejected_before_the_run() {
     let text = refused(&["run", "levels", "--data", bad, "--out", out]);
     assert!(text.contains("makes its own keys"), "{text}");
     let text = refused(&["run", "hash-count", "--out", bad]);
-    assert!(text.contains("could not use the folder"), "{text}");
+    assert!(text.contains("could not use the directory"), "{text}");
     let text = refused(&["report", "--out", folder.path().to_str().expect("text")]);
     assert!(text.contains("there is no result"), "{text}");
 }
 
 #[test]
 fn a_folder_belongs_to_one_run_at_a_time() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let lab = TestLab::default();
     let _held = lab.env.files.lock(&folder.path().join("umbel-lab.lock")).expect("a lock");
     let out = folder.path().to_str().expect("text");
@@ -116,7 +116,7 @@ fn a_folder_belongs_to_one_run_at_a_time() {
 
 #[test]
 fn engines_that_disagree_stop_the_run() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().to_str().expect("text");
     let engines = [ENGINE, LIAR];
     let lab = TestLab { engines: &engines, ..TestLab::default() };
@@ -144,7 +144,7 @@ fn engines_that_disagree_stop_the_run() {
 /// for stores deleted each other's stores.
 #[test]
 fn scratch_folder_is_emptied_only_if_the_lab_owns_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let (out, stores) = (folder.path().join("out"), folder.path().join("stores"));
     let precious = stores.join("umbel-lab-stores/precious");
     fs::create_dir_all(precious.parent().expect("a parent")).expect("made");

@@ -4,28 +4,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Parser;
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
-use umbel_rivals::filters::filter_arguments::{FilterArguments, USAGE};
+use umbel_rivals::filters::filter_arguments::FilterArguments;
 use umbel_rivals::filters::filter_report::{self, FilterHeading};
 use umbel_rivals::filters::filter_run::run;
 
-/// Exit code for a wrong command line.
-const WRONG_USE: u8 = 2;
-
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let arguments = match FilterArguments::parse(words) {
-        Ok(arguments) => arguments,
-        Err(sentence) => {
-            eprintln!("{sentence}");
-            return ExitCode::from(WRONG_USE);
-        }
-    };
+    let arguments = FilterArguments::parse();
     match compare(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

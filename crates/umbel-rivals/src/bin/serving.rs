@@ -3,31 +3,18 @@
 
 use std::process::ExitCode;
 
+use clap::Parser;
 use serde_json::Value;
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
 use umbel_rivals::serving::bare_server;
-use umbel_rivals::serving::serving_arguments::{ServingArguments, USAGE};
+use umbel_rivals::serving::serving_arguments::ServingArguments;
 use umbel_rivals::serving::serving_report::{self, ServingHeading};
 use umbel_rivals::serving::serving_run::run;
 use umbel_rivals::serving::soak;
 
-/// Exit code for a wrong command line.
-const WRONG_USE: u8 = 2;
-
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let arguments = match ServingArguments::parse(words) {
-        Ok(arguments) => arguments,
-        Err(sentence) => {
-            eprintln!("{sentence}");
-            return ExitCode::from(WRONG_USE);
-        }
-    };
+    let arguments = ServingArguments::parse();
     let done = match (arguments.bare, arguments.soak) {
         (true, _) => bare_server::serve(arguments.sync.as_deref()).map(|()| true),
         (_, Some(minutes)) => soak(&arguments, minutes),

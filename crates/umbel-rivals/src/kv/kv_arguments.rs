@@ -2,113 +2,131 @@
 
 use std::path::PathBuf;
 
+use clap::{ArgAction, Parser};
 use umbel_lab::engine::EngineSettings;
 use umbel_lab::workload::keys::KeyShape;
 
-/// Help text of `--help`.
-pub const USAGE: &str = "\
-umbel-rivals lab ...: the experiments of `umbel lab`, with --engine NAME or --engine all
-umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
-  --quick             1000000 random keys, few rounds: some minutes; other flags change that
-  --num N             keys (default 1000000)
-  --engines A,B       of umbel, lmdb, rocksdb, leveldb, pebble, fjall, redb, sled, surrealkv and
-                      none, which measures the harness alone (default: all that are built in)
-  --shape A,B         of random, decimal, path, url, category-id, or all (default random)
-  --rounds N          repetitions of reading, opening and synced puts (default 5)
-  --fill-rounds N     repetitions of filling (default 3, 1 from 5000000 keys on)
-  --beside-rounds N   repetitions of reading beside a writer (default 3)
-  --reads N           point reads of a repetition (default 500000, at most --num)
-  --beside-reads N    reads of a repetition beside a writer (default twice --reads)
-  --synced N          synced puts of a repetition (default 2000)
-  --value N           bytes of a value (default 100)
-  --key N             bytes of a key (default 16; paths, addresses and streams have their own)
-  --cache-mib N       cache of each engine that has one (default 2048)
-  --bloom-bits N      bits per key of filters, 0 or -1 for none (default 10), and
-  --memtable-mib N    bytes of a memtable (default 128), for engines with that option: umbel,
-                      rocksdb, leveldb, pebble and fjall both, surrealkv memtables only
-  --lived-in yes|no   before reading: overwrite 10 %, delete 5 %, hold a snapshot (default yes)
-  --memory yes|no     fill and read once more, each engine in its own process (default yes)
-  --compact           compact everything into one level before reading
-  --seconds-limit N   begin no further repetition after this many seconds
-  --stores DIR        where the stores are made (default: the folder for temporary files)
-  --out DIR           write rivals-DATE-NUM.md and .json there
-  --label TEXT        text in those names in place of NUM";
+use crate::whole_number::whole_number;
 
-/// Options of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Shapes of keys. As an alias, the parser takes it as one value.
+type KeyShapes = Vec<KeyShape>;
+
+/// Compare key-value engines: the same work for each, in one run
+///
+/// `umbel-rivals lab ...` runs the experiments of `umbel lab`, with --engine NAME or --engine all.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "umbel-rivals", max_term_width = 100)]
 pub struct KvArguments {
-    /// Number of keys.
+    /// Use 1000000 random keys and few rounds, for some minutes; other flags change that
+    #[arg(long)]
+    pub quick: bool,
+    /// Number of keys
+    #[arg(long, value_name = "N", default_value = "1000000",
+        value_parser = whole_number::<u64>(1, 1_000_000_000))]
     pub num: u64,
-    /// Names of engines; empty for all.
+    /// Engines of umbel, lmdb, rocksdb, leveldb, pebble, fjall, redb, sled, surrealkv and none,
+    /// which measures the harness alone [default: all that are built in]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub engines: Vec<String>,
-    /// Shapes of keys, with one run for each.
-    pub shapes: Vec<KeyShape>,
-    /// Repetitions of reading, opening and synced puts.
+    /// Shapes of keys, with a run for each: random, decimal, path, url, category-id, or all
+    #[arg(long = "shape", value_name = "A,B", default_value = "random",
+        value_parser = parse_shapes)]
+    pub shapes: KeyShapes,
+    /// Repetitions of reading, opening and synced puts
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", "true", "3"),
+        value_parser = whole_number::<u64>(1, 1000))]
     pub rounds: u64,
-    /// Repetitions of filling.
+    /// Repetitions of filling [default: 3, and 1 from 5000000 keys on]
+    #[arg(long, value_name = "N", default_value = "0", default_value_if("quick", "true", "1"),
+        hide_default_value = true, value_parser = whole_number::<u64>(0, i64::MAX))]
     pub fill_rounds: u64,
-    /// Repetitions of reading next to a writer.
+    /// Repetitions of reading beside a writer
+    #[arg(long = "beside-rounds", value_name = "N", default_value = "3",
+        default_value_if("quick", "true", "1"), value_parser = whole_number::<u64>(0, i64::MAX))]
     pub concurrent_rounds: u64,
-    /// Point reads of a repetition.
+    /// Point reads of a repetition, at most --num
+    #[arg(long, value_name = "N", default_value = "500000",
+        default_value_if("quick", "true", "200000"),
+        value_parser = whole_number::<u64>(0, i64::MAX))]
     pub reads: u64,
-    /// Reads of a repetition next to a writer.
+    /// Reads of a repetition beside a writer [default: twice --reads]
+    #[arg(long = "beside-reads", value_name = "N", default_value = "0",
+        default_value_if("quick", "true", "300000"), hide_default_value = true,
+        value_parser = whole_number::<u64>(0, i64::MAX))]
     pub concurrent_reads: u64,
-    /// Synced puts of a repetition.
+    /// Synced puts of a repetition
+    #[arg(long, value_name = "N", default_value = "2000",
+        default_value_if("quick", "true", "500"), value_parser = whole_number::<u64>(0, i64::MAX))]
     pub synced: u64,
-    /// Bytes of a value.
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value = "100",
+        value_parser = whole_number::<usize>(0, 1 << 20))]
     pub value: usize,
-    /// Bytes of a key.
+    /// Bytes of a key; paths, addresses and streams have their own
+    #[arg(long, value_name = "N", default_value = "16",
+        value_parser = whole_number::<usize>(0, i64::MAX))]
     pub key: usize,
-    /// Mebibytes of each engine's block cache.
+    /// MiB of the cache of each engine that has one
+    #[arg(long, value_name = "N", default_value = "2048",
+        value_parser = whole_number::<u64>(1, 1 << 20))]
     pub cache_mib: u64,
-    /// Bits per key of filters, for engines with that option; 0 and less for no filters.
+    /// Bits per key of filters, 0 or -1 for none, for umbel, rocksdb, leveldb, pebble and fjall
+    #[arg(long, value_name = "N", default_value_t = EngineSettings::default().bloom_bits,
+        value_parser = whole_number::<i32>(-1, 100), allow_negative_numbers = true)]
     pub bloom_bits: i32,
-    /// Mebibytes of a memtable, for engines with that option.
+    /// MiB of a memtable, for the same engines and surrealkv
+    #[arg(long, value_name = "N", default_value_t = EngineSettings::default().memtable_bytes >> 20,
+        value_parser = whole_number::<u64>(1, 1 << 11))]
     pub memtable_mib: u64,
-    /// Whether stores are aged by overwrites and deletes before they are read.
+    /// Before reading, overwrite 10 %, delete 5 % and hold a snapshot: yes or no
+    #[arg(long = "lived-in", value_name = "yes|no", default_value = "yes",
+        action = ArgAction::Set, value_parser = parse_yes_or_no)]
     pub aged: bool,
-    /// Whether memory is measured.
+    /// Fill and read once more, each engine in its own process: yes or no
+    #[arg(long, value_name = "yes|no", default_value = "yes",
+        default_value_if("quick", "true", "no"), action = ArgAction::Set,
+        value_parser = parse_yes_or_no)]
     pub memory: bool,
-    /// Engine and part of the work, if this process is to measure only their memory.
+    /// Engine and part of the work, if this process is to measure only their memory
+    #[arg(long, hide = true)]
     pub memory_of: Option<String>,
-    /// Whether to compact before the reads.
+    /// Compact everything into one level before reading
+    #[arg(long)]
     pub compact: bool,
-    /// Number of seconds after which no further repetition begins.
+    /// Begin no further repetition after this many seconds
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0, i64::MAX))]
     pub seconds_limit: Option<u64>,
-    /// Folder of the stores.
+    /// Directory of the stores
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     pub stores: PathBuf,
-    /// Folder of the reports.
+    /// Directory of the reports rivals-DATE-NUM.md and .json
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Text in the names of the reports.
+    /// Text in the names of the reports in place of NUM
+    #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
 }
 
 impl KvArguments {
-    fn with_defaults() -> KvArguments {
-        KvArguments {
-            num: 1_000_000,
-            engines: Vec::new(),
-            shapes: vec![KeyShape::Random],
-            rounds: 5,
-            fill_rounds: 0,
-            concurrent_rounds: 3,
-            reads: 500_000,
-            concurrent_reads: 0,
-            synced: 2000,
-            value: 100,
-            key: 16,
-            cache_mib: 2048,
-            bloom_bits: EngineSettings::default().bloom_bits,
-            memtable_mib: EngineSettings::default().memtable_bytes >> 20,
-            aged: true,
-            memory: true,
-            memory_of: None,
-            compact: false,
-            seconds_limit: None,
-            stores: std::env::temp_dir(),
-            out: None,
-            label: None,
+    /// Parses the words of a command line, without the name of the program.
+    ///
+    /// # Errors
+    /// The help, or a message about the first word that is wrong.
+    pub fn parse_words(
+        words: impl IntoIterator<Item = String>,
+    ) -> Result<KvArguments, clap::Error> {
+        let name = std::iter::once("umbel-rivals".to_string());
+        let mut arguments = KvArguments::try_parse_from(name.chain(words))?;
+        // With fewer keys a deleted key may have no neighbor to take its place.
+        arguments.aged &= arguments.num >= 20;
+        arguments.reads = arguments.reads.clamp(1, arguments.num);
+        if arguments.concurrent_reads == 0 {
+            arguments.concurrent_reads = 2 * arguments.reads;
         }
+        if arguments.fill_rounds == 0 {
+            arguments.fill_rounds = if arguments.num >= 5_000_000 { 1 } else { 3 };
+        }
+        Ok(arguments)
     }
 
     /// Returns the settings for every engine, as far as it accepts them.
@@ -120,125 +138,24 @@ impl KvArguments {
             ..EngineSettings::default()
         }
     }
+}
 
-    fn with_quick_defaults() -> KvArguments {
-        KvArguments {
-            rounds: 3,
-            fill_rounds: 1,
-            concurrent_rounds: 1,
-            reads: 200_000,
-            concurrent_reads: 300_000,
-            synced: 500,
-            memory: false,
-            ..KvArguments::with_defaults()
-        }
-    }
-
-    /// Parses the words of a command line.
-    ///
-    /// # Errors
-    /// A sentence about the first word that is wrong.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<KvArguments, String> {
-        let words: Vec<String> = words.into_iter().collect();
-        let quick = words.iter().any(|word| word == "--quick");
-        let mut arguments =
-            if quick { KvArguments::with_quick_defaults() } else { KvArguments::with_defaults() };
-        let mut words = words.into_iter().filter(|word| word != "--quick");
-        while let Some(flag) = words.next() {
-            if flag == "--compact" {
-                arguments.compact = true;
-                continue;
-            }
-            let value = words.next().ok_or(format!("{flag} needs a value, or is no flag"))?;
-            arguments.set(&flag, value)?;
-        }
-        arguments.complete()
-    }
-
-    fn set(&mut self, flag: &str, value: String) -> Result<(), String> {
-        let number = || -> Result<u64, String> {
-            let number = value.replace('_', "").parse();
-            number.map_err(|_| format!("{flag} needs a whole number, not `{value}`"))
-        };
-        let yes = || match value.as_str() {
-            "yes" => Ok(true),
-            "no" => Ok(false),
-            _ => Err(format!("{flag} is yes or no, not `{value}`")),
-        };
-        match flag {
-            "--num" => self.num = number()?,
-            "--engines" => self.engines = value.split(',').map(str::to_string).collect(),
-            "--rounds" => self.rounds = number()?,
-            "--fill-rounds" => self.fill_rounds = number()?,
-            "--beside-rounds" => self.concurrent_rounds = number()?,
-            "--reads" => self.reads = number()?,
-            "--beside-reads" => self.concurrent_reads = number()?,
-            "--synced" => self.synced = number()?,
-            "--value" => self.value = number()? as usize,
-            "--key" => self.key = number()? as usize,
-            "--cache-mib" => self.cache_mib = number()?,
-            "--memtable-mib" => self.memtable_mib = number()?,
-            "--bloom-bits" => {
-                let bits = value.parse();
-                self.bloom_bits =
-                    bits.map_err(|_| format!("{flag} needs a whole number, not `{value}`"))?;
-            }
-            "--seconds-limit" => self.seconds_limit = Some(number()?),
-            "--lived-in" => self.aged = yes()?,
-            "--memory" => self.memory = yes()?,
-            "--memory-of" => self.memory_of = Some(value),
-            "--shape" => self.shapes = parse_shapes(&value)?,
-            "--stores" => self.stores = PathBuf::from(value),
-            "--out" => self.out = Some(PathBuf::from(value)),
-            "--label" => self.label = Some(value),
-            _ => return Err(format!("there is no flag `{flag}`; --help lists them")),
-        }
-        Ok(())
-    }
-
-    fn complete(mut self) -> Result<KvArguments, String> {
-        let wrong = |name: &str, least: u64, most: u64| {
-            Err(format!("{name} is out of range: it must be {least} to {most}"))
-        };
-        if !(1..=1_000_000_000).contains(&self.num) {
-            return wrong("--num", 1, 1_000_000_000);
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return wrong("--rounds", 1, 1000);
-        }
-        if self.value > 1 << 20 {
-            return wrong("--value", 0, 1 << 20);
-        }
-        if !(1..=1 << 20).contains(&self.cache_mib) {
-            return wrong("--cache-mib", 1, 1 << 20);
-        }
-        if !(1..=1 << 11).contains(&self.memtable_mib) {
-            return wrong("--memtable-mib", 1, 1 << 11);
-        }
-        if !(-1..=100).contains(&self.bloom_bits) {
-            return Err("--bloom-bits is out of range: it must be -1 to 100".to_string());
-        }
-        // With fewer keys a deleted key may have no neighbor to take its place.
-        self.aged &= self.num >= 20;
-        self.reads = self.reads.clamp(1, self.num);
-        if self.concurrent_reads == 0 {
-            self.concurrent_reads = 2 * self.reads;
-        }
-        if self.fill_rounds == 0 {
-            self.fill_rounds = if self.num >= 5_000_000 { 1 } else { 3 };
-        }
-        Ok(self)
+fn parse_yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("must be yes or no".to_string()),
     }
 }
 
-fn parse_shapes(names: &str) -> Result<Vec<KeyShape>, String> {
+fn parse_shapes(names: &str) -> Result<KeyShapes, String> {
     if names == "all" {
         return Ok(KeyShape::ALL.to_vec());
     }
     let known = || KeyShape::ALL.map(|shape| shape.to_string()).join(", ");
     let parse = |name: &str| {
         KeyShape::parse(name)
-            .ok_or_else(|| format!("--shape is all or some of {}, not `{name}`", known()))
+            .ok_or_else(|| format!("must be all or some of {}, not `{name}`", known()))
     };
     names.split(',').map(parse).collect()
 }
@@ -248,7 +165,8 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<KvArguments, String> {
-        KvArguments::parse(line.split_whitespace().map(str::to_string))
+        let parsed = KvArguments::parse_words(line.split_whitespace().map(str::to_string));
+        parsed.map_err(|error| error.to_string())
     }
 
     #[test]
@@ -279,12 +197,14 @@ mod tests {
 
     #[test]
     fn wrong_flags_are_reported() {
-        assert!(parse("--num many").unwrap_err().contains("--num needs a whole number"));
+        assert!(parse("--num many").unwrap_err().contains("--num <N>': must be a whole number"));
         assert!(parse("--shape round").unwrap_err().contains("--shape"));
-        assert!(parse("--speed 3").unwrap_err().contains("no flag `--speed`"));
+        assert!(parse("--speed 3").unwrap_err().contains("unexpected argument '--speed'"));
         assert!(parse("--rounds 0").unwrap_err().contains("--rounds"));
         assert!(parse("--bloom-bits -2").unwrap_err().contains("-1 to 100"));
-        assert!(parse("--bloom-bits few").unwrap_err().contains("--bloom-bits needs a whole"));
+        assert!(
+            parse("--bloom-bits few").unwrap_err().contains("--bloom-bits <N>': must be a whole")
+        );
         assert!(parse("--memtable-mib 0").unwrap_err().contains("--memtable-mib"));
         assert!(parse("--memory perhaps").unwrap_err().contains("yes or no"));
         assert!(parse("--num").is_err());

@@ -227,13 +227,13 @@ pub fn delete(store: &Store, user: &User) -> Result<(), Error> {
 }
 
 /// Creates the first users, unless they ever existed. Returns the generated passwords of users for
-/// whom the operator chose none.
+/// whom the operator chose none. Logs which chosen passwords have no effect.
 pub fn bootstrap(
     store: &Store,
     env: &Env,
     chosen: &BootstrapPasswords,
 ) -> Result<Vec<(&'static str, Secret)>, String> {
-    let mut made = Vec::new();
+    let (mut made, mut ignored) = (Vec::new(), Vec::new());
     let first = [
         (ADMIN_LOGIN, "Event Store Administrator", ADMINS_GROUP, &chosen.admin),
         (OPS_LOGIN, "Event Store Operations", OPERATORS_GROUP, &chosen.ops),
@@ -241,6 +241,12 @@ pub fn bootstrap(
     for (login, full_name, group, password) in first {
         let state = store.stream_state(&user_stream(login)).map_err(|error| error.to_string())?;
         if state != StreamState::Missing {
+            let user = read(store, login).map_err(|error| error.to_string())?;
+            let is_in_use = |secret: &Secret| {
+                user.as_ref()
+                    .is_some_and(|it| passwords::verify(secret.reveal(), &it.password_hash))
+            };
+            ignored.extend(password.as_ref().filter(|it| !is_in_use(it)).map(|_| login));
             continue;
         }
         let secret = match password {
@@ -262,6 +268,14 @@ pub fn bootstrap(
         if password.is_none() {
             made.push((login, secret));
         }
+    }
+    if !ignored.is_empty() {
+        tracing::warn!(
+            "the configured password for {} has no effect: the user was created before, by an \
+             earlier start or an import; set another one with the call ResetPassword, if need be \
+             while the server runs with --insecure on a loopback address",
+            ignored.join(" and ")
+        );
     }
     Ok(made)
 }

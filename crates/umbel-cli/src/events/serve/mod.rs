@@ -1,50 +1,47 @@
 //! `umbel serve`: an event store over the network, until the operator stops it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
+use clap::ArgMatches;
 use serde_json::json;
-use umbel::{Db, Options};
+use umbel::Db;
 use umbel_env::Env;
-use umbel_events::{StoreOptions, check_backup_target};
+use umbel_events::check_backup_target;
 use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError};
 
 use crate::errors::{CommandError, CommandResult};
-use crate::events::event_args::ServeArgs;
 use crate::events::open_event_store;
-use crate::events::serve::option_sources::{OptionLayers, OptionSource};
+use crate::events::serve::option_sources::read_options_file;
+use crate::events::serve::serve_args::ServeArgs;
 use crate::events::serve::serve_config::ServeConfig;
 use crate::events::serve::server_log::{LogFormat, ServerLog};
 use crate::events::serve::server_security::ServerSecurity;
-use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
 use crate::open_kv_store::refuse_file;
 use crate::store_kind::KV_DIRECTORY;
 
 pub mod option_sources;
+pub mod serve_args;
 pub mod serve_config;
 pub mod server_log;
 pub mod server_security;
 
 /// Serves the event store in the directory that the operator names, which is created where it is
 /// missing or empty.
-pub fn run(
-    directory: Option<(&Path, OptionSource)>,
-    args: &ServeArgs,
-    json: bool,
-    limits: StoreLimits,
-) -> CommandResult<()> {
-    let levels = OptionLayers::collect(args, directory, limits.memory, std::env::vars_os())?;
-    let config = ServeConfig::read(&levels)?;
+///
+/// `flags` are what the parser of the command line found for `args`.
+pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()> {
+    let text = args.config.as_deref().map(read_options_file).transpose()?;
+    let file = args.config.as_deref().zip(text.as_deref());
+    let (config, sources) = ServeConfig::read(file, std::env::vars_os(), Some(flags))?;
     if args.print_config {
-        return config.print(&levels, json);
+        return config.print(&sources, json);
     }
     let security = ServerSecurity::from_config(&config)?;
-    let log = ServerLog::start(config.log_format, config.log_level)?;
-    let outcome = serve(&config, &security, &log, json, limits);
-    log.report_exit(outcome.map_err(|failure| limits.with_lock_wait(failure)))
+    let log = ServerLog::start(config.options.log_format, config.options.log_level)?;
+    let outcome = serve(&config, &security, &log, json);
+    log.report_exit(outcome.map_err(|failure| config.limits.with_lock_wait(failure)))
 }
 
 fn serve(
@@ -52,20 +49,17 @@ fn serve(
     security: &ServerSecurity,
     log: &ServerLog,
     json: bool,
-    limits: StoreLimits,
 ) -> CommandResult<()> {
     // A refused start creates no store, and leaves an existing one unchanged.
     refuse_file(&config.db)?;
-    if let Some(target) = &config.backup_dir {
+    if let Some(target) = &config.options.backup_dir {
         check_backup_target(&Env::system(), &config.db, target)?;
     }
     let server = server_config(config, security);
     let prepared = Server::prepare(&server).map_err(start_error)?;
-    let lock_wait = limits.lock_wait();
-    let options = StoreOptions { lock_wait, ..config.store_options() };
-    let store = open_event_store::open_or_create_with(Some(&config.db), options)?;
+    let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     // The directory is that of an event store first: no other process makes one of it.
-    let kv = match config.kv.then(|| open_kv_store(config, lock_wait)).transpose() {
+    let kv = match config.options.kv.then(|| open_kv_store(config)).transpose() {
         Ok(kv) => kv,
         Err(failure) => {
             store.close()?;
@@ -107,10 +101,9 @@ fn serve_until_stopped(
 }
 
 /// Opens the key-value store of the server.
-fn open_kv_store(config: &ServeConfig, lock_wait: Duration) -> CommandResult<KvConfig> {
-    let options = Options { lock_wait, ..config.kv_options() };
-    let db = Db::open(config.db.join(KV_DIRECTORY), options)?;
-    Ok(KvConfig { sync: config.sync, ..KvConfig::new(db) })
+fn open_kv_store(config: &ServeConfig) -> CommandResult<KvConfig> {
+    let db = Db::open(config.db.join(KV_DIRECTORY), config.kv_options())?;
+    Ok(KvConfig { sync: config.options.sync, ..KvConfig::new(db) })
 }
 
 /// Options of the server, without the keys and values.
@@ -122,17 +115,15 @@ fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
             (Some(first.clone()), tls)
         }
     };
-    let (listen, advertise) = (config.listen, config.advertise.clone());
-    let (parts_time, slow_time) = (config.append_time, config.log_slow);
-    let backup = config.backup_dir.clone();
+    let options = &config.options;
     Config {
-        listen,
-        advertise,
-        partial_append_time: parts_time,
+        listen: options.listen,
+        advertise: options.advertise.clone(),
+        partial_append_time: options.append_time,
         users,
         tls,
-        backup_directory: backup,
-        slow_call_time: slow_time,
+        backup_directory: options.backup_dir.clone(),
+        slow_call_time: options.log_slow_milliseconds,
         ..Config::default()
     }
 }
@@ -148,7 +139,7 @@ fn announce(
     let address = running.address();
     let is_encrypted = matches!(security, ServerSecurity::Users { tls: Some(_), .. });
     // A certificate names the host under which clients are to come.
-    let connection = match &config.advertise {
+    let connection = match &config.options.advertise {
         Some((host, port)) if is_encrypted => format!("kurrentdb://{}", host_and_port(host, *port)),
         _ if is_encrypted => format!("kurrentdb://{}", reachable_address(address)),
         _ => format!("kurrentdb://{}?tls=false", reachable_address(address)),
@@ -175,7 +166,7 @@ fn announce(
     for (user, secret) in generated.iter().filter(|_| !json) {
         let secret = secret.reveal();
         let line = format!("the password of {user} is {secret} and is not shown again");
-        match config.log_format {
+        match config.options.log_format {
             LogFormat::Text => note(&line),
             LogFormat::Json => unless_fatal(output.line(&line))?,
         }
@@ -184,7 +175,7 @@ fn announce(
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
     log.print(&format!("the store is in {}", config.db.display()));
-    if config.kv {
+    if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
     log.print(&format!("the console is at {scheme}://{host}/console/"));

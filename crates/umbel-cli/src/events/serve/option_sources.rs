@@ -1,192 +1,251 @@
-//! Options of `umbel serve` as text: their names, and their values from the config file, the
-//! environment and flags.
+//! Values of the options of `umbel serve` as text: from the config file, the environment and
+//! flags.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
 use toml::{Table, Value};
 
 use crate::errors::{CommandError, CommandResult};
-use crate::events::event_args::ServeArgs;
 use crate::text::suggestion::nearest;
 
 /// The longest file of options.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Variables of the environment that begin so are ours.
+/// Prefix of the variables of Umbel.
 const ENV_PREFIX: &str = "UMBEL_";
-/// Variables that begin so are KurrentDB's; those with a meaning here are taken.
+/// Prefix of the variables of KurrentDB.
 const KURRENT_ENV_PREFIX: &str = "KURRENTDB_";
-
-/// The names of all options. KurrentDB's mean the same there; those that have parts of another
-/// option come after it.
-pub const OPTION_NAMES: [&str; 26] = [
+/// Options that mean the same in KurrentDB.
+const KURRENT_OPTIONS: [&str; 13] = [
     "db",
     "insecure",
     "certificate-file",
     "certificate-private-key-file",
     "trusted-root-certificates-path",
     "disable-tls",
-    "admin-password",
-    "ops-password",
     "default-admin-password",
     "default-ops-password",
-    "listen",
     "node-ip",
     "node-port",
-    "advertise",
     "advertise-host-to-client-as",
     "advertise-node-port-to-client-as",
-    "backup-dir",
-    "sync",
-    "memory",
-    "kv",
-    "kv-memory",
     "stream-existence-filter-size",
-    "append-time",
-    "log-format",
-    "log-level",
-    "log-slow-milliseconds",
 ];
-/// Options that KurrentDB has not.
-const UMBEL_ONLY_OPTIONS: [&str; 13] = [
-    "admin-password",
-    "ops-password",
-    "listen",
-    "advertise",
-    "backup-dir",
-    "sync",
-    "memory",
-    "kv",
-    "kv-memory",
-    "append-time",
-    "log-format",
-    "log-level",
-    "log-slow-milliseconds",
+/// Options with the names of their parts.
+const PARTS: [(&str, [&str; 2]); 2] = [
+    ("listen", ["node-ip", "node-port"]),
+    ("advertise", ["advertise-host-to-client-as", "advertise-node-port-to-client-as"]),
 ];
-
-/// Source of an option's value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OptionSource {
-    /// A file.
-    File(PathBuf),
-    /// A variable of the environment.
-    Variable(String),
-    /// A flag.
-    Flag(String),
-}
-
-impl fmt::Display for OptionSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OptionSource::File(path) => write!(f, "{}", path.display()),
-            OptionSource::Variable(name) => f.write_str(name),
-            OptionSource::Flag(name) => write!(f, "--{name}"),
-        }
-    }
-}
 
 /// A value that a source gives to an option.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OptionValue {
-    /// The option.
-    pub name: &'static str,
-    /// Its value.
+    /// Value.
     pub text: String,
-    /// Source of the value.
-    pub source: OptionSource,
+    /// Config file, variable or flag.
+    pub source: String,
+    /// The option as the source names it.
+    pub place: String,
 }
 
 impl fmt::Debug for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The value may be a password.
-        write!(f, "{} by {}", self.name, self.source)
+        write!(f, "{} by {}", self.place, self.source)
     }
 }
 
-/// Options by source: config file, KurrentDB variables, Umbel variables, flags. The last source
-/// that sets an option wins.
-#[derive(Debug, Default)]
-pub struct OptionLayers {
-    levels: Vec<Vec<OptionValue>>,
+/// Values that one source sets, by the names of their options.
+type Layer = BTreeMap<String, OptionValue>;
+
+/// Merged values of all sources by the names of their options. A whole option replaces its parts
+/// of earlier sources, and a part counts more than its whole.
+#[derive(Debug)]
+pub struct OptionSources {
+    /// Names and aliases of all options, with the name of the option.
+    names: BTreeMap<String, String>,
+    values: Layer,
 }
 
-impl OptionLayers {
-    /// Reads the file, where one is named, and takes the variables and the flags.
+impl OptionSources {
+    /// Merges the sources of the options of `command`: a config file, variables of KurrentDB,
+    /// variables of Umbel, flags. The last one that sets an option wins.
     ///
     /// # Errors
-    /// A file that cannot be read or is no TOML, a name that no option has, an option that is
-    /// given twice in one place.
-    pub fn collect(
-        args: &ServeArgs,
-        db: Option<(&Path, OptionSource)>,
-        memory: Option<u64>,
+    /// The file is not TOML, a name is unknown, or one source sets an option twice.
+    pub fn merge(
+        command: &Command,
+        file: Option<(&Path, &str)>,
         variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> CommandResult<OptionLayers> {
-        let text = args.config.as_deref().map(read_options_file).transpose()?;
-        let named = args.config.as_deref().zip(text.as_deref());
-        let db = db.map(|(directory, source)| {
-            let text = directory.to_string_lossy().into_owned();
-            OptionValue { name: "db", text, source }
-        });
-        let flags = db.into_iter().chain(parse_flags(args, memory)).collect();
-        OptionLayers::from_texts(named, variables, flags)
-    }
-
-    /// Options of a config file with this name and text, these variables and these flags.
-    ///
-    /// # Errors
-    /// As [`OptionLayers::collect`].
-    pub fn from_texts(
-        named: Option<(&Path, &str)>,
-        variables: impl Iterator<Item = (OsString, OsString)>,
-        flags: Vec<OptionValue>,
-    ) -> CommandResult<OptionLayers> {
-        let mut levels = Vec::new();
-        if let Some((path, text)) = named {
-            levels.push(parse_file(path, text)?);
+        flags: Option<&ArgMatches>,
+    ) -> CommandResult<OptionSources> {
+        let mut sources = OptionSources::with_names(command);
+        let file = file.map(|(path, text)| sources.parse_file(path, text)).transpose()?;
+        let (kurrent, ours) = sources.parse_environment(variables)?;
+        let flags = flags.map(|flags| sources.parse_flags(flags)).transpose()?;
+        for layer in [file, Some(kurrent), Some(ours), flags].into_iter().flatten() {
+            sources.push_layer(layer);
         }
-        let (kurrent, ours) = parse_environment(variables)?;
-        levels.extend([kurrent, ours, flags]);
-        Ok(OptionLayers { levels })
+        Ok(sources)
     }
 
-    /// Value of one of these options in the last source that sets one of them.
-    ///
-    /// # Errors
-    /// One source sets several of them.
-    pub fn last_value(&self, names: &[&str]) -> CommandResult<Option<&OptionValue>> {
-        for level in self.levels.iter().rev() {
-            let mut matching = level.iter().filter(|given| names.contains(&given.name));
-            let Some(first) = matching.next() else { continue };
-            if let Some(other) = matching.next() {
-                return Err(CommandError::usage(format!(
-                    "{} and {} set the same option; keep one of them",
-                    option_text(first),
-                    option_text(other)
-                )));
+    fn with_names(command: &Command) -> OptionSources {
+        let mut names = BTreeMap::new();
+        for argument in command.get_arguments() {
+            let Some(name) = argument.get_long() else { continue };
+            let aliases = argument.get_all_aliases().unwrap_or_default();
+            let all = aliases.into_iter().chain([name]);
+            names.extend(all.map(|written| (written.to_string(), name.to_string())));
+        }
+        OptionSources { names, values: Layer::new() }
+    }
+
+    fn push_layer(&mut self, layer: Layer) {
+        for (name, value) in layer {
+            for part in parts_of(&name) {
+                self.values.remove(*part);
             }
-            return Ok(Some(first));
+            self.values.insert(name, value);
         }
-        Ok(None)
+    }
+
+    /// Value of an option, if a source sets it.
+    pub fn get(&self, name: &str) -> Option<&OptionValue> {
+        self.values.get(name)
+    }
+
+    /// The values as flags.
+    pub fn to_flags(&self) -> impl Iterator<Item = String> {
+        self.values.iter().map(|(name, value)| format!("--{name}={}", value.text))
+    }
+
+    /// Source of an option, or sources of its parts.
+    pub fn source(&self, name: &str) -> String {
+        let whole = self.values.get(name).map_or("default", |value| &value.source);
+        let of_part = |part: &&str| self.values.get(*part).map_or(whole, |value| &value.source);
+        let mut sources: Vec<&str> = parts_of(name).iter().map(of_part).collect();
+        sources.dedup();
+        if sources.is_empty() { whole.to_string() } else { sources.join(" and ") }
+    }
+
+    fn name(&self, written: &str) -> Option<&str> {
+        self.names.get(&kebab(written)).map(String::as_str)
+    }
+
+    fn nearest_name(&self, written: &str) -> Option<&str> {
+        nearest(&kebab(written), self.names.keys().map(String::as_str))
+    }
+
+    fn unknown_option(&self, written: &str, place: &str) -> CommandError {
+        let meant = self.nearest_name(written);
+        let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+        CommandError::usage(format!(
+            "{place} is not an option of `umbel serve`{meant} (`umbel serve --help` lists them)"
+        ))
+    }
+
+    fn parse_file(&self, path: &Path, text: &str) -> CommandResult<Layer> {
+        let table: Table = text.parse().map_err(|error| toml_error(path, text, &error))?;
+        let (source, mut layer) = (path.display().to_string(), Layer::new());
+        for (key, value) in table {
+            let place = format!("`{key}` in {source}");
+            let name = self.name(&key).ok_or_else(|| self.unknown_option(&key, &place))?;
+            let text = match value {
+                Value::String(text) => text,
+                Value::Integer(number) => number.to_string(),
+                Value::Boolean(switch) => switch.to_string(),
+                other => {
+                    return Err(CommandError::usage(format!(
+                        "{place} is {}, but must be text, a whole number, true or false",
+                        other.type_str()
+                    )));
+                }
+            };
+            insert(&mut layer, name, OptionValue { text, source: source.clone(), place })?;
+        }
+        Ok(layer)
+    }
+
+    /// Options of KurrentDB variables and of Umbel variables.
+    fn parse_environment(
+        &self,
+        variables: impl Iterator<Item = (OsString, OsString)>,
+    ) -> CommandResult<(Layer, Layer)> {
+        let (mut kurrent, mut ours) = (Layer::new(), Layer::new());
+        for (variable, value) in variables {
+            let Some(variable) = variable.to_str() else { continue };
+            let is_ours = variable.starts_with(ENV_PREFIX);
+            let prefix = if is_ours { ENV_PREFIX } else { KURRENT_ENV_PREFIX };
+            // The command line has the directory of the store, of all commands.
+            let Some(written) = variable.strip_prefix(prefix).filter(|_| variable != "UMBEL_DB")
+            else {
+                continue;
+            };
+            let name = match self.name(written) {
+                Some(name) if is_ours || KURRENT_OPTIONS.contains(&&*kebab(written)) => name,
+                // A near miss is a mistake; other variables may belong to other programs.
+                None if is_ours && self.nearest_name(written).is_some() => {
+                    return Err(self.unknown_option(written, &format!("the variable {variable}")));
+                }
+                _ => continue,
+            };
+            let Some(text) = value.to_str().map(str::to_string) else {
+                return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
+            };
+            let layer = if is_ours { &mut ours } else { &mut kurrent };
+            let (source, place) = (variable.to_string(), variable.to_string());
+            insert(layer, name, OptionValue { text, source, place })?;
+        }
+        Ok((kurrent, ours))
+    }
+
+    fn parse_flags(&self, flags: &ArgMatches) -> CommandResult<Layer> {
+        let mut layer = Layer::new();
+        for id in flags.ids() {
+            let name = id.as_str().replace('_', "-");
+            let text = flags.get_raw(id.as_str()).and_then(|mut values| values.next());
+            let (Some(name), Some(text)) = (self.name(&name), text) else { continue };
+            let source = match flags.value_source(id.as_str()) {
+                Some(ValueSource::CommandLine) => format!("--{name}"),
+                // An empty variable counts as unset.
+                Some(ValueSource::EnvVariable) if !text.is_empty() => {
+                    format!("{ENV_PREFIX}{}", id.as_str().to_ascii_uppercase())
+                }
+                _ => continue,
+            };
+            let (text, place) = (text.to_string_lossy().into_owned(), source.clone());
+            insert(&mut layer, name, OptionValue { text, source, place })?;
+        }
+        Ok(layer)
     }
 }
 
-/// An option with the source of its value.
-pub fn option_text(given: &OptionValue) -> String {
-    match &given.source {
-        OptionSource::File(path) => format!("`{}` in {}", given.name, path.display()),
-        source => source.to_string(),
+/// Names of the parts of an option.
+fn parts_of(name: &str) -> &'static [&'static str] {
+    PARTS.iter().find(|(whole, _)| *whole == name).map_or(&[], |(_, parts)| &parts[..])
+}
+
+/// Adds a value to a source, which must not set the option or a part of it already.
+fn insert(layer: &mut Layer, name: &str, value: OptionValue) -> CommandResult<()> {
+    let overlaps = |other: &str| {
+        other == name || parts_of(other).contains(&name) || parts_of(name).contains(&other)
+    };
+    if let Some((_, other)) = layer.iter().find(|(other, _)| overlaps(other)) {
+        return Err(CommandError::usage(format!(
+            "{} and {} set the same option; keep one of them",
+            other.place, value.place
+        )));
     }
+    layer.insert(name.to_string(), value);
+    Ok(())
 }
 
-/// The option of this name, in whatever form it is written: `node-port`, `node_port`, `NodePort`.
-fn option_name(written: &str) -> Option<&'static str> {
-    let name = kebab(written);
-    OPTION_NAMES.into_iter().find(|known| *known == name)
-}
-
+/// The name as flags write it, from any spelling: `node-port`, `node_port`, `NodePort`.
 fn kebab(written: &str) -> String {
     let mut name = String::new();
     let mut was_small = false;
@@ -200,16 +259,11 @@ fn kebab(written: &str) -> String {
     name
 }
 
-fn unknown_option(written: &str, place: &str) -> CommandError {
-    let meant = nearest(&kebab(written), OPTION_NAMES.into_iter());
-    let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-    CommandError::usage(format!(
-        "{place} is not an option of `umbel serve`{meant} (`umbel serve --help` lists them)"
-    ))
-}
-
-/// The text of a file of options.
-fn read_options_file(path: &Path) -> CommandResult<String> {
+/// Reads the text of a config file.
+///
+/// # Errors
+/// The file cannot be read, is longer than 1 MiB, or is not UTF-8.
+pub fn read_options_file(path: &Path) -> CommandResult<String> {
     let unreadable = |error| CommandError::system("read", path, &error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
@@ -229,33 +283,6 @@ fn read_options_file(path: &Path) -> CommandResult<String> {
     })
 }
 
-fn parse_file(path: &Path, text: &str) -> CommandResult<Vec<OptionValue>> {
-    let table: Table = text.parse().map_err(|error| toml_error(path, text, &error))?;
-    let mut level: Vec<OptionValue> = Vec::new();
-    for (key, value) in table {
-        let place = format!("`{key}` in {}", path.display());
-        let name = option_name(&key).ok_or_else(|| unknown_option(&key, &place))?;
-        let text = match value {
-            Value::String(text) => text,
-            Value::Integer(number) => number.to_string(),
-            Value::Boolean(switch) => switch.to_string(),
-            other => {
-                return Err(CommandError::usage(format!(
-                    "{place} is {}, but must be text, a whole number, true or false",
-                    other.type_str()
-                )));
-            }
-        };
-        if level.iter().any(|given| given.name == name) {
-            return Err(CommandError::usage(format!(
-                "{place} is set twice, in two spellings; keep one"
-            )));
-        }
-        level.push(OptionValue { name, text, source: OptionSource::File(path.to_path_buf()) });
-    }
-    Ok(level)
-}
-
 fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> CommandError {
     let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let looks_like_yaml =
@@ -269,82 +296,30 @@ fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> CommandError 
     CommandError::usage(format!("line {line} of {} is not TOML: {message}{hint}", path.display()))
 }
 
-/// Options of KurrentDB variables and of Umbel variables.
-fn parse_environment(
-    variables: impl Iterator<Item = (OsString, OsString)>,
-) -> CommandResult<(Vec<OptionValue>, Vec<OptionValue>)> {
-    let (mut kurrent, mut ours) = (Vec::new(), Vec::new());
-    for (variable, value) in variables {
-        let Some(variable) = variable.to_str() else { continue };
-        let is_ours = variable.starts_with(ENV_PREFIX);
-        let prefix = if is_ours { ENV_PREFIX } else { KURRENT_ENV_PREFIX };
-        // The directory of the store is read where all commands read it.
-        let Some(written) = variable.strip_prefix(prefix).filter(|_| variable != "UMBEL_DB") else {
-            continue;
-        };
-        let name = match option_name(written) {
-            Some(name) if is_ours || !UMBEL_ONLY_OPTIONS.contains(&name) => name,
-            // What only looks like one of ours is a mistake; others may belong to other programs.
-            None if is_ours && nearest(&kebab(written), OPTION_NAMES.into_iter()).is_some() => {
-                return Err(unknown_option(written, &format!("the variable {variable}")));
-            }
-            _ => continue,
-        };
-        let Some(text) = value.to_str().map(str::to_string) else {
-            return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
-        };
-        let source = OptionSource::Variable(variable.to_string());
-        let level = if is_ours { &mut ours } else { &mut kurrent };
-        level.push(OptionValue { name, text, source });
-    }
-    Ok((kurrent, ours))
-}
-
-fn parse_flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = OptionValue> {
-    let switch = |on: bool| on.then(|| "true".to_string());
-    let flags = [
-        ("insecure", switch(args.insecure)),
-        ("certificate-file", args.certificate_file.clone()),
-        ("certificate-private-key-file", args.certificate_private_key_file.clone()),
-        ("trusted-root-certificates-path", args.trusted_root_certificates_path.clone()),
-        ("disable-tls", switch(args.disable_tls)),
-        ("listen", args.listen.clone()),
-        ("node-ip", args.node_ip.clone()),
-        ("node-port", args.node_port.clone()),
-        ("advertise", args.advertise.clone()),
-        ("advertise-host-to-client-as", args.advertise_host_to_client_as.clone()),
-        ("advertise-node-port-to-client-as", args.advertise_node_port_to_client_as.clone()),
-        ("backup-dir", args.backup_dir.clone()),
-        ("sync", switch(args.sync)),
-        ("memory", memory.map(|bytes| bytes.to_string())),
-        ("kv", switch(args.kv)),
-        ("kv-memory", args.kv_memory.clone()),
-        ("stream-existence-filter-size", args.stream_existence_filter_size.clone()),
-        ("append-time", args.append_time.clone()),
-        ("log-format", args.log_format.clone()),
-        ("log-level", args.log_level.clone()),
-        ("log-slow-milliseconds", args.log_slow_milliseconds.clone()),
-    ];
-    flags.into_iter().filter_map(|(name, text)| {
-        Some(OptionValue { name, text: text?, source: OptionSource::Flag(name.to_string()) })
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory;
 
-    fn names_and_values(level: &[OptionValue]) -> Vec<(&str, &str)> {
-        level.iter().map(|given| (given.name, &given.text[..])).collect()
+    use super::*;
+    use crate::events::serve::serve_config::ServeConfig;
+
+    /// Sources without values, of the options of a server.
+    fn sources() -> OptionSources {
+        OptionSources::with_names(&ServeConfig::command())
+    }
+
+    fn names_and_values(layer: &Layer) -> Vec<(&str, &str)> {
+        layer.iter().map(|(name, value)| (&name[..], &value.text[..])).collect()
     }
 
     #[test]
     fn config_file_accepts_every_option_spelling() {
         let text = "# ours\ninsecure = true\nNodePort = 2114\nappend_time = \"5\"\n";
-        let level = parse_file(Path::new("a.toml"), text).unwrap();
-        let mut found = names_and_values(&level);
-        found.sort_unstable();
-        assert_eq!(found, [("append-time", "5"), ("insecure", "true"), ("node-port", "2114")]);
+        let layer = sources().parse_file(Path::new("a.toml"), text).unwrap();
+        assert_eq!(
+            names_and_values(&layer),
+            [("append-time", "5"), ("insecure", "true"), ("node-port", "2114")]
+        );
     }
 
     #[test]
@@ -352,14 +327,16 @@ mod tests {
         let cases = [
             ("lisetn = \"a\"", "did you mean `listen`?"),
             ("whatever = 1", "is not an option"),
-            ("insecure = true\nInsecure = true", "twice, in two spellings"),
+            ("insecure = true\nInsecure = true", "`Insecure` in a.toml and `insecure` in a.toml"),
+            ("listen = 'a'\nNodePort = 1", "set the same option; keep one"),
             ("listen = [1]", "is array, but must be text"),
             ("insecure = true\nsync = maybe", "line 2 of a.toml is not TOML"),
             ("NodePort: 2113", "looks like YAML"),
             ("---\nInsecure: true", "looks like YAML"),
         ];
         for (text, why) in cases {
-            let message = parse_file(Path::new("a.toml"), text).expect_err("refused").to_string();
+            let message = sources().parse_file(Path::new("a.toml"), text);
+            let message = message.expect_err("refused").to_string();
             assert!(message.contains(why) && message.contains("a.toml"), "{text}: {message}");
         }
     }
@@ -378,8 +355,8 @@ mod tests {
         assert!(refused(b"insecure = true\nlisten = \"\xff\"").contains("line 2 of"));
         assert!(refused(&vec![b'#'; 1 + FILE_BYTES_MAX as usize]).contains("not a config file"));
         std::fs::write(&path, b"\xef\xbb\xbfsync = true\r\nappend-time = 5\r\n").unwrap();
-        let level = parse_file(&path, &read_options_file(&path).unwrap()).unwrap();
-        assert_eq!(level.len(), 2, "a mark of the order of bytes and Windows' ends of lines");
+        let layer = sources().parse_file(&path, &read_options_file(&path).unwrap()).unwrap();
+        assert_eq!(layer.len(), 2, "a mark of the order of bytes and Windows' ends of lines");
     }
 
     #[test]
@@ -395,7 +372,8 @@ mod tests {
         ];
         let parsed = |variables: &[(&str, &str)]| {
             let owned = variables.iter().map(|(name, value)| (name.into(), value.into()));
-            parse_environment(owned.collect::<Vec<(OsString, OsString)>>().into_iter())
+            let owned: Vec<(OsString, OsString)> = owned.collect();
+            sources().parse_environment(owned.into_iter())
         };
         let (kurrent, ours) = parsed(&variables).unwrap();
         assert_eq!(names_and_values(&kurrent), [("node-port", "2")]);
@@ -406,24 +384,23 @@ mod tests {
 
     #[test]
     fn later_option_source_wins_and_duplicates_are_rejected() {
-        let given = |name, text: &str| OptionValue {
-            name,
-            text: text.to_string(),
-            source: OptionSource::Variable(text.to_string()),
+        let given = |name: &str, text: &str| {
+            let (text, source) = (text.to_string(), text.to_string());
+            (name.to_string(), OptionValue { text, place: source.clone(), source })
         };
-        let levels = OptionLayers {
-            levels: vec![
-                vec![given("listen", "low"), given("sync", "true")],
-                vec![given("node-port", "high")],
-            ],
-        };
-        let last = |names: &[&str]| levels.last_value(names).unwrap().map(|given| &given.text[..]);
-        assert_eq!(last(&["node-port", "listen"]), Some("high"));
-        assert_eq!(last(&["node-ip", "listen"]), Some("low"));
-        assert_eq!(last(&["insecure"]), None);
-        let twice =
-            OptionLayers { levels: vec![vec![given("listen", "a"), given("node-port", "b")]] };
-        let message = twice.last_value(&["node-port", "listen"]).expect_err("both").to_string();
+        let mut merged = sources();
+        merged.push_layer(Layer::from([given("listen", "low"), given("sync", "true")]));
+        merged.push_layer(Layer::from([given("node-port", "high")]));
+        assert_eq!(merged.get("node-port").map(|value| &value.text[..]), Some("high"));
+        assert_eq!(merged.source("listen"), "low and high");
+        assert_eq!(merged.get("insecure"), None);
+        merged.push_layer(Layer::from([given("listen", "highest")]));
+        assert_eq!(merged.get("node-port"), None);
+        assert_eq!(merged.source("listen"), "highest");
+        let variables = [("UMBEL_LISTEN", "a"), ("UMBEL_NODE_PORT", "b")];
+        let owned = variables.map(|(name, value)| (name.into(), value.into())).into_iter();
+        let message = sources().parse_environment(owned).expect_err("both").to_string();
+        assert!(message.contains("UMBEL_LISTEN and UMBEL_NODE_PORT"), "{message}");
         assert!(message.contains("keep one"), "{message}");
     }
 }

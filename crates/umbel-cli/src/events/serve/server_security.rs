@@ -44,21 +44,22 @@ impl ServerSecurity {
     /// # Errors
     /// They contradict each other, or there is nothing to encrypt with.
     pub fn from_config(config: &ServeConfig) -> CommandResult<ServerSecurity> {
+        let options = &config.options;
         let files = [
-            ("certificate-file", &config.certificate),
-            ("certificate-private-key-file", &config.key),
-            ("trusted-root-certificates-path", &config.authorities),
+            ("certificate-file", &options.certificate_file),
+            ("certificate-private-key-file", &options.certificate_private_key_file),
+            ("trusted-root-certificates-path", &options.trusted_root_certificates_path),
         ];
-        let is_clear = config.insecure || config.disable_tls;
-        let clear = if config.insecure { "insecure" } else { "disable-tls" };
+        let is_clear = options.insecure || options.disable_tls;
+        let clear = if options.insecure { "insecure" } else { "disable-tls" };
         if let Some((name, _)) = files.iter().find(|(_, file)| is_clear && file.is_some()) {
             return Err(CommandError::usage(format!(
                 "{clear} and {name} contradict each other: {clear} serves without TLS; keep one \
                  of them"
             )));
         }
-        if config.insecure {
-            if config.disable_tls {
+        if options.insecure {
+            if options.disable_tls {
                 return Err(CommandError::usage(
                     "insecure and disable-tls contradict each other: only disable-tls \
                      authenticates users; keep one of them",
@@ -66,14 +67,14 @@ impl ServerSecurity {
             }
             return Ok(ServerSecurity::Insecure);
         }
-        let tls = match (&config.certificate, &config.key) {
+        let tls = match (&options.certificate_file, &options.certificate_private_key_file) {
             _ if is_clear => None,
             (Some(certificate), Some(key)) => {
                 let (certificate, key) = (certificate.clone(), key.clone());
                 Some(Arc::new(CertificateFiles {
                     certificate,
                     key,
-                    authorities: config.authorities.clone(),
+                    authorities: options.trusted_root_certificates_path.clone(),
                 }))
             }
             (Some(_), None) => return Err(missing_option("the private key of the certificate")),

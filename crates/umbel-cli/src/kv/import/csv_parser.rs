@@ -1,6 +1,10 @@
 //! Finds the records in the bytes of a CSV, strictly by RFC 4180, and where to resume after a
 //! damaged one.
 //!
+//! The crate `csv` decodes the columns of a record, but cannot replace this file. It accepts text
+//! after a closing quote, and takes a quote that is never closed as a value up to the end of the
+//! input. `docs/reference/cli.md` promises that both cost the line in which the quote was opened.
+//!
 //! A quote that is never closed would swallow every line after it. So the text of a record is
 //! buffered until the record is complete; if it is damaged, parsing resumes after the line in which
 //! its quote was opened. INVARIANT: of a damaged record no line is lost but that one and

@@ -72,14 +72,14 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
     if BackupManifest::exists(env, folder)? {
         return Err(Error::invalid(format!(
-            "{shown} holds a backup, which is no store: restore it into another folder (`umbel \
+            "{shown} holds a backup, which is no store: restore it into another directory (`umbel \
              restore`), then open that"
         )));
     }
     if env.files.exists(&restore_marker_path(folder))? {
         return Err(Error::invalid(format!(
             "{shown} is being restored from a backup, or that was interrupted: run the restore \
-             again, or remove the folder"
+             again, or remove the directory"
         )));
     }
     Ok(())
@@ -175,8 +175,8 @@ impl BackupManifest {
     fn decode(bytes: &[u8], path: &Path) -> Result<BackupManifest> {
         let corrupt = |offset: u64, reason: &str| -> Error {
             let reason = format!(
-                "{reason} (back up the store to another folder; if it is gone, remove this file \
-                 and run `umbel repair` on the folder, which makes a store of the rest)"
+                "{reason} (back up the store to another directory; if it is gone, remove this file \
+                 and run `umbel repair` on the directory, which makes a store of the rest)"
             );
             umbel::Error::corruption(path, offset, reason).into()
         };

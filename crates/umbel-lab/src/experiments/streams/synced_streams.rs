@@ -59,7 +59,7 @@ pub fn in_words(scale: Scale) -> String {
     format!(
         "{} streams by one thread, in {ROUND_PARTS} parts, once waiting for the oldest of \
          {IN_FLIGHT} appends and once called back when one is done; before each of these {} bare \
-         syncs of {RECORD_BYTES} bytes that are written over others in the same folder",
+         syncs of {RECORD_BYTES} bytes that are written over others in the same directory",
         streams(scale),
         syncs(scale)
     )

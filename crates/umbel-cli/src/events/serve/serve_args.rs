@@ -1,0 +1,217 @@
+//! Arguments of `umbel serve`, with the parsers of their values.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::TypedValueParser;
+use tracing::Level;
+use umbel_events::{ExistenceSize, StoreOptions};
+use umbel_server::{PASSWORD_BYTES_MAX, Secret};
+
+use crate::events::serve::server_log::{self, LogFormat};
+use crate::text::numbers::integer_parser;
+
+/// Maximum size of an existence filter of fixed size.
+const FILTER_BYTES_MAX: u64 = 1 << 40;
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Options of the server.
+    #[command(flatten)]
+    pub options: ServeOptions,
+    /// TOML file of these options, as `name = value` lines; environment and flags override it
+    #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print every option with its value and source, and exit
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+/// Options of a server that are flags of `serve` only. The names are those of the config file and
+/// the environment, too.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct ServeOptions {
+    /// Serve without TLS and without users: every client that reaches the port may read and write
+    #[arg(long)]
+    pub insecure: bool,
+    /// PEM file with the server certificate and its intermediate certificates
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    pub certificate_file: Option<PathBuf>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    pub certificate_private_key_file: Option<PathBuf>,
+    /// PEM file, or directory of PEM files, with CA certificates for user certificates; a client
+    /// with a user certificate is the user that it names
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
+    pub trusted_root_certificates_path: Option<PathBuf>,
+    /// Authenticate users but serve without TLS, for use behind a TLS proxy
+    #[arg(long)]
+    pub disable_tls: bool,
+    /// IP address and port to listen on; port 0 is any free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113",
+        value_parser = parse_address)]
+    pub listen: SocketAddr,
+    /// Host and port that clients reconnect to [default: the address that the client used]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_and_port)]
+    pub advertise: Option<(String, u16)>,
+    /// Directory for backups that the running server makes: empty, missing, or with an earlier
+    /// backup of this store
+    #[arg(long, value_name = "DIR", value_parser = parse_path)]
+    pub backup_dir: Option<PathBuf>,
+    /// Acknowledge an append after fsync
+    #[arg(long)]
+    pub sync: bool,
+    /// Also serve a key-value store, in the subdirectory `kv` of the store
+    #[arg(long)]
+    pub kv: bool,
+    /// Memory budget of the key-value store, like 64MiB
+    #[arg(long, value_name = "BYTES", default_value = "256MiB",
+        value_parser = integer_parser(1, 1 << 50))]
+    pub kv_memory: u64,
+    /// Size of the existence filter of streams: `growing`, bytes like 64MiB, or 0 for none
+    #[arg(long, value_name = "BYTES", default_value = "growing", value_parser = parse_filter_size)]
+    pub stream_existence_filter_size: ExistenceSize,
+    /// Maximum seconds from the first to the last message of a multi-part append
+    #[arg(long, value_name = "SECONDS", default_value = "30",
+        value_parser = integer_parser(1, 3600).map(Duration::from_secs))]
+    pub append_time: Duration,
+    /// Log format on standard error: text, or json with one object per line
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = LogFormat::parse)]
+    pub log_format: LogFormat,
+    /// Log level: error, warn, info (includes failed calls) or debug (every call)
+    #[arg(long, value_name = "LEVEL", default_value = "info",
+        value_parser = server_log::parse_level)]
+    pub log_level: Level,
+    /// Log calls that take more than this many milliseconds until their response starts; 0 logs
+    /// every call
+    #[arg(long, value_name = "MILLISECONDS", default_value = "1000",
+        value_parser = integer_parser(0, 3_600_000).map(Duration::from_millis))]
+    pub log_slow_milliseconds: Duration,
+    /// KurrentDB name for the address of --listen.
+    #[arg(long, hide = true, value_parser = parse_ip)]
+    pub node_ip: Option<IpAddr>,
+    /// KurrentDB name for the port of --listen.
+    #[arg(long, hide = true, value_parser = parse_port)]
+    pub node_port: Option<u16>,
+    /// KurrentDB name for the host of --advertise.
+    #[arg(long, hide = true, value_parser = parse_host)]
+    pub advertise_host_to_client_as: Option<String>,
+    /// KurrentDB name for the port of --advertise.
+    #[arg(long, hide = true, value_parser = parse_port)]
+    pub advertise_node_port_to_client_as: Option<u16>,
+}
+
+impl ServeOptions {
+    /// Puts `node_ip` and the like into the options that they are parts of.
+    ///
+    /// # Errors
+    /// The advertised address has a port and no host.
+    pub fn join_parts(&mut self) -> Result<(), String> {
+        let ip = self.node_ip.take().unwrap_or(self.listen.ip());
+        self.listen = SocketAddr::new(ip, self.node_port.take().unwrap_or(self.listen.port()));
+        let (host, port) = self.advertise.take().unzip();
+        let host = self.advertise_host_to_client_as.take().or(host);
+        let port = self.advertise_node_port_to_client_as.take().or(port);
+        self.advertise = match (host, port) {
+            (Some(host), port) => Some((host, port.unwrap_or(self.listen.port()))),
+            (None, None) => None,
+            (None, Some(_)) => {
+                return Err("the advertised address has a port but no host; name both with \
+                            --advertise HOST:PORT"
+                    .to_string());
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Parses a path that is not empty.
+pub fn parse_path(text: &str) -> Result<PathBuf, String> {
+    match text.is_empty() {
+        true => Err("must name a file or a directory".to_string()),
+        false => Ok(PathBuf::from(text)),
+    }
+}
+
+/// Parses a password that a user can have and type.
+pub fn parse_password(text: &str) -> Result<Secret, String> {
+    let bytes = text.len();
+    if bytes == 0 || bytes > PASSWORD_BYTES_MAX {
+        return Err(format!("has {bytes} bytes, but must have 1 to {PASSWORD_BYTES_MAX}"));
+    }
+    // The last line break of a file comes along easily, and no browser can send it.
+    if text.contains(char::is_control) {
+        return Err("contains a line break or another control character, which users cannot type"
+            .to_string());
+    }
+    Ok(Secret::new(text))
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "must be an address and a port, like 127.0.0.1:2113; names such as localhost are not \
+         resolved"
+            .to_string()
+    })
+}
+
+fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| {
+        "must be an address, like 127.0.0.1; names such as localhost are not resolved".to_string()
+    })
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "must be a port, 0 to 65535".to_string())
+}
+
+fn parse_host_and_port(text: &str) -> Result<(String, u16), String> {
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) if port > 0 => Ok((parse_host(host)?, port)),
+        _ => Err("must be a name or an address, a colon and a port".to_string()),
+    }
+}
+
+/// Parses a name, or an address with or without brackets; returns it without them.
+fn parse_host(host: &str) -> Result<String, String> {
+    let bare = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner,
+        None => host,
+    };
+    let is_of_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '.' | '_');
+    let is_name = !bare.is_empty() && bare.chars().all(is_of_name) && bare == host;
+    if is_name || bare.parse::<IpAddr>().is_ok() {
+        return Ok(bare.to_string());
+    }
+    Err("must be a name or an address".to_string())
+}
+
+fn parse_filter_size(text: &str) -> Result<ExistenceSize, String> {
+    if text.eq_ignore_ascii_case("growing") {
+        return Ok(StoreOptions::default().existence);
+    }
+    match integer_parser(0, FILTER_BYTES_MAX)(text) {
+        Ok(0) => Ok(ExistenceSize::Off),
+        Ok(bytes) if bytes >= 4096 => Ok(ExistenceSize::Fixed { bytes }),
+        _ => Err(format!("must be growing, 0 for none, or 4096 to {FILTER_BYTES_MAX} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_port_is_added_to_host() {
+        let read = |text| parse_host_and_port(text).ok();
+        assert_eq!(read("store.example:2113"), Some(("store.example".to_string(), 2113)));
+        assert_eq!(read("[::1]:2113"), Some(("::1".to_string(), 2113)));
+        for wrong in ["store.example", ":2113", "store:65536", ""] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
