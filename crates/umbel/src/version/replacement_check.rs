@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, File, FileIdentity, FileSystem, OwnershipCheck, RootFile};
+use umbel_env::{Access, File, FileIdentity, FileSystem, OwnershipCheck, AtomicFile};
 
 use crate::fs::filenames;
 
@@ -63,7 +63,7 @@ pub struct StoreOwnership {
     /// File system pinned to the directory.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
-    current: RootFile,
+    current: AtomicFile,
     manifest: Mutex<AppendState>,
 }
 
@@ -91,7 +91,7 @@ impl StoreOwnership {
     /// Ownership of a directory in which nothing was written yet. REQUIRES: `files` is pinned to
     /// the directory.
     pub fn new(files: Arc<dyn FileSystem>, directory: &Path) -> StoreOwnership {
-        let current = RootFile::new(Arc::clone(&files), directory.join(filenames::CURRENT));
+        let current = AtomicFile::new(Arc::clone(&files), directory.join(filenames::CURRENT));
         StoreOwnership {
             files,
             directory: directory.to_path_buf(),

@@ -1,4 +1,4 @@
-//! Values that belong to one process: [`ProcessBound`] and [`PerProcess`].
+//! Values that belong to one process: [`ProcessOwned`] and [`ProcessLocal`].
 
 #![expect(
     unsafe_code,
@@ -14,21 +14,21 @@ use crate::process::ProcessMark;
 
 /// A value that only the process that made it drops. A forked child leaks its copy: a drop
 /// could wait for a thread or a lock for ever, or remove files that the parent uses.
-pub struct ProcessBound<T> {
+pub struct ProcessOwned<T> {
     value: ManuallyDrop<T>,
     mark: ProcessMark,
 }
 
-impl<T> ProcessBound<T> {
+impl<T> ProcessOwned<T> {
     /// A value of this process.
-    pub fn new(value: T) -> ProcessBound<T> {
-        ProcessBound::of(ProcessMark::current(), value)
+    pub fn new(value: T) -> ProcessOwned<T> {
+        ProcessOwned::of(ProcessMark::current(), value)
     }
 
     /// A value of the process with this mark.
     #[inline]
-    pub fn of(mark: ProcessMark, value: T) -> ProcessBound<T> {
-        ProcessBound { value: ManuallyDrop::new(value), mark }
+    pub fn of(mark: ProcessMark, value: T) -> ProcessOwned<T> {
+        ProcessOwned { value: ManuallyDrop::new(value), mark }
     }
 
     /// The process that made it.
@@ -47,7 +47,7 @@ impl<T> ProcessBound<T> {
     }
 }
 
-impl<T> Deref for ProcessBound<T> {
+impl<T> Deref for ProcessOwned<T> {
     type Target = T;
 
     #[inline]
@@ -56,14 +56,14 @@ impl<T> Deref for ProcessBound<T> {
     }
 }
 
-impl<T> DerefMut for ProcessBound<T> {
+impl<T> DerefMut for ProcessOwned<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
 }
 
-impl<T> Drop for ProcessBound<T> {
+impl<T> Drop for ProcessOwned<T> {
     #[inline]
     fn drop(&mut self) {
         if self.mark.is_current() {
@@ -73,7 +73,7 @@ impl<T> Drop for ProcessBound<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for ProcessBound<T> {
+impl<T: fmt::Debug> fmt::Debug for ProcessOwned<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(formatter)
     }
@@ -81,15 +81,15 @@ impl<T: fmt::Debug> fmt::Debug for ProcessBound<T> {
 
 /// A static that every process has of its own: a forked child begins with a new one, whatever
 /// the parent's held, locked or not. The parent's value stays leaked in the child.
-pub struct PerProcess<T: 'static> {
+pub struct ProcessLocal<T: 'static> {
     now: AtomicPtr<(ProcessMark, T)>,
 }
 
-impl<T: Default + Send + Sync + 'static> PerProcess<T> {
+impl<T: Default + Send + Sync + 'static> ProcessLocal<T> {
     /// One that no process has used yet.
     #[expect(clippy::new_without_default, reason = "statics are made by constant functions")]
-    pub const fn new() -> PerProcess<T> {
-        PerProcess { now: AtomicPtr::new(std::ptr::null_mut()) }
+    pub const fn new() -> ProcessLocal<T> {
+        ProcessLocal { now: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// That of this process. Takes no lock.

@@ -4,15 +4,15 @@
 pub use umbel_base::Result;
 
 /// Writes methods of a [`FileSystem`](crate::FileSystem) that call the same method of the file
-/// system in a field: `pass_on!(files: reaches directory_location);` in its `impl` block.
+/// system in a field: `delegate_calls!(files: reaches directory_location);` in its `impl` block.
 #[macro_export]
-macro_rules! pass_on {
-    ($field:ident: $($method:ident)*) => { $($crate::pass_on!(@$method $field);)* };
+macro_rules! delegate_calls {
+    ($field:ident: $($method:ident)*) => { $($crate::delegate_calls!(@$method $field);)* };
     (@absolute $field:ident) => {
         fn absolute(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::pass_on::Result<::std::path::PathBuf> {
+        ) -> $crate::file_system_wrapper::Result<::std::path::PathBuf> {
             self.$field.absolute(path)
         }
     };
@@ -22,17 +22,17 @@ macro_rules! pass_on {
         }
     };
     (@directory_location $field:ident) => {
-        fn directory_location(&self) -> $crate::pass_on::Result<$crate::DirectoryLocation> {
+        fn directory_location(&self) -> $crate::file_system_wrapper::Result<$crate::DirectoryLocation> {
             self.$field.directory_location()
         }
     };
     (@is_removed $field:ident) => {
-        fn is_removed(&self) -> $crate::pass_on::Result<bool> {
+        fn is_removed(&self) -> $crate::file_system_wrapper::Result<bool> {
             self.$field.is_removed()
         }
     };
     (@check_named $field:ident) => {
-        fn check_named(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+        fn check_named(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
             self.$field.check_named(path)
         }
     };
@@ -40,7 +40,7 @@ macro_rules! pass_on {
         fn identity(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::pass_on::Result<::std::option::Option<$crate::FileIdentity>> {
+        ) -> $crate::file_system_wrapper::Result<::std::option::Option<$crate::FileIdentity>> {
             self.$field.identity(path)
         }
     };
@@ -50,7 +50,7 @@ macro_rules! pass_on {
         }
     };
     (@create_dir_all $field:ident) => {
-        fn create_dir_all(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+        fn create_dir_all(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
             self.$field.create_dir_all(path)
         }
     };
@@ -59,7 +59,7 @@ macro_rules! pass_on {
             &self,
             source: &::std::path::Path,
             target: &::std::path::Path,
-        ) -> $crate::pass_on::Result<()> {
+        ) -> $crate::file_system_wrapper::Result<()> {
             self.$field.rename(source, target)
         }
     };
@@ -68,7 +68,7 @@ macro_rules! pass_on {
             &self,
             one: &::std::path::Path,
             other: &::std::path::Path,
-        ) -> $crate::pass_on::Result<bool> {
+        ) -> $crate::file_system_wrapper::Result<bool> {
             self.$field.exchange(one, other)
         }
     };
@@ -78,17 +78,17 @@ macro_rules! pass_on {
             source: &::std::path::Path,
             target_files: &dyn $crate::FileSystem,
             target: &::std::path::Path,
-        ) -> $crate::pass_on::Result<()> {
+        ) -> $crate::file_system_wrapper::Result<()> {
             self.$field.hard_link(source, target_files, target)
         }
     };
     (@remove_file $field:ident) => {
-        fn remove_file(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+        fn remove_file(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
             self.$field.remove_file(path)
         }
     };
     (@remove_dir $field:ident) => {
-        fn remove_dir(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+        fn remove_dir(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
             self.$field.remove_dir(path)
         }
     };
@@ -96,12 +96,12 @@ macro_rules! pass_on {
         fn read_dir(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::pass_on::Result<::std::vec::Vec<$crate::DirectoryEntry>> {
+        ) -> $crate::file_system_wrapper::Result<::std::vec::Vec<$crate::DirectoryEntry>> {
             self.$field.read_dir(path)
         }
     };
     (@exists $field:ident) => {
-        fn exists(&self, path: &::std::path::Path) -> $crate::pass_on::Result<bool> {
+        fn exists(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<bool> {
             self.$field.exists(path)
         }
     };
@@ -111,7 +111,7 @@ macro_rules! pass_on {
         }
     };
     (@sync_dir $field:ident) => {
-        fn sync_dir(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+        fn sync_dir(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
             self.$field.sync_dir(path)
         }
     };
@@ -119,7 +119,7 @@ macro_rules! pass_on {
         fn lock(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::pass_on::Result<::std::boxed::Box<dyn $crate::Lock>> {
+        ) -> $crate::file_system_wrapper::Result<::std::boxed::Box<dyn $crate::Lock>> {
             self.$field.lock(path)
         }
     };
@@ -128,7 +128,7 @@ macro_rules! pass_on {
             &self,
             path: &::std::path::Path,
             version: u64,
-        ) -> $crate::pass_on::Result<::std::option::Option<::std::boxed::Box<dyn $crate::Pin>>> {
+        ) -> $crate::file_system_wrapper::Result<::std::option::Option<::std::boxed::Box<dyn $crate::Pin>>> {
             self.$field.pin(path, version)
         }
     };

@@ -1,5 +1,5 @@
-//! [`RootFile`]: the file of a directory that names all others, such as `CURRENT`. Its writer
-//! replaces it as a whole.
+//! [`AtomicFile`]: the root file of a directory, which names all others, such as `CURRENT`. Its
+//! writer replaces it as a whole.
 //!
 //! A program other than Umbel can put another root file into the directory of an open store, for
 //! example by a restore or a directory synchronization. From then on the names in the
@@ -12,8 +12,8 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
+use crate::file_ownership::OwnershipCheck;
 use crate::file_system::{File, FileIdentity, FileSystem};
-use crate::owned_files::OwnershipCheck;
 
 /// Bytes at the end of a version that are compared. A checksum is among them.
 const TAIL_BYTES: u64 = 64;
@@ -51,7 +51,7 @@ fn tail(file: &dyn File, end: u64) -> Result<Vec<u8>> {
 
 /// The root file of a directory that has one writer.
 #[derive(Debug)]
-pub struct RootFile {
+pub struct AtomicFile {
     /// Held at the directory.
     files: Arc<dyn FileSystem>,
     path: PathBuf,
@@ -74,11 +74,11 @@ impl RootVersions {
     }
 }
 
-impl RootFile {
+impl AtomicFile {
     /// The root file at `path`, in an unknown state. REQUIRES: `files` are held at its
     /// directory.
-    pub fn new(files: Arc<dyn FileSystem>, path: PathBuf) -> RootFile {
-        RootFile { files, path, versions: Mutex::default() }
+    pub fn new(files: Arc<dyn FileSystem>, path: PathBuf) -> AtomicFile {
+        AtomicFile { files, path, versions: Mutex::default() }
     }
 
     fn versions(&self) -> MutexGuard<'_, RootVersions> {
@@ -168,8 +168,8 @@ impl RootFile {
     }
 }
 
-impl OwnershipCheck for RootFile {
+impl OwnershipCheck for AtomicFile {
     fn check(&self) -> Result<()> {
-        RootFile::check(self)
+        AtomicFile::check(self)
     }
 }

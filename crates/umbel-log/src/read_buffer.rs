@@ -1,4 +1,4 @@
-//! [`ReadWindow`]: a file seen through a buffer that moves forward, so that a long log is read in
+//! [`ReadBuffer`]: a file seen through a buffer that moves forward, so that a long log is read in
 //! large pieces and never as a whole.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A part of a file in memory.
 #[derive(Debug)]
-pub(crate) struct ReadWindow {
+pub(crate) struct ReadBuffer {
     /// The file.
     pub file: Arc<dyn File>,
     /// Nothing at or after this offset is read.
@@ -21,15 +21,15 @@ pub(crate) struct ReadWindow {
     buffer: Vec<u8>,
 }
 
-impl ReadWindow {
+impl ReadBuffer {
     /// A window on the first `limit` bytes of `file`, with nothing read yet.
     /// REQUIRES: the file is at least that long.
-    pub fn new(file: Arc<dyn File>, limit: u64) -> ReadWindow {
-        ReadWindow { file, limit, start: 0, filled: 0, buffer: Vec::new() }
+    pub fn new(file: Arc<dyn File>, limit: u64) -> ReadBuffer {
+        ReadBuffer { file, limit, start: 0, filled: 0, buffer: Vec::new() }
     }
 
     /// Drops the buffered bytes, which a writer may have cut off: the next call of
-    /// [`ReadWindow::get`] reads from the file.
+    /// [`ReadBuffer::get`] reads from the file.
     pub fn discard(&mut self) -> Result<()> {
         self.filled = 0;
         self.limit = self.limit.min(self.file.len()?);
@@ -52,7 +52,7 @@ impl ReadWindow {
         Ok(self.filled_bytes(offset, len))
     }
 
-    /// Bytes that a call to [`ReadWindow::get`] has brought in.
+    /// Bytes that a call to [`ReadBuffer::get`] has brought in.
     #[inline]
     pub fn filled_bytes(&self, offset: u64, len: usize) -> &[u8] {
         let at = (offset - self.start) as usize;

@@ -1,4 +1,4 @@
-//! Slots: an array of places, each empty or with a piece that readers use without a lock.
+//! SlotArray: an array of places, each empty or with a piece that readers use without a lock.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ type SlotCell = AtomicPtr<u8>;
 ///
 /// INVARIANT: `cells` is the start of the bytes of `owner`, which has `len` cells. A pointer in a
 /// cell owns a reference. Only the epochs, or the drop of the slots, release it.
-pub struct Slots {
+pub struct SlotArray {
     cells: NonNull<SlotCell>,
     len: usize,
     epochs: Arc<Epochs>,
@@ -26,13 +26,13 @@ pub struct Slots {
 
 // SAFETY: cells are atomics, and their targets counted pieces that any thread may drop; the memory
 // stays with `owner`.
-unsafe impl Send for Slots {}
+unsafe impl Send for SlotArray {}
 // SAFETY: as above.
-unsafe impl Sync for Slots {}
+unsafe impl Sync for SlotArray {}
 
-impl Slots {
+impl SlotArray {
     /// `len` empty slots, themselves in `arena`, for pieces of `pieces`.
-    pub fn new(arena: &Arena, pieces: &Arena, len: usize) -> Slots {
+    pub fn new(arena: &Arena, pieces: &Arena, len: usize) -> SlotArray {
         let zeros = [0; 4096];
         let (mut left, mut parts) = (len * size_of::<SlotCell>(), Vec::new());
         while left > 0 {
@@ -43,7 +43,7 @@ impl Slots {
         let owner = arena.store(&parts);
         let cells = owner.start().cast::<SlotCell>();
         assert!(cells.is_aligned(), "a piece's bytes are aligned to 16");
-        Slots { cells, len, epochs: Arc::clone(pieces.epochs()), owner }
+        SlotArray { cells, len, epochs: Arc::clone(pieces.epochs()), owner }
     }
 
     #[inline]
@@ -150,7 +150,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for SlotArray {
     fn drop(&mut self) {
         for cell in self.cells() {
             if let Some(raw) = NonNull::new(cell.load(Ordering::Relaxed)) {
@@ -162,16 +162,16 @@ impl Drop for Slots {
     }
 }
 
-impl std::fmt::Debug for Slots {
+impl std::fmt::Debug for SlotArray {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Slots").field("len", &self.len).finish_non_exhaustive()
+        formatter.debug_struct("SlotArray").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
 /// Reader of slots. Its pieces stay until this is dropped, whichever thread evicts them.
 #[derive(Debug)]
 pub struct SlotsGuard<'a> {
-    slots: &'a Slots,
+    slots: &'a SlotArray,
     _pin: EpochGuard<'a>,
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn slots_load_mark_and_clear() {
         let arena = Arena::new();
-        let slots = Slots::new(&arena, &arena, 1000);
+        let slots = SlotArray::new(&arena, &arena, 1000);
         let empty = arena.bytes().used;
         assert_eq!(empty, slots.memory_bytes());
         assert!(slots.read().get(3).is_none() && slots.read().get(1000).is_none());
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn lent_bytes_survive_concurrent_eviction() {
         let arena = Arena::new();
-        let slots = Slots::new(&arena, &arena, 8);
+        let slots = SlotArray::new(&arena, &arena, 8);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for worker in 0..2usize {

@@ -85,7 +85,7 @@ impl OwnedFiles {
 }
 
 impl FileSystem for OwnedFiles {
-    crate::pass_on! {
+    crate::delegate_calls! {
         files: absolute reaches directory_location is_removed identity innermost create_dir_all
             hard_link remove_dir exists resolved sync_dir lock pin
     }
