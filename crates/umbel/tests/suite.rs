@@ -18,7 +18,7 @@ mod suite {
     mod existence_maintenance;
     mod fixture;
     mod flush_gate;
-    mod golden;
+    mod golden_stores;
     mod hash_kinds;
     mod hooked_files;
     mod iterator_lifetimes;
@@ -33,7 +33,6 @@ mod suite {
     mod option_sets;
     mod prefix_filters;
     mod races;
-    mod random;
     mod read_only;
     mod regressions_arena;
     mod regressions_crash;
@@ -42,6 +41,7 @@ mod suite {
     mod regressions_maintenance;
     mod regressions_review;
     mod regressions_store_copies;
+    mod seeded_random;
     mod shared_budget;
     mod table_writing;
     mod wal_segments;

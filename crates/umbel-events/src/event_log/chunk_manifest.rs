@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
-use umbel_env::{Access, Env, File, AtomicFile};
+use umbel_env::{Access, AtomicFile, Env, File};
 use umbel_log::{HEADER_BYTES, Seal};
 
 const MANIFEST_NAME: &str = "CHUNKS";
@@ -298,7 +298,11 @@ impl ChunkManifest {
 
     /// Reads the manifest for the store's writer; otherwise as [`ChunkManifest::read`].
     /// [`ChunkManifest::write`] replaces this file and no other.
-    pub fn read_for_writer(env: &Env, folder: &Path, root: Arc<AtomicFile>) -> Result<ChunkManifest> {
+    pub fn read_for_writer(
+        env: &Env,
+        folder: &Path,
+        root: Arc<AtomicFile>,
+    ) -> Result<ChunkManifest> {
         let path = folder.join(MANIFEST_NAME);
         let file = env.files.open(&path, Access::Read)?;
         let manifest = ChunkManifest::read_file(&*file, &path)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, OpenMark, OwnedFiles, PinnedFiles, AtomicFile, check_path};
+use umbel_env::{Access, AtomicFile, Env, OpenMark, OwnedFiles, PinnedFiles, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 

@@ -1,11 +1,11 @@
 //! Filters made of filters: both sets of keys, the keys of both, and the same keys in less space.
 
-use crate::bloom_kinds::counter_array::{counter, saturating_sum, set_counter};
+use crate::bloom_variants::counter_array::{counter, saturating_sum, set_counter};
 use crate::filter::filter_view::FilterView;
 use crate::format::bloom_header::HEADER_BYTES;
 use crate::format::filter_header::FilterHeader;
 use crate::format::filter_kind::FilterKind;
-use crate::probe::probing::Probing;
+use crate::probe::probe_positions::Probing;
 use std::fmt;
 
 /// Errors of combining two filters.

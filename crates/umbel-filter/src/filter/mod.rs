@@ -5,4 +5,4 @@ pub mod counting_bloom;
 pub mod filter_file;
 pub mod filter_view;
 pub mod owned_filter;
-pub mod static_kinds;
+pub mod static_filter_views;

@@ -13,8 +13,8 @@ use crate::api::snapshot::Snapshot;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::super_version::SuperVersion;
+use crate::super_version::sorted_runs::KeyBounds;
 use crate::super_version::super_version_cursor::{self, ReadParams, SuperVersionCursor};
-use crate::super_version::table_runs::KeyBounds;
 use crate::version::PrefixProbe;
 
 /// Cursor over the keys and values of a keyspace within bounds, in the state at its creation. It

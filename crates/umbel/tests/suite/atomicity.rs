@@ -9,7 +9,7 @@ use umbel::{Db, Durability, Error, Keyspace, Snapshot};
 use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, again, all, existing, threaded, tiny, unlogged};
-use crate::suite::random::Random;
+use crate::suite::seeded_random::Random;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -1,6 +1,6 @@
 //! Key shapes for the model test.
 
-use crate::suite::random::Random;
+use crate::suite::seeded_random::Random;
 use umbel::limits::KEY_BYTES_MAX;
 
 /// Shape of keys.

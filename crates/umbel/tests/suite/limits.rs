@@ -159,7 +159,7 @@ fn large_values_survive_wal_flush_and_compaction() {
     let (sim, db) = new_store();
     let options = KeyspaceOptions { memtable_bytes: 1 << 20, ..crate::suite::fixture::tiny() };
     let keyspace = db.keyspace("a", options).unwrap();
-    let mut random = crate::suite::random::Random::new(1);
+    let mut random = crate::suite::seeded_random::Random::new(1);
     let values: Vec<Vec<u8>> = [10 << 20, 3 << 20, 70_000].map(|len| random.bytes(len)).into();
     for round in 0..2 {
         for (number, value) in values.iter().enumerate() {

@@ -3,7 +3,7 @@
 use umbel::{Db, Iter, Keyspace, KeyspaceOptions, MemoryStats, Options};
 
 use super::child_process::{self, Watch};
-use super::random::Random;
+use super::seeded_random::Random;
 
 /// Memory of a test process besides the store: code, stacks, and freed memory that the allocator
 /// keeps.

@@ -6,7 +6,7 @@ use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{Sim, Survival};
 
 use super::fixture::{PATH, existing, inline};
-use super::random::Random;
+use super::seeded_random::Random;
 
 const MEMORY_MIN: u64 = 6 << 20;
 const KEYS: usize = 30_000;

@@ -1,7 +1,7 @@
 //! `multi_get` and its variants return the results of single gets, for every distribution of keys.
 
 use crate::suite::fixture::{inline, new_store, tiny};
-use crate::suite::random::Random;
+use crate::suite::seeded_random::Random;
 use proptest::prelude::*;
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Snapshot};
 use umbel_sim::Sim;

@@ -6,7 +6,7 @@ use umbel::{
     LevelFilter, Options,
 };
 
-use crate::suite::random::Random;
+use crate::suite::seeded_random::Random;
 
 /// Number of option sets.
 pub const SETS: u64 = 48;

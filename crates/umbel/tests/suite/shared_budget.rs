@@ -12,7 +12,7 @@ use umbel_sim::{Fault, FaultKind, Sim};
 
 use super::child_process::{self, Watch};
 use super::fixture::{all, fill, filled, key, unlogged, value};
-use super::random::Random;
+use super::seeded_random::Random;
 
 const BUDGET_MIN: u64 = 6 << 20;
 const MEBIBYTE: u64 = 1 << 20;

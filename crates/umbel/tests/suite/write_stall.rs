@@ -55,7 +55,7 @@ fn options_can_change_during_writes() {
             let keyspace = &keyspace;
             scope.spawn(move || fixture::fill(keyspace, writer * 5000..writer * 5000 + 1500, 1));
         }
-        let mut random = crate::suite::random::Random::new(1);
+        let mut random = crate::suite::seeded_random::Random::new(1);
         for _ in 0..40 {
             let options = crate::suite::option_sets::keyspace_options(&mut random);
             db.keyspace("a", KeyspaceOptions { log: true, hash: HashKind::Keyed, ..options })

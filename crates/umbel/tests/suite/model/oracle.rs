@@ -9,7 +9,7 @@ use umbel_sim::Sim;
 
 use crate::suite::key_shapes::{Keys, SHAPES};
 use crate::suite::option_sets;
-use crate::suite::random::Random;
+use crate::suite::seeded_random::Random;
 
 /// Expected content of a keyspace.
 pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
