@@ -22,7 +22,7 @@ use crate::event_log::chunk_manifest::{
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::index::Index;
 use crate::index::index_changes::IndexChanges;
-use crate::index::index_progress::IndexMarker;
+use crate::index::index_marker::IndexMarker;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::open::folder_kind::check_folder_kind;

@@ -28,7 +28,7 @@ use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inbound_quota::QuotaShare;
-use crate::resources::inline_execution::InlineExecution;
+use crate::resources::inline_read_policy::InlineReadPolicy;
 use crate::resources::outbound_quota::PageReservation;
 
 pub mod append_results;
@@ -44,8 +44,8 @@ pub mod subscription_pager;
 pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<AppendJob>,
-    inline_reads: InlineExecution,
-    inline_appends: InlineExecution,
+    inline_reads: InlineReadPolicy,
+    inline_appends: InlineReadPolicy,
     /// Number of jobs that the appender thread has or will have.
     queued_jobs: Arc<AtomicUsize>,
     acl_cache: Arc<AclCache>,
@@ -122,7 +122,7 @@ impl EventStore {
         let undone = Arc::clone(&handed);
         let append = move || run_appender(&appending, &changing, jobs, &undone);
         let thread = env.threads.spawn("umbel-append", Box::new(append))?;
-        let (quick, quick_append) = (InlineExecution::new(env), InlineExecution::new(env));
+        let (quick, quick_append) = (InlineReadPolicy::new(env), InlineReadPolicy::new(env));
         let filters = Arc::default();
         Ok((
             EventStore {

@@ -1,4 +1,4 @@
-//! [`truncate`]: shortens a text that a client has chosen.
+//! [`truncate_text`]: shortens a text that a client has chosen.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const ELLIPSIS: &str = "…";
 
 /// Truncates a text to at most `max_bytes` bytes, with `…` at its end.
-pub fn truncate(text: &str, max_bytes: usize) -> Cow<'_, str> {
+pub fn truncate_text(text: &str, max_bytes: usize) -> Cow<'_, str> {
     if text.len() <= max_bytes {
         return text.into();
     }
@@ -23,8 +23,8 @@ mod tests {
     fn long_text_is_truncated_at_a_character_boundary() {
         let cases = [("", 0, ""), ("abc", 3, "abc"), ("abcd", 3, "…"), ("abcde", 4, "a…")];
         for (text, max_bytes, wanted) in cases {
-            assert_eq!(truncate(text, max_bytes), wanted);
+            assert_eq!(truncate_text(text, max_bytes), wanted);
         }
-        assert_eq!(truncate(&"é".repeat(9), 8), "éé…");
+        assert_eq!(truncate_text(&"é".repeat(9), 8), "éé…");
     }
 }

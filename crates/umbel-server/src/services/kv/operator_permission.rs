@@ -1,4 +1,4 @@
-//! [`OperatorGrant`]: permission for key-value calls, which only operators have. Long calls check
+//! [`OperatorPermission`]: permission for key-value calls, which only operators have. Long calls check
 //! it again.
 
 use tonic::Status;
@@ -9,12 +9,12 @@ use crate::server_context::ServerContext;
 
 /// A call that was permitted when it began.
 #[derive(Debug)]
-pub struct OperatorGrant(Caller);
+pub struct OperatorPermission(Caller);
 
-impl OperatorGrant {
+impl OperatorPermission {
     /// Grant of the caller.
-    pub fn new(caller: Caller) -> OperatorGrant {
-        OperatorGrant(caller)
+    pub fn new(caller: Caller) -> OperatorPermission {
+        OperatorPermission(caller)
     }
 
     /// Checks the permission again.

@@ -1,4 +1,4 @@
-//! [`ReadGrant`]: a permission to read. A long read outlives the check at its begin, so each page
+//! [`ReadPermission`]: a permission to read. A long read outlives the check at its begin, so each page
 //! checks again.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tonic::{Code, Status};
 
 use crate::access_control::acl::StreamAction;
-use crate::access_control::read_scope::ReadScope;
+use crate::access_control::readable_streams::ReadableStreams;
 use crate::auth::authorization::Caller;
 use crate::server_context::ServerContext;
 
@@ -15,12 +15,12 @@ pub const ALL_STREAM: &str = "$all";
 
 /// A permitted read of a stream.
 #[derive(Debug)]
-pub struct ReadGrant {
+pub struct ReadPermission {
     caller: Caller,
     stream: Arc<str>,
 }
 
-impl ReadGrant {
+impl ReadPermission {
     /// Checks the permission to read a stream, or all events as [`ALL_STREAM`].
     ///
     /// # Errors
@@ -29,8 +29,8 @@ impl ReadGrant {
         service: &ServerContext,
         caller: Caller,
         stream: &str,
-    ) -> Result<ReadGrant, Status> {
-        let mut permit = ReadGrant { caller, stream: stream.into() };
+    ) -> Result<ReadPermission, Status> {
+        let mut permit = ReadPermission { caller, stream: stream.into() };
         permit.revalidate(service).await?;
         Ok(permit)
     }
@@ -43,12 +43,12 @@ impl ReadGrant {
     pub async fn revalidate(
         &mut self,
         service: &ServerContext,
-    ) -> Result<Option<ReadScope>, Status> {
+    ) -> Result<Option<ReadableStreams>, Status> {
         let access = &service.authorizer;
         self.caller = access.revalidate(&service.store, &self.caller).await?;
         access.authorize(&service.store, &self.caller, StreamAction::Read, &self.stream).await?;
         Ok(match &self.caller {
-            Caller::User(user) => ReadScope::for_user(access.acl_cache(), user),
+            Caller::User(user) => ReadableStreams::for_user(access.acl_cache(), user),
             _ => None,
         })
     }

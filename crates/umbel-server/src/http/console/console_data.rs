@@ -13,7 +13,7 @@ use umbel_events::{
 use umbel_proto::persistent::SubscriptionInfo;
 
 use crate::access_control::acl_cache::CachedUser;
-use crate::access_control::read_scope::ReadScope;
+use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
 use crate::event_store::event_pager::{EventPager, EventSource};
@@ -24,8 +24,8 @@ use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 use crate::resources::outbound_quota::{OutboundShare, PageReservation};
 use crate::server_context::ServerContext;
-use crate::services::info_json;
-use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::node_info;
+use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::server_features::VERSION;
 
 /// The data endpoints.
@@ -105,7 +105,7 @@ async fn overview(service: &ServerContext, caller: &Caller) -> Result<Value, Sta
         "hasUsers": service.authorizer.has_users(),
         "isAdmin": is_admin,
         "isOperator": is_operator,
-        "stats": info_json::stats(&stats),
+        "stats": node_info::stats(&stats),
         "connections": service.connections.count(),
         "appendsBytes": service.append_quota.used_bytes(),
         "unreadBytes": service.outbound_quota.bytes(),
@@ -125,7 +125,7 @@ async fn streams(
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::access_denied()),
         Caller::User(user) if is_operator(user) => None,
-        Caller::User(user) => ReadScope::for_user(service.authorizer.acl_cache(), user),
+        Caller::User(user) => ReadableStreams::for_user(service.authorizer.acl_cache(), user),
     };
     let listed = service
         .store
@@ -164,7 +164,7 @@ struct StreamNames {
 /// A page of streams with this name prefix, after another name, which the caller may read.
 fn list_streams(
     store: &Store,
-    scope: Option<&ReadScope>,
+    scope: Option<&ReadableStreams>,
     prefix: &str,
     mut after: Option<String>,
 ) -> Result<StreamNames, Error> {
@@ -219,7 +219,7 @@ async fn events(
 ) -> Result<(Value, PageReservation), Status> {
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
-    let mut permit = ReadGrant::new(service, caller.clone(), stream).await?;
+    let mut permit = ReadPermission::new(service, caller.clone(), stream).await?;
     let from = query.number("from")?.unwrap_or(match direction {
         Direction::Forwards => 0,
         Direction::Backwards => u64::MAX,

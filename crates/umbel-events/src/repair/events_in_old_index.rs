@@ -18,7 +18,7 @@ const PAGE: usize = 1024;
 
 /// Index of the store before the repair.
 #[derive(Debug)]
-pub struct IndexEvidence {
+pub struct OldIndexEvents {
     index: Index,
     /// The index knows the events up to this position.
     pub through: u64,
@@ -26,10 +26,10 @@ pub struct IndexEvidence {
 
 /// Event that the index knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvidenceEvent {
+pub struct OldIndexEntry {
     /// Its position.
     pub position: u64,
-    /// Its stream, as an index into [`EvidenceEvents::streams`].
+    /// Its stream, as an index into [`OldIndexEntries::streams`].
     pub stream: usize,
     /// Its revision.
     pub revision: u64,
@@ -41,23 +41,23 @@ pub struct EvidenceEvent {
 
 /// Events that the index knows in some ranges of positions.
 #[derive(Debug, Default)]
-pub struct EvidenceEvents {
+pub struct OldIndexEntries {
     /// Names of streams.
     pub streams: Vec<String>,
     /// The events, by position.
-    pub events: Vec<EvidenceEvent>,
+    pub events: Vec<OldIndexEntry>,
 }
 
-impl EvidenceEvents {
+impl OldIndexEntries {
     /// Events with positions from the first up to the second, exclusive.
-    pub fn between(&self, (from, to): (u64, u64)) -> &[EvidenceEvent] {
+    pub fn between(&self, (from, to): (u64, u64)) -> &[OldIndexEntry] {
         let first = self.events.partition_point(|event| event.position < from);
         let end = self.events.partition_point(|event| event.position < to);
         &self.events[first..end.max(first)]
     }
 }
 
-impl IndexEvidence {
+impl OldIndexEvents {
     /// Loads the index of the store in `folder`, or the reason why it cannot be trusted; `None` if
     /// there is none.
     ///
@@ -67,12 +67,12 @@ impl IndexEvidence {
         env: &Env,
         folder: &Path,
         seed: [u8; 16],
-    ) -> Result<Option<core::result::Result<IndexEvidence, String>>> {
+    ) -> Result<Option<core::result::Result<OldIndexEvents, String>>> {
         let is_there = env.files.exists(&folder.join("index"))?;
         if !is_there {
             return Ok(None);
         }
-        Ok(Some(match IndexEvidence::open(env, folder, seed) {
+        Ok(Some(match OldIndexEvents::open(env, folder, seed) {
             Ok(opened) => opened,
             Err(error @ Error::Invalid(_)) => Err(error.to_string()),
             Err(error) if error.is_damage() => Err(error.message_without_advice()),
@@ -86,7 +86,7 @@ impl IndexEvidence {
         env: &Env,
         folder: &Path,
         seed: [u8; 16],
-    ) -> Result<core::result::Result<IndexEvidence, String>> {
+    ) -> Result<core::result::Result<OldIndexEvents, String>> {
         let options = Options {
             env: env.clone(),
             memory_bytes: Some(8 << 20),
@@ -100,7 +100,7 @@ impl IndexEvidence {
             return Ok(Err(damage));
         }
         let through = index.streams_through()?;
-        Ok(Ok(IndexEvidence { index, through }))
+        Ok(Ok(OldIndexEvents { index, through }))
     }
 
     /// Highest position that any part of the index has indexed.
@@ -121,15 +121,15 @@ impl IndexEvidence {
     }
 
     /// Events in these ranges of positions, which are in ascending order.
-    pub fn events(&self, ranges: &[(u64, u64)]) -> Result<EvidenceEvents> {
+    pub fn events(&self, ranges: &[(u64, u64)]) -> Result<OldIndexEntries> {
         let mut known = self.events_without_types(ranges)?;
         self.add_types(&mut known, ranges)?;
         Ok(known)
     }
 
     /// Events in these ranges, without their types.
-    pub fn events_without_types(&self, ranges: &[(u64, u64)]) -> Result<EvidenceEvents> {
-        let mut known = EvidenceEvents::default();
+    pub fn events_without_types(&self, ranges: &[(u64, u64)]) -> Result<OldIndexEntries> {
+        let mut known = OldIndexEntries::default();
         let is_inside = |position: u64| {
             let next_index = ranges.partition_point(|range| range.0 <= position);
             next_index.checked_sub(1).is_some_and(|index| position < ranges[index].1)
@@ -150,7 +150,7 @@ impl IndexEvidence {
                 let mut add = |revision: u64, position: u64, is_last: bool| {
                     if is_inside(position) {
                         let event =
-                            EvidenceEvent { position, stream, revision, is_last, kind: None };
+                            OldIndexEntry { position, stream, revision, is_last, kind: None };
                         known.events.push(event);
                     }
                 };
@@ -173,7 +173,7 @@ impl IndexEvidence {
     }
 
     /// Adds the types of the events from their views.
-    fn add_types(&self, known: &mut EvidenceEvents, ranges: &[(u64, u64)]) -> Result<()> {
+    fn add_types(&self, known: &mut OldIndexEntries, ranges: &[(u64, u64)]) -> Result<()> {
         let places = known.events.iter().enumerate();
         let places: HashMap<u64, usize> = places.map(|(at, event)| (event.position, at)).collect();
         let views = &self.index.views;

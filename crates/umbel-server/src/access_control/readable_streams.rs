@@ -1,4 +1,4 @@
-//! [`ReadScope`]: the streams that a reader may see besides the one it reads.
+//! [`ReadableStreams`]: the streams that a reader may see besides the one it reads.
 //!
 //! A read of all events, or of links, shows only the events of streams that the user may read.
 //! Other events are left out, and links to them stay unresolved.
@@ -13,16 +13,17 @@ use crate::access_control::users::ADMINS_GROUP;
 
 /// The part of the other streams that a reader may see.
 #[derive(Debug, Clone)]
-pub struct ReadScope {
+pub struct ReadableStreams {
     acl_cache: Arc<AclCache>,
     user: CachedUser,
 }
 
-impl ReadScope {
+impl ReadableStreams {
     /// The scope of this user; `None` for an administrator, for whom nothing is hidden.
-    pub fn for_user(rules: &Arc<AclCache>, user: &CachedUser) -> Option<ReadScope> {
+    pub fn for_user(rules: &Arc<AclCache>, user: &CachedUser) -> Option<ReadableStreams> {
         let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(ADMINS_GROUP));
-        (!is_admin).then(|| ReadScope { acl_cache: Arc::clone(rules), user: Arc::clone(user) })
+        (!is_admin)
+            .then(|| ReadableStreams { acl_cache: Arc::clone(rules), user: Arc::clone(user) })
     }
 
     /// Whether the reader may read this stream.

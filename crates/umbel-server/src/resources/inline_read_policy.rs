@@ -1,4 +1,4 @@
-//! [`InlineExecution`]: decides whether short reads run on the calling thread.
+//! [`InlineReadPolicy`]: decides whether short reads run on the calling thread.
 //!
 //! A read of one event in memory takes some microseconds; handing it to another thread triples
 //! that, because of two wake-ups. But a read that waits for the disk would block the calls of other
@@ -17,16 +17,16 @@ use crate::limits::{INLINE_PAUSE, INLINE_TIME_MAX};
 
 /// Decides whether short reads run inline.
 #[derive(Debug)]
-pub struct InlineExecution {
+pub struct InlineReadPolicy {
     env: Env,
     /// End of the pause of inline reads, in microseconds of the clock.
     paused_until: AtomicU64,
 }
 
-impl InlineExecution {
+impl InlineReadPolicy {
     /// Creates the state with inline reads allowed.
-    pub fn new(env: &Env) -> InlineExecution {
-        InlineExecution { env: env.clone(), paused_until: AtomicU64::new(0) }
+    pub fn new(env: &Env) -> InlineReadPolicy {
+        InlineReadPolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
     }
 
     /// Whether the next read may run inline.
@@ -98,9 +98,9 @@ mod tests {
         }
     }
 
-    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlineExecution {
+    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlineReadPolicy {
         let (clock, resources) = (Arc::clone(clock), Arc::clone(waits));
-        InlineExecution::new(&Env { clock, resources, ..Env::system() })
+        InlineReadPolicy::new(&Env { clock, resources, ..Env::system() })
     }
 
     #[test]
