@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
 use umbel_lab::workload::keys::{KeySet, KeyShape};
+use umbel_rivals::kv::key_population::Population;
 use umbel_rivals::kv::kv_arguments::{KvArguments, USAGE};
 use umbel_rivals::kv::kv_report::{self, KvHeading};
 use umbel_rivals::kv::kv_results::{KvResults, Participant};
 use umbel_rivals::kv::kv_run::KvRun;
 use umbel_rivals::kv::memory_peak;
 use umbel_rivals::kv::memory_peak::MemoryPart;
-use umbel_rivals::kv::population::Population;
 use umbel_rivals::{engines, lab};
 
 /// Exit code for a wrong command line.

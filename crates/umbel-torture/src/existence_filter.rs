@@ -13,9 +13,9 @@ mod script;
 mod test_keys;
 
 use self::script::{Plant, ScriptResult};
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_random::derive_seed;
-use crate::support::tally::Tally;
 
 /// Default number of seeds.
 pub const SEEDS: u64 = 100_000;
@@ -24,8 +24,8 @@ pub const SEEDS_SMALL: u64 = 1000;
 pub const SEEDS_PLANTED: u64 = 10_000;
 
 /// Runs scripts of the given number of seeds.
-pub fn campaign(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("existence");
+pub fn campaign(seed: u64, seeds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("existence");
     for number in 0..seeds {
         let own = derive_seed(seed, number);
         let ended = run_script(own, |_| ());
@@ -47,7 +47,7 @@ fn run_script(seed: u64, plant: Plant) -> Result<ScriptResult, String> {
     no_panic(|| script::run(seed, plant))
 }
 
-fn count(tally: &Tally, done: &ScriptResult) {
+fn count(tally: &CampaignTally, done: &ScriptResult) {
     for (what, count) in [
         ("opens", done.opens),
         ("ends of a life", done.crashes),
@@ -63,8 +63,8 @@ fn count(tally: &Tally, done: &ScriptResult) {
 }
 
 /// Hunts each planted bug within the limit of seeds.
-pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("existence-planted");
+pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("existence-planted");
     for (pattern, plant) in failpoint_list::FORGOTTEN {
         hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
     }
@@ -79,7 +79,7 @@ pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> Tally {
     tally
 }
 
-fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, plant: Plant) {
+fn hunt(tally: &CampaignTally, bug: &str, seed: u64, seeds: u64, plant: Plant) {
     let noticed = (0..seeds)
         .find_map(|number| Some((number, run_script(derive_seed(seed, number), plant).err()?)));
     match &noticed {

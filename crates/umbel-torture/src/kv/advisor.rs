@@ -11,9 +11,9 @@ use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Entropy;
 use umbel_lab::workload::zipfian;
 
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::scratch_directory::ScratchDirectory;
 use crate::support::seeded_random::{Random, derive_seed};
-use crate::support::tally::Tally;
 
 /// Keys of the full campaign.
 pub const KEYS: u64 = 4_000_000;
@@ -187,8 +187,8 @@ impl WorkloadCounts {
 }
 
 /// Runs every workload on both stores.
-pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
-    let tally = Tally::new("advisor");
+pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
+    let tally = CampaignTally::new("advisor");
     if let Err(text) = run(place, seed, keys, &tally) {
         tally.violation(text, format!("advisor {seed} {keys}"));
         tally.scenario(false);
@@ -196,7 +196,7 @@ pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
     tally
 }
 
-fn run(place: &Path, seed: u64, keys: u64, tally: &Tally) -> Result<(), String> {
+fn run(place: &Path, seed: u64, keys: u64, tally: &CampaignTally) -> Result<(), String> {
     let scratch = ScratchDirectory::new(place, "advisor")?;
     let describe = |error: umbel::Error| error.to_string();
     let sides =
@@ -262,7 +262,7 @@ fn run(place: &Path, seed: u64, keys: u64, tally: &Tally) -> Result<(), String> 
 }
 
 /// Notes the advisor's decisions and their reasons.
-fn note_advice(side: &StoreUnderTest, tally: &Tally) {
+fn note_advice(side: &StoreUnderTest, tally: &CampaignTally) {
     for level in side.db.advice().iter().flat_map(|advice| &advice.levels) {
         tally.note(format!(
             "level {}: {} entries in {} tables, {} kept, plain {:?}, second {:?}: {}",
@@ -282,7 +282,7 @@ struct StorePair<'a> {
     sides: &'a [StoreUnderTest; 2],
     random: &'a mut Random,
     keys: u64,
-    tally: &'a Tally,
+    tally: &'a CampaignTally,
     seed: u64,
 }
 

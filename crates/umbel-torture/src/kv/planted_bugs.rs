@@ -11,8 +11,8 @@ use crate::kv::faults::{self, FaultPlan};
 use crate::kv::faulty_env::{EnvBug, omit_calls, plant_bug};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_random::{derive_seed, seed_from_name};
-use crate::support::tally::Tally;
 
 /// Campaign that must find a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +132,8 @@ fn engine_canaries() -> Vec<PlantedBug> {
 }
 
 /// Plants each bug and hunts it.
-pub fn campaign(seed: u64, is_small: bool) -> Tally {
-    let tally = Tally::new("canaries");
+pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
+    let tally = CampaignTally::new("canaries");
     for canary in planted_bugs() {
         let caught = match canary.hunt {
             HuntCampaign::Crash => by_crashing(&canary, seed, is_small),

@@ -10,7 +10,7 @@ mod read_workers;
 mod soak_context;
 mod soak_event;
 mod soak_oracle;
-mod worker_start;
+mod spawn_workers;
 mod writer_order;
 
 pub mod call_times;
@@ -176,7 +176,7 @@ async fn work(
 ) -> Result<Vec<String>> {
     let followers = LongSubscriptions::begin(context).await?;
     let groups = LastingGroups::begin(context).await?;
-    let mut workers = worker_start::begin(context).await?;
+    let mut workers = spawn_workers::begin(context).await?;
     let began = Instant::now();
     let ticks = (time.as_secs() / SAMPLE_INTERVAL.as_secs()).max(1);
     for tick in 1..=ticks {

@@ -16,9 +16,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::scratch_directory::{self, ScratchDirectory};
 use crate::support::seeded_random::{Random, derive_seed};
-use crate::support::tally::Tally;
 
 pub use killed_process::run;
 use killed_process::{READY, THREAD_SHIFT};
@@ -41,8 +41,8 @@ pub const ROUNDS_SMALL: u64 = 30;
 pub const ROUNDS: u64 = 500;
 
 /// Kills processes, in folders of `place`.
-pub fn campaign(place: &Path, seed: u64, rounds: u64) -> Tally {
-    let tally = Tally::new("kill");
+pub fn campaign(place: &Path, seed: u64, rounds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("kill");
     let mut open_micros = Vec::new();
     match ScratchDirectory::new(place, "kill") {
         Err(text) => tally.violation(text, format!("kill {seed} {rounds}")),
@@ -77,7 +77,7 @@ fn run_rounds(
     scratch: &ScratchDirectory,
     seed: u64,
     rounds: u64,
-    tally: &Tally,
+    tally: &CampaignTally,
     open_micros: &mut Vec<u64>,
 ) {
     let mut store = KilledStore::new(scratch, seed, 0);
@@ -131,7 +131,7 @@ impl KilledStore {
     fn round(
         &mut self,
         random: &mut Random,
-        tally: &Tally,
+        tally: &CampaignTally,
         open_micros: &mut Vec<u64>,
     ) -> Result<(), String> {
         let before: u64 = self.progress.iter().map(|progress| progress.done).sum();
@@ -178,7 +178,7 @@ impl KilledStore {
         seen: killed_store_check::OpenedStore,
         random: &mut Random,
         folder: &Path,
-        tally: &Tally,
+        tally: &CampaignTally,
     ) -> Result<(), String> {
         match random.below(3) {
             0 => {

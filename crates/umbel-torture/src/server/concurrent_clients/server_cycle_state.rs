@@ -1,4 +1,4 @@
-//! [`ServerLife`]: state that the clients of one life of a server share.
+//! [`ServerCycle`]: state that the clients of one life of a server share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::server::concurrent_clients::client_oracle::{
 
 /// State that the clients of a life share.
 #[derive(Debug)]
-pub struct ServerLife {
+pub struct ServerCycle {
     sim: Sim,
     pub(super) is_stopping: AtomicBool,
     pub(super) next_id: AtomicU64,
@@ -45,12 +45,12 @@ pub struct ClientNotes {
     pub(super) wrong: Option<String>,
 }
 
-impl ServerLife {
+impl ServerCycle {
     /// Returns the state at the beginning of a life.
-    pub(super) fn new(sim: &Sim, deletes: bool, known: &ClientOracle) -> ServerLife {
+    pub(super) fn new(sim: &Sim, deletes: bool, known: &ClientOracle) -> ServerCycle {
         let acknowledged = known.last.clone();
         let sent = known.last.iter().map(|(name, last)| (name.clone(), last + 1)).collect();
-        ServerLife {
+        ServerCycle {
             sim: sim.clone(),
             is_stopping: AtomicBool::new(false),
             next_id: AtomicU64::new(known.next_id),

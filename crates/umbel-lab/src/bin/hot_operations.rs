@@ -1,10 +1,10 @@
 //! The hot operations, one at a time, to be timed or counted instruction by instruction:
 //!
 //! ```text
-//! hot fill FOLDER SHAPE KEYS             write a store: three levels, every block in order
-//! hot time FOLDER SHAPE KEYS [ROUNDS]    ns of each operation, medians of the rounds
-//! hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
-//! hot advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
+//! hot_operations fill FOLDER SHAPE KEYS             writes a store: three levels, blocks in order
+//! hot_operations time FOLDER SHAPE KEYS [ROUNDS]    ns of each operation, medians of the rounds
+//! hot_operations count FOLDER SHAPE KEYS OPERATION OPERATIONS
+//! hot_operations advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
 //! ```
 //!
 //! `count` warms up and then runs the operation inside [`measured`] only, for `valgrind
@@ -23,10 +23,10 @@ use umbel_lab::workload::keys::{KeySet, KeyShape, Random};
 use umbel_lab::workload::zipfian;
 
 const USAGE: &str = "\
-hot fill FOLDER SHAPE KEYS
-hot time FOLDER SHAPE KEYS [ROUNDS]
-hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
-hot advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
+hot_operations fill FOLDER SHAPE KEYS
+hot_operations time FOLDER SHAPE KEYS [ROUNDS]
+hot_operations count FOLDER SHAPE KEYS OPERATION OPERATIONS
+hot_operations advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
 workloads: uniform zipfian hits misses turning
 shapes: random decimal path url category-id
 operations: nothing hit missing hot half multi-hit multi-missing seek scan put

@@ -15,7 +15,7 @@ use crate::server::concurrent_clients::checked_client::Client;
 use crate::server::concurrent_clients::client_oracle::{
     ClientAttempt, ClientFate, ClientOracle, ReceivedEvent, SUBSCRIBED_STREAM,
 };
-use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
+use crate::server::concurrent_clients::server_cycle_state::{ClientNotes, ServerCycle};
 use crate::server::concurrent_clients::test_server::{SERVER_TIMEOUT, StoreMode, TestServer};
 use crate::server::concurrent_clients::{append_clients, reader_clients};
 use crate::support::seeded_random::{Random, derive_seed};
@@ -26,7 +26,7 @@ const CLIENTS_PER_CONNECTION: u64 = 2;
 
 /// Plan of a life.
 #[derive(Debug, Clone, Copy)]
-pub struct ServerLifePlan {
+pub struct ServerCyclePlan {
     /// Options of the store.
     pub mode: StoreMode,
     /// Whether streams are deleted.
@@ -40,13 +40,13 @@ pub struct ServerLifePlan {
 /// Runs clients until all are done or the world has ended. `true` if the store was closed.
 pub fn run_life(
     sim: &Sim,
-    plan: &ServerLifePlan,
+    plan: &ServerCyclePlan,
     known: &mut ClientOracle,
 ) -> Result<bool, String> {
     let Some(TestServer { store, running, clients }) = TestServer::start(sim, plan.mode)? else {
         return Ok(false);
     };
-    let life = Arc::new(ServerLife::new(sim, plan.deletes, known));
+    let life = Arc::new(ServerCycle::new(sim, plan.deletes, known));
     let ended = clients.block_on(run_clients(&life, running, plan, known));
     drop(clients);
     // Later writes may be lost, unless the store closes.
@@ -72,7 +72,7 @@ pub fn run_life(
 }
 
 /// Adds the notes to the oracle.
-fn add_notes(life: &ServerLife, known: &mut ClientOracle) -> Result<(), String> {
+fn add_notes(life: &ServerCycle, known: &mut ClientOracle) -> Result<(), String> {
     let mut notes = life.notes();
     known.next_id = life.next_id.load(Ordering::SeqCst);
     known.attempts.append(&mut notes.attempts);
@@ -88,9 +88,9 @@ fn add_notes(life: &ServerLife, known: &mut ClientOracle) -> Result<(), String> 
 
 /// Runs all clients. Returns the server unless it was stopped.
 async fn run_clients(
-    life: &Arc<ServerLife>,
+    life: &Arc<ServerCycle>,
     running: Running,
-    plan: &ServerLifePlan,
+    plan: &ServerCyclePlan,
     known: &ClientOracle,
 ) -> Result<Option<Running>, String> {
     let address = running.address();
@@ -134,7 +134,7 @@ async fn connect(address: SocketAddr) -> Result<Client, String> {
 }
 
 /// Waits until subscribers received all acknowledged events.
-async fn catch_up(life: &ServerLife) {
+async fn catch_up(life: &ServerCycle) {
     let due = Instant::now() + SERVER_TIMEOUT;
     while !life.is_ending() && is_behind(&life.notes()) {
         if Instant::now() > due {

@@ -1,10 +1,10 @@
 //! Sentences about figures.
 
-use crate::number_text::{ratio, short};
+use crate::number_format::{ratio, short};
 use crate::results::outcome::{Outcome, Spread};
 
 /// Returns a figure with its unit, or a text for a missing one.
-pub fn figure_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
+pub fn figure_sentences(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
     let unit = outcome.figures.iter().find(|note| note.name == figure);
     let unit = unit.map_or("", |note| note.unit.as_str());
     match outcome.spread(series, x, figure) {
@@ -14,7 +14,7 @@ pub fn figure_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> St
 }
 
 /// Returns the number of a figure alone, for a sentence that has the unit.
-pub fn number_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
+pub fn number_format(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
     let spread = outcome.spread(series, x, figure);
     spread.map_or_else(|| "no sound figure".to_string(), |spread| short(spread.median))
 }

@@ -1,6 +1,6 @@
 //! Number formats of the report: round numbers on an axis, ratios and durations.
 
-use crate::number_text::short;
+use crate::number_format::short;
 
 /// The digits as exponents.
 const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];

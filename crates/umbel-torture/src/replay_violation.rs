@@ -9,13 +9,13 @@ use crate::events::{concurrent_appends, subscriptions};
 use crate::kv::crash::{self, Depth, ReplayPoint, nothing_planted};
 use crate::kv::faults::{self, FAULT_KINDS, FaultPlan};
 use crate::kv::{
-    advisor, big_open, bit_rot, filter_rates, first_open, kill, planted_bugs, random_model,
+    advisor, big_open, bit_rot, filter_rates, first_open_crashes, kill, planted_bugs, random_model,
 };
 use crate::server::{calls, concurrent_clients};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_random::{derive_seed, seed_from_name};
-use crate::support::tally::Tally;
 use crate::{directories, existence_filter};
 
 /// The words after the campaign's name.
@@ -61,7 +61,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
             println!("{damage:?}: {verdict:?}");
             Ok(())
         }
-        "first-open" => print_result(first_open::campaign(words.number(0)?, false)),
+        "first-open" => print_result(first_open_crashes::campaign(words.number(0)?, false)),
         "existence" => existence_filter::replay(words.number(0)?),
         "histories" => concurrent_appends::CAMPAIGN.replay(words.number(0)?),
         "histories-server" => concurrent_clients::CAMPAIGN.replay(words.number(0)?),
@@ -83,7 +83,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
     }
 }
 
-fn print_result(tally: Tally) -> Result<(), String> {
+fn print_result(tally: CampaignTally) -> Result<(), String> {
     let outcome = tally.end();
     println!("{}", outcome.text("umbel-torture"));
     if outcome.violation_count == 0 { Ok(()) } else { Err("violations, see above".to_string()) }

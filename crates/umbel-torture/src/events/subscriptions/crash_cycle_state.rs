@@ -1,4 +1,4 @@
-//! [`SubscriptionLife`]: state that the threads of one life share.
+//! [`SubscriptionCycle`]: state that the threads of one life share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use crate::events::subscriptions::event_oracle::EventOracle;
 
 /// Progress of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LifePhase {
+pub enum CyclePhase {
     /// All threads work.
     Living,
     /// Writers have ended; only the last append comes after this position.
@@ -26,14 +26,14 @@ pub enum LifePhase {
 
 /// State that the threads of a life share.
 #[derive(Debug)]
-pub struct SubscriptionLife {
+pub struct SubscriptionCycle {
     /// The simulated machine.
     pub sim: Sim,
     /// The store.
     pub store: Store,
     /// Knowledge about its events.
     oracle: Mutex<EventOracle>,
-    phase: Mutex<LifePhase>,
+    phase: Mutex<CyclePhase>,
     wrong: Mutex<Option<String>>,
     /// Number of subscriptions.
     pub subscriptions: AtomicU64,
@@ -41,14 +41,14 @@ pub struct SubscriptionLife {
     pub waited: AtomicU64,
 }
 
-impl SubscriptionLife {
+impl SubscriptionCycle {
     /// Creates the state at the beginning of a life.
-    pub fn new(sim: &Sim, store: Store, oracle: EventOracle) -> SubscriptionLife {
-        SubscriptionLife {
+    pub fn new(sim: &Sim, store: Store, oracle: EventOracle) -> SubscriptionCycle {
+        SubscriptionCycle {
             sim: sim.clone(),
             store,
             oracle: Mutex::new(oracle),
-            phase: Mutex::new(LifePhase::Living),
+            phase: Mutex::new(CyclePhase::Living),
             wrong: Mutex::default(),
             subscriptions: AtomicU64::new(0),
             waited: AtomicU64::new(0),
@@ -78,12 +78,12 @@ impl SubscriptionLife {
     }
 
     /// Returns the phase.
-    pub fn phase(&self) -> LifePhase {
+    pub fn phase(&self) -> CyclePhase {
         *self.phase.lock().ignore_poison()
     }
 
     /// Changes the phase.
-    pub fn set_phase(&self, phase: LifePhase) {
+    pub fn set_phase(&self, phase: CyclePhase) {
         *self.phase.lock().ignore_poison() = phase;
     }
 

@@ -43,7 +43,7 @@ pub const FIGURES: &[Figure] =
     &[FILLRANDOM, SETTLED, READRANDOM, READMISSING, FALSE_READS, FALSE_POSITIVES, FILTERS];
 
 /// A store with certain settings.
-pub struct StoreCase {
+pub struct DbBenchStore {
     place: MeasureContext,
     engine: Engine,
     settings: EngineSettings,
@@ -53,7 +53,7 @@ pub struct StoreCase {
     answers: AnswerCheck,
 }
 
-impl StoreCase {
+impl DbBenchStore {
     /// Creates the store that is point `x` of a series; its answers are compared with `answers`.
     pub fn new(
         lab: &LabContext<'_>,
@@ -62,9 +62,17 @@ impl StoreCase {
         workload: Workload,
         point: (&str, &str),
         answers: AnswerCheck,
-    ) -> StoreCase {
+    ) -> DbBenchStore {
         let (series, x) = (point.0.to_string(), point.1.to_string());
-        StoreCase { place: lab.measure_context(), engine, settings, workload, series, x, answers }
+        DbBenchStore {
+            place: lab.measure_context(),
+            engine,
+            settings,
+            workload,
+            series,
+            x,
+            answers,
+        }
     }
 
     fn record(
@@ -150,7 +158,7 @@ fn false_positives(before: &Counters, after: &Counters) -> Option<f64> {
     (probes > 0).then(|| passed as f64 / probes as f64)
 }
 
-impl Subject for StoreCase {
+impl Subject for DbBenchStore {
     fn name(&self) -> String {
         if self.series.is_empty() { self.x.clone() } else { format!("{}, {}", self.series, self.x) }
     }

@@ -7,11 +7,11 @@ use umbel_sim::{Fault, Sim, Survival};
 
 use crate::kv::crash::{Depth, nothing_planted, run_script};
 use crate::kv::faults::FAULT_KINDS;
+use crate::simulation::crash_image_check::no_panic;
 use crate::simulation::full_read;
-use crate::simulation::image_check::no_panic;
 use crate::simulation::script::{Script, small};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_random::derive_seed;
-use crate::support::tally::Tally;
 
 const FOLDERS: [&str; 3] = ["/store", "/data/store", "/one/two/three/store"];
 
@@ -20,8 +20,8 @@ fn script(folder: &'static str) -> Script {
 }
 
 /// Crashes and fails every call of the first open.
-pub fn campaign(seed: u64, is_small: bool) -> Tally {
-    let tally = Tally::new("first-open");
+pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
+    let tally = CampaignTally::new("first-open");
     for folder in FOLDERS {
         let rounds = if is_small { 2 } else { 16 };
         let depth = Depth { every: 1, images: 7, follow_every: 1, subsets: 64 };
@@ -51,7 +51,7 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
     tally
 }
 
-fn fail_every_call(folder: &'static str, seed: u64, tally: &Tally) -> bool {
+fn fail_every_call(folder: &'static str, seed: u64, tally: &CampaignTally) -> bool {
     let script = script(folder);
     let sim = Sim::new(seed);
     let opened = Db::open(folder, full_read::first_options(&script, sim.env()));

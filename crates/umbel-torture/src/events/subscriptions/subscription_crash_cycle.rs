@@ -14,13 +14,13 @@ use umbel_events::{
 use umbel_sim::Sim;
 
 use super::{FOLDER, RETAINED_STREAMS, TRUNCATED_STREAMS, options};
+use crate::events::subscriptions::crash_cycle_state::{CyclePhase, SubscriptionCycle};
 use crate::events::subscriptions::event_oracle::{AppendedEvent, EventOracle};
-use crate::events::subscriptions::life_state::{LifePhase, SubscriptionLife};
 use crate::events::subscriptions::retention_thread;
 use crate::events::subscriptions::subscriber::Subscriber;
 use crate::events::subscriptions::subscriber_thread::run_subscriber;
+use crate::support::campaign_tally::{CampaignTally, now};
 use crate::support::seeded_random::{Random, derive_seed};
-use crate::support::tally::{Tally, now};
 
 const APPENDERS: u64 = 4;
 /// Number of appends of each writer.
@@ -31,7 +31,7 @@ const LARGE_EVENTS: u64 = 100;
 
 /// Plan of a life.
 #[derive(Debug, Clone, Copy)]
-pub struct SubscriptionLifePlan {
+pub struct SubscriptionCyclePlan {
     /// Seed of all threads.
     pub seed: u64,
     /// Durability of acknowledged appends.
@@ -47,10 +47,10 @@ pub struct SubscriptionLifePlan {
 /// Runs threads until all are done or the world has ended. An error is a violation.
 pub fn run_life(
     sim: &Sim,
-    plan: &SubscriptionLifePlan,
+    plan: &SubscriptionCyclePlan,
     followers: &mut Vec<Subscriber>,
     oracle: &mut EventOracle,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     // A world that ends during the open has acknowledged nothing.
     let opened = Store::open(FOLDER, options(sim, plan.durability, plan.threads));
@@ -59,7 +59,7 @@ pub fn run_life(
         Err(_) if sim.is_dead() => return Ok(()),
         Err(error) => return Err(format!("opening: {error}")),
     };
-    let life = Arc::new(SubscriptionLife::new(sim, store, std::mem::take(oracle)));
+    let life = Arc::new(SubscriptionCycle::new(sim, store, std::mem::take(oracle)));
     let back = Arc::new(Mutex::new(Vec::new()));
     let mut following = Vec::new();
     for (number, follower) in followers.drain(..).enumerate() {
@@ -104,7 +104,7 @@ fn join_all(threads: Vec<Box<dyn JoinHandle>>) -> bool {
 }
 
 /// Runs all threads, then makes the last append.
-fn act(life: &Arc<SubscriptionLife>, plan: &SubscriptionLifePlan) -> Result<bool, String> {
+fn act(life: &Arc<SubscriptionCycle>, plan: &SubscriptionCyclePlan) -> Result<bool, String> {
     let mut acting = Vec::new();
     for number in 0..APPENDERS {
         let (shared, random) = (Arc::clone(life), Random::new(derive_seed(plan.seed, number)));
@@ -125,15 +125,15 @@ fn act(life: &Arc<SubscriptionLife>, plan: &SubscriptionLifePlan) -> Result<bool
 }
 
 /// Makes the last append, to all subscriptions at once, or closes the store.
-fn part(life: &SubscriptionLife, mut random: Random) {
-    life.set_phase(LifePhase::Parting(life.store.visible_position().0));
+fn part(life: &SubscriptionCycle, mut random: Random) {
+    life.set_phase(CyclePhase::Parting(life.store.visible_position().0));
     let nap = Duration::from_micros(random.below(8000));
     life.store.wait_past(Position::END, nap);
     match last_append(life, &mut random) {
-        Ok(last_before) => life.set_phase(LifePhase::Parted(last_before, now())),
+        Ok(last_before) => life.set_phase(CyclePhase::Parted(last_before, now())),
         Err(error) => {
             life.failed("the last append", &error);
-            life.set_phase(LifePhase::Ended);
+            life.set_phase(CyclePhase::Ended);
             // This wakes all waiting threads.
             let _ = life.store.clone().close();
         }
@@ -141,7 +141,7 @@ fn part(life: &SubscriptionLife, mut random: Random) {
 }
 
 /// Makes the last append and returns the position after which it was made.
-fn last_append(life: &SubscriptionLife, random: &mut Random) -> Result<u64, Error> {
+fn last_append(life: &SubscriptionCycle, random: &mut Random) -> Result<u64, Error> {
     let new = format!("cart-last-{}", life.ids(1)[0]);
     let mut streams = vec![RETAINED_STREAMS[0], RETAINED_STREAMS[2], new.as_str()];
     for stream in TRUNCATED_STREAMS {
@@ -163,7 +163,7 @@ fn last_append(life: &SubscriptionLife, random: &mut Random) -> Result<u64, Erro
     Ok(last_before)
 }
 
-fn append(life: &SubscriptionLife, mut random: Random, begins_with_many: bool) {
+fn append(life: &SubscriptionCycle, mut random: Random, begins_with_many: bool) {
     let large = if begins_with_many { LARGE_APPENDS } else { 0 };
     for number in 0..large + APPENDS {
         let is_large = number < large;

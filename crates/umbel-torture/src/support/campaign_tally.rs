@@ -25,7 +25,7 @@ pub struct Violation {
 
 /// Results of a running campaign, shared by its threads.
 #[derive(Debug)]
-pub struct Tally {
+pub struct CampaignTally {
     name: String,
     begun: Duration,
     inner: Mutex<TallyState>,
@@ -66,13 +66,13 @@ pub struct CampaignResult {
     pub seconds: f64,
 }
 
-impl Tally {
+impl CampaignTally {
     /// Creates the results of a campaign that begins now.
-    pub fn new(name: &str) -> Tally {
+    pub fn new(name: &str) -> CampaignTally {
         println!("{name}: begins");
         let begun = now();
         let inner = Mutex::new(TallyState { last_line: begun, ..TallyState::default() });
-        Tally { name: name.to_string(), begun, inner }
+        CampaignTally { name: name.to_string(), begun, inner }
     }
 
     /// Prints the progress of the campaign.
