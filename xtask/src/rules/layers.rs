@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::checkout::manifest::{Dependency, DependencyKind};
-use crate::checkout::tree::Crate;
+use crate::checkout::cargo_manifest::{Dependency, DependencyKind};
+use crate::checkout::file_tree::Crate;
 use crate::{Tree, Violation};
 
 /// File that lists the third-party crates of each crate.
@@ -99,7 +99,7 @@ fn check_edge(
 /// Checks that a comment gives the reason for every third-party crate of the workspace table.
 fn check_reasons(tree: &Tree, found: &mut Vec<Violation>) {
     let Some(text) = tree.text("Cargo.toml") else { return };
-    let workspace = crate::checkout::manifest::Manifest::parse(text);
+    let workspace = crate::checkout::cargo_manifest::Manifest::parse(text);
     for (name, line, explained) in workspace.workspace_dependencies {
         if !explained {
             let message = format!("`{name}` needs a comment line above it with the reason");

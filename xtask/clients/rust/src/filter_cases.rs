@@ -5,7 +5,7 @@ use kurrentdb::{
     SubscribeToAllOptions, SubscriptionEvent, SubscriptionFilter,
 };
 
-use crate::cases::{Case, Counted, Failure, Outcome, append, expect, new_stream, number};
+use crate::basic_cases::{Case, Counted, Failure, Outcome, append, expect, new_stream, number};
 
 /// Returns the cases of the first run.
 pub fn all<'a>(client: &'a Client, kept: &'a str) -> Vec<Case<'a>> {

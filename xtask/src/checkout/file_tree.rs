@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::checkout::manifest::Manifest;
+use crate::checkout::cargo_manifest::Manifest;
 
 /// Folders without files of this project.
 const SKIPPED_FOLDERS: [&str; 6] =

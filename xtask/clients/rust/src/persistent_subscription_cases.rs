@@ -6,7 +6,7 @@ use kurrentdb::{
 };
 use uuid::Uuid;
 
-use crate::cases::{Case, Counted, Failure, Outcome, expect};
+use crate::basic_cases::{Case, Counted, Failure, Outcome, expect};
 
 /// Returns all cases; a case runs only when it is awaited.
 pub fn all(client: &Client) -> Vec<Case<'_>> {

@@ -9,8 +9,8 @@ use umbel_env::Env;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, LogKind, LogReader};
 
 use crate::log_file::{self, Record};
-use crate::memory::{Image, MemoryFiles};
-use crate::parts::Parts;
+use crate::memory_env::{Image, MemoryFiles};
+use crate::structured_input::Parts;
 
 /// The folder of the store.
 const FOLDER: &str = "store";

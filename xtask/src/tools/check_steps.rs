@@ -193,7 +193,7 @@ fn cannot_start(command: &Command, error: &std::io::Error) -> StepOutcome {
 pub fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(crate::checkout::tree::root());
+    command.current_dir(crate::checkout::file_tree::root());
     command
 }
 

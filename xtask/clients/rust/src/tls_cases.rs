@@ -9,7 +9,7 @@ use kurrentdb::{
 };
 use uuid::Uuid;
 
-use crate::cases::{Case, Counted, Failure, Outcome, refused};
+use crate::basic_cases::{Case, Counted, Failure, Outcome, refused};
 
 /// Returns all cases; a case runs only when it is awaited.
 pub fn all<'a>(connection: &'a str, folder: &'a Path) -> Vec<Case<'a>> {

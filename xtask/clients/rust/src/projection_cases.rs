@@ -6,7 +6,7 @@ use kurrentdb::{
     GenericProjectionOptions, GetStateProjectionOptions, ProjectionClient, UpdateProjectionOptions,
 };
 
-use crate::cases::{Case, Failure, Outcome, expect, refused};
+use crate::basic_cases::{Case, Failure, Outcome, expect, refused};
 
 /// Returns all cases; a case runs only when it is awaited.
 pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
