@@ -19,6 +19,9 @@ pub mod path_check;
 pub mod process;
 pub mod system;
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod memory_file;
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
 pub mod testing;

@@ -5,15 +5,12 @@
 mod suite {
     #[cfg(not(feature = "canary"))]
     mod concurrency;
-    mod corruption;
     #[cfg(not(feature = "canary"))]
     mod crash_points;
     #[cfg(not(feature = "canary"))]
     mod damage;
     #[cfg(not(feature = "canary"))]
     mod diverged_log;
-    #[cfg(feature = "canary")]
-    mod failpoint_list;
     #[cfg(feature = "canary")]
     mod failpoints;
     #[cfg(not(feature = "canary"))]
@@ -28,8 +25,6 @@ mod suite {
     mod lifecycle;
     #[cfg(not(feature = "canary"))]
     mod maintenance_cost;
-    mod script;
     #[cfg(not(feature = "canary"))]
     mod seeded_scripts;
-    mod test_keys;
 }

@@ -10,7 +10,6 @@ mod suite {
     mod batch_append;
     mod call_policy;
     mod client;
-    mod connection;
     mod console;
     mod filters;
     #[cfg(target_os = "linux")]

@@ -3,16 +3,11 @@
 //!
 //! The crate's own tests run the same scripts with some hundred seeds.
 
-#[path = "../../umbel-existence/tests/suite/corruption.rs"]
-mod corruption;
-#[path = "../../umbel-existence/tests/suite/failpoint_list.rs"]
-mod failpoint_list;
-#[path = "../../umbel-existence/tests/suite/script.rs"]
-mod script;
-#[path = "../../umbel-existence/tests/suite/test_keys.rs"]
-mod test_keys;
+use umbel_testing::existence_script::planted_faults::FORGOTTEN;
+#[cfg(feature = "canary")]
+use umbel_testing::existence_script::planted_faults::INSIDE;
+use umbel_testing::existence_script::{self, Plant, ScriptResult};
 
-use self::script::{Plant, ScriptResult};
 use crate::simulation::crash_image_check::no_panic;
 use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_random::derive_seed;
@@ -44,7 +39,7 @@ pub fn replay(seed: u64) -> Result<(), String> {
 }
 
 fn run_script(seed: u64, plant: Plant) -> Result<ScriptResult, String> {
-    no_panic(|| script::run(seed, plant))
+    no_panic(|| existence_script::run(seed, plant))
 }
 
 fn count(tally: &CampaignTally, done: &ScriptResult) {
@@ -65,11 +60,11 @@ fn count(tally: &CampaignTally, done: &ScriptResult) {
 /// Hunts each planted bug within the limit of seeds.
 pub fn hunt_planted_bugs(seed: u64, seeds: u64) -> CampaignTally {
     let tally = CampaignTally::new("existence-planted");
-    for (pattern, plant) in failpoint_list::FORGOTTEN {
+    for (pattern, plant) in FORGOTTEN {
         hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
     }
     #[cfg(feature = "canary")]
-    for bug in failpoint_list::INSIDE {
+    for bug in INSIDE {
         bug.enable();
         hunt(&tally, &format!("{bug:?}"), seed, seeds, |_| ());
         umbel_base::failpoint::disable_all();

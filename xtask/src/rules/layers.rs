@@ -10,7 +10,10 @@ use crate::{Tree, Violation};
 pub const THIRD_PARTY: &str = "xtask/third-party.txt";
 
 /// Crates that only tests may use, and the crates that may use them anyway.
-const TEST_ONLY: [(&str, &[&str]); 1] = [("umbel-sim", &["umbel-torture"])];
+const TEST_ONLY: [(&str, &[&str]); 2] = [
+    ("umbel-sim", &["umbel-testing", "umbel-torture"]),
+    ("umbel-testing", &["umbel-torture", "umbel-rivals"]),
+];
 
 /// Packages outside the workspace, with dependencies of their own.
 const OUTSIDE_PACKAGES: [&str; 3] = ["crates/umbel-rivals", "fuzz", "xtask/clients/rust"];

@@ -2,8 +2,8 @@
 
 use umbel_base::failpoint::disable_all;
 
-use super::failpoint_list::{FORGOTTEN, INSIDE};
-use super::script::{Plant, run};
+use umbel_testing::existence_script::planted_faults::{FORGOTTEN, INSIDE};
+use umbel_testing::existence_script::{Plant, run};
 
 /// Number of scripts within which every fault must be detected.
 const SEEDS: u64 = 10_000;

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use umbel_lab::engine::Result;
 
-use super::connection::Connection;
 use crate::serving::server_process::ServerProcess;
 use crate::serving::serving_arguments::ServingArguments;
 use crate::serving::soak::call_times::CallWindow;
@@ -38,6 +37,7 @@ use crate::serving::soak::resource_check::{PARTS, ProcessSample, ResourceCheck, 
 use crate::serving::soak::restart_check::{RestartResult, verify};
 use crate::serving::soak::soak_context::{SoakContext, SoakPhase};
 use crate::serving::soak::soak_plan::{SoakWork, estimate};
+use umbel_testing::server_connection::Connection;
 
 /// Memory budget of the server: small, so that the index has filled it before the second sixth.
 /// With 256 MiB its cache was still filling at the end of an hour.

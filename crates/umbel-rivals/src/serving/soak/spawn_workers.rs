@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::serving::connection::Connection;
 use crate::serving::soak::admin_workers;
 use crate::serving::soak::append_workers::{self, BatchAppender};
 use crate::serving::soak::consumer_groups;
 use crate::serving::soak::read_workers;
 use crate::serving::soak::soak_context::{SoakContext, SoakPhase, WorkResult};
 use crate::serving::soak::soak_plan::{ALL, SoakWork, first_writer};
+use umbel_testing::server_connection::Connection;
 
 /// Starts all workers, each with a connection of its own.
 pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<JoinSet<()>> {

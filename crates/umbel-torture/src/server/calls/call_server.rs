@@ -12,8 +12,8 @@ use umbel_events::{Store, StoreOptions};
 use umbel_server::{BootstrapPasswords, Config, Running, Secret, Server};
 use umbel_sim::Sim;
 
-use crate::server::connection::Connection;
 use crate::support::seeded_random::Random;
+use umbel_testing::server_connection::Connection;
 
 const FOLDER: &str = "/events";
 /// Time limit of a call; a longer call hangs.

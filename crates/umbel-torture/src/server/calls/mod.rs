@@ -15,7 +15,6 @@ mod user_calls;
 use umbel_base::failpoint::Failpoint;
 use umbel_sim::Sim;
 
-use crate::server::connection::Connection;
 use crate::simulation::crash_image_check::no_panic;
 use crate::support::campaign_tally::CampaignTally;
 use crate::support::seeded_campaign::SeededCampaign;
@@ -26,6 +25,7 @@ use call_server::{CallServer, FIRST_PASSWORD, as_user, one_of};
 use persistent_subscriptions::GroupStates;
 use projections::ViewStates;
 use stream_model::{CallEventId, StreamExpectation, StreamStates};
+use umbel_testing::server_connection::Connection;
 use user_calls::UserStates;
 
 /// The campaign. It omits no sync, because nothing crashes here.

@@ -2,6 +2,10 @@
 //! faults. After every open the user inserts the uncovered keys, and no key of
 //! the log may ever be denied.
 
+pub mod file_damage;
+pub mod hash_keys;
+pub mod planted_faults;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -9,8 +13,7 @@ use umbel_base::Result;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
 use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::corruption;
-use super::test_keys::{Keys, Random, hash_of, settle};
+use crate::existence_script::hash_keys::{Keys, Random, hash_of, settle};
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/store/existence";
@@ -21,13 +24,21 @@ pub type Plant = fn(&Sim);
 /// Result of a script.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptResult {
+    /// Opens of the filter.
     pub opens: u64,
+    /// Power losses and kills.
     pub crashes: u64,
+    /// Calls that failed.
     pub faults: u64,
+    /// Opens of damaged files.
     pub rotten: u64,
+    /// Growths of the filter.
     pub growths: u64,
+    /// Rebuilds of the filter.
     pub rebuilds: u64,
+    /// Lines that were repaired.
     pub healed: u64,
+    /// Keys that were probed.
     pub checks: u64,
 }
 
@@ -251,7 +262,7 @@ impl Script {
         self.durable = kept;
         if self.fault_kind == ScriptFaults::Rotten && self.random.once_in(2) {
             self.done.rotten += 1;
-            corruption::damage(&mut self.random, &self.sim, &self.older);
+            file_damage::damage(&mut self.random, &self.sim, &self.older);
         }
         // Without a filter nothing was promised, and there is little to see.
         let is_off = self.options.size == ExistenceSize::Off;

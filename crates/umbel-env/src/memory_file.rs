@@ -1,10 +1,12 @@
-//! A file in memory: quick, and its bytes can be damaged at will.
+//! [`MemoryFile`]: a file in memory for tests, fast, and its bytes can be damaged at will.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use umbel_base::Result;
-use umbel_env::{File, FileIdentity, Mapping};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use crate::file_system::{File, FileIdentity, Mapping};
 
 /// A file in memory. Clones share its bytes.
 #[derive(Debug, Clone, Default)]
@@ -14,17 +16,19 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
+    /// A file with these bytes.
     pub fn new(bytes: Vec<u8>) -> MemoryFile {
         MemoryFile { bytes: Arc::new(Mutex::new(bytes)), writes: Arc::default() }
     }
 
+    /// Returns its bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        self.bytes.lock().unwrap().clone()
+        self.bytes.lock().ignore_poison().clone()
     }
 
     /// The length of each write, in order.
     pub fn writes(&self) -> Vec<usize> {
-        self.writes.lock().unwrap().clone()
+        self.writes.lock().ignore_poison().clone()
     }
 }
 
@@ -38,11 +42,11 @@ impl File for MemoryFile {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.bytes.lock().unwrap().len() as u64)
+        Ok(self.bytes.lock().ignore_poison().len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let bytes = self.bytes.lock().unwrap();
+        let bytes = self.bytes.lock().ignore_poison();
         let tail = bytes.get(offset as usize..).unwrap_or_default();
         let len = tail.len().min(buffer.len());
         buffer[..len].copy_from_slice(&tail[..len]);
@@ -50,18 +54,18 @@ impl File for MemoryFile {
     }
 
     fn write_all_at(&self, source: &[u8], offset: u64) -> Result<()> {
-        let mut bytes = self.bytes.lock().unwrap();
+        let mut bytes = self.bytes.lock().ignore_poison();
         let end = offset as usize + source.len();
         if bytes.len() < end {
             bytes.resize(end, 0);
         }
         bytes[offset as usize..end].copy_from_slice(source);
-        self.writes.lock().unwrap().push(source.len());
+        self.writes.lock().ignore_poison().push(source.len());
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.bytes.lock().unwrap().resize(len as usize, 0);
+        self.bytes.lock().ignore_poison().resize(len as usize, 0);
         Ok(())
     }
 

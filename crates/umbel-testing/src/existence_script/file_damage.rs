@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use umbel_sim::Sim;
 
-use super::script::FOLDER;
-use super::test_keys::Random;
+use crate::existence_script::FOLDER;
+use crate::existence_script::hash_keys::Random;
 
 /// The files of the filter.
 pub fn files(sim: &Sim) -> Vec<PathBuf> {

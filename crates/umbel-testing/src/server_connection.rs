@@ -1,5 +1,4 @@
-//! Connection over which a client calls the server and sends messages unchecked. The scripts of
-//! `umbel-torture` use it too.
+//! [`Connection`]: connection over which a client calls the server and sends messages unchecked.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -86,6 +85,7 @@ impl Connection {
         request
     }
 
+    /// Returns a gRPC client, once the connection takes a call.
     pub async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
         let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -12,10 +12,13 @@ use umbel_existence::{ExistenceFilter, HashSource, StepProgress};
 pub struct Random(u64);
 
 impl Random {
+    /// The numbers of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c908)
     }
 
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "the numbers have no end")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -34,6 +37,7 @@ impl Random {
         self.below(times) == 0
     }
 
+    /// One of these values.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
@@ -52,6 +56,7 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// A source of these hashes.
     pub fn of(hashes: impl IntoIterator<Item = u64>) -> Keys {
         Keys { hashes: Mutex::new(hashes.into_iter().collect()), ..Keys::default() }
     }
@@ -61,6 +66,7 @@ impl Keys {
         self.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
+    /// Adds a hash.
     pub fn put(&self, hash: u64) {
         self.hashes.lock().expect("no thread panics under this lock").insert(hash);
     }

@@ -2,7 +2,7 @@
 
 use umbel_sim::Sim;
 
-use super::script::Plant;
+use crate::existence_script::Plant;
 
 /// Calls that an implementation might omit.
 pub const FORGOTTEN: [(&str, Plant); 4] = [
