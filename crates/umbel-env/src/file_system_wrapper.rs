@@ -1,7 +1,7 @@
 //! Methods of a file system that wraps another one and does nothing of its own in them.
 
 #[doc(hidden)]
-pub use umbel_base::Result;
+pub use umbel_base::Result as WrapperResult;
 
 /// Writes methods of a [`FileSystem`](crate::FileSystem) that call the same method of the file
 /// system in a field: `delegate_calls!(files: reaches directory_location);` in its `impl` block.
@@ -12,7 +12,7 @@ macro_rules! delegate_calls {
         fn absolute(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<::std::path::PathBuf> {
+        ) -> $crate::WrapperResult<::std::path::PathBuf> {
             self.$field.absolute(path)
         }
     };
@@ -22,17 +22,17 @@ macro_rules! delegate_calls {
         }
     };
     (@directory_location $field:ident) => {
-        fn directory_location(&self) -> $crate::file_system_wrapper::Result<$crate::DirectoryLocation> {
+        fn directory_location(&self) -> $crate::WrapperResult<$crate::DirectoryLocation> {
             self.$field.directory_location()
         }
     };
     (@is_removed $field:ident) => {
-        fn is_removed(&self) -> $crate::file_system_wrapper::Result<bool> {
+        fn is_removed(&self) -> $crate::WrapperResult<bool> {
             self.$field.is_removed()
         }
     };
     (@check_named $field:ident) => {
-        fn check_named(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
+        fn check_named(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
             self.$field.check_named(path)
         }
     };
@@ -40,7 +40,7 @@ macro_rules! delegate_calls {
         fn identity(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<::std::option::Option<$crate::FileIdentity>> {
+        ) -> $crate::WrapperResult<::std::option::Option<$crate::FileIdentity>> {
             self.$field.identity(path)
         }
     };
@@ -50,7 +50,7 @@ macro_rules! delegate_calls {
         }
     };
     (@create_dir_all $field:ident) => {
-        fn create_dir_all(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
+        fn create_dir_all(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
             self.$field.create_dir_all(path)
         }
     };
@@ -59,7 +59,7 @@ macro_rules! delegate_calls {
             &self,
             source: &::std::path::Path,
             target: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<()> {
+        ) -> $crate::WrapperResult<()> {
             self.$field.rename(source, target)
         }
     };
@@ -68,7 +68,7 @@ macro_rules! delegate_calls {
             &self,
             one: &::std::path::Path,
             other: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<bool> {
+        ) -> $crate::WrapperResult<bool> {
             self.$field.exchange(one, other)
         }
     };
@@ -78,17 +78,17 @@ macro_rules! delegate_calls {
             source: &::std::path::Path,
             target_files: &dyn $crate::FileSystem,
             target: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<()> {
+        ) -> $crate::WrapperResult<()> {
             self.$field.hard_link(source, target_files, target)
         }
     };
     (@remove_file $field:ident) => {
-        fn remove_file(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
+        fn remove_file(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
             self.$field.remove_file(path)
         }
     };
     (@remove_dir $field:ident) => {
-        fn remove_dir(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
+        fn remove_dir(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
             self.$field.remove_dir(path)
         }
     };
@@ -96,12 +96,12 @@ macro_rules! delegate_calls {
         fn read_dir(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<::std::vec::Vec<$crate::DirectoryEntry>> {
+        ) -> $crate::WrapperResult<::std::vec::Vec<$crate::DirectoryEntry>> {
             self.$field.read_dir(path)
         }
     };
     (@exists $field:ident) => {
-        fn exists(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<bool> {
+        fn exists(&self, path: &::std::path::Path) -> $crate::WrapperResult<bool> {
             self.$field.exists(path)
         }
     };
@@ -111,7 +111,7 @@ macro_rules! delegate_calls {
         }
     };
     (@sync_dir $field:ident) => {
-        fn sync_dir(&self, path: &::std::path::Path) -> $crate::file_system_wrapper::Result<()> {
+        fn sync_dir(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
             self.$field.sync_dir(path)
         }
     };
@@ -119,7 +119,7 @@ macro_rules! delegate_calls {
         fn lock(
             &self,
             path: &::std::path::Path,
-        ) -> $crate::file_system_wrapper::Result<::std::boxed::Box<dyn $crate::Lock>> {
+        ) -> $crate::WrapperResult<::std::boxed::Box<dyn $crate::Lock>> {
             self.$field.lock(path)
         }
     };
@@ -128,7 +128,7 @@ macro_rules! delegate_calls {
             &self,
             path: &::std::path::Path,
             version: u64,
-        ) -> $crate::file_system_wrapper::Result<::std::option::Option<::std::boxed::Box<dyn $crate::Pin>>> {
+        ) -> $crate::WrapperResult<::std::option::Option<::std::boxed::Box<dyn $crate::Pin>>> {
             self.$field.pin(path, version)
         }
     };

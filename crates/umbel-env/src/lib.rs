@@ -14,6 +14,7 @@ mod pinned_files;
 pub mod aligned_buffer;
 pub mod env;
 pub mod file_system;
+#[doc(hidden)]
 pub mod file_system_wrapper;
 pub mod path_check;
 pub mod process;
@@ -39,6 +40,8 @@ pub use file_system::{
     Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Prefaulter,
 };
+#[doc(hidden)]
+pub use file_system_wrapper::WrapperResult;
 pub use path_check::check_path;
 pub use pinned_files::PinnedFiles;
 pub use process::{OpenMark, OpenState, ProcessLocal, ProcessMark, ProcessOwned};

@@ -1,5 +1,5 @@
-//! [`BackgroundRebuild`]: background work, concurrent with readers and inserters, a bounded step at a
-//! time.
+//! [`BackgroundRebuild`]: growth, repair and rebuild of the filters, concurrent with readers and
+//! inserters, a bounded step at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -63,7 +63,7 @@ pub use crate::build::filter_builder::FilterBuilder;
 pub use crate::build::filter_options::FilterOptions;
 pub use crate::build::filter_plan::FilterPlan;
 pub use crate::build::filter_size::FilterSize;
-pub use crate::filter::combine::CombineError;
+pub use crate::filter::combined_filters::CombineError;
 pub use crate::filter::counting_bloom::CountingBloom;
 pub use crate::filter::filter_file::{FilterFile, FilterFileError};
 pub use crate::filter::filter_view::FilterView;

@@ -7,12 +7,12 @@ mod suite {
     mod blobs;
     mod cache_warming;
     mod child_process;
+    mod concurrency_races;
     mod directory_moves;
     mod disk_full;
     mod disk_full_background;
     mod disk_full_kernel;
     mod disk_space;
-    mod errors;
     mod existence;
     mod existence_damage;
     mod existence_maintenance;
@@ -21,6 +21,7 @@ mod suite {
     mod golden_stores;
     mod hash_kinds;
     mod hooked_files;
+    mod invalid_input;
     mod iterator_lifetimes;
     mod key_shapes;
     mod keyspaces_without_wal;
@@ -32,7 +33,6 @@ mod suite {
     mod multi_get;
     mod option_sets;
     mod prefix_filters;
-    mod races;
     mod read_only;
     mod regressions_arena;
     mod regressions_crash;

@@ -4,7 +4,7 @@ use crate::number_format::{ratio, short};
 use crate::results::outcome::{Outcome, Spread};
 
 /// Returns a figure with its unit, or a text for a missing one.
-pub fn figure_sentences(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
+pub fn figure_text(outcome: &Outcome, series: &str, x: &str, figure: &str) -> String {
     let unit = outcome.figures.iter().find(|note| note.name == figure);
     let unit = unit.map_or("", |note| note.unit.as_str());
     match outcome.spread(series, x, figure) {

@@ -1,5 +1,5 @@
-//! [`ReadPermission`]: a permission to read. A long read outlives the check at its begin, so each page
-//! checks again.
+//! [`ReadPermission`]: a permission to read. A long read outlives the check at its begin, so each
+//! page checks again.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ impl ResidentFilter {
         }
     }
 
-    /// Prefetches the line that [`ResidentFilter::may_contain`] reads for `hash`, where it reads one.
+    /// Prefetches the line that [`ResidentFilter::may_contain`] reads for `hash`, if any.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let FilterStorage::Blocked(lines) = &self.0

@@ -156,7 +156,7 @@ impl KeyHeadTree {
     }
 
     /// Second stage: prefetches the memory that the next step of the search reads. `way` is the
-    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether there may be a step below.
+    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether a step below may follow.
     #[inline]
     pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         let Some((node, key)) = self.node_at(way, key) else { return false };
@@ -202,8 +202,8 @@ impl KeyHeadTree {
         }
     }
 
-    /// The first part again, at the node that [`KeyHeadTree::descend`] went down to: prefetches what
-    /// [`KeyHeadTree::prefetch`] reads of it.
+    /// The first part again, at the node that [`KeyHeadTree::descend`] went down to: prefetches
+    /// what [`KeyHeadTree::prefetch`] reads of it.
     #[inline]
     pub(crate) fn prefetch_node(&self, way: SearchState, key: &[u8]) {
         let Some((node, key)) = self.node_at(way, key) else { return };

@@ -16,7 +16,7 @@ mod directory_model;
 mod directory_script;
 mod faulty_directories;
 mod operator_moves;
-mod store_handle;
+mod store_under_test;
 
 #[cfg(feature = "canary")]
 use umbel_base::failpoint::Failpoint;

@@ -8,7 +8,7 @@ use umbel_env::FileIdentity;
 use umbel_sim::{Mount, Sim};
 
 use crate::directories::directory_model::{DirectoryCondition, DirectoryModel, StoreDirectory};
-use crate::directories::store_handle::StoreKind;
+use crate::directories::store_under_test::StoreKind;
 use crate::support::seeded_random::Random;
 
 /// Model that the script and the operator share.

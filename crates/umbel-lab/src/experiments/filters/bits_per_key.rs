@@ -73,8 +73,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let mut paragraphs = Vec::new();
     for series in outcome.series() {
-        let of =
-            |x: &str, figure: &str| figure_sentences::figure_sentences(outcome, series, x, figure);
+        let of = |x: &str, figure: &str| figure_sentences::figure_text(outcome, series, x, figure);
         let beside = |x: &str, base: &str, figure: &str| {
             figure_sentences::comparison_text(outcome, series, x, base, figure)
         };

@@ -65,7 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let mut paragraphs = Vec::new();
     for series in outcome.series() {
-        let of = |x: &str| figure_sentences::figure_sentences(outcome, series, x, "readmissing");
+        let of = |x: &str| figure_sentences::figure_text(outcome, series, x, "readmissing");
         let searched = |x: &str| figure_sentences::number_format(outcome, series, x, "false reads");
         let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         paragraphs.push(format!(

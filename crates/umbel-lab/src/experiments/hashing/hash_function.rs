@@ -238,8 +238,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         paragraphs.push(format!(
             "Keys of {x}: the keyed hash takes {} of a get of {}, a share of {}; alone {} is the \
              fastest with {:.1} ns{beside} and {} the slowest with {:.1} ns.",
-            figure_sentences::figure_sentences(outcome, keyed, x, "hash alone"),
-            figure_sentences::figure_sentences(outcome, keyed, x, "get"),
+            figure_sentences::figure_text(outcome, keyed, x, "hash alone"),
+            figure_sentences::figure_text(outcome, keyed, x, "get"),
             ratio(hash.median, get.median),
             fastest.0,
             fastest.1.median,

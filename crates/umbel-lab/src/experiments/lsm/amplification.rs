@@ -270,7 +270,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return Vec::new() };
     let each = |series: &&str| {
         let of = |x: &str, figure: Figure| {
-            figure_sentences::figure_sentences(outcome, series, x, figure.name)
+            figure_sentences::figure_text(outcome, series, x, figure.name)
         };
         let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         format!(

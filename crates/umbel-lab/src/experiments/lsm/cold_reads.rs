@@ -197,8 +197,7 @@ impl Subject for ColdReadCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of =
-        |x: &str, figure: Figure| figure_sentences::figure_sentences(outcome, "", x, figure.name);
+    let of = |x: &str, figure: Figure| figure_sentences::figure_text(outcome, "", x, figure.name);
     let mut paragraphs = vec![format!(
         "A hundred missing keys read {} blocks without filters, {} with 4 bits, {} with 10 and {} \
          with 24; a missing key takes {}, {}, {} and {}.",

@@ -228,7 +228,7 @@ impl Subject for JavaArticleCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: &str| figure_sentences::figure_sentences(outcome, "", x, figure);
+    let of = |x: &str, figure: &str| figure_sentences::figure_text(outcome, "", x, figure);
     let share =
         |figure: &str| figure_sentences::comparison_text(outcome, "", "with", "without", figure);
     let faster = outcome.spread("", "with", "get, there").map_or_else(String::new, |spread| {

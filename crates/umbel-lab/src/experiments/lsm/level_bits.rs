@@ -358,8 +358,7 @@ impl Subject for LevelBitsCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of =
-        |x: &str, figure: Figure| figure_sentences::figure_sentences(outcome, "", x, figure.name);
+    let of = |x: &str, figure: Figure| figure_sentences::figure_text(outcome, "", x, figure.name);
     let vain = |x: &str| figure_sentences::number_format(outcome, "", x, FALSE_READS.name);
     let (plain, monkey, advised) = ("10 bits everywhere", "Monkey's optimum", "the advisor");
     vec![

@@ -237,10 +237,10 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     for series in &all {
         paragraphs.push(format!(
             "{series}: {} at {first}, {} at {last} ({}); {} until closed.",
-            figure_sentences::figure_sentences(outcome, series, first, RATE.name),
-            figure_sentences::figure_sentences(outcome, series, last, RATE.name),
+            figure_sentences::figure_text(outcome, series, first, RATE.name),
+            figure_sentences::figure_text(outcome, series, last, RATE.name),
             figure_sentences::comparison_text(outcome, series, last, first, RATE.name),
-            figure_sentences::figure_sentences(outcome, series, last, UNTIL_CLOSED.name),
+            figure_sentences::figure_text(outcome, series, last, UNTIL_CLOSED.name),
         ));
     }
     paragraphs.extend(compare_with_none(outcome, GROWING));

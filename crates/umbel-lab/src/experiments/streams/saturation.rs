@@ -263,10 +263,10 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             "The fixed filter lets {} through at its design, {} at twice, {} at four times and {} \
              at eight times as many streams. From theory it is off by {:.1} % at most, {within} \
              the tenth that is wanted.",
-            figure_sentences::figure_sentences(outcome, FIXED, "1 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_sentences(outcome, FIXED, "2 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_sentences(outcome, FIXED, "4 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_sentences(outcome, FIXED, "8 x", FALSE_POSITIVE_SHARE.name),
+            figure_sentences::figure_text(outcome, FIXED, "1 x", FALSE_POSITIVE_SHARE.name),
+            figure_sentences::figure_text(outcome, FIXED, "2 x", FALSE_POSITIVE_SHARE.name),
+            figure_sentences::figure_text(outcome, FIXED, "4 x", FALSE_POSITIVE_SHARE.name),
+            figure_sentences::figure_text(outcome, FIXED, "8 x", FALSE_POSITIVE_SHARE.name),
             farthest * 100.0,
         ));
     }

@@ -1,5 +1,5 @@
-//! [`OperatorPermission`]: permission for key-value calls, which only operators have. Long calls check
-//! it again.
+//! [`OperatorPermission`]: permission for key-value calls, which only operators have. Long calls
+//! check it again.
 
 use tonic::Status;
 

@@ -13,7 +13,7 @@ use umbel_sim::Sim;
 use super::operator_moves::{SharedWorld, lock_world, make_move};
 use crate::directories::directory_model::{self, DirectoryCondition, DirectoryModel};
 use crate::directories::faulty_directories::{FaultyDirectories, OmittedStep};
-use crate::directories::store_handle::{
+use crate::directories::store_under_test::{
     DELETED_STREAM, KeyWrite, StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
 };
 use crate::simulation::crash_image_check::no_panic;

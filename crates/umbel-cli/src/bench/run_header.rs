@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use umbel_env::Clock;
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::bench_flags::LineFormat;
 
 /// The line that ends the header.
@@ -161,7 +161,7 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::settings::testing::settings;
+    use crate::bench::bench_settings::testing::settings;
 
     #[test]
     fn dates_use_ctime_format() {

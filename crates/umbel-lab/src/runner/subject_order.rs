@@ -8,7 +8,7 @@
 /// In as many rounds as subjects, each subject follows each other equally often if their number is
 /// even; if it is odd, in twice as many; in fewer rounds approximately. After E. J. Williams,
 /// "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
-pub(crate) fn round_order(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn subject_order(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
     let begin = round as usize;
     let begins_upwards = subjects.is_multiple_of(2) || round.is_multiple_of(2);
     (0..subjects).map(move |turn| {
@@ -33,7 +33,7 @@ mod tests {
             let mut begun = vec![0; subjects];
             let mut followed = vec![vec![0; subjects]; subjects];
             for round in 0..rounds {
-                let order: Vec<usize> = round_order(subjects, round as u32).collect();
+                let order: Vec<usize> = subject_order(subjects, round as u32).collect();
                 let mut sorted = order.clone();
                 sorted.sort_unstable();
                 assert_eq!(sorted, (0..subjects).collect::<Vec<_>>(), "each subject has one turn");
