@@ -63,9 +63,8 @@ pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewReader, ViewState};
 pub use crate::store::store_stats::Stats;
 pub use crate::types::error::{Error, Result};
-pub use crate::types::event::{
-    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-};
+pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
+pub use crate::types::expected_version::ExpectedVersion;
 pub use crate::types::import_record::{ImportResult, ImportedEvent};
 pub use crate::types::store_options::StoreOptions;
 pub use crate::types::stream_names::metadata_stream;

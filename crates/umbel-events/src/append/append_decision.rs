@@ -4,7 +4,8 @@
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::types::error::{Error, Result};
-use crate::types::event::{EventId, ExpectedVersion, NewEvent};
+use crate::types::event::{EventId, NewEvent};
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_state::StreamState;
 

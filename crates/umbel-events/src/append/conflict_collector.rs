@@ -2,7 +2,7 @@
 
 use crate::append::append_decision::StreamSnapshot;
 use crate::types::error::{Error, Result};
-use crate::types::event::ExpectedVersion;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_state::StreamState;
 use crate::types::version_conflict::{RequestItem, VersionConflict};
 

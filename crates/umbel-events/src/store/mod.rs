@@ -26,9 +26,8 @@ use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionSource, SubscriptionStart};
 use crate::types::error::{Error, Result};
-use crate::types::event::{
-    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-};
+use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::store_options::StoreOptions;
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;

@@ -156,7 +156,7 @@ impl KeyHeadTree {
     }
 
     /// Second stage: prefetches the memory that the next step of the search reads. `way` is the
-    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether a step below may follow.
+    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether a step may follow.
     #[inline]
     pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         let Some((node, key)) = self.node_at(way, key) else { return false };

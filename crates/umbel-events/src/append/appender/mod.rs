@@ -22,7 +22,7 @@ use crate::index::index_changes::{IndexChanges, StreamChange};
 use crate::index::stream_head::StreamHead;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
 use crate::types::error::{Error, Result};
-use crate::types::event::ExpectedVersion;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::import_record::ImportTask;
 use crate::types::stream_names;
 use crate::types::version_conflict::RequestItem;
