@@ -1,4 +1,4 @@
-//! One life of an event store: several threads append, some read, until the world ends.
+//! One crash cycle (life) of an event store: several threads append, some read, until the crash.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

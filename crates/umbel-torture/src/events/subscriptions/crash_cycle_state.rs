@@ -1,4 +1,4 @@
-//! [`SubscriptionCycle`]: state that the threads of one life share.
+//! [`SubscriptionCycle`]: state that the threads of one crash cycle share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! One life of an event store with subscribers, until the world ends. If it does not end, the last
+//! One crash cycle (life) of an event store with subscribers. If it ends without a crash, the last
 //! append goes to all subscriptions, and every subscriber waits for it: a forgotten one times out.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! One life of a server: many clients append, some read and subscribe, until the power fails, the
-//! process is killed or the server is stopped.
+//! One crash cycle (life) of a server: many clients append, some read and subscribe, until the
+//! power fails, the process is killed or the server is stopped.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! [`ServerCycle`]: state that the clients of one life of a server share.
+//! [`ServerCycle`]: state that the clients of one crash cycle of a server share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
