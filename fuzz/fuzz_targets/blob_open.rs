@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use umbel_blob::{BlobReader, file_bytes};
 use umbel_env::File;
 use umbel_fuzz::blob_file::{FILE_ID, assemble};
-use umbel_fuzz::memory::MemoryFile;
-use umbel_fuzz::parts::Parts;
+use umbel_fuzz::memory_env::MemoryFile;
+use umbel_fuzz::structured_input::Parts;
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use umbel_fuzz::parts::Parts;
-use umbel_fuzz::store::{open, template};
+use umbel_fuzz::structured_input::Parts;
+use umbel_fuzz::template_store::{open, template};
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;

@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use umbel_base::Error;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 use umbel_fuzz::existence_files::{FOLDER, WHOSE, assemble, with_raw};
-use umbel_fuzz::memory::{Image, MemoryFiles};
-use umbel_fuzz::parts::Parts;
+use umbel_fuzz::memory_env::{Image, MemoryFiles};
+use umbel_fuzz::structured_input::Parts;
 
 const KEYS: std::ops::Range<u64> = 0..50;
 /// Steps after which even the largest filter of an input is done.

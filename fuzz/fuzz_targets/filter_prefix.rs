@@ -7,7 +7,7 @@ use umbel_filter::{
     HashKind, KeyPrefix, ParsedPrefixFilter, PrefixExtractor, PrefixFilterBuilder,
     PrefixFilterView, PrefixHasher, check_laws,
 };
-use umbel_fuzz::parts::Parts;
+use umbel_fuzz::structured_input::Parts;
 
 /// With more keys or longer ones the laws take too long to try.
 const MOST: usize = 40;

@@ -10,8 +10,8 @@ use umbel_lab::experiments;
 use umbel_lab::report::{compare_results, html, terminal_table};
 use umbel_lab::results::journal::{self, JournalEntry, JournalHeading};
 use umbel_lab::results::outcome::Outcome;
-use umbel_lab::results::sample_recorder::Record;
 use umbel_lab::results::result_file;
+use umbel_lab::results::sample_recorder::Record;
 use umbel_lab::workload::user_data::UserData;
 
 fuzz_target!(|input: &[u8]| {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use libfuzzer_sys::fuzz_target;
 use umbel_env::Env;
 use umbel_fuzz::log_file;
-use umbel_fuzz::memory::{Image, MemoryFiles};
-use umbel_fuzz::parts::Parts;
+use umbel_fuzz::memory_env::{Image, MemoryFiles};
+use umbel_fuzz::structured_input::Parts;
 use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome, Seal};
 
 const LOG_ID: u64 = 3;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use umbel_base::{Cursor, Result};
 use umbel_env::File;
-use umbel_fuzz::memory::MemoryFile;
-use umbel_fuzz::parts::Parts;
+use umbel_fuzz::memory_env::MemoryFile;
+use umbel_fuzz::structured_input::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
 use umbel_table::{FilterResidency, Table, TableHasher, UnboundedCache};
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use umbel_fuzz::parts::Parts;
-use umbel_fuzz::store::{open, template};
+use umbel_fuzz::structured_input::Parts;
+use umbel_fuzz::template_store::{open, template};
 
 fuzz_target!(|input: &[u8]| open(&template().with_log(Parts::new(input))));

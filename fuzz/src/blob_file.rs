@@ -4,7 +4,7 @@
 
 use umbel_base::checksum::{checksum, checksum_parts};
 
-use crate::parts::Parts;
+use crate::structured_input::Parts;
 
 /// The id every assembled file has.
 pub const FILE_ID: u64 = 7;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use umbel_base::checksum::{checksum, checksum_parts};
 
-use crate::memory::Image;
-use crate::parts::Parts;
+use crate::memory_env::Image;
+use crate::structured_input::Parts;
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/existence";

@@ -5,7 +5,7 @@
 pub mod blob_file;
 pub mod existence_files;
 pub mod log_file;
-pub mod memory;
-pub mod parts;
-pub mod store;
+pub mod memory_env;
+pub mod structured_input;
 pub mod table_file;
+pub mod template_store;

@@ -6,7 +6,7 @@
 use umbel_base::checksum::checksum;
 use umbel_log::{HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES};
 
-use crate::parts::Parts;
+use crate::structured_input::Parts;
 
 /// Bytes of the file's header that its checksum covers.
 const HEADER_COVERED: usize = HEADER_BYTES as usize - 8;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use umbel_base::checksum::checksum;
 
-use crate::parts::{Parts, put_part};
+use crate::structured_input::{Parts, put_part};
 
 /// Bytes of the file's header.
 const HEADER_BYTES: usize = 32;

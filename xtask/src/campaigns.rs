@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::tools::built_programs::{self, target};
-use crate::tools::steps::{StepOutcome, cargo, run, seconds};
+use crate::tools::check_steps::{StepOutcome, cargo, run, seconds};
 
 /// Flags that make the compiler count edges and comparisons for libFuzzer. `-Z` needs
 /// `RUSTC_BOOTSTRAP=1` on the stable compiler.
@@ -83,7 +83,7 @@ pub fn serving(arguments: &[String]) -> bool {
 }
 
 fn run_rivals(binary: &str, features: &str, arguments: &[String]) -> bool {
-    let manifest = tree::root().join("crates/umbel-rivals/Cargo.toml");
+    let manifest = file_tree::root().join("crates/umbel-rivals/Cargo.toml");
     if !manifest.exists() {
         eprintln!("this checkout has no crates/umbel-rivals");
         return false;
@@ -131,7 +131,7 @@ impl FuzzRequest {
 
 /// Fuzzes one target or all of them, each for the given time. Returns whether no target failed.
 pub fn fuzz(arguments: &[String]) -> bool {
-    let folder = tree::root().join("fuzz");
+    let folder = file_tree::root().join("fuzz");
     let request = match FuzzRequest::parse(arguments) {
         Ok(request) => request,
         Err(message) => {
@@ -168,7 +168,7 @@ pub fn check_fuzz_targets() -> StepOutcome {
     }
     let mut command = cargo();
     command.args(["check", "--quiet", "--locked", "--bins", "--manifest-path"]);
-    command.arg(tree::root().join("fuzz").join("Cargo.toml"));
+    command.arg(file_tree::root().join("fuzz").join("Cargo.toml"));
     // In the workspace's target folder, dependencies of the same version are checked once.
     run(command.arg("--target-dir").arg(target()))
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Tree;
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::rules::documents::{SUMMARY, linked_files};
 use crate::tools::built_programs::target;
-use crate::tools::steps::{cargo, run};
+use crate::tools::check_steps::{cargo, run};
 use crate::tools::tool_install::succeeded;
 
 /// Version of mdBook, the book builder of the Rust project.
@@ -69,7 +69,7 @@ fn mdbook() -> Result<PathBuf, String> {
 
 /// Writes the configuration and the source of the book.
 fn write_source(folder: &Path) -> std::io::Result<()> {
-    let root = tree::root();
+    let root = file_tree::root();
     let tree = Tree::read(&root)?;
     let source = folder.join("src");
     if source.exists() {

@@ -1,7 +1,7 @@
 //! The project's commands and rules.
 //!
-//! Every rule is a function from a [`crate::checkout::tree::Tree`] (the checkout, read once) to a
-//! list of [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules
+//! Every rule is a function from a [`crate::checkout::file_tree::Tree`] (the checkout, read once)
+//! to a list of [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules
 //! themselves, which plant one violation each, all run the same code. Nothing here depends on
 //! another crate: the commands must work on a machine that has only Rust.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ pub mod rules;
 pub mod test_command;
 pub mod tools;
 
-pub use crate::checkout::tree::Tree;
+pub use crate::checkout::file_tree::Tree;
 pub use crate::rules::violation::Violation;
 
 /// Runs every tidy rule: sources and documents.

@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use xtask::checkout::tree;
-use xtask::tools::steps::{report_violations, report_warnings};
+use xtask::checkout::file_tree;
+use xtask::tools::check_steps::{report_violations, report_warnings};
 use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 
 const USAGE: &str = "\
@@ -99,7 +99,7 @@ fn refuse_argument(command: &str, argument: &str) -> ExitCode {
 }
 
 fn run_rules(check: fn(&Tree) -> Vec<Violation>) -> bool {
-    let tree = match Tree::read(&tree::root()) {
+    let tree = match Tree::read(&file_tree::root()) {
         Ok(tree) => tree,
         Err(error) => {
             eprintln!("could not read the checkout: {error}");

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::checks::{audit, instruction_counts, packaging, parquet_exchange, smoke};
 use crate::clients::client_programs::ClientLanguages;
 use crate::clients::{console, server_kills};
 use crate::tools::built_programs;
-use crate::tools::steps::{
+use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
 };
 use crate::{Tree, campaigns, clients};
@@ -131,7 +131,7 @@ pub fn starts_alone(events: u64) -> bool {
 pub fn console_alone() -> bool {
     let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
-        let pictures = tree::root().join("docs").join("console");
+        let pictures = file_tree::root().join("docs").join("console");
         report.step(CONSOLE, || console::console(Some(&pictures)));
     }
     report.finish()
@@ -149,7 +149,7 @@ pub fn instructions_alone(write: bool) -> bool {
 /// Arguments that build the counted program, with the features that the packages with programs have
 /// together: the baseline was counted with this build.
 const COUNTED: [&str; 8] =
-    ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot"];
+    ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot_operations"];
 const CLI: [&str; 2] = ["-p", "umbel-cli"];
 const INSTRUCTIONS: &str = "instructions of the hot operations";
 const CLIENTS: &str = "clients of event stores";
@@ -172,7 +172,7 @@ fn release_build(report: &mut CheckReport, what: &[&str]) -> bool {
 }
 
 fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> StepOutcome {
-    match Tree::read(&tree::root()) {
+    match Tree::read(&file_tree::root()) {
         Ok(tree) => {
             report_warnings(&crate::warnings(&tree));
             report_violations(&check(&tree))
@@ -264,5 +264,5 @@ fn unit_tests(packages: &[&str]) -> StepOutcome {
 
 fn small_torture() -> StepOutcome {
     let mut command = Command::new(built_programs::checked_program("umbel-torture"));
-    run_counting(command.arg("--small").current_dir(tree::root()), |_| true)
+    run_counting(command.arg("--small").current_dir(file_tree::root()), |_| true)
 }

@@ -2,7 +2,7 @@
 //!
 //! An [`Arena`] takes memory in chunks of 2 MiB on huge pages, which have fewer TLB misses than a
 //! page for each block. It cuts [`Allocation`]s of any length from them and frees
-//! whole chunks. It counts every byte. Readers use pieces in [`Slots`] without a
+//! whole chunks. It counts every byte. Readers use pieces in [`SlotArray`] without a
 //! lock and without a count, protected by the [`epoch`] in which they entered, while other threads
 //! clear the slots.
 //!
@@ -11,14 +11,14 @@
 mod allocation;
 mod arena;
 mod arena_array;
+mod atomics;
 mod cache_line;
 mod chunk;
 mod chunk_allocator;
 mod free_extents;
 mod huge_pages;
 mod prefetch;
-mod slots;
-mod sync;
+mod slot_array;
 
 pub mod epoch;
 
@@ -30,4 +30,4 @@ pub use chunk::Chunk;
 pub use chunk_allocator::ChunkUsage;
 pub use huge_pages::advise_huge_pages;
 pub use prefetch::{PREFETCHES, prefetch, prefetch_address, prefetch_lines};
-pub use slots::{Slots, SlotsGuard};
+pub use slot_array::{SlotArray, SlotsGuard};

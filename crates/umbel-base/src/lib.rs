@@ -13,6 +13,7 @@ pub mod error;
 pub mod failpoints;
 pub mod fragmented_tombstones;
 pub mod ignore_poison;
+pub mod key_head;
 pub mod limits;
 pub mod range_tombstone;
 pub mod varint;
@@ -25,4 +26,5 @@ pub use error::{Error, Result};
 #[cfg(feature = "failpoints")]
 pub use failpoints::fail_point;
 pub use fragmented_tombstones::FragmentedTombstones;
+pub use key_head::key_head;
 pub use range_tombstone::RangeTombstone;

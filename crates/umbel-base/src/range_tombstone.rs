@@ -1,4 +1,4 @@
-//! Range tombstones: "every version of every key in `start..end` older than this is deleted".
+//! [`RangeTombstone`]: "every version of every key in `start..end` older than this is deleted".
 
 use crate::SequenceNumber;
 

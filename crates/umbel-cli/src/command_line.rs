@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use umbel_lab::command::LabCommand;
+use umbel_lab::command_line::LabCommand;
 
 use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;

@@ -3,7 +3,7 @@
 use std::io;
 
 use umbel::Env;
-use umbel_lab::command::{LabCommand, LabEnvironment, execute};
+use umbel_lab::command_line::{LabCommand, LabEnvironment, execute};
 use umbel_lab::engine::built_in;
 use umbel_lab::lab_error::LabError;
 use umbel_lab::runner::stop_signal;

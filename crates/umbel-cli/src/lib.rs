@@ -34,7 +34,7 @@ use crate::events::delete_stream::DeleteRequest;
 use crate::global_options::with_memory_flag;
 use crate::io::output::{Output, note};
 use crate::kv::{
-    advise, checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
+    advise, checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify_store,
 };
 use crate::open_kv_store::StoreLocation;
 use crate::store_kind::is_event_store;
@@ -174,7 +174,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Verify if db.is_some_and(events::backup::is_backup) => {
             events::backup::verify(db, json, limits)
         }
-        Command::Verify => verify::run(&store()?, json),
+        Command::Verify => verify_store::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),

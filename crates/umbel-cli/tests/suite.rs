@@ -8,9 +8,6 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
-    #[expect(dead_code, reason = "other suites use the calls of streams")]
-    #[path = "../../../umbel-server/tests/suite/connection.rs"]
-    mod connection;
     mod doctor;
     mod events;
     mod filter;

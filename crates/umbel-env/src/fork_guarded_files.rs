@@ -30,7 +30,7 @@ impl ForkGuardedFiles {
 }
 
 impl FileSystem for ForkGuardedFiles {
-    crate::pass_on! {
+    crate::delegate_calls! {
         files: absolute reaches directory_location is_removed check_named identity innermost
             read_dir exists resolved
     }

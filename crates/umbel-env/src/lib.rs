@@ -5,20 +5,24 @@
 //! a crash disk in its place. [`Env::system`] is the real one.
 #![deny(unsafe_code)]
 
+mod atomic_file;
+mod file_ownership;
 mod fork_guarded_files;
 mod lock_wait;
-mod owned_files;
 mod pinned_files;
-mod root_file;
 
 pub mod aligned_buffer;
 pub mod env;
 pub mod file_system;
-pub mod pass_on;
+#[doc(hidden)]
+pub mod file_system_wrapper;
 pub mod path_check;
 pub mod process;
 pub mod system;
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod memory_file;
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
 pub mod testing;
@@ -29,13 +33,15 @@ pub mod testing;
 pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
 
 pub use aligned_buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
+pub use atomic_file::AtomicFile;
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
+pub use file_ownership::{OwnedFiles, OwnershipCheck};
 pub use file_system::{
     Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Prefaulter,
 };
-pub use owned_files::{OwnedFiles, OwnershipCheck};
+#[doc(hidden)]
+pub use file_system_wrapper::WrapperResult;
 pub use path_check::check_path;
 pub use pinned_files::PinnedFiles;
-pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};
-pub use root_file::RootFile;
+pub use process::{OpenMark, OpenState, ProcessLocal, ProcessMark, ProcessOwned};

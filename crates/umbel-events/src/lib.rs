@@ -54,17 +54,17 @@ pub use crate::backup::file_copy::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::open::folder_kind::check_folder_kind;
+pub use crate::read::all_reader::AllReader;
 pub use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 pub use crate::read::link_resolution::ResolvedEvent;
 #[doc(hidden)]
 pub use crate::read::scan_planner::FilterStrategy;
-pub use crate::read::stream_reader::{AllReader, StreamItem, StreamReader};
+pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewReader, ViewState};
 pub use crate::store::store_stats::Stats;
 pub use crate::types::error::{Error, Result};
-pub use crate::types::event::{
-    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-};
+pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
+pub use crate::types::expected_version::ExpectedVersion;
 pub use crate::types::import_record::{ImportResult, ImportedEvent};
 pub use crate::types::store_options::StoreOptions;
 pub use crate::types::stream_names::metadata_stream;

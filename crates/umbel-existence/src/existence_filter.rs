@@ -8,12 +8,11 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 use umbel_env::{Env, ProcessMark, check_path};
 
+use crate::background_rebuild::{BackgroundRebuild, StepContext};
 use crate::existence_reader::ExistenceReader;
-use crate::gauges::Gauges;
 use crate::hash_source::{HashSource, StepProgress};
-use crate::layout::page;
+use crate::layout::filter_page;
 use crate::log_coverage::Coverage;
-use crate::maintenance::{Maintenance, StepContext};
 use crate::memory::active_filters::ActiveFilters;
 use crate::memory::blocked_filter::BlockedFilter;
 use crate::options::ExistenceOptions;
@@ -22,6 +21,7 @@ use crate::persistence::filter_writer::FilterWriter;
 use crate::persistence::recovery::{RecoveredFilter, covered, describe, recover};
 use crate::persistence::{checkpoint, journal};
 use crate::probe_counters::ProbeCounters;
+use crate::progress_counters::ProgressCounters;
 use crate::stats::ExistenceStats;
 
 /// Additional bytes of each damaged line, in two trees: its number, and its rebuilt
@@ -50,9 +50,9 @@ struct Inner {
     directory: PathBuf,
     filters: ActiveFilters,
     writer: Mutex<FilterWriter>,
-    maintenance: Mutex<Maintenance>,
+    maintenance: Mutex<BackgroundRebuild>,
     counters: ProbeCounters,
-    gauges: Arc<Gauges>,
+    gauges: Arc<ProgressCounters>,
     rebuild_wanted: AtomicBool,
     step_wanted: AtomicBool,
     lost: Option<String>,
@@ -98,10 +98,10 @@ impl ExistenceFilter {
         let (env, path) = (&env.fork_guarded(), folder);
         let RecoveredFilter { directory: folder, filters: memory, state: found, lost } =
             recover(env, folder, &options, shape, is_ours)?;
-        let tally = Arc::new(Gauges::default());
+        let tally = Arc::new(ProgressCounters::default());
         tally.rebuilds.add(u64::from(lost.is_some()));
         let writer = FilterWriter::new(folder, options, Arc::clone(&tally), found);
-        let background = Maintenance::new(options, Arc::clone(&tally), lost.is_some());
+        let background = BackgroundRebuild::new(options, Arc::clone(&tally), lost.is_some());
         let inner = Inner {
             process: ProcessMark::current(),
             directory: path.to_path_buf(),
@@ -404,7 +404,7 @@ fn remove_files(env: &Env, path: &Path) -> Result<()> {
         return Ok(());
     }
     let is_ours = |magic: &[u8; 8]| {
-        checkpoint::has_magic(magic) || journal::has_magic(magic) || page::has_magic(magic)
+        checkpoint::has_magic(magic) || journal::has_magic(magic) || filter_page::has_magic(magic)
     };
     FilterDirectory::open_existing(env, path)?.remove_all(is_ours)
 }

@@ -55,20 +55,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod background_rebuild;
 mod existence_filter;
 mod existence_reader;
-mod gauges;
 mod hash_source;
 mod layout;
 mod log_coverage;
-mod maintenance;
 mod memory;
 mod options;
 mod persistence;
 mod probe_counters;
+mod progress_counters;
 mod stats;
 
-pub use crate::layout::sizing::false_positive_rate;
+pub use crate::layout::filter_sizing::false_positive_rate;
 pub use existence_filter::ExistenceFilter;
 pub use existence_reader::ExistenceReader;
 pub use hash_source::{HashSource, StepProgress};

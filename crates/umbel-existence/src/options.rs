@@ -3,8 +3,8 @@
 use umbel_base::{Error, Result};
 
 use crate::layout::cache_line::LINE_BYTES;
-use crate::layout::page::PAGE_BYTES;
-use crate::layout::sizing::{FilterDimensions, LINES_MAX};
+use crate::layout::filter_page::PAGE_BYTES;
+use crate::layout::filter_sizing::{FilterDimensions, LINES_MAX};
 
 /// Size of a filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

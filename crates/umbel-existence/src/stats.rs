@@ -2,7 +2,7 @@
 
 use crate::layout::cache_line::LINE_BITS;
 use crate::layout::file_meta::FilterFileMeta;
-use crate::layout::sizing::{FilterDimensions, false_positive_rate};
+use crate::layout::filter_sizing::{FilterDimensions, false_positive_rate};
 use crate::memory::blocked_filter::BlockedFilter;
 
 /// Statistics of a filter. Counts are since the open, unless stated otherwise.

@@ -5,15 +5,12 @@
 mod suite {
     #[cfg(not(feature = "failpoints"))]
     mod concurrency;
-    mod corruption;
     #[cfg(not(feature = "failpoints"))]
     mod crash_points;
     #[cfg(not(feature = "failpoints"))]
     mod damage;
     #[cfg(not(feature = "failpoints"))]
     mod diverged_log;
-    #[cfg(feature = "failpoints")]
-    mod failpoint_list;
     #[cfg(feature = "failpoints")]
     mod failpoints;
     #[cfg(not(feature = "failpoints"))]
@@ -28,8 +25,5 @@ mod suite {
     mod lifecycle;
     #[cfg(not(feature = "failpoints"))]
     mod maintenance_cost;
-    mod script;
-    #[cfg(not(feature = "failpoints"))]
     mod seeded_scripts;
-    mod test_keys;
 }

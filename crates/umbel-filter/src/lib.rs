@@ -35,8 +35,8 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod bloom;
-mod bloom_kinds;
+mod blocked_bloom;
+mod bloom_variants;
 mod build;
 mod filter;
 mod format;
@@ -53,17 +53,17 @@ mod simd;
 pub mod formulas;
 pub mod guide;
 
-pub use crate::bloom::bloom_builder::BloomBuilder;
-pub use crate::bloom::bloom_filter::Bloom;
-pub use crate::bloom::bloom_probe::BloomProbe;
-pub use crate::bloom::bloom_view::{BloomView, ParsedBloom};
-pub use crate::bloom::concurrent_bloom::ConcurrentBloom;
+pub use crate::blocked_bloom::bloom_builder::BloomBuilder;
+pub use crate::blocked_bloom::bloom_filter::Bloom;
+pub use crate::blocked_bloom::bloom_probe::BloomProbe;
+pub use crate::blocked_bloom::bloom_view::{BloomView, ParsedBloom};
+pub use crate::blocked_bloom::concurrent_bloom::ConcurrentBloom;
 pub use crate::build::build_error::BuildError;
 pub use crate::build::filter_builder::FilterBuilder;
 pub use crate::build::filter_options::FilterOptions;
 pub use crate::build::filter_plan::FilterPlan;
 pub use crate::build::filter_size::FilterSize;
-pub use crate::filter::combine::CombineError;
+pub use crate::filter::combined_filters::CombineError;
 pub use crate::filter::counting_bloom::CountingBloom;
 pub use crate::filter::filter_file::{FilterFile, FilterFileError};
 pub use crate::filter::filter_view::FilterView;
@@ -81,7 +81,7 @@ pub use crate::interop::parquet_filter::{
     PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet,
 };
 pub use crate::probe::cache_line::MAX_PROBES;
-pub use crate::probe::probing::Probing;
+pub use crate::probe::probe_positions::Probing;
 pub use crate::rate::blocked_rate::{
     MAX_BITS_PER_KEY, designed_rate, line_count, probes, rate_in_cells,
 };

@@ -8,13 +8,13 @@
 //! the interface of a store that takes part.
 #![forbid(unsafe_code)]
 
-pub mod command;
+pub mod command_line;
 pub mod engine;
 pub mod experiment;
 pub mod experiments;
 pub mod lab_error;
 pub mod measure;
-pub mod number_text;
+pub mod number_format;
 pub mod report;
 pub mod results;
 pub mod runner;

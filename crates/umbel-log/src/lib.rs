@@ -12,8 +12,8 @@
 mod fatal_error;
 mod format;
 mod pending_records;
-mod read_window;
-mod single_record;
+mod read_buffer;
+mod record_salvage;
 mod torn_tail;
 
 pub mod log_progress;
@@ -26,5 +26,5 @@ pub use format::{
 };
 pub use log_progress::LogProgress;
 pub use reader::{ExpectedEnd, LogReader, ReadOutcome, Record};
-pub use single_record::{record_at, stated_bytes};
+pub use record_salvage::{record_at, stated_bytes};
 pub use writer::{AppendPosition, LogOptions, LogWriter, write_recycled_header};

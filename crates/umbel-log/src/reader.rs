@@ -13,7 +13,7 @@ use crate::format::{
     FileHeader, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordBinding,
     RecordHeader, RecordKind, RunningChecksum, Seal, VERSION, record_checksum,
 };
-use crate::read_window::ReadWindow;
+use crate::read_buffer::ReadBuffer;
 use crate::torn_tail::{Tail, examine};
 
 /// Knowledge about a log before it is read.
@@ -58,7 +58,7 @@ pub struct ReadOutcome {
 /// Reads one log file from its beginning.
 #[derive(Debug)]
 pub struct LogReader {
-    window: ReadWindow,
+    window: ReadBuffer,
     binding: RecordBinding,
     /// Whether the salt was known before the header was read.
     is_bound: bool,
@@ -144,7 +144,7 @@ impl LogReader {
             }
         };
         let mut reader = LogReader {
-            window: ReadWindow::new(file, limit),
+            window: ReadBuffer::new(file, limit),
             binding: RecordBinding { log_id, salt: salt.unwrap_or(0) },
             is_bound: salt.is_some(),
             expectation,

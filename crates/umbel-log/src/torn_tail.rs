@@ -9,7 +9,7 @@ use umbel_base::Result;
 use crate::format::{
     RECORD_ALIGN, RECORD_HEADER_BYTES, RecordBinding, RecordHeader, record_checksum, u32_at,
 };
-use crate::read_window::{CHUNK_BYTES, ReadWindow};
+use crate::read_buffer::{CHUNK_BYTES, ReadBuffer};
 
 /// Number of bytes that may be checksummed per byte of tail. Bytes that no writer made on purpose
 /// look like a record too rarely to come near it.
@@ -37,7 +37,7 @@ pub(crate) enum Tail {
 /// least `durable_min`.
 /// REQUIRES: `start` is aligned.
 pub(crate) fn examine(
-    window: &mut ReadWindow,
+    window: &mut ReadBuffer,
     binding: RecordBinding,
     start: u64,
     durable_min: u64,
@@ -144,7 +144,7 @@ impl TailSearch {
     /// Checks a candidate that reaches out of its chunk.
     fn check_long_candidate(
         &mut self,
-        window: &ReadWindow,
+        window: &ReadBuffer,
         offset: u64,
         record: &RecordHeader,
     ) -> Result<Option<Tail>> {

@@ -10,7 +10,7 @@ mod suite {
     mod memory_disk;
     mod model_format;
     mod pending_records;
-    mod properties;
+    mod random_damage;
     mod recycling;
     mod torn_segments;
 }

@@ -26,6 +26,7 @@
 //! # Ok::<(), umbel_base::Error>(())
 //! ```
 
+mod atomics;
 mod bump_arena;
 mod entry;
 mod growing_filter;
@@ -33,7 +34,6 @@ mod memtable;
 mod memtable_cursor;
 mod node;
 mod range_tombstones;
-mod sync;
 mod tree;
 
 #[cfg(all(test, loom))]

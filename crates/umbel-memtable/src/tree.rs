@@ -4,11 +4,11 @@
 //! root is published before the old one is split. A reader that has read the root node's
 //! version checks that it still is the root.
 
+use crate::atomics::{AtomicPtr, Ordering, pause};
 use crate::bump_arena::BumpArena;
 use crate::entry::{Entry, SeekKey, write_entry};
 use crate::growing_filter::FilterGrowth;
 use crate::node::{Bound, Node, NodeReader};
-use crate::sync::{AtomicPtr, Ordering, pause};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use umbel_env::Env;
-use umbel_lab::command::{LabCommand, LabEnvironment, execute};
+use umbel_lab::command_line::{LabCommand, LabEnvironment, execute};
 use umbel_lab::lab_error::LabError;
 use umbel_lab::runner::stop_signal;
 

@@ -13,7 +13,6 @@ use umbel_rivals::kv::kv_results::{KvResults, Participant};
 use umbel_rivals::kv::kv_run::KvRun;
 use umbel_rivals::kv::memory_peak;
 use umbel_rivals::kv::memory_peak::MemoryPart;
-use umbel_rivals::kv::population::Population;
 use umbel_rivals::{engines, lab};
 
 fn main() -> ExitCode {

@@ -3,16 +3,15 @@
 
 #[cfg(test)]
 mod suite {
-    mod access;
     mod access_log;
+    mod append_read_delete;
     mod append_records;
     mod append_session;
     mod batch_append;
     mod call_policy;
     mod client;
-    mod connection;
     mod console;
-    mod filters;
+    mod event_filters;
     #[cfg(target_os = "linux")]
     mod fork;
     mod hostile_clients;
@@ -30,7 +29,7 @@ mod suite {
     mod persistent_subscriptions;
     mod projections;
     mod reflection;
-    mod streams;
+    mod stream_permissions;
     mod subscriptions;
     mod test_server;
     mod tls;

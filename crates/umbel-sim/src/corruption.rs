@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, Node, ROOT, ResolvedDirectory};
 use crate::file_content::FileContent;
+use crate::power_loss::SECTOR_BYTES;
 use crate::sim::Sim;
-use crate::survival::SECTOR_BYTES;
 
 impl Sim {
     /// Every file by its path, sorted.

@@ -90,15 +90,15 @@ mod disk;
 mod fault_plan;
 mod file_content;
 mod machine;
+mod operator_actions;
+mod power_loss;
 mod random;
-mod scheduled_actions;
 mod sim;
 mod sim_env;
 mod sim_files;
-mod survival;
 
 pub use directory_operations::Mount;
 pub use fault_plan::{CrashSide, Fault, FaultKind};
+pub use power_loss::{SECTOR_BYTES, Survival};
 pub use random::{Random, scramble};
 pub use sim::{CrashImages, EXHAUSTIVE_UNITS_MAX, Sim};
-pub use survival::{SECTOR_BYTES, Survival};

@@ -10,9 +10,9 @@ use umbel_env::Env;
 use crate::disk::{Disk, UnitNumber};
 use crate::fault_plan::{CrashSide, Fault};
 use crate::machine::{Machine, MachineState};
+use crate::power_loss::{Survival, chosen_image, crash_image};
 use crate::random::join;
 use crate::sim_env;
-use crate::survival::{Survival, chosen_image, crash_image};
 
 /// Most pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
 pub const EXHAUSTIVE_UNITS_MAX: usize = 12;

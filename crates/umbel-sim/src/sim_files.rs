@@ -17,8 +17,8 @@ use crate::call_site::{Operation, class_of};
 use crate::disk::{Change, DirectorySlot, Node, ResolvedDirectory};
 use crate::file_content::{FILE_BYTES_MAX, PAGE_BYTES};
 use crate::machine::{Call, CallVerdict, Machine, MachineState};
+use crate::power_loss::SECTOR_BYTES;
 use crate::random::{digest, join};
-use crate::survival::SECTOR_BYTES;
 
 /// The class of every directory.
 const DIRECTORY: &str = "directory";

@@ -5,6 +5,6 @@ mod suite {
     mod call_trace;
     mod directories;
     mod faults;
-    mod survival;
-    mod survival_model;
+    mod power_loss;
+    mod power_loss_model;
 }

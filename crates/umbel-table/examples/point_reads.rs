@@ -11,11 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Result, ValueKind};
+use umbel_env::memory_file::MemoryFile;
 use umbel_table::{Table, TableBuilder, TableHasher, TableOptions, UnboundedCache};
-
-#[path = "../tests/suite/memory_file.rs"]
-#[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
-mod memory_file;
 
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -65,7 +62,7 @@ fn main() -> Result<()> {
     let mut keys: Vec<Vec<u8>> = (0..count).map(|number| key(shape, number)).collect();
     keys.sort_unstable();
     keys.dedup();
-    let file = memory_file::MemoryFile::default();
+    let file = MemoryFile::default();
     let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions::default();
     let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher, options);

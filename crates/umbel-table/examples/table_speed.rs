@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Cursor, Result, ValueKind};
+use umbel_env::memory_file::MemoryFile;
 use umbel_table::{Compression, Table, TableBuilder, TableHasher, TableOptions, UnboundedCache};
-
-#[path = "../tests/suite/memory_file.rs"]
-#[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
-mod memory_file;
 
 #[expect(clippy::disallowed_methods, reason = "an example measures real time")]
 fn timed<T>(what: &str, per: usize, work: impl FnOnce() -> T) -> T {
@@ -40,7 +37,7 @@ fn main() -> Result<()> {
     };
     let mut keys: Vec<[u8; 16]> = (0..count as u64).map(key).collect();
     keys.sort_unstable();
-    let file = memory_file::MemoryFile::default();
+    let file = MemoryFile::default();
     let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions { compression, ..TableOptions::default() };
     let meta = timed("build, per entry", count, || {

@@ -3,20 +3,12 @@
 //!
 //! The crate's own tests run the same scripts with some hundred seeds.
 
-#[path = "../../umbel-existence/tests/suite/corruption.rs"]
-mod corruption;
-#[path = "../../umbel-existence/tests/suite/failpoint_list.rs"]
-mod failpoint_list;
-#[path = "../../umbel-existence/tests/suite/script.rs"]
-mod script;
-#[path = "../../umbel-existence/tests/suite/test_keys.rs"]
-mod test_keys;
+use umbel_testing::existence_script::{self, Plant, ScriptResult, planted_faults};
 
-use self::script::{Plant, ScriptResult};
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
 use crate::support::active_failpoint::{self, ActiveFailpoint};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
-use crate::support::tally::Tally;
 
 /// Default number of seeds.
 pub const SEEDS: u64 = 100_000;
@@ -25,8 +17,8 @@ pub const SEEDS_SMALL: u64 = 1000;
 pub const SEEDS_PLANTED: u64 = 10_000;
 
 /// Runs scripts of the given number of seeds.
-pub fn campaign(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("existence");
+pub fn campaign(seed: u64, seeds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("existence");
     for number in 0..seeds {
         let own = derive_seed(seed, number);
         let ended = run_script(own, |_| ());
@@ -45,10 +37,10 @@ pub fn replay(seed: u64) -> Result<(), String> {
 }
 
 fn run_script(seed: u64, plant: Plant) -> Result<ScriptResult, String> {
-    no_panic(|| script::run(seed, plant))
+    no_panic(|| existence_script::run(seed, plant))
 }
 
-fn count(tally: &Tally, done: &ScriptResult) {
+fn count(tally: &CampaignTally, done: &ScriptResult) {
     for (what, count) in [
         ("opens", done.opens),
         ("ends of a life", done.crashes),
@@ -64,23 +56,23 @@ fn count(tally: &Tally, done: &ScriptResult) {
 }
 
 /// Hunts each planted fault within the limit of seeds.
-pub fn hunt_faults(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("existence-planted");
-    for (pattern, plant) in failpoint_list::FORGOTTEN {
+pub fn hunt_faults(seed: u64, seeds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("existence-planted");
+    for (pattern, plant) in planted_faults::FORGOTTEN {
         hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
     }
     if !active_failpoint::AVAILABLE {
         tally.skip("faults inside the filter: they need the feature failpoints".to_string());
         return tally;
     }
-    for (name, fault) in failpoint_list::FAILPOINTS {
+    for (name, fault) in planted_faults::FAILPOINTS {
         let _active = ActiveFailpoint::activate(name);
         hunt(&tally, &format!("{name} ({fault})"), seed, seeds, |_| ());
     }
     tally
 }
 
-fn hunt(tally: &Tally, fault: &str, seed: u64, seeds: u64, plant: Plant) {
+fn hunt(tally: &CampaignTally, fault: &str, seed: u64, seeds: u64, plant: Plant) {
     let noticed = (0..seeds)
         .find_map(|number| Some((number, run_script(derive_seed(seed, number), plant).err()?)));
     match &noticed {

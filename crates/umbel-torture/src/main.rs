@@ -7,7 +7,7 @@ mod directories;
 mod events;
 mod existence_filter;
 mod kv;
-mod replay;
+mod replay_violation;
 mod server;
 mod simulation;
 mod support;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::kv::crash::Depth;
-use crate::support::tally::{CampaignResult, Tally};
+use crate::support::campaign_tally::{CampaignResult, CampaignTally};
 
 /// Crashes, failing calls, rot and kills against the engine.
 #[derive(Debug, Parser)]
@@ -106,11 +106,11 @@ fn main() -> ExitCode {
         _ => {}
     }
     let arguments = Arguments::parse();
-    simulation::image_check::quiet_panics();
+    simulation::crash_image_check::quiet_panics();
     let place =
         arguments.scratch.clone().unwrap_or_else(support::scratch_directory::default_parent);
     if let Some(what) = &arguments.replay {
-        return exit_code(replay::replay(what, &place));
+        return exit_code(replay_violation::replay(what, &place));
     }
     campaigns(&arguments, &place)
 }
@@ -155,7 +155,7 @@ fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
 
 fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
     let (seed, small) = (arguments.seed, arguments.small);
-    let tally: Tally = match name {
+    let tally: CampaignTally = match name {
         "crash" => {
             let depth = if small { Depth::SMALL } else { Depth::FULL };
             let mut scripts = simulation::scripts::all();
@@ -163,7 +163,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
             scripts.extend(added.map(|n| simulation::scripts::random(seed * 10_000 + n)));
             kv::crash::campaign(&scripts, seed, depth)
         }
-        "first-open" => kv::first_open::campaign(seed, small),
+        "first-open" => kv::first_open_crashes::campaign(seed, small),
         "faults" => {
             let mut scripts: Vec<_> = kv::faults::FAULT_SCRIPTS
                 .iter()
@@ -217,7 +217,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
 }
 
 /// Runs a campaign of the event store, of its server, or of directories.
-fn run_history(name: &str, arguments: &Arguments) -> Tally {
+fn run_history(name: &str, arguments: &Arguments) -> CampaignTally {
     let (seed, small) = (arguments.seed, arguments.small);
     match name {
         "histories" => {

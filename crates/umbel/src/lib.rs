@@ -34,6 +34,7 @@
 
 mod advisor;
 mod api;
+mod blob;
 mod cache;
 mod compaction;
 mod fs;
@@ -66,7 +67,7 @@ pub use crate::api::stats::{
 };
 pub use crate::fs::create_dir::enclosing_store;
 pub use crate::lifecycle::checkpoint::CheckpointReport;
-pub use crate::lifecycle::verify::VerifyReport;
+pub use crate::lifecycle::verify_store::VerifyReport;
 pub use options::{
     Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushGate, HashKind,
     KeyPrefix, KeyspaceOptions, LevelFilter, Options,

@@ -12,10 +12,10 @@ use umbel_filter::{
     PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
 };
 use umbel_fuzz::log_file::MARK_HERE;
-use umbel_fuzz::memory::MemoryFile;
-use umbel_fuzz::parts::put_part;
-use umbel_fuzz::store::template;
+use umbel_fuzz::memory_env::MemoryFile;
+use umbel_fuzz::structured_input::put_part;
 use umbel_fuzz::table_file::{FILE_ID, assemble, disassemble};
+use umbel_fuzz::template_store::template;
 use umbel_table::{Compression, FilterChoice, TableBuilder, TableHasher, TableOptions};
 
 type Failure = Box<dyn std::error::Error>;
@@ -101,7 +101,7 @@ fn existence() -> Result<(), Failure> {
     mixed.extend_from_slice(&[2, 0, 5, 0, 0, 0, 3, 0, 0]);
     mixed.extend_from_slice(&[1, 140, 0, 4, 2, 0x40, 0x10, 1]);
     write("existence_open", "mixed", &mixed)?;
-    let files = assemble(umbel_fuzz::parts::Parts::new(&[]));
+    let files = assemble(umbel_fuzz::structured_input::Parts::new(&[]));
     for (mode, name) in [(1u8, "CHECKPOINT"), (2, "000003.journal"), (3, "000004.filter")] {
         let found = files.iter().find(|(path, _)| path.ends_with(name));
         let (_, bytes) = found.ok_or("the file is not there")?;
@@ -224,7 +224,7 @@ fn tables() -> Result<(), Failure> {
         builder.finish()?;
         let table = file.bytes();
         let parts = disassemble(&table).ok_or("the table cannot be taken apart")?;
-        if assemble(umbel_fuzz::parts::Parts::new(&parts)) != table {
+        if assemble(umbel_fuzz::structured_input::Parts::new(&parts)) != table {
             return Err("a table taken apart and put together is another one".into());
         }
         write("table_open", &format!("parts-{name}"), &[&[0], &parts[..]].concat())?;

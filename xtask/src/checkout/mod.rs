@@ -1,6 +1,6 @@
 //! The checkout as the rules read it: files, manifests, Rust sources, paths in code.
 
-pub mod manifest;
+pub mod cargo_manifest;
+pub mod file_tree;
 pub mod path_scan;
-pub mod source;
-pub mod tree;
+pub mod rust_source;

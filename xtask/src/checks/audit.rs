@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::checkout::tree;
-use crate::tools::steps::{StepOutcome, cargo, run};
+use crate::checkout::file_tree;
+use crate::tools::check_steps::{StepOutcome, cargo, run};
 use crate::tools::{built_programs, tool_install};
 
 /// The version to install if cargo-deny is missing.
@@ -49,7 +49,7 @@ pub fn offline() -> StepOutcome {
 
 fn check(program: PathBuf) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(tree::root()).args(["--log-level", "error", "check"]);
+    command.current_dir(file_tree::root()).args(["--log-level", "error", "check"]);
     command
 }
 

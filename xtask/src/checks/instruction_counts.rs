@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::ScopedJoinHandle;
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::tools::built_programs::released_program;
-use crate::tools::steps::{CheckCounts, StepOutcome};
+use crate::tools::check_steps::{CheckCounts, StepOutcome};
 
 /// Path of the baseline.
 const BASELINE: &str = "docs/lab/instructions.txt";
@@ -56,7 +56,7 @@ pub fn instructions(write: bool) -> StepOutcome {
         );
     }
     let compiler = compiler();
-    let text = std::fs::read_to_string(tree::root().join(BASELINE)).unwrap_or_default();
+    let text = std::fs::read_to_string(file_tree::root().join(BASELINE)).unwrap_or_default();
     let (made_with, baseline) = parse(&text);
     if !write && made_with != compiler {
         return StepOutcome::skip(format!(
@@ -105,17 +105,20 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 fn fill(store: &Path, shape: &str) -> Result<(), String> {
-    let filled =
-        Command::new(released_program("hot")).arg("fill").arg(store).args([shape, KEYS]).status();
+    let filled = Command::new(released_program("hot_operations"))
+        .arg("fill")
+        .arg(store)
+        .args([shape, KEYS])
+        .status();
     match filled.is_ok_and(|status| status.success()) {
         true => Ok(()),
-        false => Err(format!("`hot fill` failed for {shape} keys")),
+        false => Err(format!("`hot_operations fill` failed for {shape} keys")),
     }
 }
 
 /// Counts the workloads without and with the advisor.
 fn count_advised(store: &Path) -> Result<Vec<AdvisedRow>, String> {
-    let program = released_program("hot");
+    let program = released_program("hot_operations");
     fill(store, SHAPES[0])?;
     let one = |workload: &str, setting: &str| {
         let words = ["advised", &store.to_string_lossy(), SHAPES[0], KEYS];
@@ -141,7 +144,7 @@ fn compare_advised(counted: &[AdvisedRow]) -> StepOutcome {
 }
 
 fn count_shape(store: &Path, shape: &str) -> Result<Vec<CountRow>, String> {
-    let program = released_program("hot");
+    let program = released_program("hot_operations");
     fill(store, shape)?;
     let keys = count(&program, store, shape, "nothing")?;
     let mut rows = Vec::new();
@@ -161,7 +164,7 @@ fn count(program: &Path, store: &Path, shape: &str, operation: &str) -> Result<u
     callgrind(program, &["count", &store, shape, KEYS, operation, &repeats])
 }
 
-/// Runs `hot` under callgrind and returns the instructions of the measured function.
+/// Runs `hot_operations` under callgrind and returns the instructions of the measured function.
 fn callgrind(program: &Path, words: &[&str]) -> Result<u64, String> {
     let mut command = Command::new("valgrind");
     command
@@ -227,7 +230,7 @@ fn write_baseline(compiler: &str, rows: &[CountRow]) -> bool {
         text.push_str(&format!("{operation}: {count}\n"));
     }
     print!("{text}");
-    match std::fs::write(tree::root().join(BASELINE), text) {
+    match std::fs::write(file_tree::root().join(BASELINE), text) {
         Ok(()) => true,
         Err(error) => {
             println!("could not write {BASELINE}: {error}");

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::checkout::tree;
-use crate::tools::steps::StepOutcome;
+use crate::checkout::file_tree;
+use crate::tools::check_steps::StepOutcome;
 
 /// The unit, and the program that it starts.
 const UNIT: &str = "packaging/umbel.service";
@@ -11,7 +11,7 @@ const PROGRAM: &str = "/usr/local/bin/umbel";
 
 /// Runs the check, if systemd is installed.
 pub fn packaging() -> StepOutcome {
-    let text = match std::fs::read_to_string(tree::root().join(UNIT)) {
+    let text = match std::fs::read_to_string(file_tree::root().join(UNIT)) {
         Ok(text) => text,
         Err(error) => {
             println!("FAILED {UNIT}: {error}");

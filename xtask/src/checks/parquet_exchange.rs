@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::tools::built_programs;
-use crate::tools::steps::{StepOutcome, run_counting};
+use crate::tools::check_steps::{StepOutcome, run_counting};
 use crate::tools::tool_install;
 
 /// Version of DuckDB, which writes and reads Parquet files with filters.
@@ -21,7 +21,7 @@ pub fn exchange() -> StepOutcome {
         println!("{}: {error}", folder.display());
         return StepOutcome::of(false);
     }
-    let script = tree::root().join("xtask").join("parquet_exchange.py");
+    let script = file_tree::root().join("xtask").join("parquet_exchange.py");
     let outcome = run_counting(
         Command::new(python)
             .arg("-I")

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::tools::built_programs;
-use crate::tools::steps::{CheckCounts, StepOutcome};
+use crate::tools::check_steps::{CheckCounts, StepOutcome};
 
 /// One command and its expected result.
 struct SmokeCheck {

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::tools::built_programs;
-use crate::tools::steps::{CheckCounts, StepOutcome, cargo, run_counting};
+use crate::tools::check_steps::{CheckCounts, StepOutcome, cargo, run_counting};
 use crate::tools::tool_install;
 
 /// Version of the Python client.
@@ -96,7 +96,7 @@ impl Server {
 
 /// Returns the path of a client program.
 pub fn script(name: &str) -> PathBuf {
-    tree::root().join("xtask").join("clients").join(name)
+    file_tree::root().join("xtask").join("clients").join(name)
 }
 
 /// Returns the command of the Python client.

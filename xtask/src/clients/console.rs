@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::clients::client_programs::{PYTHON_CLIENT, Server, python_script, script};
-use crate::tools::steps::{StepOutcome, run_counting};
+use crate::tools::check_steps::{StepOutcome, run_counting};
 use crate::tools::{built_programs, tool_install};
 
 /// Version of Selenium, which drives the browser.

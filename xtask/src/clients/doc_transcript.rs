@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::tools::built_programs;
-use crate::tools::steps::StepOutcome;
+use crate::tools::check_steps::StepOutcome;
 
 /// Address at which the server of the transcript listens.
 const ADDRESS: &str = "127.0.0.1:2113";

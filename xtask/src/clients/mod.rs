@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 use crate::clients::client_programs::{
     CaseCounts, ClientLanguages, ClientProgram, PYTHON_CLIENT, Server, count, go, java, node,
     node_groups, node_second, python, python_groups, python_kv, python_second, rust,
 };
 use crate::clients::doc_transcript::transcript;
-use crate::tools::steps::{CheckCounts, StepOutcome};
+use crate::tools::check_steps::{CheckCounts, StepOutcome};
 use crate::tools::tool_install;
 
 pub mod client_programs;
@@ -108,7 +108,7 @@ fn first_events() -> StepOutcome {
             return StepOutcome::skip(format!("the transcript of first events: {reason}"));
         }
     };
-    match std::fs::read_to_string(tree::root().join(FIRST_EVENTS)) {
+    match std::fs::read_to_string(file_tree::root().join(FIRST_EVENTS)) {
         Ok(page) => transcript(&page, &python),
         Err(error) => {
             println!("FAILED {FIRST_EVENTS}: {error}");

@@ -6,7 +6,7 @@ use crate::clients::client_programs::{
     CaseCounts, ClientLanguages, ClientProgram, Server, count, go, java, node_script,
     python_script, rust,
 };
-use crate::tools::steps::StepOutcome;
+use crate::tools::check_steps::StepOutcome;
 use crate::tools::tool_install::succeeded;
 
 /// A program: its language, its command, and whether the fast checks run it.

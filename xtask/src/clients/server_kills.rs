@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::clients::client_programs::{PYTHON_CLIENT, script};
-use crate::tools::steps::{StepOutcome, run_counting};
+use crate::tools::check_steps::{StepOutcome, run_counting};
 use crate::tools::{built_programs, tool_install};
 
 /// Kills a server `rounds` times. REQUIRES: the binary is built.

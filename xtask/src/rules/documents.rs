@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkout::source::Source;
+use crate::checkout::rust_source::Source;
 use crate::rules::const_expression::evaluate;
 use crate::{Tree, Violation};
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::checkout::source::{Source, words};
+use crate::checkout::rust_source::{Source, words};
 use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};
 

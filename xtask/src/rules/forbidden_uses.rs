@@ -1,9 +1,9 @@
 //! Absences that ARCHITECTURE.md states: words that a floor must not name, system calls outside
 //! `umbel-env`, async code below floor 5, unsafe code outside the crates that need it.
 
+use crate::checkout::file_tree::Crate;
 use crate::checkout::path_scan::paths;
-use crate::checkout::source::{Source, words};
-use crate::checkout::tree::Crate;
+use crate::checkout::rust_source::{Source, words};
 use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::checkout::manifest::DependencyKind;
+use crate::checkout::cargo_manifest::DependencyKind;
 use crate::{Tree, Violation};
 
 /// Returns the packages of a lock file without a registry: the line each begins on, and the names

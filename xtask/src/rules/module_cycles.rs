@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkout::path_scan::paths;
-use crate::checkout::source::{Source, words};
+use crate::checkout::rust_source::{Source, words};
 use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};
 

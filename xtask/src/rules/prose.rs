@@ -1,7 +1,7 @@
 //! Rules for prose in comments, strings and documents: words, first doc lines, line and sentence
 //! length. `docs/STYLE.md` states them.
 
-use crate::checkout::source::{Source, words};
+use crate::checkout::rust_source::{Source, words};
 use crate::{Tree, Violation};
 
 /// Words and phrases that the style page bans, spelled in parts so that this file does not contain

@@ -1,6 +1,6 @@
 //! Rules for sources: size, first line, names, banned words, and attributes.
 
-use crate::checkout::source::{Source, words};
+use crate::checkout::rust_source::{Source, words};
 use crate::rules::size_exceptions::SizeExceptions;
 use crate::{Tree, Violation};
 

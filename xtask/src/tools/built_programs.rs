@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::checkout::tree;
+use crate::checkout::file_tree;
 
 /// Build that contains the programs of the checks.
 static CHECKED_BUILD: OnceLock<&str> = OnceLock::new();
@@ -45,7 +45,7 @@ fn program(build: &str, name: &str) -> PathBuf {
 /// Returns the target folder of cargo.
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => tree::root().join(folder),
-        None => tree::root().join("target"),
+        Some(folder) => file_tree::root().join(folder),
+        None => file_tree::root().join("target"),
     }
 }

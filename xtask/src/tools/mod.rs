@@ -1,5 +1,5 @@
 //! Programs that checks need, build folders, and the steps of a check.
 
 pub mod built_programs;
-pub mod steps;
+pub mod check_steps;
 pub mod tool_install;

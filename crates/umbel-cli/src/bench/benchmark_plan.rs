@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::thread_stats::StopCondition;
 use crate::bench::unsupported_flags;
 use crate::errors::{CommandError, CommandResult};
@@ -283,7 +283,7 @@ fn unknown_benchmark(name: &str) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::settings::testing::settings;
+    use crate::bench::bench_settings::testing::settings;
 
     #[test]
     fn benchmark_names_become_sized_steps() {

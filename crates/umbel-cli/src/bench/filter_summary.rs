@@ -3,7 +3,7 @@
 
 use umbel::{KeyspaceStats, LevelStats};
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::thread_stats::BenchmarkTotals;
 use crate::text::numbers::{bytes, grouped, percent};
 
@@ -251,7 +251,7 @@ fn duration(micros: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::settings::testing::settings;
+    use crate::bench::bench_settings::testing::settings;
 
     fn store(probes: u64) -> KeyspaceStats {
         let level = LevelStats {

@@ -3,7 +3,7 @@
 //! Not the generator of tests (`umbel_sim::Random`): committed results depend on this sequence, and
 //! each operation of a benchmark draws from it.
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::bench_flags::KeyFormat;
 
 /// Blackman and Vigna's xoroshiro128+: two words of state, no multiplication, about a nanosecond.
@@ -108,7 +108,7 @@ impl KeyGenerator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::settings::testing::settings;
+    use crate::bench::bench_settings::testing::settings;
 
     #[test]
     fn rocksdb_keys_are_big_endian_and_padded() {

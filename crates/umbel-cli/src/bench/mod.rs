@@ -4,16 +4,16 @@
 //! store in a `directory`, prints the `header`, lets `workers` run each benchmark of `workload` and
 //! gives what their `tally` counted to `report`; at the end `summary` says what the filters did.
 
+mod bench_settings;
 mod benchmark_plan;
 mod filter_summary;
-mod header;
 mod histogram;
 mod ignored_flags;
 mod key_generator;
 mod result_lines;
 mod results_json;
+mod run_header;
 mod runner;
-mod settings;
 mod stats_tables;
 mod thread_stats;
 mod unsupported_flags;
@@ -38,7 +38,7 @@ pub fn run(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let mut settings = settings::Settings::resolve(flags, json)?;
+    let mut settings = bench_settings::Settings::resolve(flags, json)?;
     settings.options = limits.apply_to(settings.options);
     let plan = benchmark_plan::parse(&settings)?;
     runner::Runner::new(settings, db)?.run(&plan)

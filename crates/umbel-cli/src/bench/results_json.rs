@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::filter_summary::{FilterTotals, LevelFilterTotals};
 use crate::bench::thread_stats::{BenchmarkTotals, OperationLatency};
 use crate::stats_json;

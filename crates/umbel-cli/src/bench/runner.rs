@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use umbel::{Db, Env, Keyspace};
 
-use super::header;
-use super::settings::Settings;
+use super::bench_settings::Settings;
+use super::run_header;
 use crate::bench::bench_flags::LineFormat;
 use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
 use crate::bench::filter_summary::{FilterTotals, tour_summary};
@@ -77,7 +77,7 @@ impl Runner {
         // fill100K brings its own size.
         let pool = ValuePool::new(settings.compression_ratio, settings.value_size.max(100_000));
         let seed = settings.seed.unwrap_or(wall_micros);
-        let clock_nanos = header::clock_nanos(env.clock.as_ref());
+        let clock_nanos = run_header::clock_nanos(env.clock.as_ref());
         Ok(Runner {
             settings,
             env,
@@ -107,7 +107,7 @@ impl Runner {
     }
 
     fn print_header(&mut self) -> CommandResult<()> {
-        note(&header::environment(self.env.clock.as_ref(), self.clock_nanos));
+        note(&run_header::environment(self.env.clock.as_ref(), self.clock_nanos));
         let removed = if self.directory.is_removed_at_end() { ", removed at the end" } else { "" };
         note(&format!("Directory:  {}{removed}", self.directory.path().display()));
         if self.settings.tour {
@@ -120,7 +120,7 @@ impl Runner {
             let text = format!("Set seed to {} because --seed was 0\n", self.seed);
             self.print(&text)?;
         }
-        let text = header::workload(&self.settings);
+        let text = run_header::workload(&self.settings);
         self.print(&text)
     }
 
@@ -324,7 +324,7 @@ impl Runner {
         if self.settings.json {
             let object = json!({
                 "version": env!("CARGO_PKG_VERSION"),
-                "date": header::date(self.env.clock.wall_micros() / 1_000_000),
+                "date": run_header::date(self.env.clock.wall_micros() / 1_000_000),
                 "settings": results::settings(&self.settings),
                 "clock_ns": self.clock_nanos,
                 "results": self.results,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use umbel_env::Clock;
 
-use super::header::timestamp;
+use super::bench_settings::Settings;
 use super::histogram::{Histogram, Layout};
-use super::settings::Settings;
+use super::run_header::timestamp;
 use crate::bench::bench_flags::LineFormat;
 use crate::io::output::note;
 

@@ -9,7 +9,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::{Db, Env, Error, Keyspace, Result};
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use super::workload::Worker;
 use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
 use crate::bench::key_generator::Random;

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use umbel::{Batch, Db, Durability, Keyspace, Result};
 use umbel_base::checksum::checksum;
 
-use super::settings::Settings;
+use super::bench_settings::Settings;
 use crate::bench::bench_flags::LineFormat;
 use crate::bench::benchmark_plan::{BenchmarkKind, BenchmarkStep};
 use crate::bench::key_generator::{KeyGenerator, Random};

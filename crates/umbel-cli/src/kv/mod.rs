@@ -10,4 +10,4 @@ pub mod inspect;
 pub mod put;
 pub mod scan;
 pub mod stats;
-pub mod verify;
+pub mod verify_store;

@@ -10,9 +10,9 @@ use umbel_proto::kv::{
     ScanResponse,
 };
 
-use super::connection::Connection;
 use super::serve::Serving;
 use super::test_binary::Fixture;
+use umbel_testing::server_connection::Connection;
 
 const WRITERS: usize = 6;
 

@@ -9,11 +9,11 @@
 //!
 //! - [`ProcessMark`] is the mark of a process.
 //! - [`OpenMark`] says whether a handle is open, closed or a forked copy.
-//! - [`ProcessBound`] holds a value that only the process that created it drops.
-//! - [`PerProcess`] is a static of which every process has its own.
+//! - [`ProcessOwned`] holds a value that only the process that created it drops.
+//! - [`ProcessLocal`] is a static of which every process has its own.
 
-mod fork_page;
-mod process_bound;
+mod fork_detection;
+mod process_local;
 
 #[cfg(all(test, feature = "testing", target_os = "linux", not(miri)))]
 mod tests;
@@ -21,7 +21,7 @@ mod tests;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use process_bound::{PerProcess, ProcessBound};
+pub use process_local::{ProcessLocal, ProcessOwned};
 
 /// The mark of a process. A copy of it in a forked child is the mark of the parent.
 ///
@@ -38,18 +38,18 @@ pub struct ProcessMark {
 impl ProcessMark {
     /// The mark of this process.
     pub fn current() -> ProcessMark {
-        let (word, id) = match fork_page::word() {
+        let (word, id) = match fork_detection::word() {
             Some(word) => (word, 0),
-            None => (fork_page::no_word(), std::process::id()),
+            None => (fork_detection::no_word(), std::process::id()),
         };
-        ProcessMark { word, generation: fork_page::generation(word), id }
+        ProcessMark { word, generation: fork_detection::generation(word), id }
     }
 
     /// A mark that rests on the id of the process alone, as where the kernel wipes no page.
     #[cfg(all(test, feature = "testing", target_os = "linux", not(miri)))]
     fn by_id() -> ProcessMark {
-        let word = fork_page::no_word();
-        let generation = fork_page::generation(word);
+        let word = fork_detection::no_word();
+        let generation = fork_detection::generation(word);
         ProcessMark { word, generation, id: std::process::id() }
     }
 

@@ -67,25 +67,25 @@ fn child_leaks_values_of_its_parent() {
     }
     in_own_process("process::tests::child_leaks_values_of_its_parent", || {
         // The parent forgets its own: it would drop them at the end.
-        let (first, second) = (ProcessBound::new(Never), ProcessBound::new(Never));
+        let (first, second) = (ProcessOwned::new(Never), ProcessOwned::new(Never));
         let (first, second) =
             (std::cell::Cell::new(Some(first)), std::cell::Cell::new(Some(second)));
         in_forked_child(|| {
-            assert!(second.take().and_then(ProcessBound::into_inner).is_none());
+            assert!(second.take().and_then(ProcessOwned::into_inner).is_none());
             drop(first.take());
         });
         [first, second].into_iter().for_each(std::mem::forget);
     });
     let dropped = std::rc::Rc::new(());
-    drop(ProcessBound::new(std::rc::Rc::clone(&dropped)));
-    assert!(ProcessBound::new(std::rc::Rc::clone(&dropped)).into_inner().is_some());
+    drop(ProcessOwned::new(std::rc::Rc::clone(&dropped)));
+    assert!(ProcessOwned::new(std::rc::Rc::clone(&dropped)).into_inner().is_some());
     assert_eq!(std::rc::Rc::strong_count(&dropped), 1);
 }
 
 /// A parent held a registry locked when it forked, and the child waited for it for ever.
 #[test]
 fn every_process_has_its_own_static() {
-    static NUMBERS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new();
+    static NUMBERS: ProcessLocal<Mutex<Vec<u32>>> = ProcessLocal::new();
     in_own_process("process::tests::every_process_has_its_own_static", || {
         let mut numbers = NUMBERS.get().lock().unwrap();
         numbers.push(1);

@@ -66,7 +66,7 @@ impl ForkEntry {
         let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
         // SAFETY: `fstat` fails or fills its buffer, which is read only where it succeeded.
         // Closing a number is sound where no other code owns it. It stands for the registered
-        // file, whose owner in this process is leaked (`ProcessBound`) and never closes it.
+        // file, whose owner in this process is leaked (`ProcessOwned`) and never closes it.
         unsafe {
             if libc::fstat(descriptor, found.as_mut_ptr()) != 0 {
                 return;

@@ -22,14 +22,14 @@ use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
 use crate::file_system::{Access, FileIdentity, Lock};
-use crate::process::{PerProcess, ProcessBound};
+use crate::process::{ProcessLocal, ProcessOwned};
 use crate::system::close_on_fork::{self, ForkEntry};
 use crate::system::open_directory::{self, Location};
 use crate::system::open_file::open_file;
 use crate::system::version_pin;
 
 /// The directories and lock files of every lock that this process holds.
-static REGISTRY: PerProcess<Mutex<BTreeSet<FileIdentity>>> = PerProcess::new();
+static REGISTRY: ProcessLocal<Mutex<BTreeSet<FileIdentity>>> = ProcessLocal::new();
 
 fn registry() -> MutexGuard<'static, BTreeSet<FileIdentity>> {
     // The set is whole between any two statements, so a panic elsewhere does not spoil it.
@@ -43,7 +43,7 @@ pub(super) struct SystemLock {
     /// The directory, locked too where the system supports it. A process that deletes the file and
     /// creates a new one does not get a second lock.
     _directory: Option<LockedFile>,
-    _registrations: [ProcessBound<Registration>; 2],
+    _registrations: [ProcessOwned<Registration>; 2],
 }
 
 impl Lock for SystemLock {
@@ -55,7 +55,7 @@ impl Lock for SystemLock {
 /// An open file with the lock on it.
 #[derive(Debug)]
 struct LockedFile {
-    file: ProcessBound<fs::File>,
+    file: ProcessOwned<fs::File>,
     fork_entry: &'static ForkEntry,
 }
 
@@ -83,7 +83,7 @@ impl LockedFile {
             }
         }
         let in_children = close_on_fork::close_in_children(&file);
-        Ok(LockedFile { file: ProcessBound::new(file), fork_entry: in_children })
+        Ok(LockedFile { file: ProcessOwned::new(file), fork_entry: in_children })
     }
 }
 
@@ -93,8 +93,8 @@ struct Registration(FileIdentity);
 
 impl Registration {
     /// `None` where there is one already.
-    fn new(identity: FileIdentity) -> Option<ProcessBound<Registration>> {
-        registry().insert(identity).then(|| ProcessBound::new(Registration(identity)))
+    fn new(identity: FileIdentity) -> Option<ProcessOwned<Registration>> {
+        registry().insert(identity).then(|| ProcessOwned::new(Registration(identity)))
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use umbel_base::{Error, Result};
 
 use crate::env::{Clock, Entropy, Env, JoinHandle, Threads};
-use crate::process::ProcessBound;
+use crate::process::ProcessOwned;
 
 impl Env {
     /// The operating system: its files, clocks, random bytes and threads.
@@ -130,7 +130,7 @@ impl Threads for SystemThreads {
         // A name that the operating system could not take must not be a panic of ours.
         let name: String = name.chars().filter(|character| *character != '\0').collect();
         match thread::Builder::new().name(name.clone()).spawn(work) {
-            Ok(handle) => Ok(Box::new(SystemThread(ProcessBound::new(handle)))),
+            Ok(handle) => Ok(Box::new(SystemThread(ProcessOwned::new(handle)))),
             Err(error) => Err(Error::io("start thread", Path::new(&name), error)),
         }
     }
@@ -142,7 +142,7 @@ impl Threads for SystemThreads {
 
 /// A thread, which a forked child does not have: waiting for it there would never end.
 #[derive(Debug)]
-struct SystemThread(ProcessBound<thread::JoinHandle<()>>);
+struct SystemThread(ProcessOwned<thread::JoinHandle<()>>);
 
 impl JoinHandle for SystemThread {
     fn join(self: Box<Self>) -> bool {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use umbel_base::Error;
 use umbel_env::{
-    Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, FileSystem, OwnedFiles, OwnershipCheck, RootFile,
+    Access, AlignedBuffer, AtomicFile, DIRECT_ALIGNMENT, Env, FileSystem, OwnedFiles,
+    OwnershipCheck,
 };
 
 #[test]
@@ -252,8 +253,8 @@ fn root_file_replace_refuses_a_foreign_file() {
     let folder = tempfile::tempdir().unwrap();
     let held = Env::system().open_directory(folder.path()).unwrap().files;
     let (path, new) = (folder.path().join("ROOT"), folder.path().join("ROOT.new"));
-    let root = Arc::new(RootFile::new(Arc::clone(&held), path.clone()));
-    let own = OwnedFiles::new(held, Arc::<RootFile>::clone(&root));
+    let root = Arc::new(AtomicFile::new(Arc::clone(&held), path.clone()));
+    let own = OwnedFiles::new(held, Arc::<AtomicFile>::clone(&root));
     let replace = |number: u32| {
         if own.exists(&new).unwrap() {
             own.remove_file(&new).unwrap();
@@ -282,7 +283,7 @@ fn root_file_replace_refuses_a_foreign_file() {
 fn foreign_files_are_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let held = Env::system().open_directory(folder.path()).unwrap().files;
-    let root = Arc::new(RootFile::new(Arc::clone(&held), folder.path().join("ROOT")));
+    let root = Arc::new(AtomicFile::new(Arc::clone(&held), folder.path().join("ROOT")));
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("found"), b"found").unwrap();
     let own = OwnedFiles::new(held, root);

@@ -7,7 +7,8 @@ use crate::limits::{
     APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
 };
 use crate::types::error::{Error, Result};
-use crate::types::event::{ExpectedVersion, NewEvent};
+use crate::types::event::NewEvent;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use umbel_base::checksum::checksum;
 use umbel_base::fail_point;
 use umbel_base::{Decoder, Error, Result, varint};
-use umbel_env::{Access, Env, File, RootFile};
+use umbel_env::{Access, AtomicFile, Env, File};
 use umbel_log::{HEADER_BYTES, Seal};
 
 const MANIFEST_NAME: &str = "CHUNKS";
@@ -165,7 +165,7 @@ pub struct ChunkManifest {
     /// Number of chunk manifests written.
     pub generation: u64,
     /// The file on disk, which an open store has written or found; `None` for any other manifest.
-    pub root: Option<Arc<RootFile>>,
+    pub root: Option<Arc<AtomicFile>>,
     /// Id of the next chunk.
     pub next_id: u64,
     /// Position of the next chunk's first byte: no event ever had a position as high.
@@ -299,7 +299,11 @@ impl ChunkManifest {
 
     /// Reads the manifest for the store's writer; otherwise as [`ChunkManifest::read`].
     /// [`ChunkManifest::write`] replaces this file and no other.
-    pub fn read_for_writer(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkManifest> {
+    pub fn read_for_writer(
+        env: &Env,
+        folder: &Path,
+        root: Arc<AtomicFile>,
+    ) -> Result<ChunkManifest> {
         let path = folder.join(MANIFEST_NAME);
         let file = env.files.open(&path, Access::Read)?;
         let manifest = ChunkManifest::read_file(&*file, &path)?;
@@ -318,8 +322,8 @@ impl ChunkManifest {
     }
 
     /// Returns the manifest's file in `folder`, which has not been read yet.
-    pub fn root_file(env: &Env, folder: &Path) -> Arc<RootFile> {
-        Arc::new(RootFile::new(Arc::clone(&env.files), folder.join(MANIFEST_NAME)))
+    pub fn atomic_file(env: &Env, folder: &Path) -> Arc<AtomicFile> {
+        Arc::new(AtomicFile::new(Arc::clone(&env.files), folder.join(MANIFEST_NAME)))
     }
 
     /// Replaces the manifest in `folder` by this one, with the next generation, and makes it

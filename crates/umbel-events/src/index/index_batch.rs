@@ -5,7 +5,7 @@ use umbel_base::Result;
 
 use crate::event_log::EventLog;
 use crate::index::index_changes::StreamChange;
-use crate::index::index_progress::MarkerEncoder;
+use crate::index::index_marker::MarkerEncoder;
 
 use super::{Index, event_key};
 

@@ -9,13 +9,13 @@ use umbel::{Db, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, 
 use umbel_base::{Error, Result};
 
 use crate::event_log::EventLog;
-use crate::index::index_progress::{IndexMarker, MarkerEncoder};
+use crate::index::index_marker::{IndexMarker, MarkerEncoder};
 use crate::index::stream_head::StreamHead;
 use crate::index::views::Views;
 
 pub mod index_batch;
 pub mod index_changes;
-pub mod index_progress;
+pub mod index_marker;
 pub mod stream_existence;
 pub mod stream_head;
 pub mod unflushed_views;

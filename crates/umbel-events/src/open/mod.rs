@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
 use umbel_base::fail_point;
-use umbel_env::{Access, Env, OpenMark, OwnedFiles, PinnedFiles, RootFile, check_path};
+use umbel_env::{Access, AtomicFile, Env, OpenMark, OwnedFiles, PinnedFiles, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 
@@ -25,7 +25,7 @@ use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::index::Index;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
-use crate::index::index_progress::IndexMarker;
+use crate::index::index_marker::IndexMarker;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::open::folder_kind::check_folder_kind;
@@ -115,10 +115,10 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
 
 /// Returns the environment of the store's open directory, in which this process changes only its
 /// own files, and the chunk manifest there.
-fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<RootFile>)> {
+fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFile>)> {
     let held = outside.fork_guarded().open_directory(folder)?;
-    let root = ChunkManifest::root_file(&held, folder);
-    let files = OwnedFiles::new(Arc::clone(&held.files), Arc::<RootFile>::clone(&root));
+    let root = ChunkManifest::atomic_file(&held, folder);
+    let files = OwnedFiles::new(Arc::clone(&held.files), Arc::<AtomicFile>::clone(&root));
     Ok((Env { files: Arc::new(files), ..held }, root))
 }
 
@@ -242,7 +242,7 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     Ok(())
 }
 
-fn create(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkManifest> {
+fn create(env: &Env, folder: &Path, root: Arc<AtomicFile>) -> Result<ChunkManifest> {
     let mut manifest = ChunkManifest { root: Some(root), ..ChunkManifest::create(env)? };
     manifest.write(env, folder)?;
     Ok(manifest)

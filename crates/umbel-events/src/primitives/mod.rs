@@ -2,6 +2,6 @@
 
 pub mod background_signal;
 pub mod exclusive_task;
+pub mod lazy_flag;
 pub mod panic_guard;
 pub mod prehashed_map;
-pub mod presence_flag;

@@ -1,5 +1,6 @@
 //! Readers of streams, views and all events, by revision, position and filter.
 
+pub mod all_reader;
 pub mod filtered_reader;
 pub mod link_resolution;
 pub mod link_visibility;

@@ -14,7 +14,7 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_env::Env;
 
-use crate::repair::index_evidence::IndexEvidence;
+use crate::repair::events_in_old_index::OldIndexEvents;
 use crate::repair::index_ownership::{DENIED_EVENTS_MIN, count_indexed};
 use crate::repair::inspect_orphan::OrphanChunk;
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
@@ -42,7 +42,7 @@ pub fn remove_foreign(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
-    index: Option<&IndexEvidence>,
+    index: Option<&OldIndexEvents>,
     candidates: &mut Vec<OrphanChunk>,
     survey: &mut LogSurvey,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ fn find_denied(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
-    index: &IndexEvidence,
+    index: &OldIndexEvents,
     candidates: &[OrphanChunk],
     survey: &LogSurvey,
 ) -> Result<BTreeSet<u64>> {

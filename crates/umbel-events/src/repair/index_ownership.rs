@@ -12,7 +12,7 @@ use crate::event_log::chunk_manifest::ChunkEnd;
 use crate::event_log::scavenged_chunk;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
-use crate::repair::index_evidence::IndexEvidence;
+use crate::repair::events_in_old_index::OldIndexEvents;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, read_file};
 use crate::types::error::Result;
 
@@ -31,7 +31,7 @@ pub const DENIED_EVENTS_MIN: usize = 8;
 /// of the first streams must have their last event where the index says, as far as those chunks are
 /// whole.
 pub fn belongs_to_log(
-    index: &IndexEvidence,
+    index: &OldIndexEvents,
     env: &Env,
     folder: &Path,
     survey: &mut LogSurvey,
@@ -72,7 +72,7 @@ pub fn belongs_to_log(
 /// Whether most of the last events of streams are where the index says, as far as those chunks are
 /// whole.
 fn do_most_heads_match(
-    index: &IndexEvidence,
+    index: &OldIndexEvents,
     env: &Env,
     folder: &Path,
     survey: &LogSurvey,
@@ -100,7 +100,7 @@ fn do_most_heads_match(
 /// Number of the first readable events of a chunk that the index should know, and of those that it
 /// knows.
 pub fn count_indexed(
-    index: &IndexEvidence,
+    index: &OldIndexEvents,
     env: &Env,
     folder: &Path,
     found: &FoundChunk,

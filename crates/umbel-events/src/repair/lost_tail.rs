@@ -7,7 +7,7 @@ use umbel_env::{Env, check_path};
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ChunkManifest};
 use crate::index::stream_existence::coverage_on_disk;
 use crate::limits::RESTORE_GAP_BYTES;
-use crate::repair::index_evidence::IndexEvidence;
+use crate::repair::events_in_old_index::OldIndexEvents;
 use crate::repair::index_ownership;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, is_truncated, read_unended, survey_log};
 use crate::types::error::Result;
@@ -73,7 +73,7 @@ pub fn note_lost_tail(survey: &mut LogSurvey, furthest: u64, who: &str) {
 /// Records chunks that are lost together with their manifest entries: the index knows events
 /// between the positions of two chunks. This happens, for example, if the manifest is another
 /// store's.
-pub fn note_lost_chunks(survey: &mut LogSurvey, index: &IndexEvidence) -> Result<()> {
+pub fn note_lost_chunks(survey: &mut LogSurvey, index: &OldIndexEvents) -> Result<()> {
     if !survey.is_damaged() {
         return Ok(());
     }
@@ -176,7 +176,7 @@ pub fn find_unrecovered(env: &Env, folder: &Path) -> Result<Vec<String>> {
         sentences.extend(opened.and_then(|opened| opened.gap).map(|gap| gap.to_string()));
     }
     if !short.is_empty() {
-        let index = IndexEvidence::load(env, folder, manifest.seed)?.and_then(|index| index.ok());
+        let index = OldIndexEvents::load(env, folder, manifest.seed)?.and_then(|index| index.ok());
         let is_explained = match index {
             Some(index) => {
                 index_ownership::belongs_to_log(&index, env, folder, &mut survey_log(env, folder)?)?

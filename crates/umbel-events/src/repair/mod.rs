@@ -12,10 +12,10 @@ use crate::backup::backup_manifest::{check_no_backup, restore_marker_path};
 use crate::event_log::chunk_manifest::ChunkManifest;
 use crate::types::error::{Error, Result};
 
+mod events_in_old_index;
 mod execute;
 mod foreign_chunks;
 mod fuzz_fixture;
-mod index_evidence;
 mod index_ownership;
 mod inspect_orphan;
 mod log_survey;
@@ -34,8 +34,8 @@ pub use repair_report::{
 pub use fuzz_fixture::fuzz;
 pub use lost_tail::find_unrecovered;
 
+use events_in_old_index::OldIndexEvents;
 use execute::ResumedRepair;
-use index_evidence::IndexEvidence;
 use repair_plan::RepairPlan;
 
 /// Repairs the event store in a folder, which no process may have open. It reads all of the store
@@ -74,7 +74,7 @@ pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<Repair
     }
     let mut survey = log_survey::survey_log(env, folder)?;
     let files = log_survey::chunk_files(env, folder)?;
-    let index = IndexEvidence::load(env, folder, survey.manifest.seed)?;
+    let index = OldIndexEvents::load(env, folder, survey.manifest.seed)?;
     let readable = index.as_ref().and_then(|index| index.as_ref().ok());
     orphan_chunks::adopt_orphans(
         env,

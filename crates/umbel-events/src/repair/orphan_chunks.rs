@@ -12,8 +12,8 @@ use umbel_env::Env;
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ChunkManifest, chunk_version_path};
 use crate::limits::{FILE_BYTES_MAX, POSITION_MAX, RESTORE_GAP_BYTES};
 use crate::open::check_no_newer_chunk;
+use crate::repair::events_in_old_index::OldIndexEvents;
 use crate::repair::foreign_chunks;
-use crate::repair::index_evidence::IndexEvidence;
 use crate::repair::inspect_orphan::{OrphanChunk, best_version, is_unused};
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey, read_file};
 use crate::repair::renamed_chunks;
@@ -28,7 +28,7 @@ pub fn adopt_orphans(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
-    index: Option<&IndexEvidence>,
+    index: Option<&OldIndexEvents>,
     survey: &mut LogSurvey,
     accept_unproven: bool,
 ) -> Result<()> {

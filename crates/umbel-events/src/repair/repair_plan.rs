@@ -13,7 +13,7 @@ use crate::event_log::chunk_manifest::{
 use crate::event_log::event_format::{FRAME_HEADER_BYTES, Frame, FrameLocation, FrameMeta};
 use crate::event_log::scavenged_chunk::{self, PositionMap, RemovedEvents, ScavengedChunkWriter};
 use crate::limits::REVISION_MAX;
-use crate::repair::index_evidence::{EvidenceEvent, EvidenceEvents, IndexEvidence};
+use crate::repair::events_in_old_index::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
 use crate::repair::index_ownership;
 use crate::repair::inspect_orphan::is_unused;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, chunk_files, read_file};
@@ -63,7 +63,7 @@ pub struct ChunkRebuild {
     /// Offsets of the salvaged events in the file that was found.
     offsets: Vec<u64>,
     /// Events that the index knows and that were not salvaged.
-    missing: Vec<EvidenceEvent>,
+    missing: Vec<OldIndexEntry>,
     /// Events that had been scavenged before.
     removed: RemovedEvents,
 }
@@ -74,7 +74,7 @@ impl RepairPlan {
     pub fn build(
         env: &Env,
         folder: &Path,
-        index: Option<core::result::Result<IndexEvidence, String>>,
+        index: Option<core::result::Result<OldIndexEvents, String>>,
         mut survey: LogSurvey,
         options: RepairOptions,
     ) -> Result<RepairPlan> {
@@ -149,7 +149,7 @@ impl RepairPlan {
         env: &Env,
         folder: &Path,
         (number, found): (usize, &FoundChunk),
-        known: &EvidenceEvents,
+        known: &OldIndexEntries,
         options: RepairOptions,
     ) -> Result<()> {
         let entry = found.entry;
@@ -180,11 +180,11 @@ impl RepairPlan {
             .filter_map(|offset| Some(source.frame(*offset)?.meta.position))
             .collect();
         let scavenged = scavenged_positions(known, &gaps, &positions);
-        let is_missing = |event: &&EvidenceEvent| {
+        let is_missing = |event: &&OldIndexEntry| {
             let position = &event.position;
             positions.binary_search(position).is_err() && !scavenged.contains(position)
         };
-        let missing: Vec<EvidenceEvent> = known.iter().filter(is_missing).cloned().collect();
+        let missing: Vec<OldIndexEntry> = known.iter().filter(is_missing).cloned().collect();
         merge_missing(&missing, &mut saved.lost);
         let lost = saved.lost.iter().map(|lost: &LostSpan| LostRange {
             from: Position(lost.from),
@@ -293,7 +293,7 @@ impl RepairPlan {
 
 /// Adds the positions of events that the index knows outside the lost ranges. The file that was
 /// found is whole, but newer than a scavenge or from another time.
-fn merge_missing(missing: &[EvidenceEvent], lost: &mut Vec<LostSpan>) {
+fn merge_missing(missing: &[OldIndexEntry], lost: &mut Vec<LostSpan>) {
     lost.sort_unstable_by_key(|range| range.from);
     let is_named = |position: u64| {
         let next_index = lost.partition_point(|range| range.from <= position);
@@ -309,7 +309,7 @@ fn merge_missing(missing: &[EvidenceEvent], lost: &mut Vec<LostSpan>) {
 
 /// Positions of scavenged events that an index from before the scavenge still knows.
 fn scavenged_positions(
-    known: &[EvidenceEvent],
+    known: &[OldIndexEntry],
     gaps: &RemovedEvents,
     saved: &[u64],
 ) -> HashSet<u64> {
@@ -333,13 +333,16 @@ fn unused_version(versions: &[u64], scavenged: Option<ScavengedFile>) -> u64 {
 }
 
 /// Loads what the index knows of the events of damaged chunks.
-fn load_known_events(index: Option<&IndexEvidence>, survey: &LogSurvey) -> Result<EvidenceEvents> {
+fn load_known_events(
+    index: Option<&OldIndexEvents>,
+    survey: &LogSurvey,
+) -> Result<OldIndexEntries> {
     let damaged = survey.chunks.iter().filter(|found| found.damage.is_some());
     let ranges: Vec<(u64, u64)> =
         damaged.map(|f| (f.entry.start, f.entry.start + f.entry.capacity)).collect();
     match index.filter(|_| !ranges.is_empty()) {
         Some(index) => index.events(&ranges),
-        None => Ok(EvidenceEvents::default()),
+        None => Ok(OldIndexEntries::default()),
     }
 }
 
@@ -447,7 +450,7 @@ impl ChunkRebuild {
 struct MissingEvents<'a> {
     rebuild: &'a ChunkRebuild,
     streams: &'a [String],
-    events: std::iter::Peekable<std::slice::Iter<'a, EvidenceEvent>>,
+    events: std::iter::Peekable<std::slice::Iter<'a, OldIndexEntry>>,
     runs: std::iter::Peekable<std::slice::Iter<'a, scavenged_chunk::RemovedRun>>,
 }
 
@@ -484,7 +487,7 @@ fn lost_event_stub<'a>(
     chunk: u64,
     stream: &'a str,
     kind: &'a str,
-    event: &EvidenceEvent,
+    event: &OldIndexEntry,
     created: u64,
 ) -> Frame<'a> {
     let (position, revision) = (event.position, event.revision);

@@ -23,7 +23,7 @@ use crate::event_log::event_format::{
     FRAME_HEADER_BYTES, Frame, FrameHeader, FrameLocation, RECORD_GAP_BYTES,
 };
 use crate::event_log::scavenged_chunk::{self, PositionMap};
-use crate::repair::index_evidence::EvidenceEvent;
+use crate::repair::events_in_old_index::OldIndexEntry;
 
 /// Maximum number of checksummed bytes per byte of a lost range in the search for unproven appends.
 const CHECKSUMMED_PER_BYTE: u64 = 4;
@@ -47,7 +47,7 @@ pub struct ChunkBytes<'a> {
 #[derive(Clone, Copy)]
 pub struct IndexedRange<'a> {
     /// The events, by position.
-    pub events: &'a [EvidenceEvent],
+    pub events: &'a [OldIndexEntry],
     /// Names of their streams.
     pub streams: &'a [String],
     /// The list is complete up to this position.
@@ -60,7 +60,7 @@ impl IndexedRange<'_> {
     fn admits(&self, frame: &Frame<'_>) -> bool {
         let position = frame.meta.position;
         let known = self.events.binary_search_by_key(&position, |event| event.position);
-        let same = |event: &EvidenceEvent| {
+        let same = |event: &OldIndexEntry| {
             let stream = self.streams.get(event.stream);
             event.revision == frame.meta.revision && stream.is_some_and(|s| s == frame.stream)
         };

@@ -11,7 +11,7 @@ use std::path::Path;
 use umbel_env::Env;
 
 use crate::event_log::chunk_manifest::{ChunkEntry, chunk_directory};
-use crate::repair::index_evidence::IndexEvidence;
+use crate::repair::events_in_old_index::OldIndexEvents;
 use crate::repair::index_ownership::count_indexed;
 use crate::repair::inspect_orphan::{OrphanChunk, inspect_file};
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
@@ -24,7 +24,7 @@ pub fn discard_stale_tail(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
-    index: Option<&IndexEvidence>,
+    index: Option<&OldIndexEvents>,
     survey: &mut LogSurvey,
 ) -> Result<()> {
     if survey.is_seed_lost || survey.chunks.iter().all(|found| found.damage.is_none()) {
@@ -112,7 +112,7 @@ fn position_holes(survey: &LogSurvey) -> Vec<(u64, u64)> {
 /// First position with an event that the index knows and the manifest does not, with a description.
 /// Adds the names of the files whose events the index should know and does not.
 fn first_indexed_position(
-    index: &IndexEvidence,
+    index: &OldIndexEvents,
     env: &Env,
     folder: &Path,
     elsewhere: &[OrphanChunk],

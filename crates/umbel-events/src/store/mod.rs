@@ -17,17 +17,17 @@ use crate::event_filter::EventFilter;
 use crate::open;
 use crate::open::background_thread;
 use crate::open::open_read_only;
+use crate::read::all_reader::AllReader;
 use crate::read::filtered_reader::FilteredReader;
 use crate::read::link_resolution::{self, ResolvedEvent};
-use crate::read::stream_reader::{self, AllReader, StreamReader};
+use crate::read::stream_reader::{self, StreamReader};
 use crate::read::view_reader::{self, ViewReader, ViewState};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionSource, SubscriptionStart};
 use crate::types::error::{Error, Result};
-use crate::types::event::{
-    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-};
+use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::store_options::StoreOptions;
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;

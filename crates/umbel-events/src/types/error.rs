@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
-use crate::types::event::{EventId, ExpectedVersion};
+use crate::types::event::EventId;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_state::StreamState;
 use crate::types::version_conflict::VersionConflict;
 

@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod event;
+pub mod expected_version;
 pub mod import_record;
 pub mod store_options;
 pub mod store_path;

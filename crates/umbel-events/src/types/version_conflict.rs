@@ -1,6 +1,6 @@
 //! [`VersionConflict`]: a stream that does not match the expected version of a request.
 
-use crate::types::event::ExpectedVersion;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_state::StreamState;
 
 /// Stream that does not match the expected version of a request.

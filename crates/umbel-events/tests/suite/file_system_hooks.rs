@@ -62,7 +62,7 @@ impl HookedFiles {
 }
 
 impl FileSystem for HookedFiles {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         inner: absolute reaches directory_location identity innermost create_dir_all rename exchange
             hard_link remove_file remove_dir sync_dir
     }

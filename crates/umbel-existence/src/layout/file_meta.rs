@@ -1,6 +1,6 @@
 //! [`FilterFileMeta`]: metadata of a filter file in `CHECKPOINT`.
 
-use crate::layout::sizing::FilterDimensions;
+use crate::layout::filter_sizing::FilterDimensions;
 
 /// Metadata of a filter file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,5 +2,5 @@
 
 pub mod cache_line;
 pub mod file_meta;
-pub mod page;
-pub mod sizing;
+pub mod filter_page;
+pub mod filter_sizing;

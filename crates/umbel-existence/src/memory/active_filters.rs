@@ -347,7 +347,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::layout::sizing::FilterDimensions;
+    use crate::layout::filter_sizing::FilterDimensions;
 
     fn hash_of(number: u64) -> u64 {
         umbel_base::checksum::checksum(7, number, b"key")

@@ -21,11 +21,11 @@ use crate::layout::cache_line::{
     set_unshared,
 };
 use crate::layout::file_meta::FilterFileMeta;
-use crate::layout::page::{PAGE_LINES, PageLines};
-use crate::layout::sizing::FilterDimensions;
+use crate::layout::filter_page::{PAGE_LINES, PageLines};
+use crate::layout::filter_sizing::FilterDimensions;
 use crate::memory::deferred_inserts::{DeferredInserts, PARTITIONS, PartitionedHashes};
 use crate::memory::lazy_pages::LazyPages;
-use crate::memory::probe::{ProbeTarget, Prober, probe, probe_all};
+use crate::memory::line_probe::{ProbeTarget, Prober, probe, probe_all};
 
 /// Number of lines that are prefetched together.
 pub(crate) const GROUP: usize = 16;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_env::File;
 
-use crate::layout::page::{self, PAGE_BYTES, PageBytes, PageLines};
+use crate::layout::filter_page::{self, PAGE_BYTES, PageBytes, PageLines};
 
 /// Most pages read with one call.
 const RUN_PAGES: u64 = 64;
@@ -70,13 +70,13 @@ impl LazyPages {
     /// Reads one page. `None` where the file cannot be read now.
     pub(crate) fn read(&self, number: u64) -> Option<PageLines> {
         let mut bytes = [0; PAGE_BYTES];
-        self.file.as_ref()?.read_exact_at(&mut bytes, page::offset(number)).ok()?;
+        self.file.as_ref()?.read_exact_at(&mut bytes, filter_page::offset(number)).ok()?;
         Some(self.decode(number, &bytes))
     }
 
     fn decode(&self, number: u64, bytes: &PageBytes) -> PageLines {
         let expected = self.digests.get(number as usize).copied().unwrap_or_default();
-        page::decode(self.key, number, expected, self.has_marks, bytes)
+        filter_page::decode(self.key, number, expected, self.has_marks, bytes)
     }
 
     /// Reads some of the pages that are left, at least one, and at most about `pages_max`, and
@@ -96,10 +96,9 @@ impl LazyPages {
                 .count();
             buffer.resize(run * PAGE_BYTES, 0);
             // A read that failed half way is made again page by page.
-            let is_read = self
-                .file
-                .as_ref()
-                .is_some_and(|file| file.read_exact_at(&mut buffer, page::offset(number)).is_ok());
+            let is_read = self.file.as_ref().is_some_and(|file| {
+                file.read_exact_at(&mut buffer, filter_page::offset(number)).is_ok()
+            });
             for bytes in buffer.as_chunks::<PAGE_BYTES>().0 {
                 let lines =
                     if is_read { Some(self.decode(number, bytes)) } else { self.read(number) };

@@ -4,5 +4,5 @@ pub mod active_filters;
 pub mod blocked_filter;
 pub mod deferred_inserts;
 pub mod lazy_pages;
+pub mod line_probe;
 pub mod prefetcher;
-pub mod probe;

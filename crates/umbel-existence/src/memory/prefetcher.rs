@@ -72,7 +72,7 @@ impl Prefetcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::sizing::FilterDimensions;
+    use crate::layout::filter_sizing::FilterDimensions;
 
     #[test]
     fn prefetch_touches_only_lines_of_active_filters() {

@@ -7,7 +7,7 @@ use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result};
 
 use crate::layout::file_meta::FilterFileMeta;
-use crate::layout::sizing::FilterDimensions;
+use crate::layout::filter_sizing::FilterDimensions;
 use crate::log_coverage::Coverage;
 use crate::persistence::directory::ID_MAX;
 

@@ -25,14 +25,14 @@ use std::sync::Arc;
 use umbel_base::fail_point;
 use umbel_base::{Error, Result};
 
-use crate::gauges::Gauges;
 use crate::log_coverage::Coverage;
 use crate::memory::active_filters::ActiveFilters;
 use crate::options::ExistenceOptions;
 use crate::persistence::checkpoint::Checkpoint;
 use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
-use crate::persistence::generation::Generation;
+use crate::persistence::generation_writer::GenerationWriter;
 use crate::persistence::journal::Journal;
+use crate::progress_counters::ProgressCounters;
 
 /// A journal is never too long below this.
 const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
@@ -55,7 +55,7 @@ pub(crate) struct PersistedState {
 pub(crate) struct FilterWriter {
     directory: FilterDirectory,
     options: ExistenceOptions,
-    gauges: Arc<Gauges>,
+    gauges: Arc<ProgressCounters>,
     generation: u64,
     covered: Coverage,
     journal: Option<Journal>,
@@ -67,7 +67,7 @@ pub(crate) struct FilterWriter {
     is_checkpoint_unsure: bool,
     /// Taken from memory, in no file.
     unwritten: Vec<u64>,
-    current_generation: Option<Generation>,
+    current_generation: Option<GenerationWriter>,
     /// Source position up to which the second filter has every key.
     cursor: Option<Vec<u8>>,
     /// Whether a new generation is to be written.
@@ -80,7 +80,7 @@ impl FilterWriter {
     pub(crate) fn new(
         folder: FilterDirectory,
         options: ExistenceOptions,
-        tally: Arc<Gauges>,
+        tally: Arc<ProgressCounters>,
         found: PersistedState,
     ) -> FilterWriter {
         tally.covered.set(found.covered.position);
@@ -254,7 +254,7 @@ impl FilterWriter {
         self.begin_journal()?;
         let cursor = self.cursor.clone().filter(|_| view.second.is_some());
         let (first, second) = (view.first.as_ref(), view.second.as_ref());
-        let begun = Generation::begin(&mut self.directory, first, second, covered, cursor)?;
+        let begun = GenerationWriter::begin(&mut self.directory, first, second, covered, cursor)?;
         self.current_generation = Some(begun);
         self.generation_requested = false;
         Ok(())
@@ -311,7 +311,7 @@ impl FilterWriter {
         result
     }
 
-    fn commit(&mut self, generation: &Generation) -> Result<()> {
+    fn commit(&mut self, generation: &GenerationWriter) -> Result<()> {
         let Some(journal) = &self.journal else {
             return Err(Error::invalid("internal: a generation has no journal to continue"));
         };

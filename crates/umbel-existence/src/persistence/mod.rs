@@ -3,6 +3,6 @@
 pub mod checkpoint;
 pub mod directory;
 pub mod filter_writer;
-pub mod generation;
+pub mod generation_writer;
 pub mod journal;
 pub mod recovery;

@@ -19,7 +19,7 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 
 use crate::layout::file_meta::FilterFileMeta;
-use crate::layout::sizing::FilterDimensions;
+use crate::layout::filter_sizing::FilterDimensions;
 use crate::log_coverage::Coverage;
 use crate::memory::active_filters::{ActiveFilters, FilterPair};
 use crate::memory::blocked_filter::{BlockedFilter, FilterFileState};

@@ -5,9 +5,9 @@ use umbel_base::Error;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
 use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
-use super::corruption::files;
 use super::fixture::{assert_none_denied, denied, insert, keys, machine, open, small};
-use super::test_keys::Keys;
+use umbel_testing::existence_script::file_damage::files;
+use umbel_testing::existence_script::hash_keys::Keys;
 
 /// Number of keys that the script inserts.
 const KEYS: u64 = 420;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use umbel_existence::{ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::corruption::files;
 use super::fixture::{assert_none_denied, denied, insert, keys, open, small, stocked};
-use super::test_keys::{hash_of, settle};
+use umbel_testing::existence_script::file_damage::files;
+use umbel_testing::existence_script::hash_keys::{hash_of, settle};
 
 #[test]
 fn flipped_bits_cause_no_false_negative() {

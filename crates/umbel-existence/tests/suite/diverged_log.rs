@@ -6,8 +6,8 @@ use umbel_existence::{Coverage, ExistenceFilter};
 use umbel_sim::Sim;
 
 use super::fixture::{denied, insert, keys, machine, open, small};
-use super::script::FOLDER;
-use super::test_keys::{Keys, settle};
+use umbel_testing::existence_script::FOLDER;
+use umbel_testing::existence_script::hash_keys::{Keys, settle};
 
 fn of(position: u64, history: u64) -> Coverage {
     Coverage { position, history }

@@ -2,8 +2,8 @@
 
 use umbel_base::failpoints::FailGuard;
 
-use super::failpoint_list::{FAILPOINTS, FORGOTTEN};
-use super::script::{Plant, run};
+use umbel_testing::existence_script::planted_faults::{FAILPOINTS, FORGOTTEN};
+use umbel_testing::existence_script::{Plant, run};
 
 /// Number of scripts within which every fault must be detected.
 const SEEDS: u64 = 10_000;

@@ -6,8 +6,8 @@ use umbel_base::Result;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::script::FOLDER;
-use super::test_keys::{Keys, hash_of, settle};
+use umbel_testing::existence_script::FOLDER;
+use umbel_testing::existence_script::hash_keys::{Keys, hash_of, settle};
 
 /// Options of a filter of one page.
 pub fn small() -> ExistenceOptions {

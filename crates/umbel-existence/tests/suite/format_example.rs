@@ -4,8 +4,8 @@ use umbel_existence::{ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
 use super::fixture::{machine, open, small};
-use super::script::FOLDER;
-use super::test_keys::{Keys, settle};
+use umbel_testing::existence_script::FOLDER;
+use umbel_testing::existence_script::hash_keys::{Keys, settle};
 
 const PAGE: &str = include_str!("../../../../docs/formats/existence.md");
 

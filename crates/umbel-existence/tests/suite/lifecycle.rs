@@ -6,10 +6,10 @@ use umbel_base::Error;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 use umbel_sim::Survival;
 
-use super::corruption::files;
 use super::fixture::{denied, insert, keys, machine, open, small, stocked};
-use super::script::FOLDER;
-use super::test_keys::{Keys, hash_of, settle};
+use umbel_testing::existence_script::FOLDER;
+use umbel_testing::existence_script::file_damage::files;
+use umbel_testing::existence_script::hash_keys::{Keys, hash_of, settle};
 
 #[test]
 fn filter_answers_maybe_until_the_rebuild_ends() {

@@ -7,10 +7,10 @@ use umbel_existence::{
 };
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
-use super::corruption::files;
 use super::fixture::{denied, insert, keys, machine, open, small, stocked};
-use super::script::FOLDER;
-use super::test_keys::{Keys, settle};
+use umbel_testing::existence_script::FOLDER;
+use umbel_testing::existence_script::file_damage::files;
+use umbel_testing::existence_script::hash_keys::{Keys, settle};
 
 /// Story: the first flush of a filter wrote all of it, and so did the one after a failed sync, on
 /// the thread that was to free a memtable.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::script::{ScriptResult, run};
+use umbel_testing::existence_script::{ScriptResult, run};
 
 fn seeds() -> Range<u64> {
     let text = std::env::var("UMBEL_EXISTENCE_SEEDS").unwrap_or_else(|_| "300".to_owned());

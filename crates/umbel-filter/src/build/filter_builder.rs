@@ -1,17 +1,17 @@
 //! Builds the encoded filter of keys whose number is known only at the end.
 
-use crate::bloom_kinds::block_layout::fill;
-use crate::bloom_kinds::blocked_256::Blocked256;
-use crate::bloom_kinds::blocked_512::Blocked512;
-use crate::bloom_kinds::counting;
-use crate::bloom_kinds::split_block::SplitBlock;
-use crate::bloom_kinds::standard;
+use crate::bloom_variants::block_layout::fill;
+use crate::bloom_variants::blocked_256::Blocked256;
+use crate::bloom_variants::blocked_512::Blocked512;
+use crate::bloom_variants::counting;
+use crate::bloom_variants::split_block::SplitBlock;
+use crate::bloom_variants::standard;
 use crate::build::build_error::BuildError;
 use crate::build::filter_options::FilterOptions;
-use crate::build::static_plan;
+use crate::build::static_filter_plan;
 use crate::format::bloom_header::HEADER_BYTES;
 use crate::format::filter_kind::FilterKind;
-use crate::probe::probing::Probing;
+use crate::probe::probe_positions::Probing;
 
 /// Collects the hashes of keys, 8 bytes of memory for each, and builds a filter of them. The filter
 /// is sized and filled at the end.
@@ -122,7 +122,7 @@ impl FilterBuilder {
         }
         if self.options.kind.is_static() {
             let FilterOptions { kind, size, hash_kind, seed_id, .. } = self.options;
-            let made = static_plan::plan(kind, size, self.hashes.len() as u64)?;
+            let made = static_filter_plan::plan(kind, size, self.hashes.len() as u64)?;
             let working = self.hashes.len().saturating_mul(WORKING_BYTES);
             if Vec::<u8>::new().try_reserve_exact(working).is_err() {
                 return Err(BuildError::NoMemory { bytes: working as u64 });

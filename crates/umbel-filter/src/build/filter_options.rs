@@ -1,16 +1,16 @@
 //! Options of a filter, their checks and the resulting sizes.
 
-use crate::bloom_kinds::blocked_256;
-use crate::bloom_kinds::blocked_512;
-use crate::bloom_kinds::theoretical_rate::theoretical_rate;
+use crate::bloom_variants::blocked_256;
+use crate::bloom_variants::blocked_512;
+use crate::bloom_variants::theoretical_rate::theoretical_rate;
 use crate::build::build_error::BuildError;
 use crate::build::filter_size::FilterSize;
-use crate::build::static_plan;
+use crate::build::static_filter_plan;
 use crate::format::filter_header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::format::filter_kind::FilterKind;
 use crate::formulas;
 use crate::hash::keyed_hash::KEYED_HASH_KIND;
-use crate::probe::probing::Probing;
+use crate::probe::probe_positions::Probing;
 use crate::probe::split_block_lanes::LANES;
 
 /// The most bits per key.
@@ -73,9 +73,9 @@ impl FilterOptions {
         }
         if let FilterSize::Rate(given) = self.size
             && self.kind.is_static()
-            && given < static_plan::lowest_rate(self.kind)
+            && given < static_filter_plan::lowest_rate(self.kind)
         {
-            let lowest = static_plan::lowest_rate(self.kind);
+            let lowest = static_filter_plan::lowest_rate(self.kind);
             return Err(BuildError::RateOutOfReach { given, lowest });
         }
         if self.probing != Probing::default() && self.kind != FilterKind::Standard {
@@ -103,7 +103,7 @@ impl FilterOptions {
     pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
         if self.kind.is_static() {
             self.check()?;
-            return static_plan::plan(self.kind, self.size, keys)
+            return static_filter_plan::plan(self.kind, self.size, keys)
                 .map(|made| made.expected_bytes(keys));
         }
         let header = self.header(keys)?;

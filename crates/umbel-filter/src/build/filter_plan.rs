@@ -1,9 +1,9 @@
 //! Properties of a filter that is not built.
 
-use crate::bloom_kinds::theoretical_rate::theoretical_rate;
+use crate::bloom_variants::theoretical_rate::theoretical_rate;
 use crate::build::build_error::BuildError;
 use crate::build::filter_options::FilterOptions;
-use crate::build::static_plan;
+use crate::build::static_filter_plan;
 use crate::format::bloom_header::HEADER_BYTES;
 use crate::rate::blocked_rate::with_hash_floor;
 
@@ -27,7 +27,7 @@ impl FilterPlan {
     pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
         if options.kind.is_static() {
             options.check()?;
-            let made = static_plan::plan(options.kind, options.size, keys)?;
+            let made = static_filter_plan::plan(options.kind, options.size, keys)?;
             let bytes = made.expected_bytes(keys);
             let designed_rate = with_hash_floor(made.rate(), keys, options.hash_kind);
             return Ok(FilterPlan { bytes, probes: 0, designed_rate });

@@ -5,4 +5,4 @@ pub mod filter_builder;
 pub mod filter_options;
 pub mod filter_plan;
 pub mod filter_size;
-pub mod static_plan;
+pub mod static_filter_plan;

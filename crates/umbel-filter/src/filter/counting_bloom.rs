@@ -1,14 +1,14 @@
 //! A counting Bloom filter that keys are added to and removed from.
 
-use crate::bloom_kinds::counter_array::{SATURATED, counter, set_counter};
-use crate::bloom_kinds::counting::{add_key, contains_key};
+use crate::bloom_variants::counter_array::{SATURATED, counter, set_counter};
+use crate::bloom_variants::counting::{add_key, contains_key};
 use crate::build::build_error::BuildError;
 use crate::build::filter_options::FilterOptions;
 use crate::filter::filter_view::FilterView;
 use crate::format::bloom_header::{FilterError, HEADER_BYTES};
 use crate::format::filter_header::{FilterHeader, malformed, parse};
 use crate::format::filter_kind::FilterKind;
-use crate::probe::probing::Probing;
+use crate::probe::probe_positions::Probing;
 
 /// A Bloom filter of counters of 4 bits, in memory.
 ///

@@ -1,13 +1,13 @@
 //! A filter of any kind, probed where its encoded bytes lie.
 
-use crate::bloom_kinds::block_layout::BlockedFilterView;
-use crate::bloom_kinds::blocked_256::Blocked256;
-use crate::bloom_kinds::blocked_512::Blocked512;
-use crate::bloom_kinds::counting::CountingView;
-use crate::bloom_kinds::kind_view::KindView;
-use crate::bloom_kinds::split_block::SplitBlock;
-use crate::bloom_kinds::standard::{StandardView, UncachedBloom};
-use crate::bloom_kinds::theoretical_rate::theoretical_rate;
+use crate::bloom_variants::block_layout::BlockedFilterView;
+use crate::bloom_variants::blocked_256::Blocked256;
+use crate::bloom_variants::blocked_512::Blocked512;
+use crate::bloom_variants::counting::CountingView;
+use crate::bloom_variants::kind_view::KindView;
+use crate::bloom_variants::split_block::SplitBlock;
+use crate::bloom_variants::standard::{StandardView, UncachedBloom};
+use crate::bloom_variants::theoretical_rate::theoretical_rate;
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::{FilterHeader, kind_of, parse};
 use crate::format::filter_kind::FilterKind;

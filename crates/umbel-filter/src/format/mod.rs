@@ -3,4 +3,4 @@
 pub mod bloom_header;
 pub mod filter_header;
 pub mod filter_kind;
-pub mod static_header;
+pub mod static_filter_header;

@@ -2,7 +2,7 @@
 
 use super::KIND;
 use crate::format::bloom_header::HEADER_BYTES;
-use crate::format::static_header::StaticHeader;
+use crate::format::static_filter_header::StaticHeader;
 use crate::fuse::fingerprint_packing::{pack, packed_bytes};
 use crate::fuse::peeling::solve;
 use crate::fuse::slot_layout::{FINGERPRINT_BITS, FuseArity, SlotLayout, mix, seed_of};

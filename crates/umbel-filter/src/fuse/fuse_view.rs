@@ -1,10 +1,10 @@
 //! A fuse filter read where its encoded bytes lie.
 
 use super::KIND;
-use crate::bloom_kinds::kind_view::{CACHED_BYTES, probe_with_prefetch};
+use crate::bloom_variants::kind_view::{CACHED_BYTES, probe_with_prefetch};
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::malformed;
-use crate::format::static_header::StaticHeader;
+use crate::format::static_filter_header::StaticHeader;
 use crate::fuse::fingerprint_packing::{bits_at, packed_bytes, prefetch_bits, used_bytes};
 use crate::fuse::slot_layout::{
     FINGERPRINT_BITS, FuseArity, KEY_BITS, SEGMENT_LOG_MAX, SlotFinder, SlotLayout, fingerprint,

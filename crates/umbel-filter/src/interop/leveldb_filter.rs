@@ -3,12 +3,12 @@
 //! They are standard Bloom filters with [`Probing::LevelDb`] of LevelDB's 32-bit hash, widened by
 //! [`crate::widen_hash`].
 
-use crate::bloom_kinds::standard::LEVELDB_PROBES_MAX;
+use crate::bloom_variants::standard::LEVELDB_PROBES_MAX;
 use crate::filter::filter_view::FilterView;
 use crate::format::bloom_header::{FilterError, HEADER_BYTES, VERSION};
 use crate::format::filter_header::{FilterHeader, malformed};
 use crate::format::filter_kind::FilterKind;
-use crate::probe::probing::Probing;
+use crate::probe::probe_positions::Probing;
 
 /// The number of LevelDB's hash.
 const LEVELDB_HASH_KIND: u8 = 13;

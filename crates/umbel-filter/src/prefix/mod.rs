@@ -5,18 +5,18 @@
 //! another rule than that of the build would get "no" for present keys. So the
 //! bytes contain the name, and another name means "maybe".
 
-mod extractor_laws;
 mod prefix_builder;
 mod prefix_encoding;
 mod prefix_extractor;
+mod prefix_extractor_laws;
 mod prefix_hasher;
 mod prefix_rule;
 mod prefix_view;
 
-pub use extractor_laws::{LawViolation, check_laws};
 pub use prefix_builder::PrefixFilterBuilder;
 pub use prefix_encoding::MAX_EXTRACTOR_NAME_BYTES;
 pub use prefix_extractor::PrefixExtractor;
+pub use prefix_extractor_laws::{LawViolation, check_laws};
 pub use prefix_hasher::PrefixHasher;
 pub use prefix_rule::{KeyPrefix, PrefixRuleError};
 pub use prefix_view::{ParsedPrefixFilter, PrefixFilterView};

@@ -1,6 +1,6 @@
 //! Builds a prefix filter of a table's keys.
 
-use crate::bloom::bloom_builder::BloomBuilder;
+use crate::blocked_bloom::bloom_builder::BloomBuilder;
 use crate::prefix::prefix_encoding::{MAX_EXTRACTOR_NAME_BYTES, encode};
 use crate::prefix::prefix_extractor::PrefixExtractor;
 use crate::prefix::prefix_hasher::PrefixHasher;

@@ -1,5 +1,5 @@
 //! Positions of a hash in a filter.
 
 pub mod cache_line;
-pub mod probing;
+pub mod probe_positions;
 pub mod split_block_lanes;

@@ -2,7 +2,7 @@
 
 use super::KIND;
 use crate::format::bloom_header::HEADER_BYTES;
-use crate::format::static_header::StaticHeader;
+use crate::format::static_filter_header::StaticHeader;
 use crate::radix_partition::scatter;
 use crate::ribbon::back_substitution::back_substitute;
 use crate::ribbon::banding::Banding;

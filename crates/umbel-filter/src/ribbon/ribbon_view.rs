@@ -2,10 +2,10 @@
 
 use super::KIND;
 use super::parity::any_odd;
-use crate::bloom_kinds::kind_view::{CACHED_BYTES, UNCACHED_BYTES, probe_with_prefetch};
+use crate::bloom_variants::kind_view::{CACHED_BYTES, UNCACHED_BYTES, probe_with_prefetch};
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::malformed;
-use crate::format::static_header::StaticHeader;
+use crate::format::static_filter_header::StaticHeader;
 use crate::rate::blocked_rate::with_hash_floor;
 use crate::ribbon::column_layout::{
     BLOCK, COLUMNS_MAX, ColumnLayout, PartEntry, SHARE_DENOMINATOR,

@@ -1,7 +1,7 @@
 //! Vector code gives the same answers as the portable code.
 
 use super::InstructionSet;
-use crate::bloom::bloom_filter::Bloom;
+use crate::blocked_bloom::bloom_filter::Bloom;
 use crate::build::filter_builder::FilterBuilder;
 use crate::build::filter_options::FilterOptions;
 use crate::build::filter_size::FilterSize;

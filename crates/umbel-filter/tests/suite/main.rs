@@ -4,7 +4,7 @@ mod adversarial_keys;
 mod bloom_encoding;
 mod bloom_oracle;
 mod builder_and_view;
-mod combine;
+mod combined_filters;
 mod concurrent_bloom;
 mod damage;
 mod filter_files;

@@ -1,13 +1,13 @@
 //! Every experiment, one file each.
 
 mod existence;
-mod figure_text;
+mod figure_sentences;
 
+pub mod eventstoredb_filter;
 pub mod filters;
 pub mod hashing;
 pub mod killed_process;
 pub mod lsm;
-pub mod published_filter;
 pub mod streams;
 
 use crate::experiment::Experiment;

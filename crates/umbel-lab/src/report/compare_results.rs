@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::lab_error::LabError;
-use crate::number_text::{ratio, short};
+use crate::number_format::{ratio, short};
 use crate::report::terminal_table::align_columns;
 use crate::results::outcome::{Better, Outcome, Spread};
 

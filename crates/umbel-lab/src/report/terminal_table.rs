@@ -1,7 +1,7 @@
 //! A result as a table for the terminal.
 
 use crate::experiment::Experiment;
-use crate::number_text::{ratio, short};
+use crate::number_format::{ratio, short};
 use crate::results::outcome::{Outcome, Spread};
 
 /// Returns the terminal output about an experiment.

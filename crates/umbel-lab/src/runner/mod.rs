@@ -3,6 +3,6 @@
 pub mod free_space;
 pub mod partial_results;
 pub mod progress;
-pub mod round_order;
 pub mod run_experiment;
 pub mod stop_signal;
+pub mod subject_order;

@@ -14,7 +14,7 @@ use crate::results::outcome::{EngineNote, FigureNote, Order, Outcome, VERSION};
 use crate::results::sample_recorder::{Recorder, StopRequested};
 use crate::runner::free_space;
 use crate::runner::progress::Progress;
-use crate::runner::round_order::round_order;
+use crate::runner::subject_order::subject_order;
 
 /// Maximum number of rounds that are added for repetitions that do not count.
 const EXTRA_ROUNDS: u32 = 2;
@@ -177,7 +177,7 @@ impl RunState<'_> {
     }
 
     fn round(&mut self, subjects: &mut [Box<dyn Subject>], round: u32) -> Result<(), LabError> {
-        for at in round_order(subjects.len(), round) {
+        for at in subject_order(subjects.len(), round) {
             self.run_repetition(at, subjects[at].as_mut(), round)?;
         }
         Ok(())

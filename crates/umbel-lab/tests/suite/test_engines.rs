@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use umbel_env::{Clock, Env};
-use umbel_lab::command::{LabCommand, LabEnvironment, execute};
+use umbel_lab::command_line::{LabCommand, LabEnvironment, execute};
 use umbel_lab::engine::umbel_engine::ENGINE;
 use umbel_lab::engine::{
     Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, WriteSource,

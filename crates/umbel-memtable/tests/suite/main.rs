@@ -2,9 +2,9 @@
 #![cfg(not(loom))]
 
 #[cfg(test)]
-mod components;
-#[cfg(test)]
 mod concurrent_readers;
+#[cfg(test)]
+mod filter_and_accounting;
 #[cfg(test)]
 mod memory_usage;
 #[cfg(test)]

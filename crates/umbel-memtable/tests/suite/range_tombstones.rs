@@ -6,7 +6,7 @@ use umbel_base::RangeTombstone;
 use umbel_memtable::{Memtable, MemtableOptions};
 use umbel_sim::Random;
 
-use crate::components::newest_over;
+use crate::filter_and_accounting::newest_over;
 
 fn memtable() -> Memtable {
     Memtable::new(&MemtableOptions { capacity_bytes: 1 << 20, bloom_bits: 10 })

@@ -1,6 +1,6 @@
 //! List of the filters that take part.
 
-use crate::filters::candidate::Candidate;
+use crate::filters::candidate_filter::Candidate;
 use crate::filters::third_party::{
     Classic, Cuckoo, Fastbloom, FastbloomDefault, Fuse8, Fuse16, Growable, Quotient, Ribbon,
     ScalableCuckoo, SplitBlock, Xor,

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use umbel_lab::engine::{ReadDigest, Result};
 use umbel_lab::measure::measure;
 
-use crate::filters::candidate::{BuiltFilter, Candidate, FilterItems};
+use crate::filters::candidate_filter::{BuiltFilter, Candidate, FilterItems};
 use crate::filters::candidate_list;
 use crate::filters::filter_arguments::FilterArguments;
 use crate::filters::filter_keys::{Key, hashes, keys};

@@ -9,7 +9,7 @@ mod third_party;
 mod umbel_blocked;
 mod umbel_kinds;
 
-pub mod candidate;
+pub mod candidate_filter;
 pub mod candidate_list;
 pub mod filter_arguments;
 pub mod filter_keys;

@@ -12,7 +12,7 @@ use scalable_cuckoo_filter::ScalableCuckooFilter;
 use umbel_lab::engine::Result;
 use xorf::{BinaryFuse8, BinaryFuse16, Filter as _, Xor8};
 
-use crate::filters::candidate::{HashFilter, KeyFilter};
+use crate::filters::candidate_filter::{HashFilter, KeyFilter};
 use crate::filters::filter_keys::Key;
 use crate::filters::umbel_blocked::BITS_PER_KEY;
 

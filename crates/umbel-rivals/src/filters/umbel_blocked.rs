@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use umbel_filter::{Bloom, BloomBuilder, BloomView, HashSecret, ParsedBloom, hash_key};
 use umbel_lab::engine::Result;
 
-use crate::filters::candidate::HashFilter;
+use crate::filters::candidate_filter::HashFilter;
 use crate::filters::filter_keys::secret;
 
 /// Bits for each key, where a filter has a choice.

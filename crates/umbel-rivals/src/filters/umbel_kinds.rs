@@ -6,7 +6,7 @@ use umbel_filter::{
 };
 use umbel_lab::engine::Result;
 
-use crate::filters::candidate::HashFilter;
+use crate::filters::candidate_filter::HashFilter;
 use crate::filters::umbel_blocked::{BITS_PER_KEY, SECRET};
 
 /// False-positive rate that is requested of ribbon: that of a blocked filter with 10 bits for a

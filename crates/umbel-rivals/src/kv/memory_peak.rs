@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use umbel_lab::engine::{Engine, EngineSettings, Result, Store};
 use umbel_lab::measure::pause;
 
+use crate::kv::key_population::Population;
 use crate::kv::kv_arguments::KvArguments;
 use crate::kv::phase_runner;
-use crate::kv::population::Population;
 
 /// Peak of resident memory, less what the process had before, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

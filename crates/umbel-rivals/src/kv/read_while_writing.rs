@@ -11,7 +11,7 @@ use umbel_lab::measure::latency::Latencies;
 use umbel_lab::measure::{Sample, measure, now, pause};
 use umbel_lab::workload::keys::Random;
 
-use crate::kv::population::Population;
+use crate::kv::key_population::Population;
 
 /// Interval between the turns of a reader with a limited rate.
 const SLOT: Duration = Duration::from_millis(1);

@@ -18,11 +18,11 @@ use umbel_proto::streams::{
     batch_append_resp, read_resp,
 };
 
-use super::connection::Connection;
 use super::messages::{append, batch, batch_number, id, made_at, mix, now, proposed};
 use crate::serving::serving_work::{
     ALL_EVENTS, BATCH_EVENTS, BATCHES_IN_FLIGHT, STREAM_EVENTS, STREAMS, Work, WorkKind,
 };
+use umbel_testing::server_connection::Connection;
 
 /// Subscriptions on each connection.
 const SUBSCRIPTIONS: usize = 100;

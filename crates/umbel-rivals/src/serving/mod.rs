@@ -24,7 +24,3 @@ mod load_client;
 mod messages;
 #[expect(clippy::disallowed_methods, reason = "a real server is watched by the real clock")]
 pub mod soak;
-
-#[path = "../../../umbel-server/tests/suite/connection.rs"]
-#[expect(unreachable_pub, reason = "written for another crate")]
-mod connection;

@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::http::console::API_PREFIX;
-    use crate::http::console::{console_actions, page_data};
+    use crate::http::console::{console_actions, console_data};
     use crate::services::server_features::supported_methods;
 
     /// Reflection describes what clients can call, so the definitions have exactly these calls.
@@ -215,7 +215,7 @@ mod tests {
             let path = format!("/{}/{}", method.service_name, method.method_name);
             assert!(rows.contains(&path), "{path} has no row: add its policy");
         }
-        let of_console = page_data::DATA_PATHS.iter().chain(&console_actions::ACTIONS);
+        let of_console = console_data::DATA_PATHS.iter().chain(&console_actions::ACTIONS);
         for name in of_console {
             let row = format!("{API_PREFIX}{name}");
             assert!(rows.contains(&row), "{row} has no row");

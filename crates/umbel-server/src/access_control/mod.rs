@@ -4,6 +4,6 @@ pub mod acl;
 pub mod acl_cache;
 pub mod call_policy;
 pub mod passwords;
-pub mod read_scope;
+pub mod readable_streams;
 pub mod stream_cache;
 pub mod users;

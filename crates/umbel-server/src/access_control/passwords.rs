@@ -11,7 +11,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use tonic::Status;
-use umbel_env::{Entropy, PerProcess};
+use umbel_env::{Entropy, ProcessLocal};
 
 /// Most bytes of a password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
@@ -148,7 +148,7 @@ impl Default for MemoryLender {
 }
 
 /// A forked child starts with a full pool: buffers in use in its parent never return in the child.
-static LENDER: PerProcess<MemoryLender> = PerProcess::new();
+static LENDER: ProcessLocal<MemoryLender> = ProcessLocal::new();
 
 fn memories() -> MutexGuard<'static, MemoryPool> {
     LENDER.get().memories.lock().ignore_poison()

@@ -11,7 +11,7 @@ use umbel_proto::streams::read_req::UuidForm;
 
 use crate::consumer_groups::dispatcher::{ConsumerId, NackDecision};
 use crate::consumer_groups::rate_meter::RateMeter;
-use crate::protocol::truncate::truncate;
+use crate::protocol::truncate_text::truncate_text;
 use crate::resources::connection_registry::Connection;
 
 /// Most bytes of the reason for which events are parked.
@@ -41,7 +41,7 @@ pub enum GroupCommand {
 
 /// The reason for parking events, cut to at most [`REASON_BYTES_MAX`] bytes, in memory of its own.
 pub fn park_reason(reason: &str) -> Arc<str> {
-    truncate(reason, REASON_BYTES_MAX).into()
+    truncate_text(reason, REASON_BYTES_MAX).into()
 }
 
 /// A consumer that connects.

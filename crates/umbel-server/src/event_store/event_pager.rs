@@ -8,7 +8,7 @@ use umbel_events::{
     ViewReader, ViewState,
 };
 
-use crate::access_control::read_scope::ReadScope;
+use crate::access_control::readable_streams::ReadableStreams;
 use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, RESPONSE_OVERHEAD_BYTES};
 
 /// The events to read.
@@ -31,7 +31,7 @@ pub struct EventPager {
     /// Whether links are resolved to their targets.
     resolve_links: bool,
     /// The other streams that the reader may see; `None` for all.
-    read_scope: Option<ReadScope>,
+    readable_streams: Option<ReadableStreams>,
 }
 
 #[derive(Debug)]
@@ -61,13 +61,13 @@ impl EventPager {
         EventPager {
             state: PagerState::Unopened(source, direction, from),
             resolve_links: resolves,
-            read_scope: None,
+            readable_streams: None,
         }
     }
 
     /// Restricts from now on the other streams that are shown.
-    pub fn set_read_scope(&mut self, scope: Option<ReadScope>) {
-        self.read_scope = scope;
+    pub fn set_read_scope(&mut self, scope: Option<ReadableStreams>) {
+        self.readable_streams = scope;
     }
 
     /// Whether a page is quick to read from memory: the source is a stream, and links are not
@@ -88,13 +88,13 @@ impl EventPager {
         max_events: usize,
         examined: usize,
     ) -> Result<EventPage, Error> {
-        let EventPager { resolve_links: resolves, read_scope: scope, .. } = &self;
+        let EventPager { resolve_links: resolves, readable_streams: scope, .. } = &self;
         let (resolves, scope) = (*resolves, scope.clone());
         let is_of_all = self.state.reads_all_streams();
         let mut events = PageBuilder {
             store,
             resolve_links: resolves,
-            read_scope: scope.as_ref(),
+            readable_streams: scope.as_ref(),
             reads_all_streams: is_of_all,
             events_max: max_events,
             bytes: 0,
@@ -140,7 +140,7 @@ impl EventPager {
         let reader = (!is_last).then_some(EventPager {
             state: reader_state,
             resolve_links: resolves,
-            read_scope: scope,
+            readable_streams: scope,
         });
         Ok(EventPage { events, pager: reader, state })
     }
@@ -189,7 +189,7 @@ impl PagerState {
 struct PageBuilder<'a> {
     store: &'a Store,
     resolve_links: bool,
-    read_scope: Option<&'a ReadScope>,
+    readable_streams: Option<&'a ReadableStreams>,
     reads_all_streams: bool,
     events_max: usize,
     bytes: usize,
@@ -210,14 +210,14 @@ impl PageBuilder<'_> {
                 Some(None) => return Ok(false),
                 None => return Ok(true),
             };
-            if self.reads_all_streams && !is_visible(self.store, self.read_scope, &event)? {
+            if self.reads_all_streams && !is_visible(self.store, self.readable_streams, &event)? {
                 self.hidden += 1;
                 if self.hidden >= EXAMINED_EVENTS_MAX {
                     return Ok(false);
                 }
                 continue;
             }
-            let event = resolve(self.store, event, self.resolve_links, self.read_scope)?;
+            let event = resolve(self.store, event, self.resolve_links, self.readable_streams)?;
             self.bytes += resolved_bytes(&event);
             self.events.push(event);
         }
@@ -230,7 +230,7 @@ pub fn resolve(
     store: &Store,
     event: RecordedEvent,
     resolves: bool,
-    scope: Option<&ReadScope>,
+    scope: Option<&ReadableStreams>,
 ) -> Result<ResolvedEvent, Error> {
     if !resolves {
         return Ok(ResolvedEvent { event: Some(event), link: None });
@@ -248,7 +248,7 @@ pub fn resolve(
 /// Whether the reader may read the stream of this event.
 pub fn is_visible(
     store: &Store,
-    scope: Option<&ReadScope>,
+    scope: Option<&ReadableStreams>,
     event: &RecordedEvent,
 ) -> Result<bool, Error> {
     scope.map_or(Ok(true), |scope| scope.allows(store, &event.stream))

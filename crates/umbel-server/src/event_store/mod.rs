@@ -21,7 +21,7 @@ use crate::event_store::subscription_pager::{SubscriptionPage, SubscriptionPager
 use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
-use crate::resources::inline_execution::InlineExecution;
+use crate::resources::inline_read_policy::InlineReadPolicy;
 use crate::resources::outbound_quota::PageReservation;
 
 pub mod append_command;
@@ -39,7 +39,7 @@ pub mod subscription_pager;
 pub struct EventStore {
     store: Store,
     appends: AppendSubmitter,
-    inline_reads: InlineExecution,
+    inline_reads: InlineReadPolicy,
     acl_cache: Arc<AclCache>,
     filter_cache: Arc<FilterCache>,
 }
@@ -59,7 +59,7 @@ impl EventStore {
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
         let acl_cache = Arc::new(AclCache::default());
         let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env)?;
-        let inline_reads = InlineExecution::new(env);
+        let inline_reads = InlineReadPolicy::new(env);
         let filter_cache = Arc::default();
         Ok((EventStore { store, appends, inline_reads, acl_cache, filter_cache }, thread))
     }

@@ -9,7 +9,7 @@ use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscri
 
 use tokio::sync::oneshot;
 
-use crate::access_control::read_scope::ReadScope;
+use crate::access_control::readable_streams::ReadableStreams;
 use crate::event_store::event_pager::{is_visible, recorded_bytes, resolve, resolved_bytes};
 use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
 
@@ -24,7 +24,7 @@ pub struct SubscriptionPager {
     examined: u64,
     resolve_links: bool,
     /// The other streams that the reader may see; `None` for all.
-    read_scope: Option<ReadScope>,
+    readable_streams: Option<ReadableStreams>,
     /// Whether the source is the events of all streams.
     reads_all_streams: bool,
     /// Items taken from the store and not returned yet.
@@ -108,7 +108,7 @@ impl SubscriptionPager {
             checkpoint_interval: interval,
             examined: 0,
             resolve_links: resolves,
-            read_scope: None,
+            readable_streams: None,
             reads_all_streams: is_of_all,
             pending: VecDeque::new(),
             is_caught_up: false,
@@ -121,8 +121,8 @@ impl SubscriptionPager {
     }
 
     /// Restricts from now on the other streams that are shown.
-    pub fn set_read_scope(&mut self, scope: Option<ReadScope>) {
-        self.read_scope = scope;
+    pub fn set_read_scope(&mut self, scope: Option<ReadableStreams>) {
+        self.readable_streams = scope;
     }
 
     /// A signal that fires when more events are visible than now.
@@ -151,7 +151,7 @@ impl SubscriptionPager {
         while bytes < PAGE_BYTES
             && let Some(taken) = self.pending.pop_front()
         {
-            let scope = self.read_scope.as_ref();
+            let scope = self.readable_streams.as_ref();
             found.push(match taken {
                 PendingItem::Event(event)
                     if self.reads_all_streams && !is_visible(store, scope, &event)? =>

@@ -12,7 +12,7 @@ use umbel_events::Stats;
 
 use crate::limits::HEADERS_MAX;
 use crate::server_context::ServerContext;
-use crate::services::info_json;
+use crate::services::node_info;
 
 pub mod console;
 pub mod metrics;
@@ -46,14 +46,14 @@ pub async fn handle(
         "/health/live" => response(StatusCode::NO_CONTENT, None, String::new()),
         "/health/ready" => readiness(service),
         "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
-        "/info" => response(StatusCode::OK, Some(JSON), info_json::info(service).to_string()),
+        "/info" => response(StatusCode::OK, Some(JSON), node_info::info(service).to_string()),
         "/gossip" => {
-            let page = info_json::gossip(service, reached).to_string();
+            let page = node_info::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
         }
         _ => match service.store.stats().await {
             Ok(stats) if path == "/stats" => {
-                response(StatusCode::OK, Some(JSON), info_json::stats(&stats).to_string())
+                response(StatusCode::OK, Some(JSON), node_info::stats(&stats).to_string())
             }
             Ok(stats) => metrics(service, &stats).await,
             Err(error) => {

@@ -12,7 +12,7 @@ use crate::limits::{
     APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
 };
 use crate::protocol::group_key::GroupKey;
-use crate::protocol::truncate::truncate;
+use crate::protocol::truncate_text::truncate_text;
 
 /// Trailer with the name of the failure.
 pub const EXCEPTION: &str = "exception";
@@ -170,7 +170,7 @@ pub fn truncate_status(status: Status) -> Status {
     if status.message().len() <= STATUS_BYTES_MAX {
         return status;
     }
-    let message = truncate(status.message(), STATUS_BYTES_MAX).into_owned();
+    let message = truncate_text(status.message(), STATUS_BYTES_MAX).into_owned();
     // These repeat the message.
     let details =
         if status.details().len() > STATUS_BYTES_MAX { &[][..] } else { status.details() };

@@ -6,4 +6,4 @@ pub mod group_key;
 pub mod grpc_status;
 pub mod proto_convert;
 pub mod rich_status;
-pub mod truncate;
+pub mod truncate_text;

@@ -3,5 +3,5 @@
 pub mod connection_registry;
 pub mod group_quota;
 pub mod inbound_quota;
-pub mod inline_execution;
+pub mod inline_read_policy;
 pub mod outbound_quota;

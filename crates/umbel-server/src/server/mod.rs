@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use umbel_env::{Env, ProcessBound, check_path};
+use umbel_env::{Env, ProcessOwned, check_path};
 use umbel_events::Store;
 
 use crate::access_control::passwords::Secret;
@@ -44,7 +44,7 @@ pub struct Server;
 ///
 /// A forked child does not have its threads: there it is not started, and dropping it does nothing.
 #[derive(Debug)]
-pub struct Prepared(ProcessBound<PreparedParts>);
+pub struct Prepared(ProcessOwned<PreparedParts>);
 
 /// Parts of a server that is about to start.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct PreparedParts {
 /// It runs in the process that started it. A forked child has only its open sockets: stopping or
 /// dropping the copy there does nothing.
 #[derive(Debug)]
-pub struct Running(ProcessBound<RunningParts>);
+pub struct Running(ProcessOwned<RunningParts>);
 
 /// Parts of a running server.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Server {
             }
             None => None,
         };
-        Ok(Prepared(ProcessBound::new(PreparedParts { runtime, socket, tls })))
+        Ok(Prepared(ProcessOwned::new(PreparedParts { runtime, socket, tls })))
     }
 }
 
@@ -203,7 +203,7 @@ impl Prepared {
             generated_passwords: made,
             tls,
         };
-        Ok(Running(ProcessBound::new(parts)))
+        Ok(Running(ProcessOwned::new(parts)))
     }
 }
 
@@ -242,7 +242,7 @@ impl Running {
         let stop_requested = self.0.stop_request.subscribe();
         let (signals, tls) = (Signals::listen()?, self.0.tls.clone());
         let waited_for = InterruptSources { handle: handle.clone(), signals, stop_requested, tls };
-        Ok(Interrupts(ProcessBound::new(waited_for)))
+        Ok(Interrupts(ProcessOwned::new(waited_for)))
     }
 
     /// Refuses new calls, sends subscribers a status to reconnect, lets running calls end for some
@@ -277,7 +277,7 @@ impl Drop for RunningParts {
 
 /// Notifies when the process is to stop; from [`Running::interrupts`].
 #[derive(Debug)]
-pub struct Interrupts(ProcessBound<InterruptSources>);
+pub struct Interrupts(ProcessOwned<InterruptSources>);
 
 /// Sources of a request to stop the process.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! The gRPC services, one module each.
 
 pub mod gossip;
-pub mod info_json;
 pub mod kv;
 pub mod monitoring;
+pub mod node_info;
 pub mod operations;
 pub mod persistent_subscriptions;
 pub mod projections;
-pub mod read_grant;
+pub mod read_permission;
 pub mod reflection;
 pub mod server_features;
 pub mod streams;

@@ -17,7 +17,7 @@ use crate::limits::STATS_TIME_MIN;
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
-use crate::services::info_json;
+use crate::services::node_info;
 
 /// Serves a call.
 pub async fn call(
@@ -76,7 +76,7 @@ impl StatsStream {
         self.caller = service.authorizer.revalidate(&service.store, &self.caller).await?;
         let stats = service.store.stats().await.map_err(|error| grpc_status::status(&error))?;
         let mut named = BTreeMap::new();
-        flatten(String::new(), info_json::stats(&stats), &mut named);
+        flatten(String::new(), node_info::stats(&stats), &mut named);
         Ok(StatsResp { stats: named })
     }
 }

@@ -285,7 +285,7 @@ fn client_disconnect_is_not_a_server_error() {
     TestServer::new().run(async |client, _| {
         for (number, method) in [(8, "Append"), (9, "Read")] {
             let (given, traceparent) = trace(number);
-            let mut grpc = client.clone();
+            let mut grpc = client.0.clone();
             let path = format!("http://localhost/event_store.client.streams.Streams/{method}");
             let (sender, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(1);
             let frames = futures_util::stream::unfold(body, async |mut body| {

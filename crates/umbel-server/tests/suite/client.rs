@@ -1,6 +1,7 @@
 //! Client that sends messages unchecked, so that tests can send invalid ones.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,13 +15,29 @@ use umbel_proto::streams::{
     AppendReq, DeleteOptions, DeleteReq, DeleteResp, ExpectedRevision, append_req, append_resp,
     read_resp,
 };
-
-pub use super::connection::Connection as Client;
-use super::connection::STREAMS;
+use umbel_testing::server_connection::{Connection, STREAMS};
 
 pub const ANY: ExpectedRevision = ExpectedRevision::Any(());
 pub const NO_STREAM: ExpectedRevision = ExpectedRevision::NoStream(());
 pub const EXISTS: ExpectedRevision = ExpectedRevision::StreamExists(());
+
+/// Client of the event store, which has the calls of its connection as well.
+#[derive(Debug, Clone)]
+pub struct Client(pub Connection);
+
+impl Deref for Client {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.0
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.0
+    }
+}
 
 impl Client {
     /// Shares the connection; calls as this user.
@@ -37,7 +54,7 @@ impl Client {
     }
 
     pub async fn connect(address: SocketAddr) -> Client {
-        Client::to(address).await.unwrap()
+        Client(Connection::to(address).await.unwrap())
     }
 
     /// Appends; returns the outcome, or the status of a failed call.

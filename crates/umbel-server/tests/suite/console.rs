@@ -13,8 +13,8 @@ use tonic::client::GrpcService;
 use umbel_events::{ExpectedVersion, NewEvent};
 use umbel_server::Config;
 
-use super::connection::Connection;
 use super::test_server::TestServer;
+use umbel_testing::server_connection::Connection;
 
 /// A response over HTTP/1.1: status, head and body.
 #[derive(Debug)]

@@ -313,7 +313,7 @@ fn watch_with_entries_sends_existing_entries_first() {
 fn slow_watch_is_evicted_without_blocking_others() {
     TestServer::with_kv().run(async |client, server| {
         let kv = Kv::new(&client);
-        let other = Kv::new(&super::client::Client::connect(server.address()).await);
+        let other = Kv::new(&super::client::Client::connect(server.address()).await.0);
         let mut slow = other.watch(WatchRequest::default()).await.unwrap();
         let mut quick = kv.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(event(&mut quick).await.unwrap(), WatchEvent::Started(_)));

@@ -116,7 +116,7 @@ fn expired_scan_says_where_to_resume_and_frees_its_snapshot() {
         for number in 0..40 {
             kv.put(format!("key{number:02}").as_bytes(), &vec![b'v'; 1 << 20]).await.unwrap();
         }
-        let other = Kv::new(&Client::connect(server.address()).await);
+        let other = Kv::new(&Client::connect(server.address()).await.0);
         let mut scan = other.begin_scan(ScanRequest::default()).await.unwrap();
         let first = scan.message().await.unwrap().unwrap();
         assert_eq!(first.entries.len(), 1);

@@ -4,7 +4,7 @@ use futures_util::Stream;
 use tonic::{Request, Status, Streaming};
 use umbel_proto::kv::*;
 
-use super::connection::Connection;
+use umbel_testing::server_connection::Connection;
 
 /// Client for one keyspace, `default` unless set.
 #[derive(Clone)]

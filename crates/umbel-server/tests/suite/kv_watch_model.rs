@@ -192,7 +192,7 @@ fn each_write_is_in_the_entries_or_an_update_not_both() {
         let is_done = Arc::new(AtomicBool::new(false));
         let mut tasks = Vec::new();
         for number in 0..WRITERS {
-            let kv = Kv::new(&Client::connect(server.address()).await);
+            let kv = Kv::new(&Client::connect(server.address()).await.0);
             tasks.push(tokio::spawn(write(kv, number, Arc::clone(&written))));
         }
         let scans = tokio::spawn(scan(kv.clone(), Arc::clone(&is_done)));

@@ -32,7 +32,7 @@ async fn statistics(
     mode: Option<StatisticsMode>,
 ) -> Result<Vec<Details>, Status> {
     let origin: Uri = format!("http://{address}").parse().unwrap();
-    let mut grpc = Grpc::with_origin(client.clone(), origin);
+    let mut grpc = Grpc::with_origin(client.0.clone(), origin);
     grpc.ready().await.unwrap();
     let request = Request::new(StatisticsReq { options: Some(StatisticsOptions { mode }) });
     let path = format!("/{SERVICE}/Statistics").parse().unwrap();

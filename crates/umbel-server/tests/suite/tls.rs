@@ -21,6 +21,8 @@ use tokio_rustls::client::TlsStream;
 use tonic::Code;
 use umbel_server::{BootstrapPasswords, CertificateStore, Config, Pem, Secret};
 
+use umbel_testing::server_connection::Connection;
+
 use super::client::{ANY, Client, events, of_stream};
 use super::test_server::{TestServer, run};
 use super::users::{change, create};
@@ -122,7 +124,7 @@ async fn client(
     shown: Option<&(String, String)>,
 ) -> Client {
     let stream = handshake(address, believed, shown, b"h2").await.unwrap();
-    Client::over(stream, &format!("https://{address}")).await.unwrap()
+    Client(Connection::over(stream, &format!("https://{address}")).await.unwrap())
 }
 
 /// Status code of an append.
@@ -212,8 +214,8 @@ fn client_certificate_names_the_user() {
             let result = handshake(address, &by, Some(&refused), b"h2").await;
             let ended = match result {
                 // The server rejects a client certificate only after the handshake.
-                Ok(stream) => match Client::over(stream, &format!("https://{address}")).await {
-                    Ok(client) => code(&client).await,
+                Ok(stream) => match Connection::over(stream, &format!("https://{address}")).await {
+                    Ok(connection) => code(&Client(connection)).await,
                     Err(_) => Code::Unavailable,
                 },
                 Err(_) => Code::Unavailable,

@@ -33,7 +33,7 @@ where
     A: Message + Default + 'static,
 {
     let origin: Uri = format!("http://{address}").parse().unwrap();
-    let mut grpc = Grpc::with_origin(client.clone(), origin)
+    let mut grpc = Grpc::with_origin(client.0.clone(), origin)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use umbel_arena::{equal_in_line, prefetch_lines};
 use umbel_base::SequenceNumber;
 
-use crate::block::block_aux::packed;
+use crate::block::block_search_data::packed;
 use crate::block::entry_layout::{EntryLayout, Trailer, read_long, read_short};
 use crate::block::hash_tag::tag;
 use crate::block::{BlockView, SearchGroup};

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use umbel_arena::prefetch_lines;
 use umbel_base::SequenceNumber;
 
-use crate::block::block_aux::packed;
+use crate::block::block_search_data::packed;
 use crate::block::{Block, BlockView, EntryPosition, SearchGroup};
 use crate::format::head32;
 
@@ -129,8 +129,8 @@ mod tests {
     use umbel_arena::Arena;
     use umbel_base::{ValueKind, cmp_internal};
 
-    use crate::block::block_aux::AuxKind;
     use crate::block::block_builder::BlockBuilder;
+    use crate::block::block_search_data::SearchDataKind;
 
     proptest! {
         #[test]
@@ -150,7 +150,7 @@ mod tests {
                 builder.add(&long_key(key), 7, ValueKind::Put, b"value");
                 builder.add(&long_key(key), 3, ValueKind::Put, b"old");
             }
-            let derive = if headed { AuxKind::Full(None) } else { AuxKind::Offsets };
+            let derive = if headed { SearchDataKind::Full(None) } else { SearchDataKind::Offsets };
             let block = Block::parse(&Arena::new(), &builder.payload(), derive).unwrap();
             for (key, sequence) in wanted {
                 for key in [long_key(&key), key] {

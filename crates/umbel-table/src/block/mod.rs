@@ -19,16 +19,16 @@ use std::cmp::Ordering;
 use umbel_arena::{Allocation, Arena};
 use umbel_base::SequenceNumber;
 
-use crate::block::block_aux::{
-    AuxKind, BlockAux, SECTION_HEADER_BYTES, SECTION_PREFIX_MAX, TAIL_BYTES, TOO_LONG, build_aux,
-    packed,
+use crate::block::block_search_data::{
+    BlockSearchData, SECTION_HEADER_BYTES, SECTION_PREFIX_MAX, SearchDataKind, TAIL_BYTES,
+    TOO_LONG, build_search_data, packed,
 };
 use crate::block::entry::{Entry, read_entry};
 use crate::format::{INLINE_PREFIX, strip_inline};
 
-pub mod block_aux;
 pub mod block_builder;
 pub mod block_lookup;
+pub mod block_search_data;
 pub mod block_seek;
 pub mod entry;
 pub mod entry_layout;
@@ -70,9 +70,9 @@ impl Block {
     pub(crate) fn parse(
         arena: &Arena,
         body: &[u8],
-        derive: AuxKind<'_>,
+        derive: SearchDataKind<'_>,
     ) -> Result<Block, &'static str> {
-        let BlockAux { sections, padding, directory } = build_aux(body, derive)?;
+        let BlockSearchData { sections, padding, directory } = build_search_data(body, derive)?;
         if sections.len() + body.len() + padding.len() + directory.len() >= Allocation::BYTES_MAX {
             return Err(TOO_LONG);
         }
@@ -274,7 +274,7 @@ mod tests {
         builder.payload()
     }
 
-    fn parse(body: &[u8], derive: AuxKind<'_>) -> Result<Block, &'static str> {
+    fn parse(body: &[u8], derive: SearchDataKind<'_>) -> Result<Block, &'static str> {
         Block::parse(&Arena::new(), body, derive)
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let keys: Vec<[u8; 16]> = (0..33u128).map(|i| (i << 100).to_be_bytes()).collect();
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &[1u8; 100][..])).collect();
-        let block = parse(&build(&entries), AuxKind::Full(Some(&hasher))).unwrap();
+        let block = parse(&build(&entries), SearchDataKind::Full(Some(&hasher))).unwrap();
         let group = block.view().group_at(0).unwrap();
         // In front of a piece's bytes stand sixteen of its own.
         assert!(16 + group.tags_at + 3 * group.count <= 128);
@@ -298,7 +298,7 @@ mod tests {
             for count in 1..=3 {
                 let entries: Vec<_> =
                     keys[..count].iter().map(|key| (key.as_slice(), 5, &key[len..])).collect();
-                let block = parse(&build(&entries), AuxKind::Full(Some(&hasher))).unwrap();
+                let block = parse(&build(&entries), SearchDataKind::Full(Some(&hasher))).unwrap();
                 for (number, key) in keys.iter().enumerate() {
                     let found = block.view().find(key, hasher.hash(key), 9);
                     block.view().prefetch_entry(key, hasher.hash(key));
@@ -317,7 +317,11 @@ mod tests {
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &key[5..])).collect();
         for count in [1, 2, 63, 64, 65, 200, 700] {
             let body = build(&entries[..count]);
-            let derived = [AuxKind::Offsets, AuxKind::Full(None), AuxKind::Full(Some(&hasher))];
+            let derived = [
+                SearchDataKind::Offsets,
+                SearchDataKind::Full(None),
+                SearchDataKind::Full(Some(&hasher)),
+            ];
             for derive in derived {
                 let block = parse(&body, derive).unwrap();
                 assert_eq!(block.entries(), count);
@@ -342,13 +346,13 @@ mod tests {
         let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let body = build(&[(b"apple", 1 << 40, b"1"), (b"apple", 3, b"2"), (b"apricot", 4, b"3")]);
         for cut in 0..body.len() {
-            assert!(parse(&body[..cut], AuxKind::Full(Some(&hasher))).is_err());
+            assert!(parse(&body[..cut], SearchDataKind::Full(Some(&hasher))).is_err());
         }
         for index in 0..body.len() {
             for flip in 1..=255u8 {
                 let mut flipped = body.clone();
                 flipped[index] ^= flip;
-                if let Ok(block) = parse(&flipped, AuxKind::Full(Some(&hasher))) {
+                if let Ok(block) = parse(&flipped, SearchDataKind::Full(Some(&hasher))) {
                     block.view().find(b"apple", hasher.hash(b"apple"), 9);
                     block.lower_bound(b"apple", 9);
                 }

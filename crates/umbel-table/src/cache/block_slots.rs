@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbel_arena::{Allocation, Arena, Slots, SlotsGuard};
+use umbel_arena::{Allocation, Arena, SlotArray, SlotsGuard};
 
 use crate::block::{Block, BlockView};
 use crate::cache::paged_blocks::{ENTRY_BYTES, PagedBlocks};
@@ -49,7 +49,7 @@ impl BlockCache for UnboundedCache {
 /// blocks are found by their number.
 #[derive(Debug)]
 pub struct BlockSlots {
-    slots: Slots,
+    slots: SlotArray,
     paged: Option<PagedBlocks>,
     arena: Arena,
     resident_bytes: AtomicU64,
@@ -78,7 +78,7 @@ impl BlockSlots {
     /// Empty slots for a table of `blocks` blocks, which live in `arena`, the slots in `own`.
     pub(crate) fn new(own: &Arena, arena: Arena, blocks: usize) -> BlockSlots {
         BlockSlots {
-            slots: Slots::new(own, &arena, blocks),
+            slots: SlotArray::new(own, &arena, blocks),
             paged: None,
             arena,
             resident_bytes: AtomicU64::new(0),
@@ -86,7 +86,7 @@ impl BlockSlots {
         }
     }
 
-    /// Slots of a table whose index is paged.
+    /// SlotArray of a table whose index is paged.
     pub(crate) fn paged(own: &Arena, arena: Arena) -> BlockSlots {
         BlockSlots { paged: Some(PagedBlocks::default()), ..BlockSlots::new(own, arena, 0) }
     }

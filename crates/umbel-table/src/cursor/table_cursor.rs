@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use crate::cursor::detached_cursor::DetachedTableCursor;
+use crate::cursor::borrowing_table_cursor::BorrowingTableCursor;
 use crate::reader::table_reader::Table;
 
 /// A cursor over a table's entries, which keeps the table and the block it stands in; see
@@ -12,13 +12,13 @@ use crate::reader::table_reader::Table;
 #[derive(Debug)]
 pub struct TableCursor {
     table: Arc<Table>,
-    cursor: DetachedTableCursor,
+    cursor: BorrowingTableCursor,
 }
 
 impl Table {
-    /// A cursor, not yet on an entry. `fill_cache` as for [`DetachedTableCursor::new`].
+    /// A cursor, not yet on an entry. `fill_cache` as for [`BorrowingTableCursor::new`].
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor { table: Arc::clone(self), cursor: DetachedTableCursor::new(fill_cache) }
+        TableCursor { table: Arc::clone(self), cursor: BorrowingTableCursor::new(fill_cache) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The index in memory: which block can hold a key and a sequence number.
 //!
 //! Every block has a separator after it. Most searches need only the separators' heads
-//! (see [`crate::index::head_search`]). A key that they do not distinguish from a separator is
+//! (see [`crate::index::key_head_tree`]). A key that they do not distinguish from a separator is
 //! compared with it in full, and with its sequence number.
 
 use std::cmp::Ordering;
@@ -9,9 +9,9 @@ use std::cmp::Ordering;
 use umbel_arena::{Arena, ArenaArray, prefetch};
 use umbel_base::SequenceNumber;
 
-use crate::index::head_search::{HeadMatch, HeadTree, SearchState, SearchStep};
-use crate::index::head_search_builder::SplitKey;
 use crate::index::index_block::{IndexEntries, IndexEntry};
+use crate::index::key_head_tree::{HeadMatch, KeyHeadTree, SearchState, SearchStep};
+use crate::index::key_head_tree_builder::SplitKey;
 use crate::index::top_level_index::INDEX_BLOCK_ENTRIES;
 
 /// Result of [`TableIndex::find`] where the index is paged: use the fallible lookup. No table
@@ -22,7 +22,7 @@ pub(crate) const PAGED_INDEX: usize = usize::MAX;
 #[derive(Debug)]
 pub(crate) struct TableIndex {
     /// `None` where the table has no blocks, or the index is paged.
-    heads: Option<HeadTree>,
+    heads: Option<KeyHeadTree>,
     blocks: usize,
     /// Offset at which each block starts in the file, and at the end where the last one ends. Empty
     /// where the index is paged.
@@ -183,7 +183,7 @@ impl TableIndex {
             gathered.sequences.clear();
         }
         let blocks = gathered.offsets.len() - 1;
-        let heads = HeadTree::new(arena, &gathered.keys());
+        let heads = KeyHeadTree::new(arena, &gathered.keys());
         if heads.is_none() && blocks > 0 {
             return Err(IndexData::TOO_LONG);
         }
@@ -231,20 +231,20 @@ impl TableIndex {
         self.find_from(SearchState::default(), key, sequence, |_| ())
     }
 
-    /// The first part of a search; see [`HeadTree::begin_search`].
+    /// The first part of a search; see [`KeyHeadTree::begin_search`].
     #[inline]
     pub(crate) fn begin_search(&self, key: &[u8]) -> SearchState {
         self.heads.as_ref().map_or(SearchState::default(), |heads| heads.begin_search(key))
     }
 
-    /// The second part of a search; see [`HeadTree::prefetch`].
+    /// The second part of a search; see [`KeyHeadTree::prefetch`].
     #[inline]
     pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         self.heads.as_ref().is_some_and(|heads| heads.prefetch(way, key, hint))
     }
 
     /// The third part of a search, where the second said that there may be one; see
-    /// [`HeadTree::descend`]. Prefetches the place where the first separator stands that is
+    /// [`KeyHeadTree::descend`]. Prefetches the place where the first separator stands that is
     /// compared, if any is.
     #[inline]
     pub(crate) fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
@@ -256,7 +256,7 @@ impl TableIndex {
         below
     }
 
-    /// The first part again, one node down; see [`HeadTree::prefetch_node`].
+    /// The first part again, one node down; see [`KeyHeadTree::prefetch_node`].
     #[inline]
     pub(crate) fn prefetch_node(&self, way: SearchState, key: &[u8]) {
         if let Some(heads) = &self.heads {
@@ -324,7 +324,7 @@ impl TableIndex {
 
     /// Bytes of memory that the index takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let heads = self.heads.as_ref().map_or(0, HeadTree::memory_bytes);
+        let heads = self.heads.as_ref().map_or(0, KeyHeadTree::memory_bytes);
         heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
     }
 }

@@ -4,7 +4,7 @@
 use umbel_base::Result;
 
 use crate::block::BlockView;
-use crate::block::block_aux::AuxKind;
+use crate::block::block_search_data::SearchDataKind;
 use crate::reader::table_reader::Table;
 
 /// Blocks that were loaded ahead of readers.
@@ -87,7 +87,7 @@ impl Table {
             let (offset, len) = self.extent(number as usize)?;
             let at = (offset - start) as usize;
             let sealed = sealed.get(at..at + len).unwrap_or_default();
-            let block = self.parse_block(offset, sealed, AuxKind::Full(self.hasher()))?;
+            let block = self.parse_block(offset, sealed, SearchDataKind::Full(self.hasher()))?;
             if !self.cache().on_block_read(block.memory_bytes()) {
                 continue;
             }

@@ -2,8 +2,8 @@
 
 use umbel_base::Result;
 
-use crate::filter::table_filter::{FilterResidency, TableFilter};
-use crate::filter::table_prefix_filter::TablePrefixFilter;
+use crate::filter::resident_filter::{FilterResidency, ResidentFilter};
+use crate::filter::resident_prefix_filter::ResidentPrefixFilter;
 use crate::format::BlockKind;
 use crate::format::footer::{Region, read_metadata_block};
 use crate::reader::table_reader::Table;
@@ -15,7 +15,7 @@ impl Table {
     /// # Errors
     /// [`umbel_base::Error::Corruption`] where it is damaged; the file's error where it cannot be
     /// read.
-    pub fn read_filter(&self, keep: FilterResidency) -> Result<Option<TableFilter>> {
+    pub fn read_filter(&self, keep: FilterResidency) -> Result<Option<ResidentFilter>> {
         if !self.filter_is_usable() || keep == FilterResidency::Nothing {
             return Ok(None);
         }
@@ -37,7 +37,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::read_filter`].
-    pub fn read_prefix_filter(&self) -> Result<Option<TablePrefixFilter>> {
+    pub fn read_prefix_filter(&self) -> Result<Option<ResidentPrefixFilter>> {
         let [.., prefix] = self.filter_regions();
         match prefix.filter(|_| self.filter_is_usable()) {
             Some(region) => self.decode_prefix_filter(region),
@@ -63,10 +63,14 @@ impl Table {
     }
 
     /// Reads and checks the prefix filter, whether or not it can be probed.
-    pub(crate) fn decode_prefix_filter(&self, region: Region) -> Result<Option<TablePrefixFilter>> {
+    pub(crate) fn decode_prefix_filter(
+        &self,
+        region: Region,
+    ) -> Result<Option<ResidentPrefixFilter>> {
         let payload =
             read_metadata_block(self.file(), self.footer(), region, BlockKind::PrefixFilter)?;
-        TablePrefixFilter::decode(payload).map_err(|reason| self.corruption(region.offset, reason))
+        ResidentPrefixFilter::decode(payload)
+            .map_err(|reason| self.corruption(region.offset, reason))
     }
 
     /// Reads and checks a filter, whether or not it can be probed.
@@ -75,9 +79,9 @@ impl Table {
         region: Region,
         kind: BlockKind,
         factor: u64,
-    ) -> Result<Option<TableFilter>> {
+    ) -> Result<Option<ResidentFilter>> {
         let payload = read_metadata_block(self.file(), self.footer(), region, kind)?;
-        TableFilter::decode(self.pinned_arena(), &payload, self.footer().hash_kind, factor)
+        ResidentFilter::decode(self.pinned_arena(), &payload, self.footer().hash_kind, factor)
             .map_err(|reason| self.corruption(region.offset, reason))
     }
 }

@@ -8,16 +8,16 @@ use umbel_env::File;
 use umbel_filter::{KeyHasher, PrefixHasher};
 
 use crate::block::Block;
-use crate::block::block_aux::AuxKind;
+use crate::block::block_search_data::SearchDataKind;
 use crate::cache::block_slots::{BlockCache, BlockSlots, UnboundedCache};
 use crate::format::footer::{Footer, Region, read_metadata_block};
 use crate::format::properties::Properties;
 use crate::format::range_tombstone_block;
 use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, feature, open_sealed};
-use crate::index::head_search::{SearchState, SearchStep};
 use crate::index::in_memory_index::{PAGED_INDEX, TableIndex};
 use crate::index::index_region::IndexRegion;
+use crate::index::key_head_tree::{SearchState, SearchStep};
 use crate::index::top_level_index::TopLevelIndex;
 use crate::options::TableHasher;
 
@@ -386,7 +386,7 @@ impl Table {
             return Ok(block);
         }
         self.slots.count_miss();
-        let block = self.read_block(number, AuxKind::Full(self.hasher.as_ref()))?;
+        let block = self.read_block(number, SearchDataKind::Full(self.hasher.as_ref()))?;
         if !self.cache.on_block_read(block.memory_bytes()) {
             return Ok(block);
         }
@@ -397,7 +397,7 @@ impl Table {
         Ok(block)
     }
 
-    fn read_block(&self, number: usize, derive: AuxKind<'_>) -> Result<Block> {
+    fn read_block(&self, number: usize, derive: SearchDataKind<'_>) -> Result<Block> {
         let (offset, len) = self.extent(number)?;
         let mut sealed = vec![0; len];
         self.file.read_exact_at(&mut sealed, offset)?;
@@ -419,7 +419,7 @@ impl Table {
         &self,
         offset: u64,
         sealed: impl AsRef<[u8]>,
-        derive: AuxKind<'_>,
+        derive: SearchDataKind<'_>,
     ) -> Result<Block> {
         let limit = self.footer.payload_bytes_max as usize;
         let (path, id) = (self.file.path(), self.footer.file_id);

@@ -6,7 +6,7 @@ use umbel_base::{BlobPointer, Error, ValueKind};
 use umbel_table::{Compression, TableBuilder, TableMeta};
 
 use crate::fixture::{Model, TABLE_ID, get, hasher, open, options, walk};
-use crate::memory_file::MemoryFile;
+use umbel_env::memory_file::MemoryFile;
 
 fn pointer(id: u64) -> BlobPointer {
     BlobPointer { id, value_bytes: id * 1000, checksum: !id }

@@ -11,7 +11,7 @@ use umbel_table::{
 };
 
 use crate::fixture::{Model, TABLE_ID, get, hasher, open, options, run, walk};
-use crate::memory_file::MemoryFile;
+use umbel_env::memory_file::MemoryFile;
 
 fn small() -> Model {
     let mut model = Model::default();

@@ -10,7 +10,7 @@ use umbel_table::{
     TableMeta, TableOptions, UnboundedCache,
 };
 
-use crate::memory_file::MemoryFile;
+use umbel_env::memory_file::MemoryFile;
 
 pub const TABLE_ID: u64 = 7;
 

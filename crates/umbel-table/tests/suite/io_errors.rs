@@ -11,7 +11,7 @@ use umbel_env::{File, FileIdentity, Mapping};
 use umbel_table::{Compression, Table, TableBuilder, UnboundedCache};
 
 use crate::fixture::{Model, TABLE_ID, hasher, options, walk};
-use crate::memory_file::MemoryFile;
+use umbel_env::memory_file::MemoryFile;
 
 /// A file in memory of which every call after the first `left` fails.
 #[derive(Debug)]

@@ -7,5 +7,4 @@ mod damage;
 mod fixture;
 mod format_example;
 mod io_errors;
-mod memory_file;
 mod model;

@@ -8,7 +8,7 @@ use umbel_env::FileIdentity;
 use umbel_sim::{Sim, Survival};
 
 use crate::directories::allowed_states::{AllowedStates, StoreContent};
-use crate::directories::store_handle::{
+use crate::directories::store_under_test::{
     StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
 };
 

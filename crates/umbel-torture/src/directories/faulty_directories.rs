@@ -112,7 +112,7 @@ impl Drop for LockFileOnly {
 }
 
 impl FileSystem for FaultyFileSystem {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         inner: directory_location innermost create_dir_all hard_link remove_dir read_dir sync_dir
             pin
     }

@@ -15,8 +15,8 @@ mod allowed_states;
 mod directory_model;
 mod directory_script;
 mod faulty_directories;
-mod operator;
-mod store_handle;
+mod operator_moves;
+mod store_under_test;
 
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
@@ -46,13 +46,13 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::campaign_tally::CampaignTally;
     use crate::support::derived_seed::derive_seed;
-    use crate::support::tally::Tally;
 
     /// The small part of the campaign.
     #[test]
     fn stores_keep_to_the_directory_they_opened() {
-        let tally = Tally::new(CAMPAIGN.campaign);
+        let tally = CampaignTally::new(CAMPAIGN.campaign);
         for number in 0..SCRIPTS_SMALL {
             let seed = derive_seed(1, number);
             if let Err(text) = directory_script::run_script(seed, None, &tally) {
@@ -64,7 +64,7 @@ mod tests {
     /// A file system with a planted fault is noticed.
     #[test]
     fn planted_faults_are_found() {
-        let tally = Tally::new("planted");
+        let tally = CampaignTally::new("planted");
         for left_out in CAMPAIGN.omitted_calls {
             let found = |number| {
                 directory_script::run_script(derive_seed(1, number), Some(left_out), &tally)

@@ -12,9 +12,9 @@ use umbel_env::Entropy;
 use umbel_lab::workload::zipfian;
 use umbel_sim::Random;
 
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::scratch_directory::ScratchDirectory;
-use crate::support::tally::Tally;
 
 /// Keys of the full campaign.
 pub const KEYS: u64 = 4_000_000;
@@ -188,8 +188,8 @@ impl WorkloadCounts {
 }
 
 /// Runs every workload on both stores.
-pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
-    let tally = Tally::new("advisor");
+pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
+    let tally = CampaignTally::new("advisor");
     if let Err(text) = run(place, seed, keys, &tally) {
         tally.violation(text, format!("advisor {seed} {keys}"));
         tally.scenario(false);
@@ -197,7 +197,7 @@ pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
     tally
 }
 
-fn run(place: &Path, seed: u64, keys: u64, tally: &Tally) -> Result<(), String> {
+fn run(place: &Path, seed: u64, keys: u64, tally: &CampaignTally) -> Result<(), String> {
     let scratch = ScratchDirectory::new(place, "advisor")?;
     let describe = |error: umbel::Error| error.to_string();
     let sides =
@@ -263,7 +263,7 @@ fn run(place: &Path, seed: u64, keys: u64, tally: &Tally) -> Result<(), String> 
 }
 
 /// Notes the advisor's decisions and their reasons.
-fn note_advice(side: &StoreUnderTest, tally: &Tally) {
+fn note_advice(side: &StoreUnderTest, tally: &CampaignTally) {
     for level in side.db.advice().iter().flat_map(|advice| &advice.levels) {
         tally.note(format!(
             "level {}: {} entries in {} tables, {} kept, plain {:?}, second {:?}: {}",
@@ -283,7 +283,7 @@ struct StorePair<'a> {
     sides: &'a [StoreUnderTest; 2],
     random: &'a mut Random,
     keys: u64,
-    tally: &'a Tally,
+    tally: &'a CampaignTally,
     seed: u64,
 }
 

@@ -13,9 +13,9 @@ use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Random;
 
 use crate::support::bulk_entries::{KEY_BYTES, VALUE_BYTES, error_text, key, value};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::scratch_directory::{self, ScratchDirectory};
-use crate::support::tally::Tally;
 
 /// Hidden argument that makes the program the process to be killed.
 pub const CHILD: &str = "--child-big-open";
@@ -73,8 +73,8 @@ impl ChildWork {
 }
 
 /// Fills, closes, opens, kills and opens. There is no small form, which would measure nothing.
-pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
-    let tally = Tally::new("big-open");
+pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
+    let tally = CampaignTally::new("big-open");
     let done = ScratchDirectory::new(place, "big-open").and_then(|scratch| {
         let random = &mut Random::new(derive_seed(seed, seed_from_name("big-open")));
         let mut big = BigStore { folder: scratch.path().join("store"), seed, keys };
@@ -115,7 +115,7 @@ impl BigStore {
         Ok((db, keyspace, clock.now() - begun))
     }
 
-    fn fill(&self, tally: &Tally) -> Result<(), String> {
+    fn fill(&self, tally: &CampaignTally) -> Result<(), String> {
         let clock = Env::system().clock;
         let (db, keyspace, _) = self.open()?;
         let begun = clock.now();
@@ -156,7 +156,7 @@ impl BigStore {
         Ok(())
     }
 
-    fn clean_opens(&self, tally: &Tally) -> Result<(), String> {
+    fn clean_opens(&self, tally: &CampaignTally) -> Result<(), String> {
         let mut times = Vec::new();
         for _ in 0..CLEAN_OPENS {
             let (db, keyspace, open) = self.open()?;
@@ -196,7 +196,7 @@ impl BigStore {
     }
 
     /// Kills a process after the given number of acknowledged writes, opens and checks.
-    fn kill(&self, work: ChildWork, writes: u64, tally: &Tally) -> Result<(), String> {
+    fn kill(&self, work: ChildWork, writes: u64, tally: &CampaignTally) -> Result<(), String> {
         let acknowledged = self.work_and_kill(work, writes)?;
         let log_bytes = log_bytes(&self.folder) as f64 / MEBIBYTE;
         let (db, keyspace, open) = self.open()?;
@@ -233,7 +233,7 @@ impl BigStore {
         Ok(())
     }
 
-    fn verify(&self, tally: &Tally) -> Result<(), String> {
+    fn verify(&self, tally: &CampaignTally) -> Result<(), String> {
         let (db, _, _) = self.open()?;
         crate::simulation::full_read::verify(&db)?;
         tally.note("verify finds no damage after the kills".to_string());

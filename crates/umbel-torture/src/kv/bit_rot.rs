@@ -11,13 +11,13 @@ use umbel::{Db, Error, Keyspace};
 use umbel_sim::{Random, Sim};
 
 use crate::kv::crash::{EnvPlant, nothing_planted};
+use crate::simulation::crash_image_check::no_panic;
 use crate::simulation::full_read::{self, ReadError};
-use crate::simulation::image_check::no_panic;
 use crate::simulation::oracle::{KeyspaceMap, Loss, Oracle};
 use crate::simulation::script::{Op, Script, compressed, roomy, small, unlogged};
 use crate::simulation::script_runner::ScriptRunner;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
-use crate::support::tally::Tally;
 
 /// A closed store, its content, and its files at earlier moments.
 #[derive(Debug)]
@@ -232,7 +232,7 @@ impl ClosedStore {
         })
     }
 
-    fn damage_dirty(&self, seed: u64, tally: &Tally) {
+    fn damage_dirty(&self, seed: u64, tally: &CampaignTally) {
         let mut random = Random::new(derive_seed(seed, 2));
         for path in self.dirty.files() {
             if path.ends_with("LOCK") {
@@ -395,8 +395,8 @@ fn kind(damage: &Damage) -> &'static str {
 }
 
 /// Runs the campaign.
-pub fn campaign(seed: u64, is_small: bool) -> Tally {
-    let tally = Tally::new("rot");
+pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
+    let tally = CampaignTally::new("rot");
     let plant = nothing_planted();
     let specimen = match closed_store(seed, &plant) {
         Ok(specimen) => specimen,
@@ -434,7 +434,7 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
     tally
 }
 
-fn run_one(specimen: &ClosedStore, damage: &Damage, replay: String, tally: &Tally) {
+fn run_one(specimen: &ClosedStore, damage: &Damage, replay: String, tally: &CampaignTally) {
     tally.add(kind(damage), 1);
     match specimen.read_damaged(damage, &nothing_planted()) {
         Ok(DamageVerdict::Right) => tally.add(&format!("{} without effect", kind(damage)), 1),
@@ -443,7 +443,7 @@ fn run_one(specimen: &ClosedStore, damage: &Damage, replay: String, tally: &Tall
     }
 }
 
-fn describe(specimen: &ClosedStore, tally: &Tally) {
+fn describe(specimen: &ClosedStore, tally: &CampaignTally) {
     let mut classes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for path in specimen.files() {
         let extension = path.extension().unwrap_or(path.file_name().unwrap_or_default());

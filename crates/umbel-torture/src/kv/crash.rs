@@ -10,12 +10,12 @@ use umbel::Env;
 use umbel_sim::{Sim, Survival};
 
 use crate::simulation::call_observer::{Observer, observed_env};
-use crate::simulation::image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
+use crate::simulation::crash_image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
 use crate::simulation::oracle::{Loss, Oracle};
 use crate::simulation::script::Script;
 use crate::simulation::script_runner::{EnvMaker, ScriptRunner};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::{derive_seed, seed_from_name};
-use crate::support::tally::Tally;
 
 /// Amount of work at each moment.
 #[derive(Debug, Clone, Copy)]
@@ -324,8 +324,8 @@ const ENGINE_SITES: [&str; 44] = [
 ];
 
 /// Runs scripts on two threads and collects their results.
-pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
-    let tally = Tally::new("crash");
+pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> CampaignTally {
+    let tally = CampaignTally::new("crash");
     let sites = Mutex::new(CallSites::new());
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -354,7 +354,13 @@ pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
     tally
 }
 
-fn run_one(script: &Script, seed: u64, depth: Depth, tally: &Tally, sites: &Mutex<CallSites>) {
+fn run_one(
+    script: &Script,
+    seed: u64,
+    depth: Depth,
+    tally: &CampaignTally,
+    sites: &Mutex<CallSites>,
+) {
     let script_seed = derive_seed(seed, seed_from_name(&script.name));
     let script = Arc::new(script.clone());
     let ended = run_script(&script, script_seed, depth, None, &nothing_planted(), false);

@@ -11,9 +11,9 @@ use crate::kv::faulty_env::{EnvBug, omit_calls, plant_bug};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
 use crate::support::active_failpoint::{self, ActiveFailpoint};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::failpoint_list::{self, Failpoint};
-use crate::support::tally::Tally;
 
 /// Campaign that must detect a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +101,8 @@ fn engine_faults() -> impl Iterator<Item = PlantedFault> {
 }
 
 /// Plants each fault and hunts it.
-pub fn campaign(seed: u64, is_small: bool) -> Tally {
-    let tally = Tally::new("fault-detection");
+pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
+    let tally = CampaignTally::new("fault-detection");
     for fault in planted_faults() {
         let active = fault.failpoint.map(ActiveFailpoint::activate);
         let caught = match fault.hunt {

@@ -8,12 +8,12 @@ use umbel::{Durability, Env, Error};
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
 use crate::kv::crash::EnvPlant;
-use crate::simulation::image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
+use crate::simulation::crash_image_check::{FOLLOW_UPS, FollowUp, ImageChecker, no_panic};
 use crate::simulation::oracle::{Loss, Oracle};
 use crate::simulation::script::{Op, Script, Write};
 use crate::simulation::script_runner::{EnvMaker, ScriptRunner, StepError};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::{derive_seed, seed_from_name};
-use crate::support::tally::Tally;
 
 /// Every kind of failure.
 pub const FAULT_KINDS: [FaultKind; 5] =
@@ -289,8 +289,8 @@ pub fn full_disk_script() -> Script {
 }
 
 /// Fails one call in `every` of every script, with all kinds of failure.
-pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> Tally {
-    let tally = Tally::new("faults");
+pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> CampaignTally {
+    let tally = CampaignTally::new("faults");
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -306,7 +306,7 @@ pub fn campaign(scripts: &[Script], seed: u64, every: u64) -> Tally {
     tally
 }
 
-fn run_one(script: &Arc<Script>, seed: u64, every: u64, tally: &Tally) {
+fn run_one(script: &Arc<Script>, seed: u64, every: u64, tally: &CampaignTally) {
     let script_seed = derive_seed(seed, seed_from_name(&script.name));
     let (calls, bytes) = measure(script, script_seed);
     let before = tally.violations();

@@ -112,7 +112,7 @@ impl BuggyFileSystem {
 }
 
 impl FileSystem for BuggyFileSystem {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         inner: absolute reaches directory_location identity innermost create_dir_all hard_link
             remove_dir read_dir exists sync_dir pin
     }

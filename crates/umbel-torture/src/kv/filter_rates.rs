@@ -6,10 +6,10 @@ use std::path::Path;
 
 use umbel::{Db, Keyspace, KeyspaceOptions, LevelStats, Options};
 
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::report_files;
 use crate::support::scratch_directory::ScratchDirectory;
-use crate::support::tally::Tally;
 
 /// The densities of the full campaign.
 const BITS: [i32; 9] = [-1, 0, 1, 5, 10, 30, 50, 100, 1000];
@@ -32,8 +32,8 @@ const CHANCE_MIN: f64 = 1e-9;
 const MEBIBYTE: f64 = 1_048_576.0;
 
 /// Runs every density; the table of results is in the notes.
-pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
-    let tally = Tally::new("filters");
+pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
+    let tally = CampaignTally::new("filters");
     let bits = if keys < KEYS { &BITS_SMALL[..] } else { &BITS[..] };
     tally.note(
         "| bits | when | level | tables | keys | probes | designed | measured | filter MiB | \
@@ -128,7 +128,12 @@ impl DensityRun {
         derive_seed(number, self.seed).to_le_bytes()
     }
 
-    fn run(&self, place: &Path, tally: &Tally, complain: &impl Fn(String)) -> Result<(), String> {
+    fn run(
+        &self,
+        place: &Path,
+        tally: &CampaignTally,
+        complain: &impl Fn(String),
+    ) -> Result<(), String> {
         let scratch = ScratchDirectory::new(place, "filters")?;
         let describe = |error: umbel::Error| error.to_string();
         let db = Db::open(scratch.path().join("store"), Options::default()).map_err(describe)?;
@@ -169,7 +174,7 @@ impl DensityRun {
         keyspace: &Keyspace,
         when: &str,
         missing: u64,
-        tally: &Tally,
+        tally: &CampaignTally,
         complain: &impl Fn(String),
     ) -> Result<(), String> {
         let describe = |error: umbel::Error| error.to_string();
@@ -203,7 +208,7 @@ impl DensityRun {
         after: &LevelStats,
         when: &str,
         answered_min: u64,
-        tally: &Tally,
+        tally: &CampaignTally,
     ) -> Result<(), String> {
         let passed = after.filter_false_positives - before.filter_false_positives;
         let stopped = after.filter_true_negatives - before.filter_true_negatives;

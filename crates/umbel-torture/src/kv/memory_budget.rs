@@ -17,9 +17,9 @@ use umbel::{Db, Env, Keyspace, Options};
 use umbel_sim::Random;
 
 use crate::support::bulk_entries::{KEY_BYTES, VALUE_BYTES, error_text, key, value};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::{derive_seed, seed_from_name};
 use crate::support::scratch_directory::{self, ScratchDirectory};
-use crate::support::tally::Tally;
 
 /// Hidden argument that makes the program the measured process.
 pub const CHILD: &str = "--child-memory";
@@ -38,8 +38,8 @@ const STATS_INTERVAL: u64 = 20_000;
 const MEBIBYTE: f64 = 1_048_576.0;
 
 /// Runs one process for each budget.
-pub fn campaign(place: &Path, seed: u64, keys: u64, budgets: &[u64]) -> Tally {
-    let tally = Tally::new("memory");
+pub fn campaign(place: &Path, seed: u64, keys: u64, budgets: &[u64]) -> CampaignTally {
+    let tally = CampaignTally::new("memory");
     if !cfg!(target_os = "linux") {
         tally.skip("memory: only Linux reports resident memory".to_string());
         return tally;
@@ -59,7 +59,7 @@ fn run_one(
     seed: u64,
     keys: u64,
     mebibytes: u64,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let scratch = ScratchDirectory::new(place, "memory")?;
     let failed = |error: std::io::Error| format!("the child: {error}");
@@ -153,7 +153,7 @@ struct MemoryRun<'a> {
 
 impl MemoryRun<'_> {
     fn now() -> Duration {
-        crate::support::tally::now()
+        crate::support::campaign_tally::now()
     }
 
     fn sample_stats(&mut self, step: u64) {

@@ -8,7 +8,7 @@ pub mod fault_detection;
 pub mod faults;
 pub mod faulty_env;
 pub mod filter_rates;
-pub mod first_open;
+pub mod first_open_crashes;
 pub mod kill;
 pub mod memory_budget;
 pub mod random_model;

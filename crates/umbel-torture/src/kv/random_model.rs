@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use crate::support::tally::Tally;
+use crate::support::campaign_tally::CampaignTally;
 
 /// Seeds for tests in memory without threads; tests with threads get a quarter, those on a real
 /// file system an eighth.
@@ -19,8 +19,8 @@ const SEEDS_PER_PART: u64 = 20;
 const TEST_NAMES: &str = "equals_a_map";
 
 /// Runs the given number of seeds, with the given number of operations each.
-pub fn campaign(seeds: u64, operations: u64) -> Tally {
-    let tally = Tally::new("model");
+pub fn campaign(seeds: u64, operations: u64) -> CampaignTally {
+    let tally = CampaignTally::new("model");
     let Some(cargo) = std::env::var_os("CARGO") else {
         tally.skip("model: needs cargo; run `cargo xtask torture` or `cargo run`".to_string());
         return tally;
@@ -49,7 +49,7 @@ pub fn campaign(seeds: u64, operations: u64) -> Tally {
     tally
 }
 
-fn run_part(command: &mut Command, first: u64, part: u64, tally: &Tally) {
+fn run_part(command: &mut Command, first: u64, part: u64, tally: &CampaignTally) {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {

@@ -2,5 +2,3 @@
 
 pub mod calls;
 pub mod concurrent_clients;
-#[path = "../../../umbel-server/tests/suite/connection.rs"]
-pub mod connection;

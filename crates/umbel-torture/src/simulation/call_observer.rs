@@ -70,7 +70,7 @@ impl WatchFiles {
 }
 
 impl FileSystem for WatchFiles {
-    umbel_env::pass_on!(inner: absolute reaches innermost);
+    umbel_env::delegate_calls!(inner: absolute reaches innermost);
 
     fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let inner = self.watch.call(false, || self.inner.open_directory(path))?;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use umbel::Env;
 
+use crate::support::campaign_tally::{CampaignResult, json_string};
 use crate::support::scratch_directory;
-use crate::support::tally::{CampaignResult, json_string};
 
 /// Facts that are recorded before the campaigns.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("place");
         std::fs::create_dir_all(&place).unwrap();
-        let tally = crate::support::tally::Tally::new("example");
+        let tally = crate::support::campaign_tally::CampaignTally::new("example");
         let home = std::env::var("HOME").unwrap_or_default();
         let here = std::env::current_dir().unwrap().display().to_string();
         tally.violation(format!("{}/a {here}/b {home}/c", place.display()), "example".into());

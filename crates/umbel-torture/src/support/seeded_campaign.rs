@@ -6,9 +6,9 @@ use std::time::Duration;
 use umbel_env::Env;
 
 use crate::support::active_failpoint::{self, ActiveFailpoint};
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::failpoint_list::Failpoint;
-use crate::support::tally::Tally;
 
 /// Default number of seeds.
 pub const SEEDS: u64 = 1000;
@@ -29,7 +29,7 @@ pub struct SeededCampaign {
     /// Its subject, in words.
     pub subject: &'static str,
     /// Script of a seed, without the calls whose site matches the pattern.
-    pub script: fn(u64, Option<&str>, &Tally) -> Result<(), String>,
+    pub script: fn(u64, Option<&str>, &CampaignTally) -> Result<(), String>,
     /// Calls that an implementation might forget; scripts must notice each omission.
     pub omitted_calls: &'static [&'static str],
     /// Faults inside; scripts must notice each.
@@ -38,8 +38,8 @@ pub struct SeededCampaign {
 
 impl SeededCampaign {
     /// Runs scripts of the given number of seeds.
-    pub fn run(&self, seed: u64, seeds: u64) -> Tally {
-        let tally = Tally::new(self.campaign);
+    pub fn run(&self, seed: u64, seeds: u64) -> CampaignTally {
+        let tally = CampaignTally::new(self.campaign);
         for number in 0..seeds {
             let own = derive_seed(seed, number);
             let held = self.run_script(own, None, &tally);
@@ -53,7 +53,12 @@ impl SeededCampaign {
     }
 
     /// Runs one script. Ends the program if the script does not end: its threads cannot be stopped.
-    fn run_script(&self, seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+    fn run_script(
+        &self,
+        seed: u64,
+        left_out: Option<&str>,
+        tally: &CampaignTally,
+    ) -> Result<(), String> {
         let (ends, ended) = mpsc::channel::<()>();
         let campaign = self.campaign;
         let watch = move || {
@@ -76,15 +81,15 @@ impl SeededCampaign {
     /// Replays one script. The order of threads varies, so it may take several tries to repeat a
     /// violation.
     pub fn replay(&self, seed: u64) -> Result<(), String> {
-        let tally = Tally::new(self.campaign);
+        let tally = CampaignTally::new(self.campaign);
         (0..REPLAY_TRIES).try_for_each(|_| self.run_script(seed, None, &tally))
     }
 
     /// Hunts each planted fault within the limit of seeds.
-    pub fn hunt_faults(&self, seed: u64, seeds: u64) -> Tally {
-        let tally = Tally::new(&format!("{}-planted", self.campaign));
+    pub fn hunt_faults(&self, seed: u64, seeds: u64) -> CampaignTally {
+        let tally = CampaignTally::new(&format!("{}-planted", self.campaign));
         let hunt = |fault: &str, left_out: Option<&str>| {
-            let quiet = Tally::new(fault);
+            let quiet = CampaignTally::new(fault);
             let noticed = (0..seeds).find_map(|number| {
                 Some((number, self.run_script(derive_seed(seed, number), left_out, &quiet).err()?))
             });

@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::ProcessBound;
+use umbel_env::ProcessOwned;
 use umbel_filter::PrefixExtractor;
 
 use crate::api::db_handle::DbHandle;
@@ -13,8 +13,8 @@ use crate::api::snapshot::Snapshot;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::super_version::SuperVersion;
+use crate::super_version::sorted_runs::KeyBounds;
 use crate::super_version::super_version_cursor::{self, ReadParams, SuperVersionCursor};
-use crate::super_version::table_runs::KeyBounds;
 use crate::version::PrefixProbe;
 
 /// Cursor over the keys and values of a keyspace within bounds, in the state at its creation. It
@@ -26,7 +26,7 @@ use crate::version::PrefixProbe;
 /// A new cursor has no position: call [`DbCursor::seek_to_first`] or another seek first. After an
 /// error it stays there and returns the error again until the next seek.
 pub struct DbCursor {
-    inner: ProcessBound<VisibleCursor<SuperVersionCursor>>,
+    inner: ProcessOwned<VisibleCursor<SuperVersionCursor>>,
     /// The current value, where it is in a file of its own and was read.
     fetched: OnceLock<Vec<u8>>,
     handle: Arc<DbHandle>,
@@ -79,7 +79,7 @@ impl DbCursor {
         let mut inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
         inner.count_memory(handle.store.cache.cursors(), bytes);
         Ok(DbCursor {
-            inner: ProcessBound::of(handle.store.open.process(), inner),
+            inner: ProcessOwned::of(handle.store.open.process(), inner),
             fetched: OnceLock::new(),
             handle: Arc::clone(handle),
             _snapshot: snapshot,
@@ -236,7 +236,7 @@ impl fmt::Debug for DbCursor {
 /// Iterator over copies of keys and values, from both ends. It ends after the first error.
 #[derive(Debug)]
 pub struct Iter {
-    source: ProcessBound<IterSource>,
+    source: ProcessOwned<IterSource>,
     front: IterEnd,
     back: IterEnd,
     /// Error of the creation, which the first call returns.
@@ -290,7 +290,7 @@ impl Iter {
             prefix_probe: probe,
         };
         Iter {
-            source: ProcessBound::of(process, source),
+            source: ProcessOwned::of(process, source),
             front: IterEnd::default(),
             back: IterEnd::default(),
             error: refused,

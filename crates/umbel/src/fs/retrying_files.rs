@@ -23,7 +23,7 @@ impl RetryingFiles {
 }
 
 impl FileSystem for RetryingFiles {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         files: absolute reaches directory_location is_removed check_named identity innermost
             create_dir_all rename exchange hard_link remove_file remove_dir exists resolved lock pin
     }

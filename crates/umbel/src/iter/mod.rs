@@ -6,9 +6,9 @@
 mod cursor_position;
 mod key_bounds;
 mod range_tombstone_finder;
-mod shared_prefix;
+mod shared_key_prefix;
 
-pub mod detached_cursor;
+pub mod borrowing_cursor;
 pub mod level_cursor;
 pub mod merging_cursor;
 pub mod mvcc_cursor;

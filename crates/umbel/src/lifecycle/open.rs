@@ -13,6 +13,7 @@ use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock, OpenMark, OwnedFiles, Pin, check_path};
 use umbel_log::{ExpectedEnd, LogKind, LogReader};
 
+use crate::blob::blob_files::BlobFiles;
 use crate::fs::create_dir;
 use crate::fs::fatal_error::FatalError;
 use crate::fs::file_cache::{self, FileCache};
@@ -21,9 +22,9 @@ use crate::fs::obsolete_files::ObsoleteFiles;
 use crate::fs::retrying_files::RetryingFiles;
 use crate::lifecycle::manifest_reservation;
 use crate::lifecycle::read_only_view::{ReadOnlyView, read_manifest};
+use crate::lifecycle::recovered_wal_copy;
 use crate::lifecycle::recovery;
 use crate::lifecycle::recovery_flush::RecoveryFlush;
-use crate::lifecycle::wal_rewrite;
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::options::{OptionCaps, Options};
@@ -32,7 +33,6 @@ use crate::state::snapshot_list::SnapshotList;
 use crate::state::store::{CommitState, SchedulerState, Store};
 use crate::store_budget::StoreBudget;
 use crate::thread_counters::StoreCounters;
-use crate::version::blob_files::BlobFiles;
 use crate::version::current_file::CurrentFile;
 use crate::version::key_hashing::KeyHashers;
 use crate::version::reserved_space;
@@ -449,7 +449,9 @@ fn check_logs_are_named(
         }
         let path = folder.join(name);
         let mut reader = wal::read(env, &path, &secret, id, ExpectedEnd::Open)?;
-        if let Some(record) = reader.next()?.filter(|record| !wal_rewrite::begins_copy(record)) {
+        if let Some(record) =
+            reader.next()?.filter(|record| !recovered_wal_copy::begins_copy(record))
+        {
             let reason = "the log contains writes, but the manifest does not name it: the end of \
                           the manifest is lost";
             return Err(Error::corruption(&path, record.offset, reason));

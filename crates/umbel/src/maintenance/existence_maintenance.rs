@@ -39,7 +39,7 @@ use crate::shared_budget::budget_shares::CHUNK_BYTES;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::version::Edit;
-use crate::version::open_history::{OpenHistory, OpenRecord};
+use crate::version::sequence_lineage::{OpenRecord, SequenceLineage};
 use crate::version::version_edit::{Identity, KeyspaceRecord, ManifestState};
 
 /// Number of hashes in no file above which they are written although nothing is flushed.
@@ -67,13 +67,16 @@ fn filter_options(identity: &Identity, core: &KeyspaceState, covered_min: u64) -
 }
 
 /// Returns the coverage of a filter with every key up to a number, in a store with these opens.
-fn covered_position(openings: &OpenHistory, sequence: SequenceNumber) -> Coverage {
+fn covered_position(openings: &SequenceLineage, sequence: SequenceNumber) -> Coverage {
     Coverage { position: sequence, history: openings.open_at(sequence).unwrap_or(0) }
 }
 
 /// Whether a filter with this coverage belongs to the store with these opens. A filter that covers
 /// nothing belongs to every store. Stores of earlier versions have no history.
-fn is_of_this_history(openings: &OpenHistory, Coverage { position, history }: Coverage) -> bool {
+fn is_of_this_history(
+    openings: &SequenceLineage,
+    Coverage { position, history }: Coverage,
+) -> bool {
     match openings.open_at(position) {
         _ if position == 0 => true,
         Some(id) => id == history,
@@ -101,7 +104,7 @@ pub fn attach(
     read_only: bool,
 ) -> Result<()> {
     let Some(identity) = state.identity.as_ref() else { return Ok(()) };
-    let is_own_history = |covered| is_of_this_history(&state.open_history, covered);
+    let is_own_history = |covered| is_of_this_history(&state.sequence_lineage, covered);
     for core in keyspaces {
         let size = core.configured_options().existence_filter;
         let Some(record) = state.keyspaces.get(&core.id).filter(|_| size != ExistenceSize::Off)
@@ -294,7 +297,7 @@ fn maintain(store: &Store, core: &KeyspaceState) -> Result<StepProgress> {
 
 /// Returns the same for an open store.
 fn current_position(store: &Store, sequence: SequenceNumber) -> Result<Coverage> {
-    Ok(covered_position(&store.manifest_lock()?.state().open_history, sequence))
+    Ok(covered_position(&store.manifest_lock()?.state().sequence_lineage, sequence))
 }
 
 /// Whether more than half of the keys in a filter are gone, by an upper estimate, and the filter is
@@ -317,7 +320,7 @@ fn create_filter(store: &Store, core: &KeyspaceState) -> Result<bool> {
     files.size = ExistenceSize::Off;
     let opened = {
         let mut manifest = store.manifest_lock()?;
-        if size != ExistenceSize::Off && manifest.state().open_history.is_empty() {
+        if size != ExistenceSize::Off && manifest.state().sequence_lineage.is_empty() {
             // The first filter: from now on copies of the store must be distinguishable. No filter
             // refers to earlier numbers, so this open may stand for them.
             let id = store.options.env.entropy.number()?;
@@ -443,7 +446,7 @@ mod tests {
     #[test]
     fn filter_is_trusted_only_if_manifest_agrees() {
         let of = |position, history| Coverage { position, history };
-        let mut openings = OpenHistory::default();
+        let mut openings = SequenceLineage::default();
         assert!(is_of_this_history(&openings, of(0, 9)) && is_of_this_history(&openings, of(5, 0)));
         assert!(!is_of_this_history(&openings, of(5, 9)));
         openings.record_open(10, 1).unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
 
 use crate::advisor;
+use crate::blob::blob_files;
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::maintenance::advisor_job;
@@ -21,7 +22,6 @@ use crate::state::store::Store;
 use crate::super_version::MemtableSlot;
 use crate::super_version::merge_inputs;
 use crate::thread_counters::add;
-use crate::version::blob_files;
 use crate::version::{Edit, TableFile};
 
 /// Frozen memtables of one keyspace, newest first, that are flushed into one table.

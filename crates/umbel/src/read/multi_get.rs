@@ -7,12 +7,12 @@
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 use umbel_table::{SearchState, SearchStep};
 
+use crate::blob::blob_files::BlobFiles;
 use crate::read::lookup::{Lookup, LookupResult, PointerCell, take_result};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::super_version::SuperVersion;
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
-use crate::version::blob_files::BlobFiles;
 use crate::version::{TableFile, TableHandle, Version};
 
 /// Keys of a group, at most as many as a [`KeySet`] has bits. They are more than a core can wait

@@ -56,7 +56,7 @@ pub struct JobSlots {
 }
 
 impl JobSlots {
-    /// Slots for `slots` jobs at the same time.
+    /// SlotArray for `slots` jobs at the same time.
     pub fn new(slots: usize) -> JobSlots {
         JobSlots {
             capacity: slots,

@@ -7,11 +7,11 @@ use umbel_base::{Error, Result, SequenceNumber, ValueKind};
 use umbel_memtable::Memtable;
 use umbel_table::{SequentialReader, Table};
 
-use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
-use crate::super_version::table_runs::first_reaching;
+use crate::super_version::sorted_runs::first_reaching;
 use crate::version::TableFile;
 
 /// The tables of one level that a compaction reads; for level 0 a single table.
@@ -61,7 +61,7 @@ impl SortedRun<()> for InputTables {
     }
 }
 
-impl DetachedCursor<Table> for SequentialReader {
+impl BorrowingCursor<Table> for SequentialReader {
     fn seek_to_first(&mut self, table: &Table) -> Result<()> {
         SequentialReader::seek_to_first(self, table)
     }

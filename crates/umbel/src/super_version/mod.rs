@@ -3,8 +3,8 @@
 
 pub mod memtable_cursor;
 pub mod merge_inputs;
+pub mod sorted_runs;
 pub mod super_version_cursor;
-pub mod table_runs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 use umbel_memtable::{Memtable, MemtableOptions};
 
+use crate::blob::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
-use crate::version::blob_files::BlobFile;
 use crate::version::{TableFile, Version};
 
 /// Number of range tombstones of a memtable at which it is flushed. Overlapping ones are split, so

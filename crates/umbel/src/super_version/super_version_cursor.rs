@@ -4,14 +4,14 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use umbel_base::{Cursor, FragmentedTombstones, Result, SequenceNumber, ValueKind};
-use umbel_table::{DetachedTableCursor, Table};
+use umbel_table::{BorrowingTableCursor, Table};
 
-use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::super_version::SuperVersion;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
-use crate::super_version::table_runs::{KeyBounds, first_reaching, last_before, overlaps};
+use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, overlaps};
 use crate::version::lsm_version::TableBounds;
 use crate::version::{PrefixProbe, TableFile};
 
@@ -34,7 +34,7 @@ impl SuperVersionCursor {
 #[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box adds a pointer")]
 enum EntrySource {
     Memtable(DetachedMemtableCursor),
-    Tables(LevelCursor<TableRange, DetachedTableCursor>),
+    Tables(LevelCursor<TableRange, BorrowingTableCursor>),
 }
 
 /// Tables of one level of a super version that do not overlap; for level 0 a single table.
@@ -119,7 +119,7 @@ pub fn open(
         let run = TableRange { deeper, tables };
         sources.push(EntrySource::Tables(LevelCursor::over(
             run,
-            DetachedTableCursor::new(fill_cache),
+            BorrowingTableCursor::new(fill_cache),
         )));
     };
     for (place, table) in levels[0].iter().enumerate() {
@@ -198,7 +198,7 @@ macro_rules! of_source {
     };
 }
 
-impl DetachedCursor<SuperVersion> for EntrySource {
+impl BorrowingCursor<SuperVersion> for EntrySource {
     fn seek_to_first(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.seek_to_first(view))
     }
@@ -244,7 +244,7 @@ impl DetachedCursor<SuperVersion> for EntrySource {
 
     #[inline]
     fn prefetch_entries(&self) {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::prefetch_entries(walk));
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::prefetch_entries(walk));
     }
 
     fn seek_before(&mut self, view: &SuperVersion, key: &[u8]) -> Result<()> {
@@ -268,51 +268,51 @@ impl DetachedCursor<SuperVersion> for EntrySource {
 
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_next(walk))
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::set_limit(walk, key));
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::set_limit(walk, key));
     }
 
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_next_visible(walk, sequence))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_next_visible(walk, sequence))
     }
 
     #[inline]
     fn try_prev(&mut self) -> bool {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::try_prev(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_prev(walk))
     }
 
     fn release(&mut self) {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::release(walk));
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::release(walk));
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::valid(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::valid(walk))
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::key(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::key(walk))
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::sequence(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::sequence(walk))
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::kind(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::kind(walk))
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        of_source!(self, walk => DetachedCursor::<SuperVersion>::value(walk))
+        of_source!(self, walk => BorrowingCursor::<SuperVersion>::value(walk))
     }
 }
 
@@ -335,55 +335,55 @@ impl Cursor for SuperVersionCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        DetachedCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
+        BorrowingCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
     }
 
     #[inline]
     fn next_repeats(&mut self) -> Result<bool> {
-        DetachedCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
+        BorrowingCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
     }
 
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
-        DetachedCursor::<SuperVersion>::try_next(&mut self.merged)
+        BorrowingCursor::<SuperVersion>::try_next(&mut self.merged)
     }
 
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
-        DetachedCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
+        BorrowingCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        DetachedCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
+        BorrowingCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
     }
 
     fn release(&mut self) {
-        DetachedCursor::<SuperVersion>::release(&mut self.merged);
+        BorrowingCursor::<SuperVersion>::release(&mut self.merged);
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        DetachedCursor::<SuperVersion>::valid(&self.merged)
+        BorrowingCursor::<SuperVersion>::valid(&self.merged)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        DetachedCursor::<SuperVersion>::key(&self.merged)
+        BorrowingCursor::<SuperVersion>::key(&self.merged)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        DetachedCursor::<SuperVersion>::sequence(&self.merged)
+        BorrowingCursor::<SuperVersion>::sequence(&self.merged)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        DetachedCursor::<SuperVersion>::kind(&self.merged)
+        BorrowingCursor::<SuperVersion>::kind(&self.merged)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        DetachedCursor::<SuperVersion>::value(&self.merged)
+        BorrowingCursor::<SuperVersion>::value(&self.merged)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
-use crate::iter::detached_cursor::DetachedCursor;
+use crate::iter::borrowing_cursor::BorrowingCursor;
 
 /// An entry as the tests write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl RowWalk {
     }
 }
 
-impl DetachedCursor<Vec<Row>> for RowWalk {
+impl BorrowingCursor<Vec<Row>> for RowWalk {
     fn seek_to_first(&mut self, rows: &Vec<Row>) -> Result<()> {
         self.on(rows).seek_to_first()
     }

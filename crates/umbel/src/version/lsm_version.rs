@@ -8,7 +8,7 @@ use umbel_base::{Error, Result};
 use umbel_table::TableMeta;
 
 use super::TableFile;
-use crate::version::key_heads::{BoundMatch, KeyHeadRange, LevelPrefix};
+use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange, LevelPrefix};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
 ///

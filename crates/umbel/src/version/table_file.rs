@@ -14,6 +14,7 @@ use umbel_filter::HashKind;
 use umbel_table::{BlockCache, BlockSlots, FilterResidency, Table, TableMeta};
 
 use super::table_context::TableContext;
+use crate::blob::blob_files::BlobFile;
 use crate::cache::block_cache::ClockCache;
 use crate::fs::file_cache::CachedFileHandle;
 use crate::fs::filenames;
@@ -21,7 +22,6 @@ use crate::store_budget::SEQUENTIAL_READ;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::store_budget::residency::Residency;
 use crate::thread_counters;
-use crate::version::blob_files::BlobFile;
 use crate::version::table_handle::TableHandle;
 
 /// Approximate memory of a table in the lists of the manifest, the version and a replaced version,

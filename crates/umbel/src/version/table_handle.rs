@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use umbel_base::Result;
 use umbel_filter::{KeyPrefix, PrefixHasher};
-use umbel_table::{FilterResidency, Table, TableFilter, TablePrefixFilter};
+use umbel_table::{FilterResidency, ResidentFilter, ResidentPrefixFilter, Table};
 
 use super::table_context::TableContext;
 
@@ -16,7 +16,7 @@ const MISSES_MIN: u32 = 16;
 /// blocks, can get another filter.
 #[derive(Debug)]
 pub struct TableHandle {
-    filter: Option<TableFilter>,
+    filter: Option<ResidentFilter>,
     /// The prefix filter, independent of the filter of keys.
     prefixes: Option<Arc<CountedPrefixFilter>>,
     /// Whether the table has range tombstones.
@@ -83,7 +83,7 @@ impl MissTripwire {
 /// A prefix filter in memory.
 #[derive(Debug)]
 struct CountedPrefixFilter {
-    filter: TablePrefixFilter,
+    filter: ResidentPrefixFilter,
     _counted: FilterBytes,
 }
 
@@ -118,7 +118,7 @@ impl TableHandle {
     ) -> Result<TableHandle> {
         let filter = table.read_filter(keep)?;
         let sum = &context.budget.tables;
-        let counted = FilterBytes::new(filter.as_ref().map_or(0, TableFilter::bytes), sum);
+        let counted = FilterBytes::new(filter.as_ref().map_or(0, ResidentFilter::bytes), sum);
         let has_tombstones = table.has_tombstones();
         let wire = has_wire.then(|| MissTripwire {
             misses: AtomicU32::new(0),
@@ -220,7 +220,7 @@ impl TableHandle {
 
     /// Designed false-positive rate of the filter; 1 without one.
     pub fn designed_rate(&self) -> f64 {
-        self.filter.as_ref().map_or(1.0, TableFilter::designed_rate)
+        self.filter.as_ref().map_or(1.0, ResidentFilter::designed_rate)
     }
 
     /// Requested residency of the filters.

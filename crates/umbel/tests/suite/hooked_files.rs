@@ -164,7 +164,7 @@ struct HookedFiles {
 }
 
 impl FileSystem for HookedFiles {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         inner: absolute reaches directory_location identity innermost rename exchange remove_dir
             sync_dir lock
     }

@@ -6,12 +6,12 @@
 //! certificates. `umbel-rust-client certificates FOLDER` makes that folder.
 #![forbid(unsafe_code)]
 
-mod cases;
+mod basic_cases;
 mod certificates;
-mod filtered;
-mod groups;
-mod projections;
-mod secure;
+mod filter_cases;
+mod persistent_subscription_cases;
+mod projection_cases;
+mod tls_cases;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
     }
     let mode = arguments.next();
     if mode.as_deref() == Some("secure") {
-        return run(secure::all(&connection, Path::new(&kept))).await;
+        return run(tls_cases::all(&connection, Path::new(&kept))).await;
     }
     let settings = match connection.parse() {
         Ok(settings) => settings,
@@ -57,19 +57,19 @@ async fn main() -> ExitCode {
         }
     };
     let cases = if mode.is_some() {
-        filtered::again(&client, &kept)
+        filter_cases::again(&client, &kept)
     } else {
-        let mut cases = cases::all(&client, &connection);
-        cases.extend(filtered::all(&client, &kept));
-        cases.extend(projections::all(&client, &connection));
-        cases.extend(groups::all(&client));
+        let mut cases = basic_cases::all(&client, &connection);
+        cases.extend(filter_cases::all(&client, &kept));
+        cases.extend(projection_cases::all(&client, &connection));
+        cases.extend(persistent_subscription_cases::all(&client));
         cases
     };
     run(cases).await
 }
 
 /// Runs cases one after the other.
-async fn run(cases: Vec<cases::Case<'_>>) -> ExitCode {
+async fn run(cases: Vec<basic_cases::Case<'_>>) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for (name, case) in cases {
         let limited = tokio::time::timeout(CASE_TIMEOUT, case).await;

@@ -7,7 +7,8 @@ use crate::append::append_request::WriteResult;
 use crate::append::store_components::StoreComponents;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::types::error::Result;
-use crate::types::event::{ExpectedVersion, NewEvent};
+use crate::types::event::NewEvent;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_metadata::DELETED_TRUNCATE_BEFORE;
 use crate::types::stream_names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
 

@@ -19,7 +19,7 @@ use crate::event_log::{LogCursor, LogEnd};
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
 use crate::types::error::Result;
-use crate::types::event::ExpectedVersion;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::import_record::ImportTask;
 
 mod append_events;

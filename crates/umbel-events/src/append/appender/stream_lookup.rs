@@ -6,7 +6,7 @@ use crate::append::append_decision::StreamSnapshot;
 use crate::append::store_components::StoreComponents;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::Result;
-use crate::types::event::ExpectedVersion;
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_names;
 
 use super::Appender;

@@ -8,11 +8,11 @@ use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize};
 use crate::engine::Result;
 use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
+use crate::experiments::eventstoredb_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::experiments::existence::probe_cost::{
     EQUAL, GROWING, NumberedNames, PUBLISHED, build_existence_filter, build_published_filter,
     hash_of,
 };
-use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::measure::disk_usage::{listing, sync_all};
 use crate::measure::now;
 use crate::measure::page_cache::{evict, run_cold};

@@ -5,7 +5,7 @@ use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSour
 use crate::engine::{Counters, ReadDigest, Result};
 use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
+use crate::experiments::eventstoredb_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Scale};
 use crate::results::sample_recorder::Recorder;

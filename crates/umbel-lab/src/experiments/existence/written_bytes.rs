@@ -7,10 +7,10 @@ use umbel_existence::{ExistenceFilter, ExistenceSize};
 use crate::engine::{Counters, ReadDigest, Result};
 use crate::experiment::lab_context::{MeasureContext, Measurement, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
+use crate::experiments::eventstoredb_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::experiments::existence::probe_cost::{
     EQUAL, GROWING, PUBLISHED, build_existence_filter, build_published_filter, hash_of, settle,
 };
-use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::measure::disk_usage::{device_written_bytes, sync_all};
 use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Scale};

@@ -8,7 +8,7 @@ use crate::experiment::lab_context::LabContext;
 use crate::experiment::{
     ArticleSource, ExperimentOptions, ResourceNeeds, Subject, Subjects, owned_settings,
 };
-use crate::experiments::filters::store_case::StoreCase;
+use crate::experiments::filters::db_bench_store::DbBenchStore;
 use crate::results::outcome::{Outcome, Scale};
 use crate::workload::Workload;
 use crate::workload::answer_check::AnswerCheck;
@@ -173,7 +173,7 @@ pub fn stores(lab: &LabContext<'_>, list: &[FilterSetting]) -> Result<Subjects> 
         };
         let point = (series.as_str(), setting.x);
         let answers = answers.clone();
-        let case = StoreCase::new(lab, *engine, settings, workload, point, answers);
+        let case = DbBenchStore::new(lab, *engine, settings, workload, point, answers);
         Box::new(case) as Box<dyn Subject>
     };
     let all = lab.engines.iter();

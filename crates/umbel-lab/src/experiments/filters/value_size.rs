@@ -2,8 +2,8 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
-use crate::experiments::filters::store_case::FIGURES;
-use crate::number_text::ratio;
+use crate::experiments::filters::db_bench_store::FIGURES;
+use crate::number_format::ratio;
 use crate::results::outcome::Outcome;
 
 const fn setting(

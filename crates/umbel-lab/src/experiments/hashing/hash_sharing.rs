@@ -11,7 +11,7 @@ use crate::experiment::{
 };
 use crate::measure::Stopwatch;
 use crate::measure::sanity_checks::Expectations;
-use crate::number_text::ratio;
+use crate::number_format::ratio;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::keys::{push_decimal, push_random_bytes};

@@ -13,7 +13,7 @@ use crate::experiment::{
 };
 use crate::measure::Stopwatch;
 use crate::measure::sanity_checks::Expectations;
-use crate::number_text::{ratio, short};
+use crate::number_format::{ratio, short};
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::answer_check::AnswerCheck;

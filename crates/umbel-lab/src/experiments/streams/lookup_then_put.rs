@@ -18,7 +18,7 @@ use crate::engine::{
 };
 use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
-use crate::experiments::published_filter::{NameHashes, PublishedFilter, file_bytes};
+use crate::experiments::eventstoredb_filter::{NameHashes, PublishedFilter, file_bytes};
 use crate::measure::sanity_checks::Expectations;
 use crate::measure::{now, pause};
 use crate::results::outcome::Scale;

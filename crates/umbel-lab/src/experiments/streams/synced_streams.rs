@@ -16,7 +16,7 @@ use crate::engine::{Counters, ReadDigest, Result};
 use crate::experiment::lab_context::{MeasureContext, Measurement, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};
 use crate::measure::sanity_checks::Expectations;
-use crate::number_text::ratio;
+use crate::number_format::ratio;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::stream_batch::StreamBatch;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::number_text::short;
+use crate::number_format::short;
 use crate::results::outcome::{Cost, Outcome, Point, Spread};
 
 /// Returns a row for each point with a known cost; nothing without one.

@@ -15,7 +15,7 @@ mod figure_tables;
 mod label_layout;
 mod plot_model;
 mod plot_style;
-mod tick_text;
+mod tick_labels;
 
 #[cfg(test)]
 mod test_outcomes;
@@ -128,9 +128,9 @@ fn how_to_read() -> Markup {
                 li {
                     "Two figures are " strong { "equal" } ", marked " b { "=" } ", where the \
                     intervals of their medians meet (of up to eight repetitions, their ranges) or \
-                    the medians differ by less than " (tick_text::tick(NOISE_FLOOR * 100.0))
-                    " %, " (tick_text::tick(NOISE_FLOOR_FEW * 100.0)) " % where one has fewer than "
-                    (INTERVAL_COUNT_MIN) " repetitions: they are statistically equal."
+                    the medians differ by less than " (tick_labels::tick(NOISE_FLOOR * 100.0))
+                    " %, " (tick_labels::tick(NOISE_FLOOR_FEW * 100.0)) " % where one has fewer "
+                    "than " (INTERVAL_COUNT_MIN) " repetitions: they are statistically equal."
                 }
                 li {
                     "A " strong { "ratio" } " is to the first place of the same series or, where \

@@ -1,8 +1,8 @@
 //! Content of a plot, independent of its layout.
 
-use crate::number_text::short;
+use crate::number_format::short;
 use crate::report::html::figure_comparison::{ArticleSeries, Cell, Comparison, SeriesRow};
-use crate::report::html::tick_text::{range, times};
+use crate::report::html::tick_labels::{range, times};
 use crate::results::outcome::{Better, FigureNote, Spread};
 
 /// Content of a plot.

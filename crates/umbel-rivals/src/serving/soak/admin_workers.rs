@@ -10,7 +10,6 @@ use umbel_proto::users::{
     UserReq,
 };
 
-use crate::serving::connection::{Connection, STREAMS};
 use crate::serving::messages::{append, id, mix};
 use crate::serving::soak::append_workers::appended;
 use crate::serving::soak::soak_context::{
@@ -18,6 +17,7 @@ use crate::serving::soak::soak_context::{
 };
 use crate::serving::soak::soak_event::proposed;
 use crate::serving::soak::soak_oracle::DeletedStreamState;
+use umbel_testing::server_connection::{Connection, STREAMS};
 
 /// Number of users that are created and deleted in turn.
 const USERS: u64 = 16;

@@ -7,12 +7,12 @@ use umbel_proto::streams::{
     AppendResp, BatchAppendReq, BatchAppendResp, ExpectedRevision, append_resp, batch_append_resp,
 };
 
-use crate::serving::connection::Connection;
 use crate::serving::messages::{append, batch, batch_number, mix};
 use crate::serving::soak::soak_context::{SoakContext, WorkResult, failed, unexpected_answer};
 use crate::serving::soak::soak_event::proposed;
 use crate::serving::soak::soak_oracle::{stream_name, stream_of};
 use crate::serving::soak::soak_plan::BATCH_EVENTS;
+use umbel_testing::server_connection::Connection;
 
 /// Batches of one call, after which the next call begins.
 const BATCHES_A_CALL: u64 = 500;

@@ -8,13 +8,13 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_proto::persistent::{NackAction, RetryCount};
 
-use crate::serving::connection::Connection;
 use crate::serving::messages::{mix, now};
 use crate::serving::soak::group_consumer::{GroupConsumer, GroupName, GroupSource};
 use crate::serving::soak::soak_context::{SoakContext, SoakPhase, WorkResult};
 use crate::serving::soak::soak_event::event_info;
 use crate::serving::soak::soak_oracle::{stream_name, stream_of};
 use crate::serving::soak::soak_plan::{APPENDERS, STREAMS, SoakWork};
+use umbel_testing::server_connection::Connection;
 
 /// Consumers of each long-lived group.
 const CONSUMERS: usize = 2;

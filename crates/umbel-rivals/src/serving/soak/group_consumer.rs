@@ -16,8 +16,8 @@ use umbel_proto::streams::read_req::{
     Expression, Filter, FilterOptions, RevisionOption, StreamOptions, UuidForm, UuidOption, Window,
 };
 
-use crate::serving::connection::Connection;
 use crate::serving::soak::soak_context::{WorkResult, failed, unexpected_answer};
+use umbel_testing::server_connection::Connection;
 
 /// Number of events that may be in flight to a consumer.
 const IN_FLIGHT_MAX: i32 = 100;

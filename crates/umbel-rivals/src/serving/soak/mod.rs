@@ -10,7 +10,7 @@ mod read_workers;
 mod soak_context;
 mod soak_event;
 mod soak_oracle;
-mod worker_start;
+mod spawn_workers;
 mod writer_order;
 
 pub mod call_times;
@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use umbel_lab::engine::Result;
 
-use super::connection::Connection;
 use crate::serving::server_process::ServerProcess;
 use crate::serving::serving_arguments::ServingArguments;
 use crate::serving::soak::call_times::CallWindow;
@@ -38,6 +37,7 @@ use crate::serving::soak::resource_check::{PARTS, ProcessSample, ResourceCheck, 
 use crate::serving::soak::restart_check::{RestartResult, verify};
 use crate::serving::soak::soak_context::{SoakContext, SoakPhase};
 use crate::serving::soak::soak_plan::{SoakWork, estimate};
+use umbel_testing::server_connection::Connection;
 
 /// Memory budget of the server: small, so that the index has filled it before the second sixth.
 /// With 256 MiB its cache was still filling at the end of an hour.
@@ -176,7 +176,7 @@ async fn work(
 ) -> Result<Vec<String>> {
     let followers = LongSubscriptions::begin(context).await?;
     let groups = LastingGroups::begin(context).await?;
-    let mut workers = worker_start::begin(context).await?;
+    let mut workers = spawn_workers::begin(context).await?;
     let began = Instant::now();
     let ticks = (time.as_secs() / SAMPLE_INTERVAL.as_secs()).max(1);
     for tick in 1..=ticks {

@@ -4,7 +4,6 @@ use umbel_proto::read_options::{at_most, at_position, backwards, of_all, of_stre
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
 
-use crate::serving::connection::Connection;
 use crate::serving::messages::mix;
 use crate::serving::soak::soak_context::{
     AnswerStream, SoakContext, WorkResult, unexpected_answer,
@@ -12,6 +11,7 @@ use crate::serving::soak::soak_context::{
 use crate::serving::soak::soak_oracle::stream_name;
 use crate::serving::soak::soak_plan::SoakWork;
 use crate::serving::soak::writer_order::WriterOrder;
+use umbel_testing::server_connection::Connection;
 
 /// Events of a read of a stream.
 const STREAM_EVENTS: u64 = 100;

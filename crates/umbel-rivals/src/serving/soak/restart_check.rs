@@ -3,13 +3,13 @@
 use umbel_proto::read_options::{at_most, backwards, of_all, of_stream};
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 
-use crate::serving::connection::Connection;
 use crate::serving::soak::admin_workers::{check_left, logins};
 use crate::serving::soak::group_consumer::groups;
 use crate::serving::soak::soak_context::{AnswerStream, SoakContext, WorkResult};
 use crate::serving::soak::soak_oracle::{SoakOracle, stream_name};
 use crate::serving::soak::soak_plan::WRITERS;
 use crate::serving::soak::writer_order::WriterOrder;
+use umbel_testing::server_connection::Connection;
 
 /// Events that the server has after its restart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

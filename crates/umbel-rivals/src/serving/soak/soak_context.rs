@@ -11,10 +11,10 @@ use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::read_resp::{Content, RecordedEvent};
 
-use crate::serving::connection::Connection;
 use crate::serving::soak::call_times::CallTimes;
 use crate::serving::soak::soak_oracle::SoakOracle;
 use crate::serving::soak::soak_plan::SoakWork;
+use umbel_testing::server_connection::Connection;
 
 /// Result of one call of a worker; the error is a sentence.
 pub(super) type WorkResult<T = ()> = Result<T, String>;

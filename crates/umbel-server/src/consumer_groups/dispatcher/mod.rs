@@ -502,7 +502,7 @@ fn hash(value: impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
-mod evicted;
+mod payload_eviction;
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ use tonic::{Code, Status};
 
 use crate::auth::authorization::Caller;
 use crate::grpc::request_body::RequestBody;
-use crate::http::console::page_data::PageData;
+use crate::http::console::console_data::PageData;
 use crate::http::console::query_string::QueryString;
 use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME};
 use crate::resources::connection_registry::Connection;
@@ -34,7 +34,7 @@ use crate::http;
 use crate::protocol::grpc_status;
 
 pub mod console_actions;
-pub mod page_data;
+pub mod console_data;
 pub mod query_string;
 
 type HttpRequest = hyper::Request<RequestBody>;
@@ -89,7 +89,7 @@ pub async fn handle(
     }
     let caller = Caller::from_extensions(request.extensions());
     let Some(name) = path.strip_prefix(API_PREFIX) else { return not_found(&path) };
-    if page_data::DATA_PATHS.contains(&name) {
+    if console_data::DATA_PATHS.contains(&name) {
         if !is_reading {
             return not_allowed("GET, HEAD");
         }
@@ -98,7 +98,9 @@ pub async fn handle(
             Err(status) => return action_response(Err(status)),
         };
         let peer = request.extensions().get::<Arc<Connection>>().cloned();
-        return page_response(page_data::page_data(&service, (&caller, peer), name, &query).await);
+        return page_response(
+            console_data::page_data(&service, (&caller, peer), name, &query).await,
+        );
     }
     if console_actions::ACTIONS.contains(&name) {
         if request.method() != Method::POST {

@@ -11,7 +11,7 @@ use crate::protocol::deadline::{Deadline, deadline_exceeded};
 use crate::protocol::grpc_status;
 use crate::resources::outbound_quota::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
-use crate::services::kv::operator_grant::OperatorGrant;
+use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;
 use crate::services::kv::snapshot_lease::SnapshotLease;
 
@@ -23,7 +23,7 @@ pub async fn scan(
     request: Request<ScanRequest>,
 ) -> Result<Response<ResponseStream<ScanResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
-    let permit = OperatorGrant::new(Caller::from_extensions(request.extensions()));
+    let permit = OperatorPermission::new(Caller::from_extensions(request.extensions()));
     let mut request = request.into_inner();
     let range = request_checks::scan_range(&mut request)?;
     let keyspace = request_checks::find_keyspace(&call.kv, &request.keyspace)?;
@@ -50,7 +50,7 @@ async fn step(mut pages: ScanPages) -> (Vec<ScanResult>, Option<ScanPages>) {
 pub struct ScanPages {
     call: KvCall,
     quota_share: OutboundShare,
-    grant: OperatorGrant,
+    grant: OperatorPermission,
     lease: SnapshotLease,
     /// Time at which the snapshot is released.
     deadline: Deadline,
@@ -62,7 +62,7 @@ impl ScanPages {
     /// Creates the pages of `scanner` in `snapshot`.
     pub fn new(
         call: KvCall,
-        (held, permit): (OutboundShare, OperatorGrant),
+        (held, permit): (OutboundShare, OperatorPermission),
         scanner: Scanner,
         snapshot: umbel::Snapshot,
     ) -> ScanPages {
@@ -104,7 +104,7 @@ impl ScanPages {
     }
 
     /// Releases the snapshot, and returns the quota share and the grant.
-    pub fn into_grant(self) -> (OutboundShare, OperatorGrant) {
+    pub fn into_grant(self) -> (OutboundShare, OperatorPermission) {
         (self.quota_share, self.grant)
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::grpc_status;
 use crate::resources::outbound_quota::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::kv_scan::ScanPages;
-use crate::services::kv::operator_grant::OperatorGrant;
+use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;
 
 type WatchResult = Result<WatchResponse, Status>;
@@ -32,9 +32,9 @@ enum WatchStage {
     /// Sends the present entries.
     Entries(Box<ScanPages>),
     /// Has sent the entries, if requested.
-    Starting(OutboundShare, OperatorGrant),
+    Starting(OutboundShare, OperatorPermission),
     /// Sends changes.
-    Changes(OutboundShare, OperatorGrant),
+    Changes(OutboundShare, OperatorPermission),
 }
 
 /// Responds with changes.
@@ -44,7 +44,7 @@ pub async fn watch(
 ) -> Result<Response<ResponseStream<WatchResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
     let unsent = held.pending_page();
-    let permit = OperatorGrant::new(Caller::from_extensions(request.extensions()));
+    let permit = OperatorPermission::new(Caller::from_extensions(request.extensions()));
     let WatchRequest { keyspace, prefix, with_entries, keys_only } = request.into_inner();
     request_checks::check_bound("prefix", &prefix)?;
     let found = request_checks::find_keyspace(&call.kv, &keyspace)?;

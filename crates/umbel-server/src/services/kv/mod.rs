@@ -4,7 +4,7 @@
 mod kv_call;
 mod kv_scan;
 mod kv_watch;
-mod operator_grant;
+mod operator_permission;
 mod request_checks;
 mod snapshot_lease;
 mod unary_calls;

@@ -31,7 +31,7 @@ use crate::protocol::{grpc_status, proto_convert};
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
-use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
 pub mod group_manager;
 pub mod group_task;
@@ -225,7 +225,7 @@ async fn read(
         .and_then(|option| option.content)
         .ok_or_else(|| Status::invalid_argument("the options have no uuid_option"))?;
     let stream = key.stream.as_deref().unwrap_or(ALL_STREAM);
-    let mut permit = ReadGrant::new(&service, caller, stream).await?;
+    let mut permit = ReadPermission::new(&service, caller, stream).await?;
     let is_of_all = key.stream.is_none();
     revalidate(&mut permit, &service, is_of_all).await?;
     let group = service.group_registry.command_sender(&service, &key).await?;
@@ -323,7 +323,7 @@ fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<Group
 /// Response stream of a consumer.
 struct ConsumerStream {
     service: Arc<ServerContext>,
-    grant: ReadGrant,
+    grant: ReadPermission,
     /// Whether the group's source is all streams.
     reads_all_streams: bool,
     deadline: Deadline,
@@ -377,7 +377,7 @@ impl ConsumerStream {
 /// Whether the consumer may read every stream; an error if it may not consume any more. A group of
 /// all events sends each event to one consumer, so each consumer must be able to see all of them.
 async fn revalidate(
-    permit: &mut ReadGrant,
+    permit: &mut ReadPermission,
     service: &ServerContext,
     is_of_all: bool,
 ) -> Result<bool, Status> {

@@ -12,7 +12,7 @@ use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
 
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::protocol::rich_status::invalid;
-use crate::protocol::truncate::truncate;
+use crate::protocol::truncate_text::truncate_text;
 
 /// Maximum bytes of a property name in an error message.
 const PROPERTY_NAME_BYTES_MAX: usize = 100;
@@ -107,7 +107,7 @@ fn build_metadata(
     let mut object = Map::new();
     for (key, value) in properties {
         let value = to_json(value).ok_or_else(|| {
-            let name = truncate(&key, PROPERTY_NAME_BYTES_MAX);
+            let name = truncate_text(&key, PROPERTY_NAME_BYTES_MAX);
             let name = name.escape_debug();
             invalid(format!("the property '{name}' has a number that is not finite"))
         })?;

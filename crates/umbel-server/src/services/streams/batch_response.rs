@@ -8,7 +8,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Status};
-use umbel_env::PerProcess;
+use umbel_env::ProcessLocal;
 use umbel_events::limits::APPEND_BYTES_MAX;
 use umbel_events::{Error, ExpectedVersion, WriteResult};
 use umbel_proto::shared::{
@@ -34,7 +34,7 @@ pub struct BatchResponseBuilder {
 }
 
 /// Time of the last warning.
-static LAST_WARNING: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
+static LAST_WARNING: ProcessLocal<Mutex<Option<Instant>>> = ProcessLocal::new();
 
 /// Logs, at most once a second, a batch failure that the client did not cause. The access log does
 /// not contain it, because the call itself does not fail.

@@ -16,7 +16,7 @@ use crate::protocol::deadline::Deadline;
 use crate::protocol::{grpc_status, proto_convert};
 use crate::resources::outbound_quota::OutboundShare;
 use crate::server_context::ServerContext;
-use crate::services::read_grant::{ALL_STREAM, ReadGrant};
+use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::streams::read_request::{
     self, ReadExtent, ReadOrigin, ReadRequest, ReadStart,
 };
@@ -37,7 +37,7 @@ pub async fn read(
         ReadOrigin::Stream(name, _) => Arc::clone(name),
         ReadOrigin::All(_) => ALL_STREAM.into(),
     };
-    let permit = ReadGrant::new(&service, caller, &stream).await?;
+    let permit = ReadPermission::new(&service, caller, &stream).await?;
     if let ReadOrigin::All(ReadStart::At(position)) = parsed.origin
         && position > service.store.visible_position()
     {
@@ -107,7 +107,7 @@ fn source_and_start(
 struct ReadCall {
     service: Arc<ServerContext>,
     quota_share: OutboundShare,
-    grant: ReadGrant,
+    grant: ReadPermission,
     deadline: Deadline,
     form: UuidForm,
     reports_stream_ends: bool,

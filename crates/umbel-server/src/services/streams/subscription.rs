@@ -26,7 +26,7 @@ use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::resources::outbound_quota::OutboundShare;
 use crate::server_context::ServerContext;
-use crate::services::read_grant::ReadGrant;
+use crate::services::read_permission::ReadPermission;
 use crate::services::streams::read_request::{ReadOrigin, ReadRequest, ReadStart};
 
 type SubscriptionResult = Result<ReadResp, Status>;
@@ -39,7 +39,7 @@ const EMPTY_STREAM_REVISION: i64 = -1;
 pub struct CatchUpSubscription {
     service: Arc<ServerContext>,
     held: OutboundShare,
-    grant: ReadGrant,
+    grant: ReadPermission,
     deadline: Deadline,
     request: ReadRequest,
     filter: Option<Arc<EventFilter>>,
@@ -62,7 +62,7 @@ impl CatchUpSubscription {
     /// Creates a subscription that begins where the request says.
     pub fn new(
         (service, held): (Arc<ServerContext>, OutboundShare),
-        permit: ReadGrant,
+        permit: ReadPermission,
         deadline: Deadline,
         mut request: ReadRequest,
         filter: Option<Arc<EventFilter>>,
@@ -319,7 +319,7 @@ mod tests {
                 };
                 append("cart");
                 let service = Arc::clone(&fixture.service);
-                let permit = ReadGrant::new(&service, Caller::Trusted, "cart").await.unwrap();
+                let permit = ReadPermission::new(&service, Caller::Trusted, "cart").await.unwrap();
                 let held = service.outbound_quota.new_share(None);
                 let (never, of) = (Deadline::NEVER, (service, held));
                 let subscription = CatchUpSubscription::new(of, permit, never, request, None);

@@ -13,11 +13,11 @@ use umbel_server::Config;
 use umbel_server::limits::{HEADERS_MAX, WATCHES_BYTES_MAX};
 
 use super::super::client::Client;
-use super::super::connection::STREAMS;
 use super::super::kv_client::{Kv, delete_of};
 use super::super::persistent_subscriptions::SERVICE as GROUPS;
 use super::super::test_server::TestServer;
 use super::target_server::{Target, resident};
+use umbel_testing::server_connection::STREAMS;
 
 /// Maximum memory that one of them may take, including the client's own.
 const MORE_MAX: usize = 400 << 20;

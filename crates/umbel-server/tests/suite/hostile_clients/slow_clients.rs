@@ -13,13 +13,13 @@ use umbel_server::Config;
 use umbel_server::limits::{HEADERS_TIME, PAGE_BYTES_MAX, PREFACE_TIME};
 
 use super::super::client::{ANY, Client, event, of_all, of_stream, subscription};
-use super::super::connection::Connection;
 use super::super::kv_client::Kv;
 use super::super::test_server::TestServer;
 use super::raw_connection::{
     DATA, END, END_HEADERS, HEADERS, INITIAL_WINDOW, Raw, WINDOW_UPDATE, call, frame, message,
 };
 use super::target_server::{MORE_MAX, Target, resident, serves};
+use umbel_testing::server_connection::Connection;
 
 /// Creates a stream of 64 MiB.
 async fn large(address: SocketAddr) {

@@ -10,21 +10,21 @@ use umbel_events::CopyOptions;
 use umbel_events::restore;
 use umbel_sim::{Random, Sim};
 
-use super::operator::{SharedWorld, lock_world, make_move};
+use super::operator_moves::{SharedWorld, lock_world, make_move};
 use crate::directories::directory_model::{self, DirectoryCondition, DirectoryModel};
 use crate::directories::faulty_directories::{FaultyDirectories, OmittedStep};
-use crate::directories::store_handle::{
+use crate::directories::store_under_test::{
     DELETED_STREAM, KeyWrite, StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
 };
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
-use crate::support::tally::Tally;
 
 /// Result of a step; an error is a violation.
 type ScriptResult = Result<(), String>;
 
 /// Runs one script of a seed, without one of the measures that bind a store to its directory.
-pub fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+pub fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     no_panic(|| {
         let mut life = DirectoryRun::new(seed, OmittedStep::from_name(left_out))?;
         let lived = life.run();

@@ -5,7 +5,7 @@ use umbel_env::FileIdentity;
 use super::{DirectoryRun, ScriptResult};
 use crate::directories::allowed_states::{AllowedStates, StoreContent};
 use crate::directories::directory_model::{DirectoryCondition, StoreDirectory};
-use crate::directories::store_handle::{StoreError, StoreHandle};
+use crate::directories::store_under_test::{StoreError, StoreHandle};
 
 impl DirectoryRun {
     pub(super) fn open(&mut self) -> ScriptResult {

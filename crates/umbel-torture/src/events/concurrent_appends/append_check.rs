@@ -7,7 +7,7 @@ use umbel_events::{
 };
 
 use super::{AppendAttempt, AppendOracle, AttemptFate, FOLDER};
-use crate::support::tally::Tally;
+use crate::support::campaign_tally::CampaignTally;
 
 /// Content of a store.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub fn check(
     options: StoreOptions,
     keeps_all: bool,
     known: &mut AppendOracle,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let store = Store::open(FOLDER, options).map_err(|error| format!("opening: {error}"))?;
     let found = read_contents(&store)?;
@@ -155,7 +155,7 @@ fn retry_unanswered(
     store: &Store,
     known: &mut AppendOracle,
     found: &EventContents,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let mut kept = BTreeSet::new();
     for (number, attempt) in known.attempts.iter_mut().enumerate() {

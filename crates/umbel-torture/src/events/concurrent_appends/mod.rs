@@ -4,18 +4,18 @@
 //! be at their places.
 
 mod append_check;
-mod append_life;
+mod append_crash_cycle;
 
 use std::sync::Arc;
 
 use umbel_events::{Durability, EventId, ExpectedVersion, StoreOptions};
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::tally::Tally;
 
 /// The campaign.
 pub const CAMPAIGN: SeededCampaign = SeededCampaign {
@@ -78,7 +78,7 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
 }
 
 /// Runs one script without the calls whose site matches `left_out`.
-fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };
     let mut sim = Sim::new(seed);
@@ -93,7 +93,13 @@ fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), St
         let threads = random.below(3) as usize;
         let lived = Arc::new(sim.clone());
         no_panic(|| {
-            append_life::live(&lived, derive_seed(seed, life), durability, threads, &mut known)
+            append_crash_cycle::live(
+                &lived,
+                derive_seed(seed, life),
+                durability,
+                threads,
+                &mut known,
+            )
         })?;
         tally.add("lives", 1);
         let killed = random.once_in(3);

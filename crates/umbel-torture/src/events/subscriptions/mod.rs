@@ -3,22 +3,22 @@
 //! power fails. This repeats on the same store, from the subscribers' checkpoints. Each subscriber
 //! must receive every event of its kind once and in order, and resume from any checkpoint.
 
+mod crash_cycle_state;
 mod event_oracle;
-mod life_state;
 mod retention_thread;
 mod subscriber;
 mod subscriber_thread;
 mod subscription_check;
-mod subscription_life;
+mod subscription_crash_cycle;
 
 use umbel_events::{Durability, EventId, StoreOptions};
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::tally::Tally;
 use event_oracle::EventOracle;
 use subscriber::Subscriber;
 
@@ -60,7 +60,7 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
 }
 
 /// Runs one script without the calls whose site matches `left_out`.
-fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };
     let mut sim = Sim::new(seed);
@@ -74,14 +74,16 @@ fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), St
         let calls = if random.once_in(3) { u64::MAX / 2 } else { 60 + random.below(4000) };
         let when = if random.once_in(2) { CrashSide::Before } else { CrashSide::After };
         sim.crash_at(sim.calls() + calls, when);
-        let plan = subscription_life::SubscriptionLifePlan {
+        let plan = subscription_crash_cycle::SubscriptionCyclePlan {
             seed: derive_seed(seed, life),
             durability,
             threads: random.below(3) as usize,
             begins_with_many: life == 0 && random.once_in(4),
             may_tombstone: random.once_in(4),
         };
-        no_panic(|| subscription_life::run_life(&sim, &plan, &mut followers, &mut oracle, tally))?;
+        no_panic(|| {
+            subscription_crash_cycle::run_life(&sim, &plan, &mut followers, &mut oracle, tally)
+        })?;
         tally.add("lives", 1);
         let killed = random.once_in(3);
         if !sim.is_dead() {

@@ -10,8 +10,8 @@ use umbel_events::{
 use umbel_sim::Random;
 
 use super::TRUNCATED_STREAMS;
+use crate::events::subscriptions::crash_cycle_state::SubscriptionCycle;
 use crate::events::subscriptions::event_oracle::AppendedEvent;
-use crate::events::subscriptions::life_state::SubscriptionLife;
 
 /// `$maxCount` of a stream that has one.
 const MAX_COUNT: u64 = 20;
@@ -20,7 +20,7 @@ const APPEND_WAIT: Duration = Duration::from_millis(2);
 
 /// Applies one step after the other until `over` is set or the world has ended.
 pub fn run_retention(
-    life: &SubscriptionLife,
+    life: &SubscriptionCycle,
     mut random: Random,
     may_tombstone: bool,
     over: &AtomicU64,
@@ -54,7 +54,7 @@ pub fn run_retention(
 
 /// Makes the appends so far durable, in one of two ways.
 fn make_durable(
-    life: &SubscriptionLife,
+    life: &SubscriptionCycle,
     make: fn(&Store) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let visible = life.store.visible_position().0;
@@ -64,7 +64,7 @@ fn make_durable(
 }
 
 /// Writes metadata that hides some of a stream's events.
-fn hide(life: &SubscriptionLife, stream: &str, random: &mut Random) -> Result<(), Error> {
+fn hide(life: &SubscriptionCycle, stream: &str, random: &mut Random) -> Result<(), Error> {
     let StreamState::Live { first, last } = life.store.stream_state(stream)? else {
         return Ok(());
     };
@@ -93,18 +93,18 @@ fn hide(life: &SubscriptionLife, stream: &str, random: &mut Random) -> Result<()
     Ok(())
 }
 
-fn delete(life: &SubscriptionLife, stream: &str) -> Result<(), Error> {
+fn delete(life: &SubscriptionCycle, stream: &str) -> Result<(), Error> {
     let StreamState::Live { last, .. } = life.store.stream_state(stream)? else { return Ok(()) };
     life.oracle().hides(stream, last + 1, None);
     life.store.delete(stream, ExpectedVersion::Exact(last)).map(drop)
 }
 
-fn tombstone(life: &SubscriptionLife, stream: &str) -> Result<(), Error> {
+fn tombstone(life: &SubscriptionCycle, stream: &str) -> Result<(), Error> {
     life.oracle().hides(stream, u64::MAX, None);
     life.store.tombstone(stream, ExpectedVersion::Any).map(drop)
 }
 
-fn scavenge(life: &SubscriptionLife) -> Result<(), Error> {
+fn scavenge(life: &SubscriptionCycle) -> Result<(), Error> {
     let options = ScavengeOptions { busy_percent: 100, retry_bytes: 0, ..Default::default() };
     life.store.scavenge(&options).map(drop)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use umbel_events::{Error, Position};
 use umbel_sim::Random;
 
-use crate::events::subscriptions::life_state::{LifePhase, SubscriptionLife};
+use crate::events::subscriptions::crash_cycle_state::{CyclePhase, SubscriptionCycle};
 use crate::events::subscriptions::subscriber::{BatchError, Subscriber, SubscriptionKind};
-use crate::support::tally::now;
+use crate::support::campaign_tally::now;
 
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_millis(2);
@@ -17,7 +17,7 @@ const LAST_READ_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Follows; sometimes resumes from a saved checkpoint, the last or an earlier one.
 pub fn run_subscriber(
-    life: &SubscriptionLife,
+    life: &SubscriptionCycle,
     mut follower: Subscriber,
     mut random: Random,
 ) -> Subscriber {
@@ -30,7 +30,7 @@ pub fn run_subscriber(
             Ok(false) => continue,
             Ok(true) | Err(BatchError::Failed(Error::StreamDeleted { .. })) => {}
             Err(BatchError::Failed(error)) => {
-                if life.phase() != LifePhase::Ended {
+                if life.phase() != CyclePhase::Ended {
                     life.failed(&format!("{:?}", follower.kind), &error);
                 }
             }
@@ -42,7 +42,7 @@ pub fn run_subscriber(
 
 /// Follows with one subscription. Returns whether no further event comes.
 fn subscribed(
-    life: &SubscriptionLife,
+    life: &SubscriptionCycle,
     follower: &mut Subscriber,
     random: &mut Random,
 ) -> Result<bool, BatchError> {
@@ -52,10 +52,10 @@ fn subscribed(
     loop {
         let batch_events_max = 1 + random.below(20) as usize;
         let last_before = match life.phase() {
-            LifePhase::Ended => return Ok(true),
-            LifePhase::Parting(last_before) | LifePhase::Parted(last_before, _) => last_before,
-            LifePhase::Living if left == 0 => return Ok(false),
-            LifePhase::Living => {
+            CyclePhase::Ended => return Ok(true),
+            CyclePhase::Parting(last_before) | CyclePhase::Parted(last_before, _) => last_before,
+            CyclePhase::Living if left == 0 => return Ok(false),
+            CyclePhase::Living => {
                 left -= 1;
                 let is_bound =
                     matches!(follower.kind, SubscriptionKind::View(_)) && random.once_in(4);
@@ -94,7 +94,7 @@ fn subscribed(
         }
         let has_waited = now() - started >= LAST_READ_TIMEOUT / 2;
         let is_late = |made: Duration| now() - made >= LAST_READ_TIMEOUT / 2;
-        if let LifePhase::Parted(_, made) = life.phase()
+        if let CyclePhase::Parted(_, made) = life.phase()
             && !summary.has_events
             && has_waited
             && is_late(made)

@@ -11,7 +11,7 @@ use crate::events::subscriptions::event_oracle::{AppendedEvent, EventOracle};
 use crate::events::subscriptions::subscriber::{
     BatchError, DeliveredEvent, Subscriber, SubscriptionKind,
 };
-use crate::support::tally::Tally;
+use crate::support::campaign_tally::CampaignTally;
 
 /// Number of batches within which a subscriber must catch up.
 const BATCHES: u64 = 100_000;
@@ -42,7 +42,7 @@ pub fn check(
     plan: CheckPlan,
     followers: &mut [Subscriber],
     oracle: &mut EventOracle,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let mut random = Random::new(plan.seed);
     let store = Store::open(FOLDER, plan.options).map_err(|error| format!("opening: {error}"))?;

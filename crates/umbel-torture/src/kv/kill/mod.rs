@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use umbel_sim::Random;
 
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::scratch_directory::{self, ScratchDirectory};
-use crate::support::tally::Tally;
 
 pub use killed_process::run;
 use killed_process::{READY, THREAD_SHIFT};
@@ -43,8 +43,8 @@ pub const ROUNDS_SMALL: u64 = 30;
 pub const ROUNDS: u64 = 500;
 
 /// Kills processes, in folders of `place`.
-pub fn campaign(place: &Path, seed: u64, rounds: u64) -> Tally {
-    let tally = Tally::new("kill");
+pub fn campaign(place: &Path, seed: u64, rounds: u64) -> CampaignTally {
+    let tally = CampaignTally::new("kill");
     let mut open_micros = Vec::new();
     match ScratchDirectory::new(place, "kill") {
         Err(text) => tally.violation(text, format!("kill {seed} {rounds}")),
@@ -79,7 +79,7 @@ fn run_rounds(
     scratch: &ScratchDirectory,
     seed: u64,
     rounds: u64,
-    tally: &Tally,
+    tally: &CampaignTally,
     open_micros: &mut Vec<u64>,
 ) {
     let mut store = KilledStore::new(scratch, seed, 0);
@@ -133,7 +133,7 @@ impl KilledStore {
     fn round(
         &mut self,
         random: &mut Random,
-        tally: &Tally,
+        tally: &CampaignTally,
         open_micros: &mut Vec<u64>,
     ) -> Result<(), String> {
         let before: u64 = self.progress.iter().map(|progress| progress.done).sum();
@@ -180,7 +180,7 @@ impl KilledStore {
         seen: killed_store_check::OpenedStore,
         random: &mut Random,
         folder: &Path,
-        tally: &Tally,
+        tally: &CampaignTally,
     ) -> Result<(), String> {
         match random.below(3) {
             0 => {

@@ -12,7 +12,7 @@ use umbel_events::{Store, StoreOptions};
 use umbel_server::{BootstrapPasswords, Config, Running, Secret, Server};
 use umbel_sim::{Random, Sim};
 
-use crate::server::connection::Connection;
+use umbel_testing::server_connection::Connection;
 
 const FOLDER: &str = "/events";
 /// Time limit of a call; a longer call hangs.

@@ -13,17 +13,17 @@ mod user_calls;
 
 use umbel_sim::{Random, Sim};
 
-use crate::server::connection::Connection;
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::tally::Tally;
 use append_session::SessionPart;
 use batch_append::TestBatch;
 use call_server::{CallServer, FIRST_PASSWORD, as_user, one_of};
 use persistent_subscriptions::GroupStates;
 use projections::ViewStates;
 use stream_model::{CallEventId, StreamExpectation, StreamStates};
+use umbel_testing::server_connection::Connection;
 use user_calls::UserStates;
 
 /// The campaign. It omits no sync, because nothing crashes here.
@@ -49,7 +49,7 @@ struct CallRun<'a> {
     client: Connection,
     has_users: bool,
     random: Random,
-    tally: &'a Tally,
+    tally: &'a CampaignTally,
     streams: StreamStates,
     /// Batches and sessions that may be sent again.
     batches: Vec<TestBatch>,
@@ -117,7 +117,7 @@ impl CallRun<'_> {
 }
 
 /// Runs one script of a seed.
-fn run_script(seed: u64, _: Option<&str>, tally: &Tally) -> Result<(), String> {
+fn run_script(seed: u64, _: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     no_panic(|| {
         let mut random = Random::new(seed);
         let has_users = random.once_in(USERS_ONCE_IN);

@@ -13,7 +13,7 @@ use super::CallRun;
 use crate::server::calls::call_server::{
     DENIED, ExpectedEnd, FIRST_PASSWORD, UNKNOWN, WRONG, as_user, one_of,
 };
-use crate::server::connection::Connection;
+use umbel_testing::server_connection::Connection;
 
 const LOGINS: [&str; 3] = ["ada", "bob", "eve"];
 const PASSWORDS: [&str; 3] = ["one", "two", "three"];

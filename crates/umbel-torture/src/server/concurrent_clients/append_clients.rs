@@ -12,7 +12,7 @@ use crate::server::concurrent_clients::client_oracle::{
     ClientAttempt, ClientBatch, ClientFate, DELETED_PREFIX, StreamDeletion,
 };
 use crate::server::concurrent_clients::message_convert::AppendAnswer;
-use crate::server::concurrent_clients::server_life_state::ServerLife;
+use crate::server::concurrent_clients::server_cycle_state::ServerCycle;
 use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
 
 /// Number of appends of each writer.
@@ -23,7 +23,7 @@ pub const SHARED_STREAMS: u64 = 3;
 const DOOMED_COUNT: u64 = 2;
 
 /// Appends until it is done or the world ends.
-pub async fn append(life: Arc<ServerLife>, client: Client, number: u64, mut random: Random) {
+pub async fn append(life: Arc<ServerCycle>, client: Client, number: u64, mut random: Random) {
     for _ in 0..TURNS {
         let goes_on = match random.below(3) {
             0 => append_batches(&life, &client, number, &mut random).await,
@@ -36,7 +36,7 @@ pub async fn append(life: Arc<ServerLife>, client: Client, number: u64, mut rand
 }
 
 /// Chooses an append by what was acknowledged so far.
-fn choose_batch(life: &ServerLife, number: u64, random: &mut Random) -> ClientBatch {
+fn choose_batch(life: &ServerCycle, number: u64, random: &mut Random) -> ClientBatch {
     let shares = SHARED_STREAMS + 1 + u64::from(life.deletes);
     let stream = match random.below(shares) {
         shared @ 0..SHARED_STREAMS => format!("shared-{shared}"),
@@ -61,7 +61,7 @@ struct AppendStart {
     acknowledged: Option<u64>,
 }
 
-fn start_append(life: &ServerLife, batch: &ClientBatch) -> AppendStart {
+fn start_append(life: &ServerCycle, batch: &ClientBatch) -> AppendStart {
     let mut notes = life.notes();
     *notes.sent.entry(batch.stream.clone()).or_default() += batch.ids.len() as u64;
     AppendStart { acknowledged: notes.acknowledged.get(&batch.stream).copied() }
@@ -69,7 +69,7 @@ fn start_append(life: &ServerLife, batch: &ClientBatch) -> AppendStart {
 
 /// Checks an answer and notes the outcome of the append.
 fn finish_append(
-    life: &ServerLife,
+    life: &ServerCycle,
     batch: &ClientBatch,
     before: &AppendStart,
     answer: &AppendAnswer,
@@ -107,7 +107,7 @@ fn finish_append(
 /// Checks that the revision in a refusal is between the acknowledged one before the request and the
 /// number of sent events.
 fn check_refusal(
-    life: &ServerLife,
+    life: &ServerCycle,
     batch: &ClientBatch,
     before: &AppendStart,
     current: Option<u64>,
@@ -149,7 +149,7 @@ async fn send_all(client: &Client, batches: &[ClientBatch]) -> Vec<AppendAnswer>
 
 /// Makes one append with `Append`, sometimes twice. Returns whether to continue.
 async fn append_single(
-    life: &ServerLife,
+    life: &ServerCycle,
     client: &Client,
     number: u64,
     random: &mut Random,
@@ -172,7 +172,7 @@ async fn append_single(
 }
 
 /// Checks that a retry has the same answer.
-fn compare(life: &ServerLife, batch: &ClientBatch, first: &AppendAnswer, second: &AppendAnswer) {
+fn compare(life: &ServerCycle, batch: &ClientBatch, first: &AppendAnswer, second: &AppendAnswer) {
     match second {
         AppendAnswer::Failed(text) => life.failed(text.clone()),
         AppendAnswer::Tombstoned if batch.stream.starts_with(DELETED_PREFIX) => {}
@@ -185,7 +185,7 @@ fn compare(life: &ServerLife, batch: &ClientBatch, first: &AppendAnswer, second:
 
 /// Appends several batches in one call, perhaps one of them twice. Returns whether to continue.
 async fn append_batches(
-    life: &ServerLife,
+    life: &ServerCycle,
     client: &Client,
     number: u64,
     random: &mut Random,
@@ -222,7 +222,7 @@ async fn append_batches(
 }
 
 /// Makes the batches follow each other in a stream with only one writer.
-fn chain(life: &ServerLife, number: u64, batches: &mut [ClientBatch]) {
+fn chain(life: &ServerCycle, number: u64, batches: &mut [ClientBatch]) {
     let stream = format!("own-{number}");
     let mut last = life.notes().acknowledged.get(&stream).copied();
     for batch in batches {
@@ -233,7 +233,7 @@ fn chain(life: &ServerLife, number: u64, batches: &mut [ClientBatch]) {
 }
 
 /// Deletes streams sometimes, and rarely tombstones one.
-pub async fn delete(life: Arc<ServerLife>, client: Client, mut random: Random) {
+pub async fn delete(life: Arc<ServerCycle>, client: Client, mut random: Random) {
     for _ in 0..8 {
         sleep(Duration::from_millis(random.below(6))).await;
         let number = random.below(DOOMED_COUNT);

@@ -1,6 +1,8 @@
 //! Client that checks that all fields of an answer are consistent.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Deref;
 
 use futures_util::stream;
 use tonic::Status;
@@ -12,8 +14,7 @@ use umbel_proto::streams::{
 
 use crate::server::concurrent_clients::client_oracle::{ClientBatch, ReceivedEvent};
 use crate::server::concurrent_clients::message_convert::{self, AppendAnswer};
-pub use crate::server::connection::Connection as Client;
-use crate::server::connection::STREAMS;
+use umbel_testing::server_connection::{Connection, STREAMS};
 
 /// Result of a read.
 #[derive(Debug)]
@@ -37,7 +38,24 @@ pub enum DeleteAnswer {
     Failed(String),
 }
 
+/// Client that checks answers, and has the calls of its connection as well.
+#[derive(Debug, Clone)]
+pub struct Client(Connection);
+
+impl Deref for Client {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.0
+    }
+}
+
 impl Client {
+    /// Connects to a server.
+    pub async fn to(address: SocketAddr) -> Result<Client, String> {
+        Connection::to(address).await.map(Client)
+    }
+
     /// Appends with `Append`.
     pub async fn append(&self, batch: &ClientBatch) -> AppendAnswer {
         let options = append_req::Options {

@@ -17,8 +17,8 @@ mod client_oracle;
 mod message_convert;
 mod reader_clients;
 mod server_check;
-mod server_life;
-mod server_life_state;
+mod server_crash_cycle;
+mod server_cycle_state;
 mod test_server;
 
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use std::sync::Arc;
 use umbel_events::Durability;
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
-use crate::simulation::image_check::no_panic;
+use crate::simulation::crash_image_check::no_panic;
+use crate::support::campaign_tally::CampaignTally;
 use crate::support::derived_seed::derive_seed;
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
-use crate::support::tally::Tally;
 
 /// The campaign; some of the faults are in the store below the server.
 pub const CAMPAIGN: SeededCampaign = SeededCampaign {
@@ -45,7 +45,7 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
 const LIVES: u64 = 3;
 
 /// Runs one script without the calls whose site matches `left_out`.
-fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };
     let deletes = random.once_in(2);
@@ -62,10 +62,14 @@ fn run_script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), St
         if stops.is_none() {
             sim.crash_at(sim.calls() + calls, when);
         }
-        let plan =
-            server_life::ServerLifePlan { mode, deletes, stops, seed: derive_seed(seed, life) };
+        let plan = server_crash_cycle::ServerCyclePlan {
+            mode,
+            deletes,
+            stops,
+            seed: derive_seed(seed, life),
+        };
         let lived = Arc::new(sim.clone());
-        let closed = no_panic(|| server_life::run_life(&lived, &plan, &mut known))?;
+        let closed = no_panic(|| server_crash_cycle::run_life(&lived, &plan, &mut known))?;
         let killed = random.once_in(3);
         tally.add("lives", 1);
         tally.add(if closed { "lives that ended with a stop" } else { "lives cut short" }, 1);

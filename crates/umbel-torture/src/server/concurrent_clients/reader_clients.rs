@@ -17,7 +17,7 @@ use crate::server::concurrent_clients::client_oracle::{
     ClientOracle, ReceivedEvent, SUBSCRIBED_STREAM,
 };
 use crate::server::concurrent_clients::message_convert::received_event;
-use crate::server::concurrent_clients::server_life_state::{ClientNotes, ServerLife};
+use crate::server::concurrent_clients::server_cycle_state::{ClientNotes, ServerCycle};
 
 /// Pause of a reader between two reads.
 const READ_PAUSE: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ const READ_PAUSE: Duration = Duration::from_millis(1);
 /// Starts the readers; they run until they are stopped.
 pub fn spawn(
     readers: &mut JoinSet<()>,
-    life: &Arc<ServerLife>,
+    life: &Arc<ServerCycle>,
     client: Client,
     known: &ClientOracle,
     random: &mut Random,
@@ -65,7 +65,7 @@ fn is_valid_successor(before: Option<&ReceivedEvent>, event: &ReceivedEvent) -> 
 
 /// Notes the events of a subscription.
 async fn note_subscription(
-    life: &ServerLife,
+    life: &ServerCycle,
     client: &Client,
     options: Options,
     mut last: Option<ReceivedEvent>,
@@ -103,7 +103,7 @@ async fn note_subscription(
 }
 
 /// Reads streams repeatedly: everything acknowledged before exists, without gaps.
-async fn read_streams(life: Arc<ServerLife>, client: Client, seed: u64) {
+async fn read_streams(life: Arc<ServerCycle>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
     while !life.is_ending() {
         let stream = format!("shared-{}", random.below(SHARED_STREAMS));
@@ -137,7 +137,7 @@ async fn read_streams(life: Arc<ServerLife>, client: Client, seed: u64) {
 }
 
 /// Reads all events in pages, and the end backwards.
-async fn read_all(life: Arc<ServerLife>, client: Client, seed: u64) {
+async fn read_all(life: Arc<ServerCycle>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
     let mut before: Option<ReceivedEvent> = None;

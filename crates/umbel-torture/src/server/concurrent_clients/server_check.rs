@@ -15,7 +15,7 @@ use crate::server::concurrent_clients::client_oracle::{
 };
 use crate::server::concurrent_clients::message_convert::AppendAnswer;
 use crate::server::concurrent_clients::test_server::{StoreMode, TestServer};
-use crate::support::tally::Tally;
+use crate::support::campaign_tally::CampaignTally;
 
 /// Opens the store, serves it and compares. `keeps_all`: whether every acknowledged or seen event
 /// must exist. Lost events are forgotten. Returns the machine for the next life.
@@ -25,7 +25,7 @@ pub fn check(
     keeps_all: bool,
     known: &mut ClientOracle,
     random: &mut Random,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<umbel_sim::Sim, String> {
     let Some(server) = TestServer::start(sim, mode)? else {
         return Err("the power failed although the test did not cut it".to_string());
@@ -51,7 +51,7 @@ async fn compare(
     keeps_all: bool,
     known: &mut ClientOracle,
     random: &mut Random,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let found = read_contents(client).await?;
     tally.add("events found after an end", found.all.len() as u64);
@@ -118,7 +118,7 @@ fn check_seen(
     known: &mut ClientOracle,
     found: &ServerContents,
     keeps_all: bool,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let at: HashMap<u64, ClientEventId> =
         found.all.iter().map(|event| (event.position, event.id)).collect();
@@ -319,7 +319,7 @@ async fn retry_unanswered(
     known: &mut ClientOracle,
     found: &ServerContents,
     random: &mut Random,
-    tally: &Tally,
+    tally: &CampaignTally,
 ) -> Result<(), String> {
     let attempts = std::mem::take(&mut known.attempts);
     for mut attempt in attempts {

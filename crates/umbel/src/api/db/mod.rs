@@ -12,11 +12,12 @@ use crate::api::filter_advice::{FilterAdvice, filter_advice};
 use crate::api::keyspace::Keyspace;
 use crate::api::snapshot::Snapshot;
 use crate::api::stats::{self, DirectoryStats, Stats};
+use crate::blob::blob_files;
 use crate::lifecycle::checkpoint::{self, CheckpointReport};
 use crate::lifecycle::close;
 use crate::lifecycle::open;
 use crate::lifecycle::open_read_only;
-use crate::lifecycle::verify::{self, VerifyReport};
+use crate::lifecycle::verify_store::{self, VerifyReport};
 use crate::maintenance::disk_full_reclaim::{self, ReclaimScope};
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::manual_compaction;
@@ -25,7 +26,6 @@ use crate::maintenance::memtable_limit;
 use crate::maintenance::scheduler;
 use crate::options::{KeyspaceOptions, Options};
 use crate::state::keyspace_state::KeyspaceState;
-use crate::version::blob_files;
 use crate::version::{Edit, Version};
 
 /// An open store. Cloning shares it; the last handle of any kind closes it.
@@ -296,7 +296,7 @@ impl Db {
 
     /// Reads and checks every byte of every table. Damage is in the report, not in the error.
     pub fn verify(&self) -> Result<VerifyReport> {
-        verify::verify(&self.handle.store)
+        verify_store::verify(&self.handle.store)
     }
 
     /// Writes a consistent copy of the present state to `target`, a directory that does not exist

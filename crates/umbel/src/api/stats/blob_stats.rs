@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
+use crate::blob::blob_files::BlobTotals;
 use crate::state::store::Store;
 use crate::super_version::SuperVersion;
 use crate::thread_counters::read;
-use crate::version::blob_files::BlobTotals;
 
 /// Files of long values.
 #[derive(Debug, Clone, Default)]

@@ -72,7 +72,7 @@ impl Scarce {
 }
 
 impl FileSystem for Scarce {
-    umbel_env::pass_on! {
+    umbel_env::delegate_calls! {
         files: absolute reaches directory_location identity innermost create_dir_all rename exchange
             hard_link remove_file remove_dir read_dir exists sync_dir lock pin
     }

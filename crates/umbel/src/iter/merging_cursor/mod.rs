@@ -10,10 +10,10 @@
 
 use std::cmp::Ordering;
 
-use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind, key_head};
 
-use crate::iter::detached_cursor::{DetachedCursor, impl_cursor};
-use crate::iter::shared_prefix::{SharedPrefix, key_head};
+use crate::iter::borrowing_cursor::{BorrowingCursor, impl_cursor};
+use crate::iter::shared_key_prefix::SharedPrefix;
 
 /// A valid child, with the first bytes of its current key: most comparisons end there and never
 /// read the child.
@@ -79,7 +79,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn extend_shared_prefix<G: ?Sized>(&mut self)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         let [front, second, ..] = self.order[..] else { return };
         if self.backward || front.head != second.head {
@@ -97,7 +97,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn compare<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         match a.head.cmp(&b.head) {
             Ordering::Equal => self.compare_keys(a, b),
@@ -108,7 +108,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn compare_keys<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         let (a, b) = (&self.children[a.child], &self.children[b.child]);
         let keys = a.key().cmp(b.key());
@@ -125,7 +125,7 @@ impl<C> MergingCursor<C> {
         mut seek: impl FnMut(usize, &mut C) -> Result<()>,
     ) -> Result<()>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         self.order.clear();
         self.shared_prefix.clear();
@@ -150,7 +150,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn sift_down<G: ?Sized>(&mut self, head: u64)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         match self.order[..] {
             [ref mut front, second, ..] if head < second.head => {
@@ -164,7 +164,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn sift_down_after<G: ?Sized>(&mut self, head: u64)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         let moved = ChildPosition { head, child: self.order[0].child };
         let mut place = 0;
@@ -189,7 +189,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn extend_shared_prefix_if_tied<G: ?Sized>(&mut self)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         if let [front, second, ..] = self.order[..]
             && front.head == second.head
@@ -202,7 +202,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn update_tie<G: ?Sized>(&mut self)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         self.is_front_tied = match self.order[..] {
             [front, second, ..] => self.compare(front, second).1,
@@ -215,7 +215,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn reverse<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         let current = self.order[0].child;
         let mut key = std::mem::take(&mut self.reversal_key);
@@ -245,7 +245,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn step_front<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         self.is_limited = false;
         let child = self.order[0].child;
@@ -284,7 +284,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn try_step_front<G: ?Sized>(&mut self) -> Option<bool>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         if self.backward || self.is_front_tied {
             return None;
@@ -307,7 +307,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn demote_front<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         let child = self.order[0].child;
         self.sift_down_after(head);
@@ -319,7 +319,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn step_all<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         if self.is_front_tied {
             self.skip_tied(context)?;
@@ -331,7 +331,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn skip_tied<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         // They are right after the front. Each is brought to the front, stepped and sorted again.
         // Then the old front is first again, because it has the least entry.
@@ -350,7 +350,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn limit_front<G: ?Sized>(&mut self)
     where
-        C: DetachedCursor<G>,
+        C: BorrowingCursor<G>,
     {
         if self.backward {
             return;
@@ -373,7 +373,7 @@ impl<C> MergingCursor<C> {
     }
 }
 
-impl<G: ?Sized, C: DetachedCursor<G>> DetachedCursor<G> for MergingCursor<C> {
+impl<G: ?Sized, C: BorrowingCursor<G>> BorrowingCursor<G> for MergingCursor<C> {
     fn seek_to_first(&mut self, context: &G) -> Result<()> {
         self.seek_all(false, |_, child| child.seek_to_first(context))
     }
@@ -483,7 +483,7 @@ impl<G: ?Sized, C: DetachedCursor<G>> DetachedCursor<G> for MergingCursor<C> {
 }
 
 // A merge whose children own their data.
-impl_cursor!(<C: DetachedCursor<()>> MergingCursor<C>);
+impl_cursor!(<C: BorrowingCursor<()>> MergingCursor<C>);
 
 #[cfg(test)]
 mod tests;

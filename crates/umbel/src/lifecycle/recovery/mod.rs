@@ -15,8 +15,8 @@ use umbel_env::{Access, Env};
 use umbel_log::{ExpectedEnd, HEADER_BYTES, LogReader, ReadOutcome, Seal};
 
 use crate::fs::filenames;
+use crate::lifecycle::recovered_wal_copy::{self, RecordRange};
 use crate::lifecycle::recovery_flush::RecoveryFlush;
-use crate::lifecycle::wal_rewrite::{self, RecordRange};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::write_batch::{self, LoggedWrite};
 use crate::super_version::SuperVersion;
@@ -164,7 +164,8 @@ fn rewrite_tail(
 ) -> Result<Option<OldSegment>> {
     // The copy must not take the space of the manifest, without which there is no open.
     let reserved = reserved_space::reserve_for(env, folder, encoded_bytes(&state.to_edits()));
-    let copy = || wal_rewrite::copy_records(env, folder, ids, &context.hashers.secret, unsynced);
+    let copy =
+        || recovered_wal_copy::copy_records(env, folder, ids, &context.hashers.secret, unsynced);
     let copy = match reserved.and_then(|()| copy()) {
         Ok(copy) => copy,
         // A store that cannot be opened for lack of disk space could never free any. A sync in
@@ -292,7 +293,7 @@ fn read_records(
         if record.offset >= until {
             break;
         }
-        if wal_rewrite::begins_copy(&record) {
+        if recovered_wal_copy::begins_copy(&record) {
             continue;
         }
         let (offset, first) = (record.offset, record.sequence);

@@ -7,6 +7,7 @@ use umbel_base::fail_point;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
 use crate::advisor;
+use crate::blob::blob_files;
 use crate::compaction::bottommost::{self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason};
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, StreamCounts};
 use crate::compaction::picker::{self, Pick, RangePick};
@@ -23,7 +24,6 @@ use crate::state::snapshot_list::AwaitedRelease;
 use crate::state::store::Store;
 use crate::super_version::merge_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
-use crate::version::blob_files;
 use crate::version::{Edit, TableFile, Version};
 
 /// A picked compaction; its inputs are marked busy until it is dropped.

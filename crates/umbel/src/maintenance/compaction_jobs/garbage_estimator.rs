@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use umbel_base::{Result, SequenceNumber};
-use umbel_table::{FilterResidency, SequentialReader, TableFilter};
+use umbel_table::{FilterResidency, ResidentFilter, SequentialReader};
 
 use crate::compaction::bottommost::LAST_LEVEL;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
@@ -18,7 +18,7 @@ use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::{GarbageState, SchedulerState, Store};
 use crate::store_budget::MemoryReservation;
-use crate::super_version::table_runs::first_reaching;
+use crate::super_version::sorted_runs::first_reaching;
 use crate::version::{TableFile, Version};
 
 /// Time without writes before garbage is compacted.
@@ -242,7 +242,7 @@ fn sample(
 #[derive(Debug)]
 struct FilterLoader {
     filters_max: usize,
-    filters: VecDeque<(u64, Option<TableFilter>, MemoryReservation)>,
+    filters: VecDeque<(u64, Option<ResidentFilter>, MemoryReservation)>,
 }
 
 impl FilterLoader {

@@ -24,8 +24,8 @@ use crate::fs::filenames;
 use crate::fs::obsolete_files::{ObsoleteFiles, version_of};
 use crate::version::current_file::CurrentFile;
 use crate::version::feature_bits;
-use crate::version::replacement_check::{ManifestEnd, StoreOwnership};
 use crate::version::reserved_space::ReservedSpace;
+use crate::version::store_ownership::{ManifestEnd, StoreOwnership};
 use crate::version::version_edit::{self, Edit, ManifestState};
 
 /// Size at which a manifest is rewritten, unless its state alone is larger.

@@ -14,8 +14,8 @@ use umbel_table::TableMeta;
 use crate::fs::filenames;
 use crate::options::{ExistenceSize, KeyspaceOptions};
 use crate::version::feature_bits;
-use crate::version::open_history::{OpenHistory, OpenRecord};
 use crate::version::read_stats::ReadCounts;
+use crate::version::sequence_lineage::{OpenRecord, SequenceLineage};
 
 /// Identity of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,7 +346,7 @@ pub struct ManifestState {
     /// Instance id of this copy of the store; `None` in a store of an earlier version.
     pub instance: Option<[u8; 16]>,
     /// The opens and their sequence numbers, if a keyspace has or had an existence filter.
-    pub open_history: OpenHistory,
+    pub sequence_lineage: SequenceLineage,
     /// The next free file id.
     pub next_file_id: u64,
     /// The last sequence number known to be assigned.
@@ -373,7 +373,7 @@ impl ManifestState {
             }
             Edit::Instance(id) => self.set_instance(*id),
             Edit::OpenRecord(opening) => {
-                self.open_history.add(*opening)?;
+                self.sequence_lineage.add(*opening)?;
                 self.add_feature(feature_bits::OPENINGS);
             }
             Edit::NextFileId(id) => self.next_file_id = self.next_file_id.max(*id),
@@ -508,11 +508,11 @@ impl ManifestState {
     pub fn note_opening(&mut self, entropy: &dyn Entropy) -> umbel_base::Result<()> {
         let has_filter =
             |record: &KeyspaceRecord| record.options.existence_filter != ExistenceSize::Off;
-        if self.open_history.is_empty() && !self.keyspaces.values().any(has_filter) {
+        if self.sequence_lineage.is_empty() && !self.keyspaces.values().any(has_filter) {
             return Ok(());
         }
         let id = entropy.number()?;
-        let begun = self.open_history.record_open(self.last_sequence, id);
+        let begun = self.sequence_lineage.record_open(self.last_sequence, id);
         self.add_feature(feature_bits::OPENINGS);
         begun.map_err(|reason| Error::invalid(format!("internal: {reason}")))
     }
@@ -525,7 +525,7 @@ impl ManifestState {
     pub fn to_edits(&self) -> Vec<Edit> {
         let mut edits: Vec<Edit> = self.identity.iter().cloned().map(Edit::Identity).collect();
         edits.extend(self.instance.map(Edit::Instance));
-        edits.extend(self.open_history.iter().map(Edit::OpenRecord));
+        edits.extend(self.sequence_lineage.iter().map(Edit::OpenRecord));
         edits.push(Edit::NextFileId(self.next_file_id));
         edits.push(Edit::LastSequence(self.last_sequence));
         for (&id, record) in &self.keyspaces {

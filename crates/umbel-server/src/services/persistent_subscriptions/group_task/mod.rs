@@ -473,7 +473,7 @@ pub fn last_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error
     Ok(newest.next().transpose()?.map(|event| event.revision))
 }
 
-mod fetch;
+mod event_fetch;
 
 #[cfg(test)]
 mod quota_tests;

@@ -23,7 +23,7 @@ const SEEDS: u64 = 1000;
 const FAILPOINT_SEEDS: u64 = 300;
 const STRATEGIES: [&str; 4] = ["DispatchToSingle", "RoundRobin", "Pinned", "PinnedByCorrelation"];
 
-mod checks;
+mod delivery_checks;
 
 type CheckResult = Result<(), String>;
 

@@ -1,0 +1,36 @@
+//! Numbers that are read without waiting for a working thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread at a time changes.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressCounter(AtomicU64);
+
+impl ProgressCounter {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::AcqRel);
+    }
+}
+
+/// Counters since the filter was opened, and its progress.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressCounters {
+    /// The user's position up to which everything is durable here.
+    pub(crate) covered: ProgressCounter,
+    /// Hashes that were taken for a flush which failed.
+    pub(crate) unwritten: ProgressCounter,
+    pub(crate) flushes: ProgressCounter,
+    pub(crate) generations: ProgressCounter,
+    pub(crate) bytes_written: ProgressCounter,
+    pub(crate) growths: ProgressCounter,
+    pub(crate) rebuilds: ProgressCounter,
+    pub(crate) healed_lines: ProgressCounter,
+}

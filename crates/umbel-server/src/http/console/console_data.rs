@@ -1,0 +1,398 @@
+//! The data of the console's pages, as JSON. Numbers that JavaScript would round are strings.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tonic::Status;
+use umbel::{FilterAdvice, LevelAdvice, LevelStats};
+use umbel_events::{
+    Direction, Error, RecordedEvent, ResolvedEvent, Stats, Store, StreamState, ViewKind, is_view,
+};
+use umbel_proto::persistent::SubscriptionInfo;
+
+use crate::access_control::acl_cache::CachedUser;
+use crate::access_control::readable_streams::ReadableStreams;
+use crate::access_control::users::{self, User};
+use crate::auth::authorization::Caller;
+use crate::event_store::event_pager::{EventPager, EventSource};
+use crate::http::console::query_string::QueryString;
+use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+use crate::resources::outbound_quota::{OutboundShare, PageReservation};
+use crate::server_context::ServerContext;
+use crate::services::node_info;
+use crate::services::read_permission::{ALL_STREAM, ReadPermission};
+use crate::services::server_features::VERSION;
+
+/// The data endpoints.
+pub const DATA_PATHS: [&str; 9] =
+    ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
+
+/// Most stream names examined for one page, where some of them are hidden from the caller.
+pub const STREAMS_EXAMINED_MAX: usize = 10_000;
+
+/// The data of a page, with its quota reservation where the data is counted.
+pub type PageData = (Value, Option<(OutboundShare, PageReservation)>);
+
+/// Serves the data of an endpoint, over this connection.
+pub async fn page_data(
+    service: &Arc<ServerContext>,
+    (caller, peer): (&Caller, Option<Arc<Connection>>),
+    name: &str,
+    query: &QueryString,
+) -> Result<PageData, Status> {
+    let stream = match name {
+        "stream" => stream(query)?,
+        "all" => ALL_STREAM,
+        _ => return Ok((summary_data(service, caller, name, query).await?, None)),
+    };
+    let held = service.outbound_quota.new_share(peer);
+    let reservation = held.reserve_page().await?;
+    let (shown, reservation) = events(service, caller, stream, query, reservation).await?;
+    Ok((shown, Some((held, reservation))))
+}
+
+/// Serves an endpoint without events.
+async fn summary_data(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    name: &str,
+    query: &QueryString,
+) -> Result<Value, Status> {
+    match name {
+        "overview" => overview(service, caller).await,
+        "streams" => streams(service, caller, query).await,
+        "views" => views(service, query).await,
+        "groups" => groups(service).await,
+        "levels" => levels(service).await,
+        "advice" => advice(service).await,
+        _ => users_data(service, query).await,
+    }
+}
+
+/// The stream whose events are requested.
+fn stream(query: &QueryString) -> Result<&str, Status> {
+    match query.text("stream") {
+        "" => Err(Status::invalid_argument("the request names no stream: add stream=NAME")),
+        name => Ok(name),
+    }
+}
+
+async fn stats(service: &ServerContext) -> Result<Stats, Status> {
+    service.store.stats().await.map_err(|error| grpc_status::status(&error))
+}
+
+async fn overview(service: &ServerContext, caller: &Caller) -> Result<Value, Status> {
+    let stats = stats(service).await?;
+    let (is_admin, is_operator) = match caller {
+        Caller::Trusted => (true, true),
+        Caller::Anonymous => (false, false),
+        Caller::User(user) => {
+            let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(users::ADMINS_GROUP));
+            (is_admin, is_operator(user))
+        }
+    };
+    Ok(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "esVersion": VERSION,
+        "nowMicros": service.env.clock.wall_micros(),
+        "instance": service.instance_id.to_string(),
+        "user": caller.user_name(),
+        "hasUsers": service.authorizer.has_users(),
+        "isAdmin": is_admin,
+        "isOperator": is_operator,
+        "stats": node_info::stats(&stats),
+        "connections": service.connections.count(),
+        "appendsBytes": service.append_quota.used_bytes(),
+        "unreadBytes": service.outbound_quota.bytes(),
+        "calls": service.call_metrics.totals(),
+        "scavenge": service.scavenger.progress(),
+        "backup": service.backups.progress(),
+    }))
+}
+
+async fn streams(
+    service: &ServerContext,
+    caller: &Caller,
+    query: &QueryString,
+) -> Result<Value, Status> {
+    let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
+    let scope = match caller {
+        Caller::Trusted => None,
+        Caller::Anonymous => return Err(grpc_status::access_denied()),
+        Caller::User(user) if is_operator(user) => None,
+        Caller::User(user) => ReadableStreams::for_user(service.authorizer.acl_cache(), user),
+    };
+    let listed = service
+        .store
+        .blocking(move |store| list_streams(store, scope.as_ref(), &prefix, after))
+        .await;
+    let StreamNames { names, is_complete: is_whole, is_truncated: is_cut } =
+        listed.map_err(|error| grpc_status::status(&error))?;
+    let streams: Vec<Value> = names
+        .into_iter()
+        .map(|(name, state)| {
+            let (state, last) = match state {
+                StreamState::Missing => ("missing", None),
+                StreamState::Live { last, .. } => ("live", Some(last)),
+                StreamState::Deleted { last } => ("deleted", Some(last)),
+                StreamState::Tombstoned => ("tombstoned", None),
+            };
+            json!({ "name": name, "state": state, "last": last.map(|last| last.to_string()) })
+        })
+        .collect();
+    Ok(json!({ "streams": streams, "isWhole": is_whole, "isCut": is_cut }))
+}
+
+fn is_operator(user: &CachedUser) -> bool {
+    user.value.as_ref().is_some_and(User::is_operator)
+}
+
+/// A page of stream names.
+struct StreamNames {
+    names: Vec<(String, StreamState)>,
+    /// Whether no more names follow.
+    is_complete: bool,
+    /// Whether the page ended early, after [`STREAMS_EXAMINED_MAX`] names.
+    is_truncated: bool,
+}
+
+/// A page of streams with this name prefix, after another name, which the caller may read.
+fn list_streams(
+    store: &Store,
+    scope: Option<&ReadableStreams>,
+    prefix: &str,
+    mut after: Option<String>,
+) -> Result<StreamNames, Error> {
+    let mut names = Vec::new();
+    let mut examined = 0;
+    loop {
+        let page = store.streams(prefix, after.as_deref(), CONSOLE_NAMES_MAX)?;
+        let is_last = page.len() < CONSOLE_NAMES_MAX;
+        examined += page.len();
+        after = page.last().map(|(name, _)| name.clone());
+        for (name, state) in page {
+            if scope.map_or(Ok(true), |scope| scope.allows(store, &name))? {
+                names.push((name, state));
+            }
+            if names.len() == CONSOLE_NAMES_MAX {
+                return Ok(StreamNames { names, is_complete: false, is_truncated: false });
+            }
+        }
+        if is_last || examined >= STREAMS_EXAMINED_MAX {
+            return Ok(StreamNames { names, is_complete: is_last, is_truncated: !is_last });
+        }
+    }
+}
+
+fn after_name(query: &QueryString) -> Option<String> {
+    Some(query.text("after").to_string()).filter(|after| !after.is_empty())
+}
+
+async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
+    let kinds = [("category", ViewKind::Category), ("type", ViewKind::Type)];
+    let kind = query.choice("kind", kinds)?.unwrap_or(ViewKind::Category);
+    let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
+    let listed = service
+        .store
+        .blocking(move |store| store.views(kind, &prefix, after.as_deref(), CONSOLE_NAMES_MAX));
+    let names = listed.await.map_err(|error| grpc_status::status(&error))?;
+    let is_whole = names.len() < CONSOLE_NAMES_MAX;
+    let views: Vec<Value> = names
+        .into_iter()
+        .map(|(name, events)| json!({ "name": name, "events": events.to_string() }))
+        .collect();
+    Ok(json!({ "views": views, "isWhole": is_whole }))
+}
+
+/// A page of events of a stream, a view, or all, which fits into this reservation.
+async fn events(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    stream: &str,
+    query: &QueryString,
+    reservation: PageReservation,
+) -> Result<(Value, PageReservation), Status> {
+    let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
+    let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
+    let mut permit = ReadPermission::new(service, caller.clone(), stream).await?;
+    let from = query.number("from")?.unwrap_or(match direction {
+        Direction::Forwards => 0,
+        Direction::Backwards => u64::MAX,
+    });
+    let source = if stream == ALL_STREAM {
+        EventSource::All
+    } else if is_view(stream) {
+        EventSource::View(stream.into(), service.system_projections.visible_through(stream))
+    } else {
+        EventSource::Stream(stream.into())
+    };
+    let max_events =
+        query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
+    let mut reader = EventPager::new(source, direction, from, true);
+    reader.set_read_scope(permit.revalidate(service).await?);
+    let read = service.store.read_page(reader, max_events, reservation).await;
+    let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
+    let state = page.state.map(|state| match state {
+        StreamState::Missing => json!({ "is": "missing" }),
+        StreamState::Live { first, last } => {
+            json!({ "is": "live", "first": first.to_string(), "last": last.to_string() })
+        }
+        StreamState::Deleted { .. } => json!({ "is": "deleted" }),
+        StreamState::Tombstoned => json!({ "is": "tombstoned" }),
+    });
+    let is_whole = page.pager.is_none();
+    let events: Vec<Value> = page.events.iter().map(event).collect();
+    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation))
+}
+
+fn event(resolved: &ResolvedEvent) -> Value {
+    let shown = resolved.event.as_ref().map(recorded);
+    json!({ "event": shown, "link": resolved.link.as_ref().map(recorded) })
+}
+
+fn recorded(event: &RecordedEvent) -> Value {
+    json!({
+        "stream": event.stream,
+        "revision": event.revision.to_string(),
+        "position": event.position.to_string(),
+        "id": event.id.to_string(),
+        "type": event.kind,
+        "isJson": event.is_json,
+        "createdMicros": event.created / 10,
+        "data": bytes(&event.data),
+        "metadata": bytes(&event.metadata),
+    })
+}
+
+/// Bytes as text where they are UTF-8, else in base64; long data is cut.
+fn bytes(bytes: &[u8]) -> Value {
+    let shown = &bytes[..bytes.len().min(PREVIEW_BYTES)];
+    let length = bytes.len();
+    match std::str::from_utf8(bytes) {
+        Ok(text) if shown.len() == length => json!({ "text": text, "bytes": length }),
+        Ok(text) => {
+            let end = (0..=PREVIEW_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            json!({ "text": &text[..end], "bytes": length, "isCut": true })
+        }
+        Err(_) => json!({
+            "base64": STANDARD.encode(shown),
+            "bytes": length,
+            "isCut": shown.len() < length,
+        }),
+    }
+}
+
+/// Most bytes of data or metadata that are shown.
+const PREVIEW_BYTES: usize = 64 << 10;
+
+async fn groups(service: &Arc<ServerContext>) -> Result<Value, Status> {
+    let groups = service.group_registry.list(service, None).await?;
+    Ok(json!({ "groups": groups.iter().map(group).collect::<Vec<_>>() }))
+}
+
+fn group(info: &SubscriptionInfo) -> Value {
+    let is_of_all = info.event_source == ALL_STREAM;
+    let stream = (!is_of_all).then(|| info.event_source.clone());
+    let key = GroupKey { stream, group: info.group_name.clone() };
+    json!({
+        "source": info.event_source,
+        "group": info.group_name,
+        "strategy": info.named_consumer_strategy,
+        "status": info.status,
+        "parked": info.parked_message_count,
+        "parkedStream": key.parked_stream(),
+        "inFlight": info.total_in_flight_messages,
+        "waiting": info.read_buffer_count,
+        "total": info.total_items,
+        "checkpoint": info.last_checkpointed_event_position,
+        "lastKnown": info.last_known_event_position,
+        "maxRetries": info.max_retry_count,
+        "consumers": info.connections.iter().map(|one| json!({
+            "user": one.username,
+            "total": one.total_items,
+            "inFlight": one.in_flight_messages,
+            "free": one.available_slots,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+async fn levels(service: &ServerContext) -> Result<Value, Status> {
+    let stats = stats(service).await?;
+    let keyspaces: Vec<Value> = stats
+        .index
+        .keyspaces
+        .iter()
+        .map(|keyspace| {
+            let levels: Vec<Value> =
+                keyspace.levels.iter().filter(|level| level.tables > 0).map(level).collect();
+            json!({ "name": keyspace.name, "levels": levels })
+        })
+        .collect();
+    Ok(json!({ "keyspaces": keyspaces }))
+}
+
+fn level(level: &LevelStats) -> Value {
+    json!({
+        "level": level.level,
+        "tables": level.tables,
+        "bytes": level.bytes,
+        "entries": level.entries,
+        "filterBytes": level.filter_bytes,
+        "filterBytesInMemory": level.filter_bytes_in_memory,
+        "asked": level.filter_probes,
+        "saved": level.filter_true_negatives,
+        "inVain": level.filter_false_positives,
+        "designedRate": level.designed_rate,
+        "measuredRate": level.measured_rate,
+    })
+}
+
+async fn advice(service: &ServerContext) -> Result<Value, Status> {
+    let advice = service.store.blocking(|store| store.filter_advice());
+    let advice = advice.await.map_err(|error| grpc_status::status(&error))?;
+    Ok(json!({ "keyspaces": advice.iter().map(filter_advice).collect::<Vec<_>>() }))
+}
+
+fn filter_advice(advice: &FilterAdvice) -> Value {
+    let [half, same, twice] = advice.best_false_reads;
+    json!({
+        "keyspace": advice.keyspace,
+        "isOn": advice.is_on,
+        "gets": advice.gets,
+        "absentShare": advice.absent_share,
+        "bloomBits": advice.bloom_bits,
+        "keptBytes": advice.kept_bytes,
+        "plainBytes": advice.plain_bytes,
+        "falseReads": advice.false_reads,
+        "plainFalseReads": advice.plain_false_reads,
+        "best": { "half": half, "same": same, "twice": twice },
+        "levels": advice.levels.iter().map(level_advice).collect::<Vec<_>>(),
+    })
+}
+
+fn level_advice(level: &LevelAdvice) -> Value {
+    json!({ "level": level.level, "kept": level.kept, "why": level.why })
+}
+
+async fn users_data(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
+    let after = after_name(query);
+    let listed = service.store.blocking(move |store| users::list(store, after.as_deref()));
+    let (users, next) = listed.await.map_err(|error| grpc_status::status(&error))?;
+    let users: Vec<Value> = users
+        .into_iter()
+        .map(|user| {
+            json!({
+                "login": user.login,
+                "fullName": user.full_name,
+                "groups": user.groups,
+                "isDisabled": user.is_disabled,
+            })
+        })
+        .collect();
+    Ok(json!({ "users": users, "next": next }))
+}

@@ -1,0 +1,132 @@
+//! [`InlineReadPolicy`]: decides whether short reads run on the calling thread.
+//!
+//! A read of one event in memory takes some microseconds; handing it to another thread triples
+//! that, because of two wake-ups. But a read that waits for the disk would block the calls of other
+//! clients. No caller knows in advance which it will be, so the last reads decide. After a slow
+//! read, all reads go to threads for a while.
+//!
+//! A read whose thread was only preempted says nothing about the disk. With clients on the same
+//! machine this happens to one read in some hundreds, and would keep all of them on threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use umbel_env::Env;
+
+use crate::limits::{INLINE_PAUSE, INLINE_TIME_MAX};
+
+/// Decides whether short reads run inline.
+#[derive(Debug)]
+pub struct InlineReadPolicy {
+    env: Env,
+    /// End of the pause of inline reads, in microseconds of the clock.
+    paused_until: AtomicU64,
+}
+
+impl InlineReadPolicy {
+    /// Creates the state with inline reads allowed.
+    pub fn new(env: &Env) -> InlineReadPolicy {
+        InlineReadPolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
+    }
+
+    /// Whether the next read may run inline.
+    pub fn is_allowed(&self) -> bool {
+        micros(self.env.clock.now()) >= self.paused_until.load(Ordering::Relaxed)
+    }
+
+    /// Runs a read inline.
+    pub fn run<T>(&self, read: impl FnOnce() -> T) -> T {
+        let Env { clock, resources, .. } = &self.env;
+        let (before, waits) = (clock.now(), resources.context_switches());
+        let done = read();
+        let after = clock.now();
+        let has_waited = || waits.is_none() || resources.context_switches() != waits;
+        if after.saturating_sub(before) > INLINE_TIME_MAX && has_waited() {
+            self.paused_until.store(micros(after.saturating_add(INLINE_PAUSE)), Ordering::Relaxed);
+        }
+        done
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use umbel_env::{Clock, Resources};
+
+    use super::*;
+
+    /// Clock that advances only when the test sets it.
+    #[derive(Debug, Default)]
+    struct StubClock(AtomicU64);
+
+    impl StubClock {
+        fn go_on(&self, time: Duration) {
+            self.0.fetch_add(micros(time), Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for StubClock {
+        fn now(&self) -> Duration {
+            Duration::from_micros(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+    }
+
+    /// System that reports a given number of voluntary waits, if any.
+    #[derive(Debug, Default)]
+    struct WaitCounter(Option<AtomicU64>);
+
+    impl Resources for WaitCounter {
+        fn memory_bytes(&self) -> Option<u64> {
+            None
+        }
+
+        fn open_files_max(&self) -> Option<u64> {
+            None
+        }
+
+        fn context_switches(&self) -> Option<u64> {
+            self.0.as_ref().map(|waits| waits.load(Ordering::Relaxed))
+        }
+    }
+
+    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlineReadPolicy {
+        let (clock, resources) = (Arc::clone(clock), Arc::clone(waits));
+        InlineReadPolicy::new(&Env { clock, resources, ..Env::system() })
+    }
+
+    #[test]
+    fn preempted_call_is_not_measured() {
+        let (clock, waits) = (Arc::default(), Arc::new(WaitCounter(Some(AtomicU64::new(7)))));
+        let quick = quick(&clock, &waits);
+        quick.run(|| clock.go_on(INLINE_TIME_MAX * 9));
+        assert!(quick.is_allowed());
+        quick.run(|| {
+            clock.go_on(INLINE_TIME_MAX * 9);
+            waits.0.as_ref().unwrap().fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(!quick.is_allowed());
+    }
+
+    #[test]
+    fn slow_call_moves_later_ones_to_threads() {
+        let clock = Arc::default();
+        let quick = quick(&clock, &Arc::default());
+        quick.run(|| clock.go_on(INLINE_TIME_MAX));
+        assert!(quick.is_allowed());
+        quick.run(|| clock.go_on(INLINE_TIME_MAX + Duration::from_micros(1)));
+        assert!(!quick.is_allowed());
+        clock.go_on(INLINE_PAUSE - Duration::from_millis(1));
+        assert!(!quick.is_allowed());
+        clock.go_on(Duration::from_millis(1));
+        assert!(quick.is_allowed());
+    }
+}

@@ -1,0 +1,33 @@
+//! [`OperatorPermission`]: permission for key-value calls, which only operators have. Long calls
+//! check it again.
+
+use tonic::Status;
+
+use crate::auth::authorization::{Caller, active_user};
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+
+/// A call that was permitted when it began.
+#[derive(Debug)]
+pub struct OperatorPermission(Caller);
+
+impl OperatorPermission {
+    /// Grant of the caller.
+    pub fn new(caller: Caller) -> OperatorPermission {
+        OperatorPermission(caller)
+    }
+
+    /// Checks the permission again.
+    ///
+    /// # Errors
+    /// The caller's credentials are no longer valid, or it is no operator any more.
+    pub async fn revalidate(&mut self, service: &ServerContext) -> Result<(), Status> {
+        self.0 = service.authorizer.revalidate(&service.store, &self.0).await?;
+        match &self.0 {
+            Caller::User(user) if !active_user(user)?.is_operator() => {
+                Err(grpc_status::access_denied())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Operation of an operator between two calls of a process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use umbel_base::ignore_poison::IgnorePoison;
+
+/// Operation of an operator.
+pub(crate) type Move = Box<dyn FnOnce() + Send>;
+
+/// Moves that are planned, by the number of the call that each comes before.
+#[derive(Default)]
+pub(crate) struct OperatorActions {
+    planned: Mutex<BTreeMap<u64, Vec<Move>>>,
+    /// The call before which the next move comes; 0 where none is planned.
+    next: AtomicU64,
+}
+
+impl fmt::Debug for OperatorActions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Moves").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl OperatorActions {
+    fn planned(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Move>>> {
+        self.planned.lock().ignore_poison()
+    }
+
+    fn note_next(&self, planned: &BTreeMap<u64, Vec<Move>>) {
+        let next = planned.keys().next().copied().unwrap_or(0);
+        self.next.store(next, Ordering::Release);
+    }
+
+    /// Plans a move before a call.
+    pub(crate) fn plan(&self, call: u64, planned_move: Move) {
+        let mut planned = self.planned();
+        planned.entry(call.max(1)).or_default().push(planned_move);
+        self.note_next(&planned);
+    }
+
+    /// Forgets every move to come. Returns how many there were.
+    pub(crate) fn clear(&self) -> u64 {
+        let mut planned = self.planned();
+        let count = planned.values().map(Vec::len).sum::<usize>();
+        planned.clear();
+        self.note_next(&planned);
+        count as u64
+    }
+
+    /// The call before which the next move comes; 0 where none is planned.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// The moves that come before a call.
+    pub(crate) fn due(&self, call: u64) -> Vec<Move> {
+        let mut planned = self.planned();
+        let later = planned.split_off(&call.saturating_add(1));
+        let due = std::mem::replace(&mut *planned, later);
+        self.note_next(&planned);
+        due.into_values().flatten().collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! The filter of a table, as it is kept in memory.
+
+use umbel_arena::{Arena, ArenaArray, prefetch};
+use umbel_filter::{Bloom, BloomProbe, Filter, FilterError, FilterKind, designed_rate};
+
+/// Filters of a table that are kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterResidency {
+    /// None of them.
+    Nothing,
+    /// The plain filter, which every table has that was written with bits for it. It is folded by
+    /// this factor, or by the next larger divisor up to twice that; otherwise it is not folded. A
+    /// filter of another kind than lines of 512 bits cannot be folded: it is kept in full, or not
+    /// at all where `factor` requires a fold.
+    Plain {
+        /// Number of times smaller it is kept than it is on disk.
+        factor: u64,
+    },
+    /// The second one; the plain one whole where there is no second.
+    Second,
+}
+
+impl Default for FilterResidency {
+    /// The plain one, whole.
+    fn default() -> FilterResidency {
+        FilterResidency::Plain { factor: 1 }
+    }
+}
+
+/// A filter in memory.
+#[derive(Debug)]
+pub struct ResidentFilter(FilterStorage);
+
+#[derive(Debug)]
+enum FilterStorage {
+    /// The usual kind, whose lines are probed without a step between.
+    Blocked(ArenaLines),
+    Other(Filter),
+}
+
+/// Lines of 512 bits in the arena: on huge pages, for each question falls on another page.
+#[derive(Debug)]
+struct ArenaLines {
+    /// Some words, so that each line is a cache line, and the lines.
+    words: ArenaArray<u64>,
+    probe: BloomProbe,
+    keys: u64,
+}
+
+/// Words between the start of a cache line and the bytes of a piece of the arena.
+const WORDS_BEFORE: usize = 6;
+
+impl ArenaLines {
+    fn new(arena: &Arena, filter: &Bloom) -> ArenaLines {
+        let before = [0; WORDS_BEFORE].into_iter();
+        let words: Vec<u64> = before.chain(filter.words()).collect();
+        ArenaLines {
+            words: ArenaArray::new(arena, &words),
+            probe: BloomProbe::new(filter.lines(), filter.probes()),
+            keys: filter.keys(),
+        }
+    }
+
+    #[inline(always)]
+    fn line(&self, hash: u64) -> Option<&[u64; 8]> {
+        let at = WORDS_BEFORE + 8 * self.probe.line_of(hash) as usize;
+        self.words.get(at..)?.first_chunk()
+    }
+}
+
+impl ResidentFilter {
+    /// `None` for a filter of a kind that this build does not know, or over another hash than that
+    /// of the table, which means "maybe".
+    ///
+    /// `factor` is the requested reduction. Lines of 512 bits are folded by it, or by
+    /// the next larger divisor up to twice that; otherwise they are not folded.
+    /// Other kinds cannot be folded, and are not kept then.
+    pub(crate) fn decode(
+        arena: &Arena,
+        payload: &[u8],
+        hash_kind: u8,
+        factor: u64,
+    ) -> Result<Option<ResidentFilter>, &'static str> {
+        let form = match Bloom::decode_over(payload, hash_kind) {
+            Ok(lines) => {
+                Some(FilterStorage::Blocked(ArenaLines::new(arena, &folded(lines, factor))))
+            }
+            Err(FilterError::Unknown { .. }) => match Filter::decode(payload) {
+                Ok(filter) => {
+                    let is_asked = filter.view().hash_kind() == hash_kind && factor <= 1;
+                    is_asked.then_some(FilterStorage::Other(filter))
+                }
+                Err(FilterError::Malformed { reason }) => return Err(reason),
+                Err(_) => None,
+            },
+            Err(FilterError::Malformed { reason }) => return Err(reason),
+            Err(_) => None,
+        };
+        Ok(form.map(ResidentFilter))
+    }
+
+    /// Whether the key of `hash` may be in the table: never false for one that is.
+    #[inline(always)]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        match &self.0 {
+            FilterStorage::Blocked(lines) => {
+                lines.line(hash).is_none_or(|line| lines.probe.has(line, hash))
+            }
+            FilterStorage::Other(filter) => probe(filter, hash),
+        }
+    }
+
+    /// Prefetches the line that [`ResidentFilter::may_contain`] reads for `hash`, if any.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let FilterStorage::Blocked(lines) = &self.0
+            && let Some(line) = lines.line(hash)
+        {
+            prefetch(line, 0);
+        }
+    }
+
+    /// Its bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            FilterStorage::Blocked(lines) => lines.words.memory_bytes(),
+            FilterStorage::Other(filter) => filter.bytes().len(),
+        }
+    }
+
+    /// The share of absent keys for which it says "maybe" by its design.
+    pub fn designed_rate(&self) -> f64 {
+        match &self.0 {
+            FilterStorage::Blocked(ArenaLines { keys, probe, .. }) => {
+                designed_rate(*keys, probe.lines(), probe.probes())
+            }
+            FilterStorage::Other(filter) => filter.view().designed_rate(),
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> FilterKind {
+        match &self.0 {
+            FilterStorage::Blocked(_) => FilterKind::Blocked512,
+            FilterStorage::Other(filter) => filter.view().kind().unwrap_or_default(),
+        }
+    }
+}
+
+/// The filter folded by `factor`, or the next larger one up to twice that which divides it; as it
+/// is where none does.
+fn folded(filter: Bloom, factor: u64) -> Bloom {
+    let mut factors = factor..=factor.saturating_mul(2);
+    let smaller = if factor > 1 { factors.find_map(|factor| filter.fold(factor)) } else { None };
+    smaller.unwrap_or(filter)
+}
+
+/// Apart, so that the way past the usual kind stays short.
+#[inline(never)]
+fn probe(filter: &Filter, hash: u64) -> bool {
+    filter.contains(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbel_filter::{BloomBuilder, HashKind};
+
+    fn encoded(keys: u64) -> Vec<u8> {
+        let mut builder = BloomBuilder::new(10);
+        (0..keys).for_each(|key| builder.add(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        builder.finish()
+    }
+
+    #[test]
+    fn every_line_is_a_cache_line_and_equals_the_filter() {
+        for keys in [1, 60, 5000, 200_000] {
+            let bytes = encoded(keys);
+            let bloom = Bloom::decode(&bytes).unwrap();
+            let filter = ResidentFilter::decode(&Arena::new(), &bytes, HashKind::Keyed.number(), 1);
+            let filter = filter.unwrap().unwrap();
+            let FilterStorage::Blocked(lines) = &filter.0 else { panic!("the usual kind") };
+            for hash in (0..2000u64).map(|n| (n * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+                assert_eq!(filter.may_contain(hash), bloom.may_contain(hash));
+                assert_eq!(lines.line(hash), bloom.line(hash));
+                assert_eq!(lines.line(hash).unwrap().as_ptr().addr() % 64, 0);
+            }
+            assert_eq!(filter.designed_rate(), bloom.designed_rate());
+        }
+    }
+
+    /// Story: a filter over SipHash claimed the keyed hash. A caller that trusted it
+    /// would have denied keys.
+    #[test]
+    fn lines_name_their_hash() {
+        let (arena, siphash) = (Arena::new(), HashKind::SipHash13.number());
+        let mut builder = BloomBuilder::new(10).with_hash_kind(siphash);
+        builder.add(7);
+        let bytes = builder.finish();
+        assert_eq!(bytes[6], siphash);
+        let filter = ResidentFilter::decode(&arena, &bytes, siphash, 1).unwrap().unwrap();
+        assert!(matches!(filter.0, FilterStorage::Blocked(_)) && filter.may_contain(7));
+        let keyed = ResidentFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1);
+        assert!(keyed.unwrap().is_none());
+        assert!(Bloom::decode(&bytes).is_err_and(|error| error.means_maybe()));
+    }
+
+    #[test]
+    fn other_hash_or_unknown_kind_answers_maybe() {
+        let arena = Arena::new();
+        let mut bytes = encoded(100);
+        assert!(
+            ResidentFilter::decode(&arena, &bytes, HashKind::Xxh64.number(), 1).unwrap().is_none()
+        );
+        assert!(
+            ResidentFilter::decode(&arena, &[], HashKind::Keyed.number(), 1).unwrap().is_none()
+        );
+        bytes[4] = 200;
+        assert!(
+            ResidentFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1).unwrap().is_none()
+        );
+        bytes[0] = 0;
+        assert!(ResidentFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1).is_err());
+    }
+}

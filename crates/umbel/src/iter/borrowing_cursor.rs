@@ -1,0 +1,232 @@
+//! [`BorrowingCursor`]: a source of a merge that borrows its data for each movement.
+
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+
+/// A [`Cursor`] that does not own its data but gets it with each movement. Cursors over the parts
+/// of one whole then need no reference each. The laws are those of [`Cursor`].
+///
+/// REQUIRES: each movement gets the same context.
+pub trait BorrowingCursor<Context: ?Sized>: Send {
+    /// Like [`Cursor::seek_to_first`].
+    fn seek_to_first(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::seek_to_last`].
+    fn seek_to_last(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::seek`].
+    fn seek(&mut self, context: &Context, key: &[u8], sequence: SequenceNumber) -> Result<()>;
+    /// First part of a seek: looks up the target and prefetches the memory that the next part
+    /// reads. A merge does one part for all cursors before the next part, so that their waits
+    /// overlap. Between the parts a cursor is not valid and gets no other calls.
+    fn begin_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let _ = (context, key, sequence);
+        Ok(())
+    }
+    /// Second part of a seek: prefetches the memory that the third part reads.
+    fn prefetch_seek(&mut self, context: &Context) -> Result<()> {
+        let _ = context;
+        Ok(())
+    }
+    /// Third part of a seek: searches, and prefetches the memory that the last part reads.
+    /// REQUIRES: what `begin_seek` got.
+    fn narrow_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let _ = (context, key, sequence);
+        Ok(())
+    }
+    /// Last part of a seek. REQUIRES: what `begin_seek` got, and that `narrow_seek` was called.
+    fn finish_seek(
+        &mut self,
+        context: &Context,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.seek(context, key, sequence)
+    }
+    /// Prefetches memory because iteration probably continues from here. REQUIRES: `valid()`.
+    #[inline]
+    fn prefetch_entries(&self) {}
+    /// Like [`Cursor::seek_before`].
+    fn seek_before(&mut self, context: &Context, key: &[u8]) -> Result<()>;
+    /// Like [`Cursor::next`].
+    fn next(&mut self, context: &Context) -> Result<()>;
+    /// Like [`Cursor::next_repeats`].
+    fn next_repeats(&mut self, context: &Context) -> Result<bool>;
+    /// Like [`Cursor::prev`].
+    fn prev(&mut self, context: &Context) -> Result<()>;
+    /// Moves like `next_repeats` where no further data is needed, with the same result. `None`, and
+    /// no change, otherwise.
+    /// REQUIRES: `valid()`.
+    #[inline]
+    fn try_next(&mut self) -> Option<bool> {
+        None
+    }
+    /// Sets the key before which `try_next_visible` stops; without one it has no limit. Holds until
+    /// the next movement other than `try_next_visible`.
+    /// REQUIRES: `valid()`, and that no key from the current entry up to, and without, that key is
+    /// in another cursor.
+    #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        let _ = key;
+    }
+    /// Like [`Cursor::try_next_visible`], before the limit. REQUIRES: `valid()`.
+    #[inline]
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        let _ = sequence;
+        false
+    }
+    /// Moves like `prev` where no further data is needed. `false`, and no change, otherwise.
+    /// REQUIRES: `valid()`.
+    #[inline]
+    fn try_prev(&mut self) -> bool {
+        false
+    }
+    /// Like [`Cursor::release`].
+    fn release(&mut self) {}
+    /// Like [`Cursor::valid`].
+    fn valid(&self) -> bool;
+    /// Like [`Cursor::key`].
+    fn key(&self) -> &[u8];
+    /// Like [`Cursor::sequence`].
+    fn sequence(&self) -> SequenceNumber;
+    /// Like [`Cursor::kind`].
+    fn kind(&self) -> ValueKind;
+    /// Like [`Cursor::value`].
+    fn value(&self) -> &[u8];
+}
+
+/// A cursor needs no context.
+impl<C: Cursor + ?Sized> BorrowingCursor<()> for Box<C> {
+    fn seek_to_first(&mut self, _: &()) -> Result<()> {
+        (**self).seek_to_first()
+    }
+    fn seek_to_last(&mut self, _: &()) -> Result<()> {
+        (**self).seek_to_last()
+    }
+    fn seek(&mut self, _: &(), key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        (**self).seek(key, sequence)
+    }
+    fn seek_before(&mut self, _: &(), key: &[u8]) -> Result<()> {
+        (**self).seek_before(key)
+    }
+    #[inline]
+    fn next(&mut self, _: &()) -> Result<()> {
+        (**self).next()
+    }
+    #[inline]
+    fn next_repeats(&mut self, _: &()) -> Result<bool> {
+        (**self).next_repeats()
+    }
+    #[inline]
+    fn prev(&mut self, _: &()) -> Result<()> {
+        (**self).prev()
+    }
+    fn release(&mut self) {
+        (**self).release();
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        (**self).key()
+    }
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        (**self).sequence()
+    }
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        (**self).kind()
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        (**self).value()
+    }
+}
+
+/// Implements `Cursor` for a detached cursor whose parts own their data.
+macro_rules! impl_cursor {
+    (<$($parameter:ident: $bound:path),+> $walker:ty) => {
+        impl<$($parameter: $bound),+> umbel_base::Cursor for $walker {
+            fn seek_to_first(&mut self) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::seek_to_first(self, &())
+            }
+
+            fn seek_to_last(&mut self) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::seek_to_last(self, &())
+            }
+
+            fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::seek(self, &(), key, sequence)
+            }
+
+            fn seek_before(&mut self, key: &[u8]) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::seek_before(self, &(), key)
+            }
+
+            #[inline]
+            fn next(&mut self) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::next(self, &())
+            }
+
+            #[inline]
+            fn next_repeats(&mut self) -> umbel_base::Result<bool> {
+                BorrowingCursor::<()>::next_repeats(self, &())
+            }
+
+            #[inline]
+            fn try_next(&mut self) -> Option<bool> {
+                BorrowingCursor::<()>::try_next(self)
+            }
+
+            #[inline]
+            fn try_next_visible(&mut self, sequence: umbel_base::SequenceNumber) -> bool {
+                BorrowingCursor::<()>::try_next_visible(self, sequence)
+            }
+
+            #[inline]
+            fn prev(&mut self) -> umbel_base::Result<()> {
+                BorrowingCursor::<()>::prev(self, &())
+            }
+
+            fn release(&mut self) {
+                BorrowingCursor::<()>::release(self);
+            }
+
+            #[inline]
+            fn valid(&self) -> bool {
+                BorrowingCursor::<()>::valid(self)
+            }
+
+            #[inline]
+            fn key(&self) -> &[u8] {
+                BorrowingCursor::<()>::key(self)
+            }
+
+            #[inline]
+            fn sequence(&self) -> SequenceNumber {
+                BorrowingCursor::<()>::sequence(self)
+            }
+
+            #[inline]
+            fn kind(&self) -> ValueKind {
+                BorrowingCursor::<()>::kind(self)
+            }
+
+            #[inline]
+            fn value(&self) -> &[u8] {
+                BorrowingCursor::<()>::value(self)
+            }
+        }
+    };
+}
+pub(super) use impl_cursor;

@@ -1,0 +1,143 @@
+//! Sorted runs of tables: levels, or parts of them, as sources of entries.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use umbel_base::{Result, SequenceNumber, ValueKind};
+use umbel_table::{BorrowingTableCursor, Table};
+
+use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::version::TableFile;
+
+/// Bounds of keys, owned.
+pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Index of the first table that may hold `key` or a later key.
+pub fn first_reaching(tables: &[Arc<TableFile>], key: &[u8]) -> usize {
+    tables.partition_point(|table| !table.reaches(key))
+}
+
+/// Index of the last table that may hold a key before `key`.
+pub fn last_before(tables: &[Arc<TableFile>], key: &[u8]) -> Option<usize> {
+    tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
+}
+
+impl BorrowingCursor<Table> for BorrowingTableCursor {
+    fn seek_to_first(&mut self, table: &Table) -> Result<()> {
+        BorrowingTableCursor::seek_to_first(self, table)
+    }
+
+    fn seek_to_last(&mut self, table: &Table) -> Result<()> {
+        BorrowingTableCursor::seek_to_last(self, table)
+    }
+
+    fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        BorrowingTableCursor::seek(self, table, key, sequence)
+    }
+
+    fn begin_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        BorrowingTableCursor::begin_seek(self, table, key, sequence);
+        Ok(())
+    }
+
+    fn prefetch_seek(&mut self, table: &Table) -> Result<()> {
+        BorrowingTableCursor::prefetch_seek(self, table);
+        Ok(())
+    }
+
+    fn narrow_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        BorrowingTableCursor::narrow_seek(self, table, key, sequence)
+    }
+
+    fn finish_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        BorrowingTableCursor::finish_seek(self, table, key, sequence)
+    }
+
+    #[inline]
+    fn prefetch_entries(&self) {
+        BorrowingTableCursor::prefetch_entries(self);
+    }
+
+    fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        BorrowingTableCursor::seek_before(self, table, key)
+    }
+
+    #[inline]
+    fn next(&mut self, table: &Table) -> Result<()> {
+        BorrowingTableCursor::next(self, table)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, table: &Table) -> Result<bool> {
+        BorrowingTableCursor::next_repeats(self, table)
+    }
+
+    #[inline]
+    fn prev(&mut self, table: &Table) -> Result<()> {
+        BorrowingTableCursor::prev(self, table)
+    }
+
+    #[inline]
+    fn try_next(&mut self) -> Option<bool> {
+        BorrowingTableCursor::try_next(self)
+    }
+
+    #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        BorrowingTableCursor::set_limit(self, key);
+    }
+
+    #[inline]
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        BorrowingTableCursor::try_next_visible(self, sequence)
+    }
+
+    #[inline]
+    fn try_prev(&mut self) -> bool {
+        BorrowingTableCursor::try_prev(self)
+    }
+
+    fn release(&mut self) {
+        BorrowingTableCursor::release(self);
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        BorrowingTableCursor::valid(self)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        BorrowingTableCursor::key(self)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        BorrowingTableCursor::sequence(self)
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        BorrowingTableCursor::kind(self)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        BorrowingTableCursor::value(self)
+    }
+}
+
+/// Whether a table may hold keys within `bounds`.
+pub fn overlaps(table: &TableFile, bounds: &KeyBounds) -> bool {
+    let from_below = match &bounds.0 {
+        Bound::Unbounded => true,
+        Bound::Included(key) | Bound::Excluded(key) => table.reaches(key),
+    };
+    let smallest = table.meta.smallest.as_slice();
+    let from_above = match &bounds.1 {
+        Bound::Unbounded => true,
+        Bound::Included(key) => smallest <= key.as_slice(),
+        Bound::Excluded(key) => smallest < key.as_slice(),
+    };
+    from_below && from_above
+}
