@@ -32,7 +32,6 @@ mod auth;
 mod config;
 mod consumer_groups;
 mod event_store;
-mod failpoints;
 mod grpc;
 mod http;
 mod kv_store;

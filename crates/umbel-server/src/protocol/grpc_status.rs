@@ -4,10 +4,10 @@
 use prost::bytes::Bytes;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
+use umbel_base::fail_point;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, ExpectedVersion};
 
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::limits::{
     APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
 };
@@ -180,9 +180,7 @@ pub fn truncate_status(status: Status) -> Status {
 
 /// Status of a malformed message.
 pub fn malformed_message(why: &str) -> Status {
-    if is_enabled(Failpoint::MalformedIsInternal) {
-        return Status::internal(why);
-    }
+    fail_point!("request-malformed-is-internal", |_| Status::internal(why));
     Status::invalid_argument(why)
 }
 
@@ -370,7 +368,8 @@ pub fn shutting_down() -> Status {
 pub fn engine_status(error: &umbel::Error) -> Status {
     let text = error.to_string();
     match error {
-        umbel::Error::Conflict(_) if !is_enabled(Failpoint::ConflictIsInternal) => {
+        umbel::Error::Conflict(_) => {
+            fail_point!("kv-conflict-is-internal", |_| Status::internal(&*text));
             Status::aborted(text)
         }
         umbel::Error::Invalid(_) => Status::invalid_argument(text),

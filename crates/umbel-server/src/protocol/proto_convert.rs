@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
+use umbel_base::fail_point;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{EventId, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
@@ -13,7 +14,6 @@ use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::limits::LARGE_FIELD_BYTES;
 use crate::protocol::grpc_status;
 
@@ -119,12 +119,12 @@ pub fn stream_identifier(name: &str) -> StreamIdentifier {
 
 /// Reads the expected revision of a write; fails if the request has none.
 pub fn expected_revision(option: Option<ExpectedRevision>) -> Result<ExpectedVersion, Status> {
+    fail_point!("append-default-missing-revision", option.is_none(), |_| Ok(ExpectedVersion::Any));
     match option {
         Some(ExpectedRevision::Revision(revision)) => Ok(ExpectedVersion::Exact(revision)),
         Some(ExpectedRevision::NoStream(())) => Ok(ExpectedVersion::NoStream),
         Some(ExpectedRevision::Any(())) => Ok(ExpectedVersion::Any),
         Some(ExpectedRevision::StreamExists(())) => Ok(ExpectedVersion::Exists),
-        None if is_enabled(Failpoint::ExpectedMissing) => Ok(ExpectedVersion::Any),
         None => {
             Err(Status::invalid_argument("the request has no expected revision; set one, or any"))
         }
@@ -134,15 +134,16 @@ pub fn expected_revision(option: Option<ExpectedRevision>) -> Result<ExpectedVer
 /// Reads an event's identifier in either form.
 pub fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
     match id.and_then(|id| id.value.as_ref()) {
-        Some(uuid::Value::String(text)) => text
-            .parse()
-            .or_else(|error| {
-                if is_enabled(Failpoint::IdIsZeros) { Ok(EventId([0; 16])) } else { Err(error) }
-            })
-            .map_err(|error: umbel_events::Error| Status::invalid_argument(error.to_string())),
+        Some(uuid::Value::String(text)) => parse_event_id(text),
         Some(uuid::Value::Structured(halves)) => Ok(EventId(u128::from(*halves).to_be_bytes())),
         None => Err(Status::invalid_argument("an event has no id; give it a UUID")),
     }
+}
+
+fn parse_event_id(text: &str) -> Result<EventId, Status> {
+    let id: Result<EventId, umbel_events::Error> = text.parse();
+    fail_point!("append-accept-invalid-id", id.is_err(), |_| Ok(EventId([0; 16])));
+    id.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Checks the identifier of a batch; fails if it is missing or no UUID.

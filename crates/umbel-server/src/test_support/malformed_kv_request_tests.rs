@@ -26,7 +26,6 @@ use umbel_proto::kv::{
 use umbel_sim::Random;
 
 use crate::config::Config;
-use crate::failpoints::{Failpoint, set_failpoint};
 use crate::limits::{KV_KEYS_MAX, KV_VALUE_BYTES_MAX};
 use crate::server::listener::{ListenerLimits, serve};
 use crate::services::kv::CALLS;
@@ -36,6 +35,7 @@ use crate::test_support::malformed_client::{
 use crate::test_support::test_service::TestService;
 
 const SEEDS: u64 = 40;
+#[cfg(feature = "failpoints")]
 const FAILPOINT_SEEDS: u64 = 12;
 const STEPS: usize = 150;
 /// Adjacent keys, keys that are prefixes of others, and keys at the end of the key order.
@@ -489,7 +489,6 @@ async fn run(seed: u64) -> Result<(), String> {
 
 /// Returns the violation of the first seed that has one.
 fn violation(seeds: u64) -> Option<String> {
-    // A single thread, because failpoints are per thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     (1..=seeds).find_map(|seed| runtime.block_on(run(seed)).err())
 }
@@ -500,21 +499,10 @@ fn invalid_kv_requests_are_rejected_without_effect() {
     assert_eq!(found, None);
 }
 
+#[cfg(feature = "failpoints")]
 #[test]
 fn every_kv_failpoint_is_detected() {
-    let failpoints = [
-        Failpoint::KindMissing,
-        Failpoint::ConditionSkipped,
-        Failpoint::KeyspaceIsDefault,
-        Failpoint::ConflictIsInternal,
-        Failpoint::PrefixIgnored,
-        Failpoint::ReverseIgnored,
-    ];
-    for failpoint in failpoints {
-        set_failpoint(Some(failpoint));
-        let found = violation(FAILPOINT_SEEDS);
-        set_failpoint(None);
-        println!("{failpoint:?}: {found:?}");
-        assert!(found.is_some(), "{failpoint:?} is not found");
-    }
+    use crate::test_support::failpoint_list;
+    let hunt = || violation(FAILPOINT_SEEDS);
+    assert_eq!(failpoint_list::unnoticed(&failpoint_list::KV_REQUESTS, hunt), [""; 0]);
 }

@@ -305,23 +305,24 @@ impl Views {
                 // The head may lack entries that were flushed from memory meanwhile.
                 continue;
             }
-            let frozen = live.frozen.as_ref();
-            let frozen = frozen.and_then(|tails| tails.entries_of(&self.secret, kind, name));
-            let frozen = frozen.filter(|tail| tail.first_position > head.last_position);
-            let active = self.active_entries(&live, &head, (kind, name));
+            let (frozen, active) = self.entries_after(&head, &live, (kind, name));
             return Ok(visit(&ViewSnapshot { head: &head, frozen, active }));
         }
     }
 
-    /// Returns a view's entries since the last flush; `head` is the view's head in the keyspace.
-    fn active_entries<'a>(
+    /// Returns a view's entries in memory that its head in the keyspace lacks: those that a flush
+    /// writes now, and those since.
+    fn entries_after<'a>(
         &self,
-        live: &'a LiveEntries,
         head: &ViewHead,
+        live: &'a LiveEntries,
         (kind, name): (ViewKind, &str),
-    ) -> Option<&'a UnflushedEntries> {
-        fail_point!("view-omit-unflushed-entries", head.number_count > 0, |_| None);
-        live.active.entries_of(&self.secret, kind, name)
+    ) -> (Option<&'a UnflushedEntries>, Option<&'a UnflushedEntries>) {
+        let frozen = live.frozen.as_ref();
+        let frozen = frozen.and_then(|tails| tails.entries_of(&self.secret, kind, name));
+        let frozen = frozen.filter(|tail| tail.first_position > head.last_position);
+        fail_point!("view-omit-unflushed-entries", head.number_count > 0, |_| (frozen, None));
+        (frozen, live.active.entries_of(&self.secret, kind, name))
     }
 
     /// Returns numbers and positions of a view's entries, ascending from `from`, or with

@@ -12,11 +12,11 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use umbel_base::fail_point;
 use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
 use crate::consumer_groups::group_config::{GroupConfig, Strategy};
 use crate::event_store::event_pager::resolved_bytes;
-use crate::failpoints::{Failpoint, is_enabled};
 
 /// The number of a consumer. Later ones have higher numbers.
 pub type ConsumerId = u64;
@@ -82,6 +82,13 @@ struct TrackedEvent {
     pin_hash: u64,
     retries: u32,
     state: DeliveryState,
+}
+
+impl TrackedEvent {
+    fn count_retry(&mut self) {
+        fail_point!("group-forget-retry-count", |_| ());
+        self.retries = self.retries.saturating_add(1);
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -161,11 +168,14 @@ impl Dispatcher {
         let Some(consumer) = self.consumers.remove(&id) else { return };
         for key in consumer.in_flight.into_values().flatten() {
             self.release(key);
-            if is_enabled(Failpoint::DisconnectLosesEvents) {
-                self.finish(key);
-            }
-            self.requeue(key);
+            self.reassign(key);
         }
+    }
+
+    /// Sends the event of a disconnected consumer to others.
+    fn reassign(&mut self, key: EventKey) {
+        fail_point!("group-lose-events-of-disconnected", |_| self.finish(key));
+        self.requeue(key);
     }
 
     /// The connected consumers.
@@ -262,10 +272,10 @@ impl Dispatcher {
     fn free_consumer(&self) -> Option<ConsumerId> {
         let mut free = self.consumers.iter().filter(|(_, consumer)| has_capacity(consumer));
         match self.strategy {
-            Strategy::DispatchToSingle if is_enabled(Failpoint::SingleIsLast) => {
-                free.next_back().map(|(id, _)| *id)
+            Strategy::DispatchToSingle => {
+                fail_point!("group-single-is-last", |_| free.next_back().map(|(id, _)| *id));
+                free.next().map(|(id, _)| *id)
             }
-            Strategy::DispatchToSingle => free.next().map(|(id, _)| *id),
             _ => {
                 let first = free.next().map(|(id, _)| *id)?;
                 let mut following = self.consumers.range(self.next_consumer + 1..);
@@ -279,9 +289,7 @@ impl Dispatcher {
     /// highest hash of both. Few pins move when a consumer connects or disconnects. `None` where
     /// that consumer has no capacity.
     fn pinned_consumer(&self, pin: u64) -> Option<ConsumerId> {
-        if is_enabled(Failpoint::PinIgnored) {
-            return self.free_consumer();
-        }
+        fail_point!("group-ignore-pins", |_| self.free_consumer());
         let id = match self.pinned_in_flight.get(&pin) {
             Some((id, _)) => *id,
             None => *self.consumers.keys().max_by_key(|id| hash((pin, **id)))?,
@@ -301,22 +309,29 @@ impl Dispatcher {
     /// Applies a nack to events. Events that are not in flight to this consumer are ignored.
     pub fn nack(&mut self, consumer: ConsumerId, ids: &[EventId], action: &NackDecision) {
         for id in ids {
-            let Some(key) = self.take_back(consumer, id) else { continue };
-            match action {
-                NackDecision::Park(_) if is_enabled(Failpoint::ParkSkips) => self.finish(key),
-                NackDecision::Retry if is_enabled(Failpoint::RetrySkips) => self.finish(key),
-                NackDecision::Park(reason) => self.mark_for_parking(key, Arc::clone(reason)),
-                NackDecision::Retry => self.retry(key),
-                NackDecision::Skip => self.finish(key),
+            if let Some(key) = self.take_back(consumer, id) {
+                self.apply_nack(key, action);
             }
+        }
+    }
+
+    fn apply_nack(&mut self, key: EventKey, action: &NackDecision) {
+        match action {
+            NackDecision::Park(reason) => {
+                fail_point!("group-drop-events-to-park", |_| self.finish(key));
+                self.mark_for_parking(key, Arc::clone(reason));
+            }
+            NackDecision::Retry => {
+                fail_point!("group-drop-events-to-retry", |_| self.finish(key));
+                self.retry(key);
+            }
+            NackDecision::Skip => self.finish(key),
         }
     }
 
     /// Sends again events whose timeout has passed. REQUIRES: times only grow.
     pub fn expire_timeouts(&mut self, now: Instant) {
-        if is_enabled(Failpoint::TimeoutIgnored) {
-            return;
-        }
+        fail_point!("group-ignore-timeouts", |_| ());
         while let Some((due, key, id, retries)) = self.timeouts.front().copied() {
             let is_on_the_way = self.events.get(&key).is_some_and(|held| {
                 held.state == DeliveryState::InFlight(id) && held.retries == retries
@@ -363,19 +378,24 @@ impl Dispatcher {
 
     /// The last source position through which all events are complete; `None` before the first.
     pub fn completed_through(&self) -> Option<u64> {
-        let mut held = self.events.range(EventKey::Source(0)..);
-        let first = held.find(|(_, held)| {
-            !(is_enabled(Failpoint::CheckpointIgnoresParking)
-                && matches!(held.state, DeliveryState::Parking(_)))
-        });
-        match first {
-            _ if is_enabled(Failpoint::CheckpointIsLast) => self.last_offered,
-            Some((EventKey::Source(position), _)) if is_enabled(Failpoint::CheckpointTooFar) => {
-                Some(*position)
+        fail_point!("group-checkpoint-last-offered", |_| self.last_offered);
+        match self.first_incomplete() {
+            Some(EventKey::Source(position)) => {
+                fail_point!("group-checkpoint-too-far", |_| Some(*position));
+                position.checked_sub(1)
             }
-            Some((EventKey::Source(position), _)) => position.checked_sub(1),
             _ => self.last_offered,
         }
+    }
+
+    /// The first event of the source that is not complete.
+    fn first_incomplete(&self) -> Option<&EventKey> {
+        let mut held = self.events.range(EventKey::Source(0)..);
+        fail_point!("group-checkpoint-ignore-parking", |_| {
+            let is_parking = |held: &TrackedEvent| matches!(held.state, DeliveryState::Parking(_));
+            held.find(|(_, held)| !is_parking(held)).map(|(key, _)| key)
+        });
+        held.next().map(|(key, _)| key)
     }
 
     /// The first replayed event that is not complete.
@@ -406,13 +426,16 @@ impl Dispatcher {
 
     /// Takes an event back from a consumer.
     fn take_back(&mut self, consumer: ConsumerId, id: &EventId) -> Option<EventKey> {
-        let mut others = self.consumers.iter().filter(|_| is_enabled(Failpoint::AckOfOthers));
-        let other = others.find(|(_, other)| other.in_flight.contains_key(id));
-        let consumer = other.map_or(consumer, |(other, _)| *other);
-        let keys = self.consumers.get(&consumer)?.in_flight.get(id)?;
-        let key = *keys.first()?;
+        let key = self.first_in_flight(consumer, id)?;
         self.release(key);
         Some(key)
+    }
+
+    fn first_in_flight(&self, consumer: ConsumerId, id: &EventId) -> Option<EventKey> {
+        fail_point!("group-accept-acks-of-others", |_| {
+            self.consumers.values().find_map(|other| other.in_flight.get(id)?.first().copied())
+        });
+        self.consumers.get(&consumer)?.in_flight.get(id)?.first().copied()
     }
 
     /// Removes an event from those in flight.
@@ -437,24 +460,23 @@ impl Dispatcher {
     }
 
     fn retry(&mut self, key: EventKey) {
-        match self.events.get(&key) {
-            Some(held)
-                if held.retries
-                    >= self.max_retries + u32::from(is_enabled(Failpoint::RetryOnceMore)) =>
-            {
-                self.mark_for_parking(
-                    key,
-                    format!("Reached retry count of {}", self.max_retries).into(),
-                );
-            }
-            _ => self.requeue(key),
+        let retries = self.events.get(&key).map(|held| held.retries);
+        if retries.is_some_and(|retries| self.is_last_retry(retries)) {
+            let reason = format!("Reached retry count of {}", self.max_retries);
+            self.mark_for_parking(key, reason.into());
+        } else {
+            self.requeue(key);
         }
+    }
+
+    fn is_last_retry(&self, retries: u32) -> bool {
+        fail_point!("group-retry-once-more", |_| retries > self.max_retries);
+        retries >= self.max_retries
     }
 
     fn requeue(&mut self, key: EventKey) {
         if let Some(held) = self.events.get_mut(&key) {
-            held.retries =
-                held.retries.saturating_add(u32::from(!is_enabled(Failpoint::RetryNotCounted)));
+            held.count_retry();
             held.state = DeliveryState::Waiting;
             self.enqueue(key);
         }
@@ -469,8 +491,8 @@ impl Dispatcher {
 }
 
 fn has_capacity(consumer: &ConsumerState) -> bool {
-    consumer.in_flight_count
-        < consumer.capacity + usize::from(is_enabled(Failpoint::CapacityIgnored))
+    fail_point!("group-exceed-capacity", |_| consumer.in_flight_count <= consumer.capacity);
+    consumer.in_flight_count < consumer.capacity
 }
 
 /// The event at the source position: the link, where the event came through one.

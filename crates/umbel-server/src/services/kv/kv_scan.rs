@@ -1,10 +1,10 @@
 //! Scan: streams a range of keys from one snapshot.
 
 use tonic::{Request, Response, Status};
+use umbel_base::fail_point;
 use umbel_proto::kv::{ScanRequest, ScanResponse};
 
 use crate::auth::authorization::Caller;
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_page};
 use crate::kv_store::{ScanPage, Scanner};
 use crate::protocol::deadline::{Deadline, deadline_exceeded};
@@ -28,12 +28,18 @@ pub async fn scan(
     let range = request_checks::scan_range(&mut request)?;
     let keyspace = request_checks::find_keyspace(&call.kv, &request.keyspace)?;
     let scanner = Scanner::new(keyspace, range, request.limit)
-        .reversed(request.reverse && !is_enabled(Failpoint::ReverseIgnored))
+        .reversed(is_reversed(&request))
         .without_values(request.keys_only);
     let snapshot = call.kv.snapshot();
     let unsent = held.pending_page();
     let pages = ScanPages::new(call, (held, permit), scanner, snapshot);
     Ok(with_pending_page(stream_steps(pages, step), unsent))
+}
+
+/// Whether the keys come in descending order.
+fn is_reversed(request: &ScanRequest) -> bool {
+    fail_point!("kv-scan-ignore-reverse", |_| false);
+    request.reverse
 }
 
 async fn step(mut pages: ScanPages) -> (Vec<ScanResult>, Option<ScanPages>) {

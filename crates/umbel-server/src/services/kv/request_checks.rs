@@ -8,11 +8,12 @@ use prost::bytes::{Bytes, BytesMut};
 use tonic::Status;
 use umbel::Keyspace;
 use umbel::limits::KEY_BYTES_MAX;
+use umbel_base::fail_point;
 use umbel_proto::kv::{
-    BatchRequest, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, OperationKind, ScanRequest,
+    BatchRequest, Condition, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, OperationKind,
+    ScanRequest,
 };
 
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::kv_store::{KvStore, ScanRange, WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::{
     APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, KV_BATCH_BYTES_MAX, KV_CONDITIONS_MAX, KV_KEYS_MAX,
@@ -30,9 +31,9 @@ pub fn keyspace_name(given: &str) -> &str {
 pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     let name = keyspace_name(given);
     let found = kv.keyspace(name).map_err(|error| grpc_status::engine_status(&error))?;
-    if is_enabled(Failpoint::KeyspaceIsDefault) && found.is_none() && name != DEFAULT_KEYSPACE {
-        return find_keyspace(kv, DEFAULT_KEYSPACE);
-    }
+    fail_point!("kv-replace-missing-keyspace", found.is_none() && name != DEFAULT_KEYSPACE, |_| {
+        find_keyspace(kv, DEFAULT_KEYSPACE)
+    });
     found.ok_or_else(|| {
         let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
         Status::not_found(format!(
@@ -114,11 +115,13 @@ pub fn scan_range(request: &mut ScanRequest) -> Result<ScanRange, Status> {
     check_bound("prefix", &request.prefix)?;
     check_bound("start", &request.start)?;
     check_bound("end", &request.end)?;
-    if is_enabled(Failpoint::PrefixIgnored) {
-        request.prefix.clear();
-    }
     let (start, end) = (std::mem::take(&mut request.start), std::mem::take(&mut request.end));
-    Ok(ScanRange::new(&request.prefix, start, end))
+    Ok(ScanRange::new(scan_prefix(request), start, end))
+}
+
+fn scan_prefix(request: &ScanRequest) -> &[u8] {
+    fail_point!("kv-scan-ignore-prefix", |_| &[][..]);
+    &request.prefix
 }
 
 fn kind_bytes(kind: &OperationKind) -> usize {
@@ -129,12 +132,17 @@ fn kind_bytes(kind: &OperationKind) -> usize {
     }
 }
 
-fn check_kind(kind: &OperationKind) -> Result<(), Status> {
+/// Returns the bytes of an operation's keys and value. Fails if it is invalid.
+fn check_kind(kind: Option<&OperationKind>) -> Result<usize, Status> {
+    fail_point!("kv-accept-missing-kind", kind.is_none(), |_| Ok(0));
+    let nothing = || Status::invalid_argument("it has neither put, delete nor delete_range");
+    let kind = kind.ok_or_else(nothing)?;
     match kind {
         OperationKind::Put(entry) => check_put(&entry.key, &entry.value),
         OperationKind::Delete(key) => check_key(key),
         OperationKind::DeleteRange(range) => check_range(range),
-    }
+    }?;
+    Ok(kind_bytes(kind))
 }
 
 /// Returns the bytes of a batch's keys and values. Fails if the batch is invalid, whatever the
@@ -148,13 +156,7 @@ fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
     let mut bytes = 0;
     for (number, operation) in (0..).zip(&batch.operations) {
         let placed = |status| at_index("operation", number, &status);
-        if operation.kind.is_none() && is_enabled(Failpoint::KindMissing) {
-            continue;
-        }
-        let nothing = || Status::invalid_argument("it has neither put, delete nor delete_range");
-        let kind = operation.kind.as_ref().ok_or_else(nothing).map_err(placed)?;
-        check_kind(kind).map_err(placed)?;
-        bytes += kind_bytes(kind);
+        bytes += check_kind(operation.kind.as_ref()).map_err(placed)?;
     }
     for (number, condition) in (0..).zip(&batch.conditions) {
         let placed = |status| at_index("condition", number, &status);
@@ -175,11 +177,17 @@ fn at_index(what: &str, number: usize, status: &Status) -> Status {
     Status::new(status.code(), format!("{what} {number}: {}", status.message()))
 }
 
+fn take_conditions(batch: &mut BatchRequest) -> Vec<Condition> {
+    let conditions = &mut batch.conditions;
+    fail_point!("kv-skip-first-condition", !conditions.is_empty(), |_| conditions.split_off(1));
+    std::mem::take(conditions)
+}
+
 /// Builds the write of a batch.
 pub fn parse_write(
     kv: &KvStore,
     budget: &Arc<InboundQuota>,
-    batch: BatchRequest,
+    mut batch: BatchRequest,
 ) -> Result<WriteRequest, Status> {
     let bytes = check_batch(&batch)?;
     let count = batch.operations.len() + batch.conditions.len();
@@ -195,14 +203,13 @@ pub fn parse_write(
     };
     let mut operations = Vec::with_capacity(batch.operations.len());
     let mut copies = BytesMut::with_capacity(bytes);
-    for operation in batch.operations {
+    for operation in std::mem::take(&mut batch.operations) {
         let keyspace = find(operation.keyspace)?;
         let kind = operation.kind.map(|kind| copy_operation(kind, &mut copies));
         operations.extend(kind.map(|kind| WriteOperation { keyspace, kind }));
     }
     let mut conditions = Vec::with_capacity(batch.conditions.len());
-    let skipped = usize::from(is_enabled(Failpoint::ConditionSkipped));
-    for condition in batch.conditions.into_iter().skip(skipped) {
+    for condition in take_conditions(&mut batch) {
         let keyspace = find(condition.keyspace)?;
         conditions.push(WriteCondition { keyspace, key: condition.key, value: condition.value });
     }

@@ -16,7 +16,6 @@ use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::grpc_status;
@@ -79,17 +78,16 @@ async fn read_append(
 }
 
 async fn next_part(parts: &mut MessageStream<AppendReq>) -> Result<Option<Content>, Status> {
-    let part = match parts.message().await {
-        Err(_) if is_enabled(Failpoint::TruncationIsEnd) => None,
-        part => part.map_err(grpc_status::decode_error)?,
-    };
-    match part {
+    let part = parts.message().await;
+    fail_point!("append-accept-truncated", part.is_err(), |_| Ok(None));
+    match part.map_err(grpc_status::decode_error)? {
         None => Ok(None),
         Some(AppendReq { content: Some(content) }) => Ok(Some(content)),
-        Some(AppendReq { content: None }) if is_enabled(Failpoint::PartSkipped) => Ok(None),
-        Some(AppendReq { content: None }) => Err(Status::invalid_argument(
-            "a message of the append has neither options nor an event",
-        )),
+        Some(AppendReq { content: None }) => {
+            fail_point!("append-accept-empty-part", |_| Ok(None));
+            let why = "a message of the append has neither options nor an event";
+            Err(Status::invalid_argument(why))
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use tonic::Status;
+use umbel_base::fail_point;
 use umbel_events::Direction;
 use umbel_proto::streams::read_req::{
     AllOption, CountOption, FilterOption, Options, ReadDirection, RevisionOption, StreamOption,
     UuidForm,
 };
 
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::proto_convert;
 
@@ -59,15 +59,21 @@ pub enum ReadExtent {
     Subscription,
 }
 
+fn is_backwards(direction: i32) -> Result<bool, Status> {
+    match ReadDirection::try_from(direction) {
+        Ok(direction) => Ok(direction == ReadDirection::Backwards),
+        Err(_) => {
+            fail_point!("read-accept-unknown-direction", |_| Ok(false));
+            Err(invalid("the direction is neither forwards nor backwards"))
+        }
+    }
+}
+
 impl ReadRequest {
     /// Reads the options; fails if they are invalid.
     pub fn from_options(options: Option<Options>) -> Result<ReadRequest, Status> {
         let options = options.ok_or_else(|| invalid("the read has no options"))?;
-        let is_backwards = match ReadDirection::try_from(options.read_direction) {
-            Ok(direction) => direction == ReadDirection::Backwards,
-            Err(_) if is_enabled(Failpoint::DirectionUnknown) => false,
-            Err(_) => return Err(invalid("the direction is neither forwards nor backwards")),
-        };
+        let is_backwards = is_backwards(options.read_direction)?;
         let extent = match options.count_option {
             Some(CountOption::Count(count)) if is_backwards => {
                 ReadExtent::Count(count, Direction::Backwards)

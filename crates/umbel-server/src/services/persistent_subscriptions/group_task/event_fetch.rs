@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
+use umbel_events::ResolvedEvent;
+
 use super::*;
+use crate::event_store::subscription_pager::SubscriptionPage;
 use crate::limits::{GROUP_BYTES, GROUP_IDLE_TIME, GROUP_STALLED_TIME};
 
 impl GroupTask {
@@ -72,10 +75,10 @@ impl GroupTask {
         if let Some(name) = self.key.stream.as_deref() {
             follower.limit_to(self.service.system_projections.visible_through(name));
         }
-        let page = self.service.store.blocking(move |store| follower.next_page(store)).await?;
+        let mut page = self.service.store.blocking(move |store| follower.next_page(store)).await?;
         self.is_caught_up = page.is_caught_up;
         let only_missing = self.is_full();
-        for found in page.items.into_iter().skip(usize::from(is_enabled(Failpoint::PageSkips))) {
+        for found in take_items(&mut page) {
             match found {
                 SubscriptionItem::Event(event) => {
                     let Some(original) = link_or_event(&event) else { continue };
@@ -131,10 +134,9 @@ impl GroupTask {
             let stream = self.key.parked_stream();
             let read =
                 move |store: &Store| parked_stream::read_parked(store, &stream, from, before);
-            let events = self.service.store.blocking(read).await?;
+            let mut events = self.service.store.blocking(read).await?;
             let last = events.last().map_or(before - 1, |(revision, _)| *revision);
-            let skipped = usize::from(is_enabled(Failpoint::ReplaySkips));
-            for (revision, event) in events.into_iter().skip(skipped) {
+            for (revision, event) in take_parked(&mut events) {
                 self.dispatcher.offer(EventKey::Parked(revision), event);
             }
             self.dispatcher.advance_parked(last);
@@ -188,4 +190,16 @@ impl GroupTask {
         }
         all
     }
+}
+
+/// Takes the items out of a page, whose pager stays.
+fn take_items(page: &mut SubscriptionPage) -> Vec<SubscriptionItem> {
+    fail_point!("group-skip-first-of-page", !page.items.is_empty(), |_| page.items.split_off(1));
+    std::mem::take(&mut page.items)
+}
+
+/// Takes the events of a replay, to offer them to consumers.
+fn take_parked(events: &mut Vec<(u64, ResolvedEvent)>) -> Vec<(u64, ResolvedEvent)> {
+    fail_point!("group-skip-first-of-replay", !events.is_empty(), |_| events.split_off(1));
+    std::mem::take(events)
 }

@@ -20,7 +20,7 @@ use umbel_proto::persistent::{
 
 use crate::consumer_groups::checkpoint_store::{self, GroupError};
 use crate::consumer_groups::dispatcher::{
-    ConsumerId, Delivery, Dispatcher, EventKey, link_or_event,
+    ConsumerId, Delivery, Dispatcher, EventKey, ParkRequest, link_or_event,
 };
 use crate::consumer_groups::group_command::{ConnectedConsumer, GroupCommand};
 use crate::consumer_groups::group_config::GroupConfig;
@@ -28,7 +28,6 @@ use crate::consumer_groups::group_stats::GroupStats;
 use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
 use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
-use crate::failpoints::{Failpoint, is_enabled};
 use crate::limits::{GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARK_BATCH_EVENTS_MAX};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::group_key::GroupKey;
@@ -234,15 +233,7 @@ impl GroupTask {
                 return self.truncate_parked().await;
             }
             let keys: Vec<EventKey> = parking.iter().map(|(key, ..)| *key).collect();
-            let added = self.service.env.clock.wall_micros();
-            let stream = self.key.parked_stream();
-            let is_of_view = self.key.is_of_view();
-            let write = move |store: &Store| {
-                parked_stream::append_parked(store, &stream, &parking, is_of_view, added)
-            };
-            if !is_enabled(Failpoint::ParkedUnwritten) {
-                self.service.store.blocking(write).await?;
-            }
+            write_parked(&self.service, &self.key, parking).await?;
             self.parked_count += keys.len() as u64;
             for key in keys {
                 self.dispatcher.finish(key);
@@ -253,12 +244,7 @@ impl GroupTask {
     /// Truncates replayed and completed events from the parked stream.
     async fn truncate_parked(&mut self) -> Result<(), Error> {
         let Some(replayed) = self.replayed else { return Ok(()) };
-        let rest = self.replay_range.map(|(from, _)| from);
-        let held = self
-            .dispatcher
-            .first_replayed()
-            .filter(|_| !is_enabled(Failpoint::ReplayTruncatesEarly));
-        let first = held.or(rest).unwrap_or(replayed);
+        let first = self.first_unfinished_replay().unwrap_or(replayed);
         if first > self.first_parked {
             let stream = self.key.parked_stream();
             self.service
@@ -269,6 +255,13 @@ impl GroupTask {
             self.first_parked = first;
         }
         Ok(())
+    }
+
+    /// The first event of a replay that is not complete.
+    fn first_unfinished_replay(&self) -> Option<u64> {
+        let unread = self.replay_range.map(|(from, _)| from);
+        fail_point!("group-truncate-replayed-early", |_| unread);
+        self.dispatcher.first_replayed().or(unread)
     }
 
     /// Sends events to consumers with capacity.
@@ -477,6 +470,21 @@ mod event_fetch;
 
 #[cfg(test)]
 mod quota_tests;
+
+/// Writes events to the parked stream of a group.
+async fn write_parked(
+    service: &ServerContext,
+    key: &GroupKey,
+    parking: Vec<ParkRequest>,
+) -> Result<(), Error> {
+    fail_point!("group-park-without-write", |_| Ok(()));
+    let added = service.env.clock.wall_micros();
+    let (stream, is_of_view) = (key.parked_stream(), key.is_of_view());
+    let write = move |store: &Store| {
+        parked_stream::append_parked(store, &stream, &parking, is_of_view, added)
+    };
+    service.store.blocking(write).await
+}
 
 #[cfg(test)]
 mod tests;

@@ -15,11 +15,11 @@ use umbel_sim::Random;
 use super::*;
 use crate::consumer_groups::dispatcher::NackDecision;
 use crate::consumer_groups::group_command::ConsumerRequest;
-use crate::failpoints::set_failpoint;
 use crate::test_support::test_service::{TestService, run_paused};
 
 /// Number of scripts in a test run; each failpoint must be found within them.
 const SEEDS: u64 = 1000;
+#[cfg(feature = "failpoints")]
 const FAILPOINT_SEEDS: u64 = 300;
 const STRATEGIES: [&str; 4] = ["DispatchToSingle", "RoundRobin", "Pinned", "PinnedByCorrelation"];
 
@@ -426,37 +426,11 @@ fn random_scripts_keep_the_group_invariants() {
     assert_eq!(violation(SEEDS), None);
 }
 
+#[cfg(feature = "failpoints")]
 #[test]
 fn every_group_failpoint_is_detected() {
-    let missed: Vec<Failpoint> =
-        FAILPOINTS.into_iter().filter(|failpoint| !is_detected(*failpoint)).collect();
-    assert_eq!(missed, []);
+    use crate::test_support::failpoint_list;
+    let panicked = |_| Some("it panics".to_string());
+    let hunt = || std::panic::catch_unwind(|| violation(FAILPOINT_SEEDS)).unwrap_or_else(panicked);
+    assert_eq!(failpoint_list::unnoticed(&failpoint_list::GROUPS, hunt), [""; 0]);
 }
-
-fn is_detected(failpoint: Failpoint) -> bool {
-    set_failpoint(Some(failpoint));
-    let found = std::panic::catch_unwind(|| violation(FAILPOINT_SEEDS));
-    set_failpoint(None);
-    println!("{failpoint:?}: {found:?}");
-    !matches!(found, Ok(None))
-}
-
-const FAILPOINTS: [Failpoint; 17] = [
-    Failpoint::CheckpointIgnoresParking,
-    Failpoint::CheckpointTooFar,
-    Failpoint::CheckpointIsLast,
-    Failpoint::AckOfOthers,
-    Failpoint::DisconnectLosesEvents,
-    Failpoint::CapacityIgnored,
-    Failpoint::TimeoutIgnored,
-    Failpoint::RetryNotCounted,
-    Failpoint::RetryOnceMore,
-    Failpoint::ParkSkips,
-    Failpoint::RetrySkips,
-    Failpoint::PinIgnored,
-    Failpoint::SingleIsLast,
-    Failpoint::ParkedUnwritten,
-    Failpoint::ReplayTruncatesEarly,
-    Failpoint::ReplaySkips,
-    Failpoint::PageSkips,
-];
