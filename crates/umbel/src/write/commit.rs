@@ -348,24 +348,19 @@ fn insert_into_memtable(
     sequence: SequenceNumber,
 ) -> bool {
     let view = write.keyspace.super_version.load();
-    let memtable = &view.active.memtable;
     match write.action.kind() {
         Some(kind) => {
             if let Some(pointer) = write.blob() {
                 view.active.add_blob(store.context.blobs.acquire(&pointer));
                 add_exclusive(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
-            memtable.insert(write.key, sequence, kind, write.value, hash);
+            view.active.insert(write.key, sequence, kind, write.value, hash);
             if write.keyspace.existence.is_on() {
                 write.keyspace.existence.note_write(kind, hash);
             }
         }
-        None => {
-            memtable.delete_range(write.key, write.value, sequence);
-            view.active.note_range_delete();
-        }
+        None => view.active.delete_range(write.key, write.value, sequence),
     }
-    view.active.note(sequence);
     let bytes = (write.key.len() + write.value.len()) as u64;
     add_exclusive(&write.keyspace.counters.user_bytes, bytes);
     view.active.is_full(write.keyspace.memtable_bytes_max())
