@@ -136,7 +136,6 @@ impl EngineBuilder<'_> {
             cache: Arc::clone(&context.cache),
             budget: Arc::clone(&context.budget),
             context,
-            postponed: Mutex::default(),
             ids,
             commit_queue: Mutex::default(),
             group_sync: syncer,
@@ -222,6 +221,7 @@ fn wal_options(
         secret: context.hashers.secret,
         ids: Arc::clone(ids),
         obsolete: Arc::clone(&context.obsolete),
+        fatal_error: Arc::clone(&context.fatal_error),
         has_worker,
     }
 }

@@ -13,7 +13,6 @@ use umbel_base::{Error, Result, SequenceNumber, limits, varint};
 
 use crate::maintenance::memory_enforcement;
 use crate::maintenance::memtable_limit;
-use crate::maintenance::wal_provisioner;
 use crate::options::Durability;
 use crate::read;
 use crate::state::keyspace_state::KeyspaceState;
@@ -285,14 +284,8 @@ fn append_batch(
     if count == 0 {
         return Ok(CommitOutcome { logged_through: 0 });
     }
-    let payload_bytes = payload.iter().map(|part| part.len()).sum();
-    if state.wal.needs_segment(payload_bytes) {
-        wal_provisioner::switch_segment(store, state, payload_bytes, frees_space())?;
-    }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
-    let written = state.wal.append(first, last, payload);
-    let bytes =
-        written.map_err(|error| wal_provisioner::fatal_unless_full(store, &state.wal, error))?;
+    let bytes = state.wal.append((first, last), payload, store.manifest()?, frees_space)?;
     add_exclusive(&store.counters.log_bytes, bytes);
     Ok(CommitOutcome { logged_through: last })
 }
