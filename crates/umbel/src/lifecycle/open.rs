@@ -124,7 +124,9 @@ impl EngineBuilder<'_> {
     ) -> Store {
         let folder = self.folder.to_path_buf();
         let weighing_bytes = context.budget.check_interval_bytes();
-        let syncer = GroupSync::new(wal.tail(), Arc::clone(&self.env.files), folder.clone());
+        let (files, clock) = (Arc::clone(&self.env.files), Arc::clone(&self.env.clock));
+        let fatal_error = Arc::clone(&context.fatal_error);
+        let group_sync = GroupSync::new(wal.tail(), files, folder.clone(), fatal_error, clock);
         Store {
             folder,
             outer_env: self.options.env.clone(),
@@ -138,7 +140,7 @@ impl EngineBuilder<'_> {
             context,
             ids,
             commit_queue: Mutex::default(),
-            group_sync: syncer,
+            group_sync,
             wal_signal: WorkerSignal::default(),
             wal_task_lock: Mutex::default(),
             commit: Mutex::new(CommitState {

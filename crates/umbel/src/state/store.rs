@@ -287,10 +287,4 @@ impl Store {
             drop(self.changed.wait_timeout(work, limit).ignore_poison());
         }
     }
-
-    /// Makes everything up to `sequence` durable.
-    pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
-        let clock = &*self.options.env.clock;
-        self.group_sync.sync_through(sequence, &self.fatal_error, &self.counters, clock)
-    }
 }

@@ -165,7 +165,9 @@ fn sync_if_requested(
         return Ok(());
     }
     match durability.unwrap_or(store.options.durability) {
-        Durability::Synced => store.sync_through(committed.logged_through),
+        Durability::Synced => {
+            store.group_sync.sync_through(committed.logged_through, &store.counters)
+        }
         Durability::Buffered => Ok(()),
     }
 }
