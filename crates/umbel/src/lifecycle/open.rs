@@ -149,6 +149,7 @@ impl EngineBuilder<'_> {
                 scratch: Vec::new(),
                 bytes_since_check: 0,
                 check_interval_bytes: weighing_bytes,
+                full: Vec::new(),
             }),
             manifest,
             keyspaces: RwLock::new(keyspaces),

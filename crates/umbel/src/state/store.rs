@@ -39,6 +39,8 @@ pub struct CommitState {
     pub bytes_since_check: u64,
     /// Bytes that may be written before the sizes are summed again.
     pub check_interval_bytes: u64,
+    /// Keyspaces whose memtables became full; they are frozen before the lock is released.
+    pub full: Vec<Arc<KeyspaceState>>,
 }
 
 /// State that the work lock guards: the background work in progress.
