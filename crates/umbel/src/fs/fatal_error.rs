@@ -1,7 +1,8 @@
 //! Fatal error of a store: after a failed write or sync, every later write returns the first
 //! failure.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
@@ -9,6 +10,8 @@ use umbel_base::{Error, Result};
 #[derive(Debug, Default)]
 pub struct FatalError {
     reason: OnceLock<Error>,
+    /// Reason why work was postponed last, until it is done.
+    pub postponed: Mutex<Option<Error>>,
 }
 
 impl FatalError {
@@ -17,6 +20,23 @@ impl FatalError {
         // Losing the race is fine: the first failure is the one to report.
         let _ = self.reason.set(error.clone());
         error
+    }
+
+    /// Records `error` as the reason why the store refuses writes, unless it is transient. Without
+    /// a file descriptor or disk space nothing was done, and the work is retried. If a full disk is
+    /// final, the fatal error is set already.
+    pub fn set_unless_transient(&self, error: Error) -> Error {
+        let passes = error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. });
+        if passes && !self.is_set() {
+            self.note_postponed(Some(error.clone()));
+            return error;
+        }
+        self.set(error)
+    }
+
+    /// Records the reason why work is postponed, or that it was done.
+    pub fn note_postponed(&self, reason: Option<Error>) {
+        *self.postponed.lock().ignore_poison() = reason;
     }
 
     /// Whether a write or sync has failed.

@@ -95,7 +95,7 @@ fn finish(store: &Arc<Store>) -> Result<()> {
         }
     }
     let through = store.commit_lock().wal.last_sequence();
-    store.sync_through(through)?;
+    store.group_sync.sync_through(through, &store.counters)?;
     // Where all writes were durable already, nothing checked the WAL.
     store.group_sync.check_present().map_err(|error| store.fatal_error.set(error))?;
     let (mut edits, surplus) = {

@@ -125,7 +125,9 @@ impl EngineBuilder<'_> {
     ) -> Store {
         let folder = self.folder.to_path_buf();
         let weighing_bytes = context.budget.check_interval_bytes();
-        let syncer = GroupSync::new(wal.tail(), Arc::clone(&self.env.files), folder.clone());
+        let (files, clock) = (Arc::clone(&self.env.files), Arc::clone(&self.env.clock));
+        let fatal_error = Arc::clone(&context.fatal_error);
+        let group_sync = GroupSync::new(wal.tail(), files, folder.clone(), fatal_error, clock);
         Store {
             folder,
             outer_env: self.options.env.clone(),
@@ -137,10 +139,9 @@ impl EngineBuilder<'_> {
             cache: Arc::clone(&context.cache),
             budget: Arc::clone(&context.budget),
             context,
-            postponed: Mutex::default(),
             ids,
             commit_queue: Mutex::default(),
-            group_sync: syncer,
+            group_sync,
             wal_signal: WorkerSignal::default(),
             wal_task_lock: Mutex::default(),
             commit: Mutex::new(CommitState {
@@ -149,6 +150,7 @@ impl EngineBuilder<'_> {
                 scratch: Vec::new(),
                 bytes_since_check: 0,
                 check_interval_bytes: weighing_bytes,
+                full: Vec::new(),
             }),
             manifest,
             keyspaces: RwLock::new(keyspaces),
@@ -223,6 +225,7 @@ fn wal_options(
         secret: context.hashers.secret,
         ids: Arc::clone(ids),
         obsolete: Arc::clone(&context.obsolete),
+        fatal_error: Arc::clone(&context.fatal_error),
         has_worker,
     }
 }

@@ -56,8 +56,7 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
         }
         let mut state = store.commit_lock();
         let shed = state.wal.release_spares(extent == ReclaimScope::All);
-        let shed =
-            shed.map_err(|error| wal_provisioner::fatal_unless_full(store, &state.wal, error));
+        let shed = shed.map_err(|error| state.wal.fatal_unless_full(error));
         drop(state);
         let (reusable, has_released) = shed?;
         if let Some(file) = reusable {

@@ -13,7 +13,7 @@ pub fn back_off_if_full(store: &Store, need: Priority, error: &Error) -> bool {
     }
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
     store.scheduler_lock().disk_full_backoff.note_failure(need, error.clone(), moment);
-    store.note_postponed(Some(error.clone()));
+    store.fatal_error.note_postponed(Some(error.clone()));
     // Wakes threads that wait for all work, or for this.
     store.signal();
     true

@@ -48,7 +48,7 @@ pub fn run(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
     }
     if jobs.iter().any(|job| job.keyspace.uses_wal()) {
         let through = store.commit_lock().wal.last_sequence();
-        store.sync_through(through)?;
+        store.group_sync.sync_through(through, &store.counters)?;
     }
     if let Some(gate) = &store.options.before_flush
         && jobs.iter().any(|job| !job.keyspace.uses_wal())

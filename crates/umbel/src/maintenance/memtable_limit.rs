@@ -9,8 +9,7 @@ use crate::state::store::{CommitState, Store};
 /// Checks all memtables together where enough was written since the last check. Returns whether any
 /// was frozen.
 #[inline]
-pub fn enforce_if_due(store: &Store, state: &mut CommitState, bytes: usize) -> bool {
-    state.bytes_since_check += bytes as u64;
+pub fn enforce_if_due(store: &Store, state: &mut CommitState) -> bool {
     state.bytes_since_check > state.check_interval_bytes && enforce(store, state)
 }
 

@@ -340,7 +340,7 @@ pub fn run_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     let need = job.priority();
     let result = run_claimed_job(store, job, by_caller);
     if result.is_ok() {
-        store.note_postponed(None);
+        store.fatal_error.note_postponed(None);
         store.scheduler_lock().disk_full_backoff.note_success(need);
     }
     store.note_time();

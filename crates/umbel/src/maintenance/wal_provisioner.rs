@@ -234,59 +234,6 @@ fn recycle(
     LogWriter::reuse(&store.options.env, &target, options).map_err(|_| remove_file(&target))
 }
 
-/// Switches to a segment that `payload_bytes` fit in: a spare one, or a new one. On a full disk, a
-/// write that frees space continues in its reserve. An error changes nothing, unless it is fatal
-/// for the store.
-#[cold]
-pub fn switch_segment(
-    store: &Store,
-    state: &mut CommitState,
-    payload_bytes: usize,
-    frees_space: bool,
-) -> Result<()> {
-    match begin_segment(store, state, payload_bytes, frees_space) {
-        Err(Error::DiskFull { .. })
-            if frees_space
-                && !store.fatal_error.is_set()
-                && state.wal.fits_in_reserve(payload_bytes) =>
-        {
-            Ok(())
-        }
-        advanced => advanced,
-    }
-}
-
-fn begin_segment(
-    store: &Store,
-    state: &mut CommitState,
-    payload_bytes: usize,
-    frees_space: bool,
-) -> Result<()> {
-    let manifest = store.manifest()?;
-    let taken = state.wal.take_spare(payload_bytes);
-    if taken.map_err(|error| fatal_unless_full(store, &state.wal, error))? {
-        return Ok(());
-    }
-    let mut create = || state.wal.create_segment(payload_bytes, frees_space);
-    let writer = match frees_space {
-        true => store.with_reserved_segment(create)?,
-        false => create()?,
-    };
-    let started = state.wal.start_segment(writer, manifest);
-    started.map_err(|error| match error.is_out_of_descriptors() {
-        true => store.set_fatal_error(error),
-        false => fatal_unless_full(store, &state.wal, error),
-    })
-}
-
-/// Sets `error` as the fatal error, unless the disk is full and the WAL can still be written.
-pub fn fatal_unless_full(store: &Store, wal: &wal::Wal, error: Error) -> Error {
-    match error {
-        Error::DiskFull { .. } if wal.is_writable() => error,
-        error => store.fatal_error.set(error),
-    }
-}
-
 /// Drops segments whose every write is in tables, and frees surplus where nothing is left to flush.
 pub fn drop_obsolete(store: &Store) -> Result<()> {
     let is_released = release_surplus(store, false)?;

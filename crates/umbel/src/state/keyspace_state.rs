@@ -137,6 +137,11 @@ impl KeyspaceState {
         }
     }
 
+    /// Whether its active memtable is to be frozen.
+    pub fn has_full_memtable(&self) -> bool {
+        self.super_version.load().active.is_full(self.memtable_bytes_max())
+    }
+
     /// Its effective options, limited to what the memory allows.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.load().1)

@@ -21,6 +21,7 @@ use crate::state::snapshot_list::SnapshotList;
 use crate::state::write_batch::CommitRequest;
 use crate::store_budget::StoreBudget;
 use crate::thread_counters::StoreCounters;
+use crate::version::manifest;
 use crate::version::{Manifest, TableContext, Version};
 use crate::wal::{GroupSync, Wal, WorkerSignal};
 
@@ -38,6 +39,8 @@ pub struct CommitState {
     pub bytes_since_check: u64,
     /// Bytes that may be written before the sizes are summed again.
     pub check_interval_bytes: u64,
+    /// Keyspaces whose memtables became full; they are frozen before the lock is released.
+    pub full: Vec<Arc<KeyspaceState>>,
 }
 
 /// State that the work lock guards: the background work in progress.
@@ -110,14 +113,12 @@ pub struct Store {
     pub context: Arc<TableContext>,
     /// The published sequence number and the snapshots.
     pub snapshots: SnapshotList,
-    /// Set after a failed write.
+    /// Set after a failed write. It also holds the reason why background work was postponed.
     pub fatal_error: Arc<FatalError>,
     /// The block cache.
     pub cache: Arc<ClockCache>,
     /// The memory budget.
     pub budget: Arc<StoreBudget>,
-    /// Reason why background work was postponed last, until it is done.
-    pub postponed: Mutex<Option<Error>>,
     /// The allocator of file ids.
     pub ids: Arc<AtomicU64>,
     /// Writes that wait until the holder of the commit lock includes them in its group.
@@ -177,29 +178,20 @@ impl Store {
         Ok(self.manifest()?.lock().ignore_poison())
     }
 
-    /// Calls `attempt`. If the disk is full and a segment is reserved, frees the segment's space
-    /// and calls `attempt` again. REQUIRES: the manifest is not locked.
+    /// As [`manifest::with_reserved_segment`]. REQUIRES: the manifest is not locked.
     pub fn with_reserved_segment<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        match attempt() {
-            Err(Error::DiskFull { .. })
-                if !self.fatal_error.is_set()
-                    && self.manifest_lock()?.release_reserved_segment() =>
-            {
-                self.or_reserve_again(attempt())
-            }
-            done => done,
+        match &self.manifest {
+            Some(manifest) => manifest::with_reserved_segment(manifest, &self.fatal_error, attempt),
+            None => attempt(),
         }
     }
 
-    /// Returns `done`. If it failed on a full disk, first reserves the remaining space again,
-    /// before other programs take it. REQUIRES: the manifest is not locked.
+    /// As [`manifest::or_reserve_again`]. REQUIRES: the manifest is not locked.
     pub fn or_reserve_again<T>(&self, done: Result<T>) -> Result<T> {
-        if let Err(Error::DiskFull { .. }) = done
-            && let Ok(mut manifest) = self.manifest_lock()
-        {
-            manifest.reserve_for_next();
+        match &self.manifest {
+            Some(manifest) => manifest::or_reserve_again(manifest, done),
+            None => done,
         }
-        done
     }
 
     /// The manifest; fails if the store is open read-only.
@@ -263,21 +255,10 @@ impl Store {
         self.fatal_error.check()
     }
 
-    /// Records `error` as the reason why the store refuses writes, unless it is transient. Without
-    /// a file descriptor or disk space nothing was done, and the work is retried. If a full disk is
-    /// final, the fatal error is set already.
+    /// Records `error` as the reason why the store refuses writes, unless it is transient; see
+    /// [`FatalError::set_unless_transient`].
     pub fn set_fatal_error(&self, error: Error) -> Error {
-        let passes = error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. });
-        if passes && !self.fatal_error.is_set() {
-            self.note_postponed(Some(error.clone()));
-            return error;
-        }
-        self.fatal_error.set(error)
-    }
-
-    /// Records the reason why work is postponed, or that it was done.
-    pub fn note_postponed(&self, reason: Option<Error>) {
-        *self.postponed.lock().ignore_poison() = reason;
+        self.fatal_error.set_unless_transient(error)
     }
 
     /// Records the states that readers hold at this moment.
@@ -307,11 +288,5 @@ impl Store {
         if !done() {
             drop(self.changed.wait_timeout(work, limit).ignore_poison());
         }
-    }
-
-    /// Makes everything up to `sequence` durable.
-    pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
-        let clock = &*self.options.env.clock;
-        self.group_sync.sync_through(sequence, &self.fatal_error, &self.counters, clock)
     }
 }

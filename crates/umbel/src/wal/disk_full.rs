@@ -26,7 +26,7 @@ pub(super) fn reserve_bytes(capacity: u64) -> usize {
 impl Wal {
     /// Whether a record with this payload fits into the current segment's reserve for batches that
     /// free space.
-    pub fn fits_in_reserve(&self, payload_bytes: usize) -> bool {
+    pub(super) fn fits_in_reserve(&self, payload_bytes: usize) -> bool {
         self.current.as_ref().is_some_and(|writer| writer.is_open() && writer.fits(payload_bytes))
     }
 
@@ -35,10 +35,22 @@ impl Wal {
         !self.is_truncation_lost && self.current.as_ref().is_none_or(LogWriter::is_open)
     }
 
+    /// Sets `error` as the fatal error, unless the disk is full and the WAL can still be written.
+    pub fn fatal_unless_full(&self, error: Error) -> Error {
+        match error {
+            Error::DiskFull { .. } if self.is_writable() => error,
+            error => self.fatal_error.set(error),
+        }
+    }
+
     /// Creates the file of a segment that fits `payload_bytes`. On a disk too full for the usual
     /// size it is smaller, and the smallest for a batch that frees space. A failure leaves the WAL
     /// unchanged, so that the caller may retry after freeing space.
-    pub fn create_segment(&mut self, payload_bytes: usize, frees_space: bool) -> Result<LogWriter> {
+    pub(super) fn create_segment(
+        &mut self,
+        payload_bytes: usize,
+        frees_space: bool,
+    ) -> Result<LogWriter> {
         let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
         // Excluding its reserve.
         let least = least + least / (RESERVE.0 - 1) + RESERVE.0;

@@ -85,6 +85,8 @@ pub struct GroupSync {
     /// File system pinned to the store's directory.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
+    fatal_error: Arc<FatalError>,
+    clock: Arc<dyn Clock>,
     progress: Mutex<SyncProgress>,
     /// Writers that wait for the end of a sync with an even number, and with an odd one.
     turns: [Condvar; 2],
@@ -123,9 +125,11 @@ impl GroupSync {
         tail: Arc<UnsyncedTail>,
         files: Arc<dyn FileSystem>,
         directory: PathBuf,
+        fatal_error: Arc<FatalError>,
+        clock: Arc<dyn Clock>,
     ) -> GroupSync {
-        let (turns, gathered) = Default::default();
-        GroupSync { tail, files, directory, progress: Mutex::default(), turns, gathered }
+        let (progress, turns, gathered) = Default::default();
+        GroupSync { tail, files, directory, fatal_error, clock, progress, turns, gathered }
     }
 
     /// Fails if the directory was removed, or a WAL segment was removed or replaced: writes synced
@@ -157,23 +161,17 @@ impl GroupSync {
 
     /// Returns once all writes up to `sequence` are durable. A failed sync is fatal for the store
     /// and fails all waiting writers. REQUIRES: `sequence` was appended.
-    pub fn sync_through(
-        &self,
-        sequence: SequenceNumber,
-        poison: &FatalError,
-        counters: &StoreCounters,
-        clock: &dyn Clock,
-    ) -> Result<()> {
+    pub fn sync_through(&self, sequence: SequenceNumber, counters: &StoreCounters) -> Result<()> {
         let mut progress = self.progress();
         while progress.through < sequence {
-            if let Err(error) = poison.check() {
+            if let Err(error) = self.fatal_error.check() {
                 // A writer woken to do the next sync must wake the others too.
                 self.turns.iter().for_each(Condvar::notify_all);
                 return Err(error);
             }
             // A sync that begins now covers this writer's record.
             let Some(covered) = progress.running else {
-                return self.sync(progress, poison, counters, clock);
+                return self.sync(progress, counters);
             };
             let turn = (progress.round + usize::from(sequence > covered)) % 2;
             progress.waiting[turn] += 1;
@@ -209,9 +207,7 @@ impl GroupSync {
     fn sync(
         &self,
         mut progress: MutexGuard<'_, SyncProgress>,
-        poison: &FatalError,
         counters: &StoreCounters,
-        clock: &dyn Clock,
     ) -> Result<()> {
         progress.round += 1;
         progress.running = Some(GATHERING);
@@ -220,12 +216,12 @@ impl GroupSync {
         progress.running = Some(through);
         drop(progress);
         add(&counters.log_syncs, 1);
-        let begun = clock.now();
+        let begun = self.clock.now();
         // Older segments first.
         let synced = segments.iter().try_for_each(|segment| segment.sync());
         let synced = synced.and_then(|()| self.check_named(&segments));
-        let took = clock.now().saturating_sub(begun);
-        let synced = synced.map_err(|error| poison.set(error));
+        let took = self.clock.now().saturating_sub(begun);
+        let synced = synced.map_err(|error| self.fatal_error.set(error));
         if segments.len() > 1 {
             self.tail.remove_synced();
         }

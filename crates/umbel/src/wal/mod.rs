@@ -16,6 +16,7 @@ mod group_sync;
 mod segment_files;
 mod segment_list;
 mod segment_seal;
+mod segment_switch;
 mod wal_options;
 mod worker_signal;
 mod write_back;
@@ -24,16 +25,15 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{Env, File, Mapping};
 use umbel_filter::HashSecret;
-use umbel_log::{HEADER_BYTES, LogWriter};
+use umbel_log::LogWriter;
 
-use crate::fs::filenames;
+use crate::fs::fatal_error::FatalError;
 use crate::fs::obsolete_files::ObsoleteFiles;
-use crate::version::{Edit, LogState, Manifest};
+use crate::version::Manifest;
 
 pub use group_sync::{GroupSync, UnsyncedTail};
 pub use segment_files::{create, log_options, read};
@@ -59,6 +59,7 @@ pub struct Wal {
     ids: Arc<AtomicU64>,
     /// Takes files that no edit names any more.
     obsolete: Arc<ObsoleteFiles>,
+    fatal_error: Arc<FatalError>,
     has_worker: bool,
     current: Option<LogWriter>,
     /// Bytes at the end of the current segment that only batches that free space may use.
@@ -109,6 +110,7 @@ impl Wal {
             secret: options.secret,
             ids: options.ids,
             obsolete: options.obsolete,
+            fatal_error: options.fatal_error,
             has_worker: options.has_worker,
             current: None,
             reserve_bytes: 0,
@@ -141,116 +143,34 @@ impl Wal {
 
     /// Whether a record with this payload needs a new segment first.
     #[inline]
-    pub fn needs_segment(&self, payload_bytes: usize) -> bool {
+    fn needs_segment(&self, payload_bytes: usize) -> bool {
         let with_reserve = payload_bytes.saturating_add(self.reserve_bytes);
         self.current.as_ref().is_none_or(|writer| !writer.fits(with_reserve))
     }
 
-    /// Continues in a spare segment. `false`, with nothing done, if the payload fits in none, or if
-    /// older ones are about to be dropped. Recovery would stop at an empty one of them. After a
-    /// failure no append may follow and the caller sets the fatal error.
-    pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
-        if self.pending_releases > 0 || !self.released_spares.is_empty() {
-            return Ok(false);
-        }
-        if !self.spares.front().is_some_and(|spare| spare.fits(payload_bytes)) {
-            return Ok(false);
-        }
-        self.retire_current()?;
-        if let Some(spare) = self.spares.pop_front() {
-            self.begin(spare);
-        }
-        Ok(true)
-    }
-
-    /// Ends the current segment and continues in `writer`, a new one. After a failure no append may
-    /// follow and the caller sets the fatal error. The exceptions are a lack of file descriptors or
-    /// disk space: then the WAL can be written as before.
-    pub fn start_segment(
-        &mut self,
-        mut writer: LogWriter,
-        manifest: &Mutex<Manifest>,
-    ) -> Result<()> {
-        let path = filenames::segment(&self.folder, writer.log_id());
-        let remove_file = |error: &Error| {
-            if error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. }) {
-                // No edit names it, and it takes disk space that is needed.
-                let _ = self.env.files.remove_file(&path);
-            }
-        };
-        writer.file().sync().inspect_err(remove_file)?;
-        self.env.files.sync_dir(&self.folder).inspect_err(remove_file)?;
-        // A header that was durable and is lost later is damage, not a torn creation.
-        writer.set_durable(HEADER_BYTES);
-        {
-            let mut manifest = manifest.lock().ignore_poison();
-            // Spare segments with lower ids would be between this one and its predecessor. One of
-            // them may be under construction: `add_spare` rejects it.
-            let skipped = manifest.state().logs.range(self.newest_id + 1..writer.log_id());
-            let mut edits: Vec<_> = skipped.map(|(id, _)| Edit::DropLog(*id)).collect();
-            edits.push(Edit::Log { id: writer.log_id(), state: LogState::Open });
-            if let Some(refused) = manifest.commit_unless_full(&edits)? {
-                remove_file(&refused);
-                return Err(refused);
-            }
-        }
-        // Each of them got its id before this one.
-        let unwanted = std::mem::take(&mut self.released_spares);
-        for spare in std::mem::take(&mut self.spares).into_iter().chain(unwanted) {
-            self.obsolete.remove(&filenames::segment(&self.folder, spare.log_id()));
-        }
-        self.stats.made += 1;
-        self.stats.awaited += 1;
-        if let Err(error) = self.retire_current() {
-            // The manifest names it, it is empty, and there is no other.
-            self.spares.push_back(writer);
-            return Err(error);
-        }
-        self.begin(writer);
-        Ok(())
-    }
-
-    /// Continues in `writer`. REQUIRES: there is no current segment.
-    fn begin(&mut self, writer: LogWriter) {
-        self.reserve_bytes = disk_full::reserve_bytes(writer.capacity());
-        self.newest_id = writer.log_id();
-        self.tail.add(Arc::clone(writer.progress()));
-        self.stats.is_mapped = Some(writer.is_mapped());
-        self.stats.why_unmapped = writer.file().unmapped_reason();
-        self.spare_at = writer.capacity() / 4;
-        self.task_at = 0;
-        self.is_idle = false;
-        self.is_task_due = true;
-        self.current = Some(writer);
-    }
-
-    /// Ends the current segment. After [`Error::DiskFull`] the segment continues, if the WAL [is
-    /// writable](Wal::is_writable).
-    fn retire_current(&mut self) -> Result<()> {
-        let Some(writer) = &mut self.current else { return Ok(()) };
-        let sealed = writer.seal().map_err(|error| self.sync_truncation(error))?;
-        let Some(writer) = self.current.take() else { return Ok(()) };
-        let progress = Arc::clone(writer.progress());
-        let reusable_bytes = if writer.is_mapped() { writer.capacity() } else { 0 };
-        if self.has_worker {
-            self.write_back.end(writer.file(), sealed.len);
-        }
-        self.old.push(OldSegment {
-            id: writer.log_id(),
-            last_sequence: self.last_sequence,
-            bytes: sealed.len,
-            reusable_bytes,
-            unrecorded: Some((progress, sealed)),
-        });
-        self.retired.extend(writer.into_mapping());
-        Ok(())
-    }
-
-    /// Appends one record; `last` is the newest sequence number in it. After [`Error::DiskFull`]
-    /// everything is as it was, if the WAL [is writable](Wal::is_writable). REQUIRES: not
-    /// [`Wal::needs_segment`], or [`Wal::fits_in_reserve`].
+    /// Appends one record to a segment that it fits in; a full one is switched first. `first` and
+    /// `last` are the sequence numbers of its operations. An error leaves everything as it was,
+    /// unless it set the fatal error.
     #[inline]
     pub fn append(
+        &mut self,
+        (first, last): (SequenceNumber, SequenceNumber),
+        payload: &[&[u8]],
+        manifest: &Mutex<Manifest>,
+        frees_space: impl Fn() -> bool,
+    ) -> Result<u64> {
+        let payload_bytes = payload.iter().map(|part| part.len()).sum();
+        if self.needs_segment(payload_bytes) {
+            self.switch_segment(manifest, payload_bytes, frees_space())?;
+        }
+        let appended = self.append_to_current(first, last, payload);
+        appended.map_err(|error| self.fatal_unless_full(error))
+    }
+
+    /// Appends one record to the current segment. After [`Error::DiskFull`] everything is as it
+    /// was, if the WAL [is writable](Wal::is_writable). REQUIRES: the record fits.
+    #[inline]
+    fn append_to_current(
         &mut self,
         first: SequenceNumber,
         last: SequenceNumber,

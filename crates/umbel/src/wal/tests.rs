@@ -5,6 +5,8 @@ use std::path::Path;
 use umbel_sim::Sim;
 
 use super::*;
+use crate::fs::filenames;
+use crate::version::{Edit, LogState};
 
 const FOLDER: &str = "/store";
 
@@ -17,6 +19,7 @@ fn wal(sim: &Sim) -> Wal {
     let options = WalOptions {
         env,
         obsolete,
+        fatal_error: Arc::default(),
         folder: PathBuf::from(FOLDER),
         segment_bytes: SegmentSize::Fixed(64 << 10),
         secret: HashSecret::from_seed([7; 16]),
@@ -39,9 +42,9 @@ fn next_segment(wal: &mut Wal) {
 fn syncs_cover_released_segments_until_edit_is_durable() {
     let mut wal = wal(&Sim::new(1));
     next_segment(&mut wal);
-    wal.append(1, 1, &[b"one"]).unwrap();
+    wal.append_to_current(1, 1, &[b"one"]).unwrap();
     next_segment(&mut wal);
-    wal.append(2, 2, &[b"two"]).unwrap();
+    wal.append_to_current(2, 2, &[b"two"]).unwrap();
     let obsolete = wal.take_obsolete(1);
     wal.begin_release();
     assert_eq!(obsolete.len(), 1);
@@ -56,7 +59,7 @@ fn syncs_cover_released_segments_until_edit_is_durable() {
 fn no_spare_segment_before_older_ones_are_dropped() {
     let mut wal = wal(&Sim::new(1));
     next_segment(&mut wal);
-    wal.append(1, 1, &[b"one"]).unwrap();
+    wal.append_to_current(1, 1, &[b"one"]).unwrap();
     let older = wal.create_segment(10, false).unwrap();
     assert!(wal.add_spare(older, false).is_none());
     let surplus = wal.release_idle(0).unwrap();
@@ -79,7 +82,7 @@ fn no_spare_segment_before_older_ones_are_dropped() {
 fn close_seals_segments_that_ended_before() {
     let mut wal = wal(&Sim::new(1));
     next_segment(&mut wal);
-    wal.append(1, 1, &[b"one"]).unwrap();
+    wal.append_to_current(1, 1, &[b"one"]).unwrap();
     wal.release_idle(0).unwrap();
     assert!(wal.seal_edits().is_empty(), "its end is not durable yet");
     let (edits, _) = wal.close().unwrap();
@@ -102,7 +105,7 @@ fn ended_segment_is_written_back_in_order() {
     let writer = wal.create_segment(4 << 20, false).unwrap();
     wal.begin(writer);
     assert_eq!(next(&mut wal), None);
-    wal.append(1, 1, &[&vec![1; 2 << 20]]).unwrap();
+    wal.append_to_current(1, 1, &[&vec![1; 2 << 20]]).unwrap();
     assert_eq!(next(&mut wal), Some((0, 2 << 20)), "whole steps below the end, which grows");
     assert_eq!(next(&mut wal), None);
     next_segment(&mut wal);

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use umbel_env::Env;
 use umbel_filter::HashSecret;
 
+use crate::fs::fatal_error::FatalError;
 use crate::fs::obsolete_files::ObsoleteFiles;
 use crate::store_budget::StoreBudget;
 
@@ -52,6 +53,8 @@ pub struct WalOptions {
     pub ids: Arc<AtomicU64>,
     /// Takes files that no edit names any more.
     pub obsolete: Arc<ObsoleteFiles>,
+    /// The store's fatal error.
+    pub fatal_error: Arc<FatalError>,
     /// Whether a thread of its own does the tasks.
     pub has_worker: bool,
 }

@@ -12,7 +12,7 @@ use crate::state::write_batch::WriteBatch;
 use crate::thread_counters::add;
 
 /// Files written for a commit that is still pending. Dropping it removes them, unless
-/// [`PendingBlobs::commit`] was called.
+/// [`PendingBlobs::keep`] was called.
 #[derive(Debug)]
 pub struct PendingBlobs {
     store: Arc<Store>,
@@ -21,7 +21,7 @@ pub struct PendingBlobs {
 
 impl PendingBlobs {
     /// Keeps the store from being closed until the result is dropped.
-    pub fn begin(store: &Arc<Store>) -> Result<PendingBlobs> {
+    fn begin(store: &Arc<Store>) -> Result<PendingBlobs> {
         store.check_writable()?;
         let mut state = store.scheduler_lock();
         if state.stop {
@@ -32,7 +32,7 @@ impl PendingBlobs {
     }
 
     /// Writes a value into a file of its own. Makes its bytes durable, but not its name.
-    pub fn write_blob(&mut self, value: &[u8]) -> Result<BlobPointer> {
+    fn write_blob(&mut self, value: &[u8]) -> Result<BlobPointer> {
         let store = &self.store;
         let id = store.ids.fetch_add(1, Ordering::Relaxed);
         let pointer = store.context.blobs.write(id, value)?;
@@ -42,14 +42,14 @@ impl PendingBlobs {
     }
 
     /// Makes the names durable.
-    pub fn finish(&self) -> Result<()> {
-        let synced = self.store.context.blobs.sync_names();
+    fn finish(&self) -> Result<()> {
+        let synced = self.store.options.env.files.sync_dir(&self.store.folder);
         // Names of other files may be lost with it, so the store refuses further writes.
         synced.map_err(|error| self.store.set_fatal_error(error))
     }
 
-    /// Records that the pointers to the files were committed.
-    pub fn commit(mut self) {
+    /// Keeps the files: the pointers to them were committed.
+    pub fn keep(&mut self) {
         self.ids.clear();
     }
 }
@@ -63,6 +63,14 @@ impl Drop for PendingBlobs {
         self.store.scheduler_lock().blob_writers -= 1;
         self.store.signal();
     }
+}
+
+/// Writes a long value into a file of its own. Returns the pointer to it.
+pub fn write_blob(store: &Arc<Store>, value: &[u8]) -> Result<(PendingBlobs, BlobPointer)> {
+    let mut blobs = PendingBlobs::begin(store)?;
+    let pointer = blobs.write_blob(value)?;
+    blobs.finish()?;
+    Ok((blobs, pointer))
 }
 
 /// Writes the long values of a batch into files of their own and fills in the pointers to them.

@@ -1,8 +1,9 @@
-//! Commit: sequence number, WAL, memtable, publication; then, outside every lock, the sync.
+//! Commit: conditions, sequence numbers, WAL, memtables and publication, under the commit lock.
 //!
 //! The thread that gets the commit lock commits every waiting batch in arrival order. It copies the
 //! batches into the WAL, inserts them into the memtables and publishes them together. The other
-//! threads find their outcome when they get the lock.
+//! threads find their outcome when they get the lock. The sync, and work that became due, are left
+//! to [`post_commit`](crate::write::post_commit), which gets the lock as a value.
 
 use std::array;
 use std::sync::atomic::Ordering;
@@ -12,8 +13,6 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result, SequenceNumber, limits, varint};
 
 use crate::maintenance::memory_enforcement;
-use crate::maintenance::memtable_limit;
-use crate::maintenance::wal_provisioner;
 use crate::options::Durability;
 use crate::read;
 use crate::state::keyspace_state::KeyspaceState;
@@ -23,6 +22,7 @@ use crate::state::write_batch::{
     encode_head,
 };
 use crate::thread_counters::add_exclusive;
+use crate::write::post_commit::PostCommit;
 
 /// Number of comparisons of a batch's conditions on long values outside the commit lock, one each
 /// time another writer put the same value again. After that they are compared under the lock.
@@ -32,26 +32,18 @@ const UNLOCKED_COMPARES_MAX: u32 = 3;
 /// the first is inserted into its memtable. It matches the latency of a cache line from memory.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// Work that a commit leaves to its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PostCommit {
-    /// Whether a memtable was frozen and waits for a flush.
-    pub frozen: bool,
-    /// Whether the WAL has tasks for `wal_provisioner`.
-    pub wal_task_due: bool,
-}
-
-/// Commits a batch. On success it is visible, and durable as `durability` says or, if that is
-/// `None`, as the store's options say. `writes` is unchanged afterwards, whatever the result.
+/// Commits a batch. On success it is visible. `writes` is unchanged afterwards, whatever the
+/// result.
 ///
-/// The caller must handle `aftermath` even after a failure: the call may have committed other
-/// batches.
-pub fn commit(
-    store: &Store,
+/// The caller must finish `post_commit` even after a failure: the call may have committed other
+/// batches. REQUIRES: the thread does not hold the commit lock.
+pub fn commit<'a>(
+    store: &'a Store,
     writes: &mut WriteBatch,
     durability: Option<Durability>,
-    aftermath: &mut PostCommit,
-) -> Result<()> {
+    post_commit: &mut PostCommit<'a>,
+) -> Result<CommitOutcome> {
+    debug_assert!(post_commit.state.is_none());
     store.check_writable()?;
     writes.check(durability)?;
     let mut times_compared = 0;
@@ -59,14 +51,14 @@ pub fn commit(
         let mut request = CommitRequest::new(std::mem::take(writes), durability);
         request.compares_under_lock = times_compared == UNLOCKED_COMPARES_MAX;
         let mut request = Arc::new(request);
-        let outcome = enqueue(store, &request, aftermath);
+        let outcome = enqueue(store, &request, post_commit);
         // The thread that committed it released the group before the lock.
         let request = Arc::get_mut(&mut request).expect("a request with an outcome has one owner");
         *writes = std::mem::take(&mut request.writes);
         if !*request.needs_compare.get_mut() {
-            let committed = outcome.unwrap_or(Err(Error::Closed))?;
-            return sync_if_requested(store, committed, durability);
+            return outcome.unwrap_or(Err(Error::Closed));
         }
+        post_commit.release_lock(store);
         // A value that differs, or differed a moment ago, is a conflict even if another one came
         // meanwhile. The commit's place in the order of all commits is that moment.
         writes.compare_values(|keyspace, key, value, compared| {
@@ -89,10 +81,10 @@ fn conflict(keyspace: &KeyspaceState, key: &[u8]) -> Error {
 
 /// Waits until the holder of the commit lock commits a request, or commits it with all other
 /// waiting requests.
-fn enqueue(
-    store: &Store,
+fn enqueue<'a>(
+    store: &'a Store,
     request: &Arc<CommitRequest>,
-    aftermath: &mut PostCommit,
+    post_commit: &mut PostCommit<'a>,
 ) -> Option<Result<CommitOutcome>> {
     lock_queue(store).push(Arc::clone(request));
     let mut state = store.commit_lock();
@@ -101,23 +93,22 @@ fn enqueue(
         return outcome;
     }
     let group = std::mem::take(&mut *lock_queue(store));
-    let group_aftermath = commit_group(store, &mut state, &group);
-    aftermath.frozen |= group_aftermath.frozen;
-    aftermath.wal_task_due |= group_aftermath.wal_task_due;
+    commit_group(store, &mut state, &group);
     drop(group);
+    post_commit.state = Some(state);
     take_outcome(request)
 }
 
-/// Commits one put or delete with the store's default durability, on a short path if no other
-/// thread is writing. `aftermath` is that of [`commit`].
-pub fn commit_one(
-    store: &Store,
+/// Commits one put or delete, on a short path if no other thread is writing. `post_commit` is that
+/// of [`commit`].
+pub fn commit_one<'a>(
+    store: &'a Store,
     keyspace: &Arc<KeyspaceState>,
     action: Action,
     key: &[u8],
     value: &[u8],
-    aftermath: &mut PostCommit,
-) -> Result<()> {
+    post_commit: &mut PostCommit<'a>,
+) -> Result<CommitOutcome> {
     check_operation(action, key, value)?;
     let mut state = match store.commit.try_lock() {
         Ok(state) => state,
@@ -125,7 +116,7 @@ pub fn commit_one(
         Err(TryLockError::WouldBlock) => {
             let mut writes = WriteBatch::default();
             writes.push(action, keyspace, key, value);
-            return commit(store, &mut writes, None, aftermath);
+            return commit(store, &mut writes, None, post_commit);
         }
     };
     store.check_writable()?;
@@ -134,18 +125,16 @@ pub fn commit_one(
     let hash = hash_and_prefetch(&write);
     let committed = append_one(store, &mut state, &write)?;
     let sequence = state.last_sequence + 1;
-    let full = insert_into_memtable(store, &write, hash, sequence);
+    if insert_into_memtable(store, &write, hash, sequence) {
+        state.full.push(Arc::clone(keyspace));
+    }
     state.last_sequence = sequence;
+    state.bytes_since_check += (key.len() + value.len()) as u64;
     store.snapshots.publish(sequence);
     add_exclusive(&store.counters.commits, 1);
     add_exclusive(&store.counters.commit_groups, 1);
-    if full {
-        keyspace.super_version.freeze(&keyspace.options());
-    }
-    let frozen = full | memtable_limit::enforce_if_due(store, &mut state, key.len() + value.len());
-    *aftermath = PostCommit { frozen, wal_task_due: state.wal.take_task_due() };
-    drop(state);
-    sync_if_requested(store, committed, None)
+    post_commit.state = Some(state);
+    Ok(committed)
 }
 
 fn lock_queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<CommitRequest>>> {
@@ -156,40 +145,22 @@ fn take_outcome(request: &CommitRequest) -> Option<Result<CommitOutcome>> {
     request.outcome.lock().ignore_poison().take()
 }
 
-fn sync_if_requested(
-    store: &Store,
-    committed: CommitOutcome,
-    durability: Option<Durability>,
-) -> Result<()> {
-    // Writes without WAL have nothing to sync: the store's default promises them nothing.
-    if committed.logged_through == 0 {
-        return Ok(());
-    }
-    match durability.unwrap_or(store.options.durability) {
-        Durability::Synced => store.sync_through(committed.logged_through),
-        Durability::Buffered => Ok(()),
-    }
-}
-
-fn commit_group(
-    store: &Store,
-    state: &mut CommitState,
-    group: &[Arc<CommitRequest>],
-) -> PostCommit {
-    let (mut frozen, mut commits) = (false, 0);
+fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<CommitRequest>]) {
+    let mut commits = 0;
     for request in group {
         let writes = &request.writes;
         let outcome = commit_in_order(store, state, request);
         if outcome.is_ok() {
             commits += 1;
-            frozen |= freeze_full(store, state, writes.keyspaces(), writes.bytes());
+            state.bytes_since_check += writes.bytes() as u64;
+            let full = writes.keyspaces().iter().filter(|it| it.has_full_memtable());
+            state.full.extend(full.cloned());
         }
         *request.outcome.lock().ignore_poison() = Some(outcome);
     }
     store.snapshots.publish(state.last_sequence);
     add_exclusive(&store.counters.commits, commits);
     add_exclusive(&store.counters.commit_groups, u64::from(commits > 0));
-    PostCommit { frozen, wal_task_due: state.wal.take_task_due() }
 }
 
 fn commit_in_order(
@@ -205,7 +176,7 @@ fn commit_in_order(
     let mut scratch = std::mem::take(&mut state.scratch);
     scratch.clear();
     let logged = writes.encode(&mut scratch);
-    let result = append_batch(store, state, logged, &[&scratch], || frees_space(writes));
+    let result = append_batch(store, state, logged, &[&scratch], || writes.frees_space());
     state.scratch = scratch;
     let committed = result?;
     let mut sequence = state.last_sequence;
@@ -223,11 +194,6 @@ fn commit_in_order(
         keyspace.super_version.load().active.set_marker(marker);
     }
     Ok(committed)
-}
-
-/// Whether a batch only deletes, so that a compaction can free disk space.
-pub fn frees_space(writes: &WriteBatch) -> bool {
-    writes.iter().all(|write| write.action.frees_space())
 }
 
 fn check_conditions(store: &Store, present: SequenceNumber, request: &CommitRequest) -> Result<()> {
@@ -285,14 +251,8 @@ fn append_batch(
     if count == 0 {
         return Ok(CommitOutcome { logged_through: 0 });
     }
-    let payload_bytes = payload.iter().map(|part| part.len()).sum();
-    if state.wal.needs_segment(payload_bytes) {
-        wal_provisioner::switch_segment(store, state, payload_bytes, frees_space())?;
-    }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
-    let written = state.wal.append(first, last, payload);
-    let bytes =
-        written.map_err(|error| wal_provisioner::fatal_unless_full(store, &state.wal, error))?;
+    let bytes = state.wal.append((first, last), payload, store.manifest()?, frees_space)?;
     add_exclusive(&store.counters.log_bytes, bytes);
     Ok(CommitOutcome { logged_through: last })
 }
@@ -348,43 +308,20 @@ fn insert_into_memtable(
     sequence: SequenceNumber,
 ) -> bool {
     let view = write.keyspace.super_version.load();
-    let memtable = &view.active.memtable;
     match write.action.kind() {
         Some(kind) => {
             if let Some(pointer) = write.blob() {
                 view.active.add_blob(store.context.blobs.acquire(&pointer));
                 add_exclusive(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
-            memtable.insert(write.key, sequence, kind, write.value, hash);
+            view.active.insert(write.key, sequence, kind, write.value, hash);
             if write.keyspace.existence.is_on() {
                 write.keyspace.existence.note_write(kind, hash);
             }
         }
-        None => {
-            memtable.delete_range(write.key, write.value, sequence);
-            view.active.note_range_delete();
-        }
+        None => view.active.delete_range(write.key, write.value, sequence),
     }
-    view.active.note(sequence);
     let bytes = (write.key.len() + write.value.len()) as u64;
     add_exclusive(&write.keyspace.counters.user_bytes, bytes);
     view.active.is_full(write.keyspace.memtable_bytes_max())
-}
-
-/// Freezes memtables that have become too large. Returns whether any was frozen.
-fn freeze_full(
-    store: &Store,
-    state: &mut CommitState,
-    keyspaces: &[Arc<KeyspaceState>],
-    bytes: usize,
-) -> bool {
-    let mut frozen = false;
-    for keyspace in keyspaces {
-        let full = keyspace.super_version.load().active.is_full(keyspace.memtable_bytes_max());
-        if full {
-            keyspace.super_version.freeze(&keyspace.options());
-            frozen = true;
-        }
-    }
-    frozen | memtable_limit::enforce_if_due(store, state, bytes)
 }

@@ -1,18 +1,18 @@
-//! The path of a write: write stall, blobs, commit, then the work that became due.
+//! The path of a write, which goes forward only: write stall, long values, commit, then the work
+//! after it. Each stage is a file, and gets what an earlier one left as a value.
 
 use std::sync::Arc;
 
 use umbel_base::{BlobPointer, Error, Result};
 
 use crate::maintenance::disk_full_reclaim;
-use crate::maintenance::scheduler;
-use crate::maintenance::wal_provisioner;
 use crate::options::Durability;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::state::write_batch::{Action, WriteBatch, check_operation};
-use crate::write::blob_writer::{self, PendingBlobs};
-use crate::write::commit::{self, PostCommit};
+use crate::write::blob_writer;
+use crate::write::commit;
+use crate::write::post_commit::{self, PostCommit};
 use crate::write::write_stall;
 
 /// Commits a batch, throttled by the compaction debt.
@@ -22,26 +22,25 @@ pub fn commit_batch(
     durability: Option<Durability>,
 ) -> Result<()> {
     for keyspace in writes.keyspaces() {
-        let delayed = delay_writer(store, keyspace, writes.bytes());
-        delayed.or_else(|error| {
-            write_stall::admit_if_frees_space(store, commit::frees_space(writes), error)
-        })?;
+        let frees_space = || writes.frees_space();
+        write_stall::admit_writer(store, keyspace, writes.bytes(), frees_space)?;
     }
     let mut blobs = None;
     if writes.has_long_values() {
         writes.check(durability)?;
         blobs = blob_writer::write_blobs(store, writes)?;
     }
-    let mut aftermath = PostCommit::default();
-    let mut committed = commit::commit(store, writes, durability, &mut aftermath);
-    if matches!(committed, Err(Error::DiskFull { .. })) && commit::frees_space(writes) {
-        let again = || commit::commit(store, writes, durability, &mut aftermath);
+    let mut post_commit = PostCommit::default();
+    let mut committed = commit::commit(store, writes, durability, &mut post_commit);
+    if matches!(committed, Err(Error::DiskFull { .. })) && writes.frees_space() {
+        post_commit.release_lock(store);
+        let again = || commit::commit(store, writes, durability, &mut post_commit);
         committed = disk_full_reclaim::reclaim_and_retry(store, committed, again);
     }
-    if let (Some(blobs), Ok(())) = (blobs, &committed) {
-        blobs.commit();
+    if let (Some(blobs), Ok(_)) = (&mut blobs, &committed) {
+        blobs.keep();
     }
-    finish_commit(store, aftermath, committed)
+    post_commit::finish(store, post_commit, committed, durability)
 }
 
 /// Commits one write, throttled by the compaction debt.
@@ -55,17 +54,16 @@ pub fn commit_write(
     if value.len() > store.options.inline_value_bytes_max && action == Action::Put {
         return commit_long_value(store, keyspace, key, value);
     }
-    let delayed = delay_writer(store, keyspace, key.len() + value.len());
-    if let Err(error) = delayed {
-        write_stall::admit_if_frees_space(store, action.frees_space(), error)?;
-    }
-    let mut aftermath = PostCommit::default();
-    let mut committed = commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+    let bytes = key.len() + value.len();
+    write_stall::admit_writer(store, keyspace, bytes, || action.frees_space())?;
+    let mut post_commit = PostCommit::default();
+    let mut committed = commit::commit_one(store, keyspace, action, key, value, &mut post_commit);
     if matches!(committed, Err(Error::DiskFull { .. })) && action.frees_space() {
-        let again = || commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+        post_commit.release_lock(store);
+        let again = || commit::commit_one(store, keyspace, action, key, value, &mut post_commit);
         committed = disk_full_reclaim::reclaim_and_retry(store, committed, again);
     }
-    finish_commit(store, aftermath, committed)
+    post_commit::finish(store, post_commit, committed, None)
 }
 
 /// Commits a put of a long value.
@@ -77,51 +75,14 @@ fn commit_long_value(
     value: &[u8],
 ) -> Result<()> {
     check_operation(Action::Put, key, value)?;
-    delay_writer(store, keyspace, key.len() + BlobPointer::BYTES)?;
+    write_stall::admit_writer(store, keyspace, key.len() + BlobPointer::BYTES, || false)?;
     keyspace.check_not_dropped()?;
-    let mut blobs = PendingBlobs::begin(store)?;
-    let pointer = blobs.write_blob(value)?.encode();
-    blobs.finish()?;
-    let (mut aftermath, action) = (PostCommit::default(), Action::PutBlob);
-    let committed = commit::commit_one(store, keyspace, action, key, &pointer, &mut aftermath);
+    let (mut blobs, pointer) = blob_writer::write_blob(store, value)?;
+    let (mut post_commit, pointer) = (PostCommit::default(), pointer.encode());
+    let committed =
+        commit::commit_one(store, keyspace, Action::PutBlob, key, &pointer, &mut post_commit);
     if committed.is_ok() {
-        blobs.commit();
+        blobs.keep();
     }
-    finish_commit(store, aftermath, committed)
-}
-
-/// Does the work that a commit left, and returns its result. A failed commit may have committed
-/// other batches; a successful one stays successful, whatever fails after it.
-#[inline]
-fn finish_commit(store: &Arc<Store>, aftermath: PostCommit, committed: Result<()>) -> Result<()> {
-    if aftermath == PostCommit::default() {
-        return committed;
-    }
-    match run_post_commit(store, aftermath) {
-        Err(_) if committed.is_ok() && store.fatal_error.is_set() => Ok(()),
-        seen_to => committed.and(seen_to),
-    }
-}
-
-fn run_post_commit(store: &Arc<Store>, aftermath: PostCommit) -> Result<()> {
-    if aftermath.wal_task_due {
-        wal_provisioner::run_or_signal(store)?;
-    }
-    if !aftermath.frozen {
-        return Ok(());
-    }
-    if store.options.background_threads == 0 {
-        return match scheduler::run_all_inline(store) {
-            // The write is done; the next write retries the work.
-            Err(error) if error.is_out_of_descriptors() => Ok(()),
-            done => done,
-        };
-    }
-    store.signal();
-    Ok(())
-}
-
-/// Throttles a writer in proportion to the bytes it writes.
-fn delay_writer(store: &Arc<Store>, keyspace: &KeyspaceState, bytes: usize) -> Result<()> {
-    write_stall::delay_writer(store, keyspace, bytes, || scheduler::run_all_inline(store))
+    post_commit::finish(store, post_commit, committed, None)
 }

@@ -1,11 +1,13 @@
 //! Write stalls and the write throttle: writers wait for flushes and compactions.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use umbel_base::{Error, Result};
 
 use crate::maintenance::disk_full_retry::StalledWriter;
+use crate::maintenance::scheduler;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::thread_counters::add;
@@ -18,39 +20,46 @@ const DELAY_MIN_NS: u64 = 1_000_000;
 const ATTEMPTS_MAX: usize = 100;
 
 /// Whether a writer must wait until background work is done.
-pub fn is_stalled(store: &Store, keyspace: &KeyspaceState) -> bool {
+#[inline]
+fn is_stalled(store: &Store, keyspace: &KeyspaceState) -> bool {
     keyspace.super_version.load().frozen.len() >= FROZEN_MAX
         || keyspace.is_stalled.load(Ordering::Acquire)
         || store.memtables_full.load(Ordering::Acquire)
 }
 
 /// Whether a writer would be throttled or stalled now.
+#[inline]
 pub fn is_delayed(store: &Store, keyspace: &KeyspaceState) -> bool {
     keyspace.delay_per_byte_ns() != 0.0 || is_stalled(store, keyspace)
 }
 
-/// Admits a write that stalls because a flush or a compaction found the disk full, if the write
-/// helps to free space. The WAL keeps a little space for it, which bounds the memory it takes.
-#[cold]
-pub fn admit_if_frees_space(store: &Store, frees_space: bool, error: Error) -> Result<()> {
-    let passes =
-        frees_space && matches!(error, Error::DiskFull { .. }) && !store.fatal_error.is_set();
-    if passes { Ok(()) } else { Err(error) }
-}
-
-/// Throttles a writer in proportion to the bytes it writes, or stalls it, before it takes any lock.
-/// If the writer waits for work that finds the disk full, it fails with that error.
+/// Admits a writer, throttled in proportion to the `bytes` it writes, or after a stall, before it
+/// takes any lock. If the writer waits for work that finds the disk full, it fails with that error.
 ///
-/// Without background threads the writer does all pending work by `run_inline`.
-pub fn delay_writer(
-    store: &Store,
+/// Such an error does not stop a write that helps to free space. The WAL keeps a little space for
+/// it, which bounds the memory it takes.
+#[inline]
+pub fn admit_writer(
+    store: &Arc<Store>,
     keyspace: &KeyspaceState,
     bytes: usize,
-    run_inline: impl Fn() -> Result<()>,
+    frees_space: impl Fn() -> bool,
 ) -> Result<()> {
+    if !is_delayed(store, keyspace) {
+        return Ok(());
+    }
+    match delay_writer(store, keyspace, bytes) {
+        Err(Error::DiskFull { .. }) if frees_space() && !store.fatal_error.is_set() => Ok(()),
+        delayed => delayed,
+    }
+}
+
+/// Without background threads the writer does all pending work itself.
+#[cold]
+fn delay_writer(store: &Arc<Store>, keyspace: &KeyspaceState, bytes: usize) -> Result<()> {
     let full = || is_stalled(store, keyspace);
     if store.options.background_threads == 0 {
-        return if full() { run_until_unstalled(store, keyspace, run_inline) } else { Ok(()) };
+        return if full() { run_until_unstalled(store, keyspace) } else { Ok(()) };
     }
     let delay = keyspace.delay_per_byte_ns();
     if delay == 0.0 && !full() {
@@ -86,11 +95,7 @@ pub fn delay_writer(
 /// Does all pending work, until `keyspace` may be written to. With several writers, a thread that
 /// finds the work taken waits for the thread that took it.
 #[cold]
-fn run_until_unstalled(
-    store: &Store,
-    keyspace: &KeyspaceState,
-    run_inline: impl Fn() -> Result<()>,
-) -> Result<()> {
+fn run_until_unstalled(store: &Arc<Store>, keyspace: &KeyspaceState) -> Result<()> {
     let (waits, mut tries) = (StalledWriter::new(store), 0);
     while is_stalled(store, keyspace) {
         store.check_writable()?;
@@ -98,7 +103,7 @@ fn run_until_unstalled(
         if let Some(refusal) = waits.refusal() {
             return Err(refusal);
         }
-        match run_inline() {
+        match scheduler::run_all_inline(store) {
             Err(error) if error.is_out_of_descriptors() && tries < ATTEMPTS_MAX => tries += 1,
             done => done?,
         }

@@ -6,7 +6,7 @@ use umbel_sim::Sim;
 
 use super::*;
 use crate::state::write_batch::{Action, CommitRequest, Condition, WriteBatch};
-use crate::write::commit::{self, PostCommit};
+use crate::write::write_path;
 
 /// A leader that committed for other writers and was refused itself dropped their remaining work.
 /// Memtables that they had filled were not flushed, and in the end every writer waited forever.
@@ -31,11 +31,42 @@ fn rejected_leader_flushes_memtables_of_its_group() {
         Condition::Value(b"other".to_vec(), None),
     );
     refused.push(Action::Put, &keyspace.state, b"mine", b"");
-    let mut aftermath = PostCommit::default();
-    let committed = commit::commit(store, &mut refused, None, &mut aftermath);
+    let committed = write_path::commit_batch(store, &mut refused, None);
     assert!(matches!(committed, Err(Error::Conflict(_))), "{committed:?}");
     assert!(other.outcome.lock().unwrap().take().unwrap().is_ok());
-    assert!(aftermath.frozen);
+    let view = keyspace.state.super_version.acquire();
+    assert!(view.active.is_empty() && view.frozen.is_empty());
+    assert_eq!(view.version.tables().count(), 1, "the memtable was frozen and flushed");
+}
+
+/// A leader that compares a long value commits its group, releases the lock and begins again. The
+/// work that its first group left must not be lost.
+#[test]
+fn comparing_leader_flushes_memtables_of_its_first_group() {
+    let env = Sim::new(1).env();
+    let inline_value_bytes_max = 100;
+    let options =
+        Options { env, background_threads: 0, inline_value_bytes_max, ..Options::default() };
+    let db = Db::open("/store", options).unwrap();
+    let small = KeyspaceOptions { memtable_bytes: 16 << 10, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("k", small).unwrap();
+    keyspace.put("long", [7; 200]).unwrap();
+    let store = &db.handle.store;
+    let mut long = WriteBatch::default();
+    for index in 0..40u32 {
+        long.push(Action::Put, &keyspace.state, &index.to_be_bytes(), &[1; 1000]);
+    }
+    let other = Arc::new(CommitRequest::new(long, None));
+    store.commit_queue.lock().unwrap().push(Arc::clone(&other));
+    let mut comparing = WriteBatch::default();
+    comparing.require(&keyspace.state, b"long", Condition::Value(vec![7; 200], None));
+    comparing.push(Action::Put, &keyspace.state, b"mine", b"");
+    write_path::commit_batch(store, &mut comparing, None).unwrap();
+    assert!(other.outcome.lock().unwrap().take().unwrap().is_ok());
+    let view = keyspace.state.super_version.acquire();
+    assert_eq!(view.active.memtable.entries(), 1, "the later put alone");
+    assert!(view.frozen.is_empty(), "the first group's memtable was flushed");
+    assert_eq!(view.version.tables().count(), 1);
 }
 
 /// A writer that makes a segment drops the spare ones before it from the manifest. Where another

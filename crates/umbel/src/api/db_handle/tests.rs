@@ -143,7 +143,7 @@ fn hold_all_locks(store: &Arc<Store>, then: impl FnOnce()) {
     let _keyspaces = store.keyspaces.write().ignore_poison();
     let _queue = ignore_poison(store.commit_queue.lock());
     let _work = store.scheduler_lock();
-    let _postponed = ignore_poison(store.postponed.lock());
+    let _postponed = ignore_poison(store.fatal_error.postponed.lock());
     let _threads = ignore_poison(store.threads.lock());
     let _pin = ignore_poison(store.pin.lock());
     then();

@@ -155,7 +155,7 @@ fn table_counts(store: &Store) -> MemoryStats {
 
 pub(super) fn descriptors(store: &Store) -> DescriptorStats {
     let [limit, open_tables, reopened, shortages] = store.context.file_cache.summary();
-    let postponed = store.postponed.lock().ignore_poison();
+    let postponed = store.fatal_error.postponed.lock().ignore_poison();
     DescriptorStats {
         open_tables_max: (limit < u64::MAX).then_some(limit),
         open_tables,

@@ -103,12 +103,6 @@ impl BlobFiles {
         umbel_blob::write(&*file, id, value).inspect_err(|_| self.remove_unreferenced(id))
     }
 
-    /// Makes the names of all files written so far durable. A failure is final: it may affect names
-    /// of other files too.
-    pub fn sync_names(&self) -> Result<()> {
-        self.files.sync_dir(&self.folder)
-    }
-
     /// Removes a file that no entry ever pointed at, unless the durable state is unknown. The next
     /// open removes a file that stays.
     pub fn remove_unreferenced(&self, id: u64) {

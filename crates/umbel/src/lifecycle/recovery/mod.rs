@@ -358,22 +358,17 @@ impl ReplayTarget<'_, '_> {
         sequence: SequenceNumber,
         write: &LoggedWrite<'_>,
     ) {
-        let memtable = &view.active.memtable;
         match write.action.kind() {
             Some(kind) => {
                 if let Some(pointer) = write.blob() {
                     view.active.add_blob(self.context.blobs.acquire(&pointer));
                 }
                 let hash = keyspace.hash(write.key);
-                memtable.insert(write.key, sequence, kind, write.value, hash);
+                view.active.insert(write.key, sequence, kind, write.value, hash);
                 keyspace.existence.note_replayed(sequence, kind, hash);
             }
-            None => {
-                memtable.delete_range(write.key, write.value, sequence);
-                view.active.note_range_delete();
-            }
+            None => view.active.delete_range(write.key, write.value, sequence),
         }
-        view.active.note(sequence);
     }
 }
 

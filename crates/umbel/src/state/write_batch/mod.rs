@@ -305,6 +305,11 @@ impl WriteBatch {
         logged(true).chain(logged(false))
     }
 
+    /// Whether it only deletes, so that a compaction can free disk space.
+    pub fn frees_space(&self) -> bool {
+        self.iter().all(|write| write.action.frees_space())
+    }
+
     fn write(&self, operation: &EncodedOperation) -> WriteOperation<'_> {
         let middle = operation.start + operation.key_bytes;
         WriteOperation {

@@ -10,8 +10,9 @@
 //!    exception is a full disk, if the partial write could be undone durably.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, File};
@@ -371,6 +372,33 @@ fn check_features(payload: &[u8]) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Calls `attempt`. If the disk is full and a segment is reserved, frees the segment's space and
+/// calls `attempt` again. REQUIRES: the manifest is not locked.
+pub fn with_reserved_segment<T>(
+    manifest: &Mutex<Manifest>,
+    fatal_error: &FatalError,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match attempt() {
+        Err(Error::DiskFull { .. })
+            if !fatal_error.is_set()
+                && manifest.lock().ignore_poison().release_reserved_segment() =>
+        {
+            or_reserve_again(manifest, attempt())
+        }
+        done => done,
+    }
+}
+
+/// Returns `done`. If it failed on a full disk, first reserves the remaining space again, before
+/// other programs take it. REQUIRES: the manifest is not locked.
+pub fn or_reserve_again<T>(manifest: &Mutex<Manifest>, done: Result<T>) -> Result<T> {
+    if let Err(Error::DiskFull { .. }) = done {
+        manifest.lock().ignore_poison().reserve_for_next();
+    }
+    done
 }
 
 #[cfg(test)]

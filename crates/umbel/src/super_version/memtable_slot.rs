@@ -1,0 +1,152 @@
+//! [`MemtableSlot`]: a memtable with the state that a flush needs.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use umbel_base::ignore_poison::IgnorePoison;
+
+use umbel_base::{SequenceNumber, ValueKind};
+use umbel_memtable::{Memtable, MemtableOptions};
+
+use crate::options::KeyspaceOptions;
+use crate::version::blob_files::BlobFile;
+
+/// Number of range tombstones of a memtable at which it is flushed. Overlapping ones are split, so
+/// a reader pays for up to the square of their number until a flush has dropped the hidden ones.
+const RANGE_DELETES_MAX: usize = 256;
+
+/// Size of a memtable at which it is flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemtableBytes {
+    /// Bytes in memory.
+    pub memory: u64,
+    /// Bytes of long values that its entries point at.
+    pub blobs: u64,
+}
+
+/// A memtable with the state that a flush needs.
+#[derive(Debug)]
+pub struct MemtableSlot {
+    /// The entries.
+    pub memtable: Arc<Memtable>,
+    /// Sequence number of its first write; `u64::MAX` if it is empty.
+    first_sequence: AtomicU64,
+    write_state: MemtableWriteState,
+}
+
+/// State of a [`MemtableSlot`] that changes with each write, in a cache line apart from the state
+/// that each read needs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct MemtableWriteState {
+    /// Sequence number of its last write.
+    last_sequence: AtomicU64,
+    /// Number of range tombstones in it.
+    range_deletes: AtomicUsize,
+    /// Bytes of the long values that its entries point at.
+    blob_bytes: AtomicU64,
+    /// The files of these long values.
+    blobs: Mutex<Vec<Arc<BlobFile>>>,
+    /// The last marker set on its keyspace while it was active.
+    marker: Mutex<Option<Vec<u8>>>,
+}
+
+impl MemtableSlot {
+    /// An empty memtable for a keyspace with these options.
+    pub fn new(options: &KeyspaceOptions) -> MemtableSlot {
+        let capacity_bytes = usize::try_from(options.memtable_bytes).unwrap_or(usize::MAX);
+        let options = MemtableOptions { capacity_bytes, bloom_bits: options.bloom_bits };
+        MemtableSlot {
+            memtable: Arc::new(Memtable::new(&options)),
+            first_sequence: AtomicU64::new(u64::MAX),
+            write_state: MemtableWriteState::default(),
+        }
+    }
+
+    /// Inserts an entry. `hash` is that of its key. REQUIRES: the commit lock, and that the file of
+    /// a long value was [added](MemtableSlot::add_blob).
+    #[inline]
+    pub fn insert(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        kind: ValueKind,
+        value: &[u8],
+        hash: u64,
+    ) {
+        self.memtable.insert(key, sequence, kind, value, hash);
+        self.note(sequence);
+    }
+
+    /// Inserts a range tombstone. REQUIRES: the commit lock.
+    pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
+        self.memtable.delete_range(start, end, sequence);
+        self.write_state.range_deletes.fetch_add(1, Ordering::Relaxed);
+        self.note(sequence);
+    }
+
+    /// Records a write with this number.
+    #[inline]
+    fn note(&self, sequence: SequenceNumber) {
+        if self.first_sequence.load(Ordering::Relaxed) == u64::MAX {
+            self.first_sequence.store(sequence, Ordering::Release);
+        }
+        self.write_state.last_sequence.store(sequence, Ordering::Release);
+    }
+
+    /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that
+    /// the entry is inserted later.
+    pub fn add_blob(&self, blob: Arc<BlobFile>) {
+        self.write_state.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
+        self.write_state.blobs.lock().ignore_poison().push(blob);
+    }
+
+    /// The files of long values that its entries point at.
+    pub fn blobs(&self) -> Vec<Arc<BlobFile>> {
+        self.write_state.blobs.lock().ignore_poison().clone()
+    }
+
+    /// Whether its size reaches `limit`, or it has too many range tombstones.
+    #[inline]
+    pub fn is_full(&self, limit: MemtableBytes) -> bool {
+        self.memtable.bytes() as u64 >= limit.memory
+            || self.write_state.blob_bytes.load(Ordering::Relaxed) >= limit.blobs
+            || self.write_state.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
+    }
+
+    /// Whether it is empty for a reader at `sequence`.
+    ///
+    /// A reader that took `sequence` from the published number, or from the writer, sees the record
+    /// of each write up to it.
+    #[inline]
+    pub fn starts_after(&self, sequence: SequenceNumber) -> bool {
+        self.first_sequence.load(Ordering::Acquire) > sequence
+    }
+
+    /// Sequence number of its first write; `u64::MAX` if it is empty.
+    pub fn first_sequence(&self) -> SequenceNumber {
+        self.first_sequence.load(Ordering::Acquire)
+    }
+
+    /// Sequence number of its last write.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.write_state.last_sequence.load(Ordering::Acquire)
+    }
+
+    /// Sets the marker that a flush of this memtable stores. REQUIRES: the commit lock.
+    pub fn set_marker(&self, marker: &[u8]) {
+        let mut held = self.write_state.marker.lock().ignore_poison();
+        let held = held.get_or_insert_default();
+        held.clear();
+        held.extend_from_slice(marker);
+    }
+
+    /// The marker that a flush of this memtable stores.
+    pub fn marker(&self) -> Option<Vec<u8>> {
+        self.write_state.marker.lock().ignore_poison().clone()
+    }
+
+    /// Whether a flush would write nothing.
+    pub fn is_empty(&self) -> bool {
+        self.first_sequence() == u64::MAX && self.marker().is_none()
+    }
+}

@@ -1,0 +1,128 @@
+//! Work after a commit, done once at the end of a write. Full memtables are frozen, then the commit
+//! lock is released. The writer waits for the sync it requested. Last, background work that became
+//! due is begun: WAL tasks and flushes.
+
+use std::sync::{Arc, MutexGuard};
+
+use umbel_base::Result;
+
+use crate::maintenance::memtable_limit;
+use crate::maintenance::scheduler;
+use crate::maintenance::wal_provisioner;
+use crate::options::Durability;
+use crate::state::store::{CommitState, Store};
+use crate::state::write_batch::CommitOutcome;
+
+/// Work that commits leave to [`finish`].
+#[derive(Debug, Default)]
+#[must_use = "full memtables must be frozen"]
+pub struct PostCommit<'a> {
+    /// The commit lock, where the last commit still holds it.
+    pub state: Option<MutexGuard<'a, CommitState>>,
+    due: DueWork,
+}
+
+/// Background work that became due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct DueWork {
+    /// Whether a memtable was frozen and waits for a flush.
+    frozen: bool,
+    /// Whether the WAL has tasks for `wal_provisioner`.
+    wal_task: bool,
+}
+
+impl PostCommit<'_> {
+    /// Does what needs the commit lock, and releases that: full memtables are frozen. Does nothing
+    /// if the lock is not held.
+    #[inline]
+    pub fn release_lock(&mut self, store: &Store) {
+        let Some(mut state) = self.state.take() else { return };
+        if !state.full.is_empty() {
+            self.due.frozen |= freeze_full(&mut state);
+        }
+        self.due.frozen |= memtable_limit::enforce_if_due(store, &mut state);
+        self.due.wal_task |= state.wal.take_task_due();
+    }
+}
+
+/// Freezes the memtables that are full. Returns whether there was one.
+#[cold]
+fn freeze_full(state: &mut CommitState) -> bool {
+    let mut frozen = false;
+    for keyspace in state.full.drain(..) {
+        // Several batches of a group may have named it.
+        if keyspace.has_full_memtable() {
+            keyspace.super_version.freeze(&keyspace.options());
+            frozen = true;
+        }
+    }
+    frozen
+}
+
+/// Does the work that commits left, and returns the result of the write. On success it is durable
+/// as `durability` says or, if that is `None`, as the store's options say.
+///
+/// A failed commit may have committed other batches; a successful one stays successful, whatever
+/// fails after it.
+#[inline(always)]
+pub fn finish(
+    store: &Arc<Store>,
+    mut post_commit: PostCommit<'_>,
+    committed: Result<CommitOutcome>,
+    durability: Option<Durability>,
+) -> Result<()> {
+    post_commit.release_lock(store);
+    let due = post_commit.due;
+    if let Ok(outcome) = committed
+        && due == DueWork::default()
+        && !needs_sync(store, outcome, durability)
+    {
+        return Ok(());
+    }
+    sync_and_begin_work(store, due, committed, durability)
+}
+
+/// Whether the write waits for a sync.
+#[inline]
+fn needs_sync(store: &Store, committed: CommitOutcome, durability: Option<Durability>) -> bool {
+    // Writes without WAL have nothing to sync: the store's default promises them nothing.
+    committed.logged_through != 0
+        && durability.unwrap_or(store.options.durability) == Durability::Synced
+}
+
+/// A call of its own, so that the path of most writes stays short.
+#[inline(never)]
+fn sync_and_begin_work(
+    store: &Arc<Store>,
+    due: DueWork,
+    committed: Result<CommitOutcome>,
+    durability: Option<Durability>,
+) -> Result<()> {
+    let committed = committed.and_then(|outcome| match needs_sync(store, outcome, durability) {
+        true => store.group_sync.sync_through(outcome.logged_through, &store.counters),
+        false => Ok(()),
+    });
+    match begin_work(store, due) {
+        Err(_) if committed.is_ok() && store.fatal_error.is_set() => Ok(()),
+        begun => committed.and(begun),
+    }
+}
+
+/// Wakes the threads that do the work, or does it where there are none.
+fn begin_work(store: &Arc<Store>, due: DueWork) -> Result<()> {
+    if due.wal_task {
+        wal_provisioner::run_or_signal(store)?;
+    }
+    if !due.frozen {
+        return Ok(());
+    }
+    if store.options.background_threads == 0 {
+        return match scheduler::run_all_inline(store) {
+            // The write is done; the next write retries the work.
+            Err(error) if error.is_out_of_descriptors() => Ok(()),
+            done => done,
+        };
+    }
+    store.signal();
+    Ok(())
+}
