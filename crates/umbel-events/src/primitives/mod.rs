@@ -5,3 +5,4 @@ pub mod exclusive_task;
 pub mod panic_guard;
 pub mod prehashed_map;
 pub mod presence_flag;
+pub mod wakeup;

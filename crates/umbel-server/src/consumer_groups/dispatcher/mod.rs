@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
 use crate::consumer_groups::group_config::{GroupConfig, Strategy};
-use crate::event_store::event_pager::resolved_bytes;
+use crate::event_store::event_resolution::resolved_bytes;
 use crate::failpoints::{Failpoint, is_enabled};
 
 /// The number of a consumer. Later ones have higher numbers.
