@@ -5,7 +5,7 @@ use umbel_events::{Error, RecordedEvent, ResolvedEvent, Store};
 use crate::access_control::read_scope::ReadScope;
 use crate::limits::RESPONSE_OVERHEAD_BYTES;
 
-/// How events are shown to a reader.
+/// Rules by which events are shown to a reader.
 #[derive(Debug, Clone)]
 pub struct EventResolution {
     /// Whether links are resolved to their targets.
